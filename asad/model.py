@@ -1,0 +1,299 @@
+"""The nouns of asad: recorded jobs, machines, snapshots and decisions.
+
+Everything here is plain data. Tables are columnar: one numpy array a column, one row a job, so that a stage can look
+at a hundred thousand jobs without a Python object for each. Units are in the names (`_s` seconds, `_bytes`,
+`_fraction` of an allocation in [0, 1]); what was not recorded is NaN in a float column, 0 in a count and -1 in a code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+# ---------------------------------------------------------------------------------------------------------- recorded
+
+
+@dataclass(frozen=True, slots=True)
+class JobLog:
+    """Jobs as an accounting log recorded them, in order of submission (ties in the order of the log).
+
+    Every array has one row a job.
+    """
+
+    job_id: NDArray[Any]
+    """The log's own name of the job: int64, or text where the log has `12_3` or `12+1`."""
+    submit_s: Floats
+    """When it was submitted (seconds; UTC epoch, or since the log's own start)."""
+    start_s: Floats
+    """When it started on the recorded cluster, NaN if it never did."""
+    run_s: Floats
+    """How long it ran there, above 0."""
+    cores: Ints
+    """Cores (Slurm: CPUs) it held, above 0."""
+    nodes: Ints
+    """Nodes it held, 0 if not recorded."""
+    time_limit_s: Floats
+    """What its user asked for: NaN if not recorded, inf if UNLIMITED."""
+    memory_bytes: Floats
+    """Memory it reserved, over all its nodes; NaN if not recorded."""
+    cpu_time_s: Floats
+    """CPU time it used, over all its cores (core-seconds); NaN if not recorded."""
+    user: Ints
+    application: Ints
+    partition: Ints
+    """Codes into `users`, `applications` (job names) and `partitions`, -1 if not recorded."""
+    depends_on: Ints
+    """Row of the job that must end first, -1 for none."""
+    think_s: Floats
+    """How long after that end it becomes eligible."""
+    users: tuple[str, ...] = ()
+    applications: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.submit_s)
+
+    def take(self, rows: NDArray[np.intp]) -> JobLog:
+        """The same table with only `rows`, in that order; dependencies on rows left out are dropped."""
+        new_row = np.full(len(self) + 1, -1, dtype=np.int32)  # the last entry answers "depends on nothing"
+        new_row[rows] = np.arange(len(rows), dtype=np.int32)
+        columns = {
+            column.name: getattr(self, column.name)[rows]
+            for column in fields(self)
+            if isinstance(getattr(self, column.name), np.ndarray)
+        }
+        columns["depends_on"] = new_row[columns["depends_on"]]
+        return JobLog(
+            **columns, users=self.users, applications=self.applications, partitions=self.partitions
+        )
+
+    def fingerprints(self) -> tuple[Ints, tuple[str, ...]]:
+        """Which jobs are runs of one application: same user, same job name, same size class (power of two of cores).
+
+        Returns a code a job and the names of the codes (`user/name/size`, with `-` for what was not recorded).
+        """
+        size_class = np.ceil(np.log2(self.cores)).astype(np.int64)
+        key = ((self.user.astype(np.int64) + 1) * (len(self.applications) + 1) + self.application + 1) * 64
+        unique, code = np.unique(key + size_class, return_inverse=True)
+
+        def name(names: tuple[str, ...], number: int) -> str:
+            return names[number] if 0 <= number < len(names) else "-" if number < 0 else str(number)
+
+        labels = []
+        for value in unique.tolist():
+            pair, size = divmod(value, 64)
+            user, application = divmod(pair, len(self.applications) + 1)
+            labels.append(f"{name(self.users, user - 1)}/{name(self.applications, application - 1)}/{2**size}")
+        return code.astype(np.int32), tuple(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The nodes of a cluster. Cores are numbered through, node after node."""
+
+    node_names: tuple[str, ...]
+    cores: Ints
+    """(N,) cores of each node."""
+    memory_bytes: Floats
+    """(N,) memory of each node, NaN if not known."""
+    origin: str
+    """Where this description comes from, in words an operator can check (`slurm.conf:12`, `inferred: …`)."""
+
+    @property
+    def total_cores(self) -> int:
+        return int(self.cores.sum())
+
+    @property
+    def first_core(self) -> Ints:
+        """(N + 1,) number of each node's first core; the last entry is the number of cores."""
+        return np.concatenate(([0], np.cumsum(self.cores))).astype(np.int32)
+
+    def to_json(self) -> dict[str, Json]:
+        memory = float(np.nansum(self.memory_bytes)) if np.isfinite(self.memory_bytes).all() else None
+        return {
+            "nodes": len(self.cores),
+            "cores": self.total_cores,
+            "memory_bytes": memory,
+            "origin": self.origin,
+        }
+
+
+# ---------------------------------------------------------------------------------------------------------- snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What can be seen of the jobs of a cluster while it runs; one row a job.
+
+    Of a job that runs, only the past is here: nothing tells how long it will take or what it will need.
+    """
+
+    job_id: NDArray[Any]
+    application: Ints
+    """Code of the application (user, name, size class)."""
+    user: Ints
+    cores: Ints
+    nodes: Ints
+    """Nodes asked for, 0 where any number will do."""
+    time_limit_s: Floats
+    memory_bytes_per_core: Floats
+    submit_s: Floats
+    start_s: Floats
+    """NaN while pending."""
+    limit_end_s: Floats
+    """When the cluster will end it (start + time limit + extensions); NaN while pending."""
+    estimated_start_s: Floats
+    """The cluster's own estimate of when a pending job will start; NaN if it has none."""
+    cpu_fraction: Floats
+    """CPU used over CPU allocated (mean of the window) if nobody took any; NaN until it has been measured."""
+    pace: Floats
+    """Progress per second against the job running alone, since the last look: 1 is unharmed; NaN if unknown."""
+    host: Ints
+    """Row of the batch job beside which a guest runs, -1 for none (a batch job, or a guest on idle cores)."""
+    share: Floats
+    """Share of its host's CPU that a guest may take; NaN: not decided, so the idle class alone holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at a cluster. Stages decide on this and on nothing else."""
+
+    time_s: float
+    version: int
+    """Rises whenever anything that can be seen has changed; equal versions need no second cycle."""
+    machine: Machine
+    jobs: Jobs
+    queue: Ints
+    """Rows of `jobs` that wait, in the order in which the cluster would try them (its first `depth` ones)."""
+    running: Ints
+    """Rows of the batch jobs that run."""
+    guests: Ints
+    """Rows of the guests that run."""
+    core_owner: Ints
+    """(cores,) row of the batch job that holds each core, -1 if idle."""
+    core_guest: Ints
+    """(cores,) row of the guest on each core, -1 for none."""
+    waiting: int
+    """How many jobs wait in all, beyond the depth of `queue` too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Jobs that ended since the last look."""
+
+    row: Ints
+    end_s: Floats
+    run_s: Floats
+    cpu_fraction: Floats
+    """CPU used over CPU allocated in the whole run, NaN if not measured."""
+
+
+# ---------------------------------------------------------------------------------------------------------- decisions
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a decision was made."""
+
+    policy: str
+    reason: str
+    """One sentence for an operator."""
+    detail: Mapping[str, Json] = field(default_factory=dict)
+    """Numbers behind it: the expert nodes reached, probabilities, weights, estimates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Something to be done to the cluster, with its reason. Rows are those of the snapshot it was made on."""
+
+    cause: Cause
+
+    kind: ClassVar[str] = ""
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain dict that `decision_from_json` turns back into an equal decision."""
+        plain: dict[str, Json] = {"kind": self.kind}
+        for column in fields(self):
+            if column.name != "cause":
+                plain[column.name] = getattr(self, column.name)
+        plain["cause"] = {
+            "policy": self.cause.policy,
+            "reason": self.cause.reason,
+            "detail": dict(self.cause.detail),
+        }
+        return plain
+
+
+@dataclass(frozen=True, slots=True)
+class CoAllocate(Decision):
+    """Start the waiting job `guest` beside the running job `host`, with `share` of the host's CPU as its cap."""
+
+    kind: ClassVar[str] = "co-allocate"
+    guest: int
+    host: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetShare(Decision):
+    """Change the share of its host's CPU that a running guest may take."""
+
+    kind: ClassVar[str] = "set-share"
+    guest: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendLimit(Decision):
+    """Give a running job `by_s` seconds more, because lending took them from it."""
+
+    kind: ClassVar[str] = "extend-limit"
+    job: int
+    by_s: float
+
+
+DECISIONS: dict[str, type[Decision]] = {kind.kind: kind for kind in (CoAllocate, SetShare, ExtendLimit)}
+
+
+def decision_from_json(plain: Mapping[str, Any]) -> Decision:
+    """The decision that `Decision.to_json` wrote.
+
+    Raises KeyError for an unknown kind or a missing key.
+    """
+    rest = {key: value for key, value in plain.items() if key not in ("kind", "cause")}
+    return DECISIONS[plain["kind"]](cause=Cause(**plain["cause"]), **rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a decision."""
+
+    decision: Decision
+    done: bool
+    reason: str
+    """Why not, or the empty string."""
+
+
+class Cluster(Protocol):
+    """The port: everything that touches the world sits behind it. A recorded cluster and a real one are alike."""
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is now."""
+        ...
+
+    def apply(self, decisions: Sequence[Decision]) -> Iterable[Outcome]:
+        """Do what was decided, and say for each what became of it. Never raises for a decision that came too late."""
+        ...
+
+    def finished(self, since_s: float) -> Finished:
+        """The jobs that ended after `since_s`."""
+        ...

@@ -1,0 +1,85 @@
+"""What a replay found, per policy: the figures of the JSON and what the report draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import Floats, Ints, Json
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertHistory:
+    """How the learner's view of its experts moved, sampled at no more than a few hundred rounds."""
+
+    names: tuple[str, ...]
+    """The n experts."""
+    round: Ints
+    """(T,) number of the round, from 1."""
+    weights: Floats
+    """(T, n) cluster-wide weights α after the round; each row sums to 1."""
+    risk: Floats
+    """(T, n) accumulated risk Σ r of each expert."""
+    excess_risk: Floats
+    """(T,) E_t of eq. (4)."""
+    bound: Floats
+    """(T,) Theorem 1's bound on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """One policy over one log. Arrays have one row a job of the log."""
+
+    name: str
+    metrics: dict[str, float | int | None]
+    """The figures of the JSON, by key."""
+    start_s: Floats
+    end_s: Floats
+    host: NDArray[np.bool_]
+    """Lent something to a guest at some time."""
+    guest: NDArray[np.bool_]
+    """Started as a guest."""
+    loser: NDArray[np.bool_]
+    """Host or guest that ended later than without us by more than max(60 s, 5 % of its response)."""
+    series_time_s: Floats
+    """(B + 1,) edges of the bins of time of the two series."""
+    allocated_fraction: Floats
+    """(B,) cores held by batch jobs over cores of the machine."""
+    used_fraction: Floats
+    """(B,) cores really busy over cores of the machine."""
+    experts: ExpertHistory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How the answer moves when the assumed CPU demand is off by a factor."""
+
+    demand_factor: float
+    policy: str
+    response_change: float
+    """Mean response over that of `slurm`, minus 1 (negative is better)."""
+    losers: int
+    lent_jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """Everything that a report or the JSON needs."""
+
+    log: dict[str, Json]
+    """path, format, jobs, skipped, absent (columns), notes …"""
+    machine: dict[str, Json]
+    settings: dict[str, Json]
+    demand_sources: dict[str, float]
+    """Share of the jobs whose CPU demand was `measured`, `profiled` or `assumed`."""
+    submit_s: Floats
+    run_s: Floats
+    """(jobs,) isolated run time, after any kill at the limit."""
+    cores: Ints
+    application: Ints
+    application_names: tuple[str, ...]
+    policies: dict[str, PolicyResult]
+    """By name, in the order asked for; `slurm` is always there."""
+    verdicts: list[Verdict] = field(default_factory=list)
