@@ -1,0 +1,19 @@
+"""Fixtures of every tier."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def traces() -> Path:
+    """The folder of real logs, which the project never needs but tests use when it is there."""
+    folder = Path(os.environ.get("ASAD_TRACES", REPOSITORY.parent / "shared" / "traces"))
+    if not folder.is_dir():
+        pytest.skip(f"no real logs at {folder} (set ASAD_TRACES)")
+    return folder
