@@ -1,0 +1,241 @@
+"""One field of an accounting record → a value. Each parser raises BadValue, which says what to write."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Generic, NamedTuple, TypeVar
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from asad.replay.readers.recorded import BadValue, quoted
+
+PARTITION_LIMIT = -1.0
+"""Time limit of a job that asked for none: its partition's holds."""
+NOT_A_TIME = frozenset({"", "0", "none", "unknown", "n/a", "invalid", "(null)"})
+DURATION = re.compile(
+    r"(?:(?P<days>\d{1,6})-)?(?:(?P<hours>\d{1,7}):)?(?P<minutes>\d{1,8}):(?P<seconds>\d{1,9}(?:\.\d{1,9})?)",
+    re.ASCII,
+)
+SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
+LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?", re.ASCII)
+MEMORY = re.compile(r"(\d{1,20})(\.\d{1,9})?\s*([KMGTPE]?)(i?B?)([nc]?)", re.ASCII | re.IGNORECASE)
+NODE_LIST = re.compile(r"[A-Za-z0-9_.\-\[\],]{1,8192}", re.ASCII)
+RANGE = re.compile(r"\[([^\[\]]*)\]")
+UNIT_BYTES = {"": 2.0**20, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50, "E": 2.0**60}
+"""Slurm's units are powers of 1024; without one it means mebibytes."""
+MOST_NODES = 1_000_000
+
+Value = TypeVar("Value")
+
+
+class Memo(dict[str, Value], Generic[Value]):
+    """Field text → value, each text parsed once: accounting logs repeat themselves."""
+
+    def __init__(self, parse: Callable[[str], Value]) -> None:
+        super().__init__()
+        self.parse = parse
+
+    def __missing__(self, text: str) -> Value:
+        value = self[text] = self.parse(text)
+        return value
+
+
+class ReservedMemory(NamedTuple):
+    """What `ReqMem` says: `amount_bytes` `per` job, node or core (NaN if it does not say)."""
+
+    amount_bytes: float
+    per: str
+    flagged: bool = False
+    """Slurm's MEM_PER_CPU bit had leaked into the number."""
+
+
+class Tres(NamedTuple):
+    """`AllocTRES` and `ReqTRES`: 0 and NaN where a resource is not named."""
+
+    cores: int
+    nodes: int
+    memory_bytes: float
+
+
+def time(text: str) -> float:
+    """`2024-01-31T12:00:00[+0100]` or epoch seconds → UTC epoch seconds; NaN for Unknown and None.
+
+    A time without a zone is taken as UTC.
+    """
+    if len(text) == 19 and text[10] == "T":
+        try:
+            return _DAY[text[:10]] + _CLOCK[text[11:]]
+        except ValueError:
+            pass
+    text = text.strip()
+    if text.lower() in NOT_A_TIME:
+        return math.nan
+    if SECONDS.fullmatch(text):
+        return float(text)
+    if LOCAL_TIME.fullmatch(text):
+        try:
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            pass
+    raise BadValue(
+        f"{quoted(text)} is not a time",
+        "write 2024-01-31T12:00:00, epoch seconds, or Unknown (unset SLURM_TIME_FORMAT)",
+    )
+
+
+def _day(date: str) -> float:
+    return datetime.fromisoformat(date + "T00:00:00+00:00").timestamp()
+
+
+def _clock(time_of_day: str) -> float:
+    return datetime.fromisoformat(f"1970-01-01T{time_of_day}+00:00").timestamp()
+
+
+_DAY: Memo[float] = Memo(_day)
+_CLOCK: Memo[float] = Memo(_clock)
+
+
+def duration(text: str) -> float:
+    """`[D-]HH:MM:SS[.mmm]`, `MM:SS.mmm` or seconds → seconds; NaN if empty or Unknown."""
+    match = DURATION.fullmatch(text)
+    if match:
+        days, hours, minutes, seconds = match.groups(default="0")
+        if match["days"] is None or match["hours"] is not None:
+            return 86400.0 * int(days) + 3600.0 * int(hours) + 60.0 * int(minutes) + float(seconds)
+    text = text.strip()
+    if SECONDS.fullmatch(text):
+        return float(text)
+    if text.lower() in NOT_A_TIME:
+        return math.nan
+    raise BadValue(f"{quoted(text)} is not a duration", "write [days-]hours:minutes:seconds, or seconds")
+
+
+def time_limit(text: str) -> float:
+    """`[D-]HH:MM:SS` → seconds; inf for UNLIMITED, PARTITION_LIMIT for Partition_Limit, NaN if empty."""
+    word = text.strip().lower()
+    if word in ("unlimited", "infinite"):
+        return math.inf
+    if word == "partition_limit":
+        return PARTITION_LIMIT
+    if SECONDS.fullmatch(word) and word != "0":
+        raise BadValue(
+            f"{quoted(text)} is no time limit: minutes or seconds?",
+            "name the column TimelimitRaw for minutes, or write hours:minutes:seconds",
+        )
+    # a limit of 0 limits nothing
+    return duration(word) or math.nan
+
+
+def time_limit_minutes(text: str) -> float:
+    """`TimelimitRaw`: minutes → seconds, and the words of `time_limit`."""
+    word = text.strip()
+    return 60.0 * float(word) or math.nan if SECONDS.fullmatch(word) else time_limit(word)
+
+
+def count(text: str) -> int:
+    """A number of cores or nodes; 0 if empty. Old sacct writes 2K for 2048."""
+    if text.isdecimal() and text.isascii() and len(text) <= 10 and int(text) < 2**31:
+        return int(text)
+    word = text.strip()
+    if not word or word.lower() in NOT_A_TIME:
+        return 0
+    if re.fullmatch(r"\d{1,6}[Kk]", word, re.ASCII):
+        return 1024 * int(word[:-1])
+    raise BadValue(f"{quoted(text)} is not a number below 2^31", "write a whole number")
+
+
+def memory(text: str) -> float:
+    """`128G`, `2800M`, `64000` (mebibytes) → bytes; units are powers of 1024."""
+    match = MEMORY.fullmatch(text.strip())
+    if not match or match[5]:
+        raise BadValue(f"{quoted(text)} is not an amount of memory", "write it like 128G or 64000M")
+    return float(match[1] + (match[2] or "")) * UNIT_BYTES[match[3].upper()]
+
+
+def requested_memory(text: str) -> ReservedMemory:
+    """`ReqMem`: with `n` per node, with `c` per core, with neither per job (Slurm 21.08 and later).
+
+    Some versions of sacct print Slurm's MEM_PER_CPU flag (2^31 or 2^63) as part of the megabytes:
+    `2147486448Mn` is 2800 MiB per core. 0 means all of a node's memory, however much that is: not recorded.
+    """
+    match = MEMORY.fullmatch(text.strip())
+    if not match:
+        if text.strip().strip("?").lower() in NOT_A_TIME:
+            return ReservedMemory(math.nan, "job")
+        raise BadValue(
+            f"{quoted(text)} is not an amount of memory", "write it like 4G, 4Gn (per node) or 4Gc (per core)"
+        )
+    whole, fraction, unit, _, suffix = match.groups()
+    per = {"n": "node", "c": "core", "": "job"}[suffix.lower()]
+    if fraction is None and unit.upper() in ("", "M"):
+        megabytes, flagged = per_core_flag(int(whole))
+        if flagged:
+            return ReservedMemory(megabytes * 2.0**20 or math.nan, "core", flagged=True)
+    amount = float(whole + (fraction or "")) * UNIT_BYTES[unit.upper()]
+    return ReservedMemory(amount or math.nan, per)
+
+
+def per_core_flag(megabytes: int) -> tuple[int, bool]:
+    """Megabytes without Slurm's MEM_PER_CPU flag (bit 63, or 31 in old databases), and whether it was set."""
+    for flag in (2**63, 2**31):
+        if flag <= megabytes < 2 * flag and megabytes - flag < 2**31:
+            return megabytes - flag, True
+    return megabytes, False
+
+
+def tres(text: str) -> Tres:
+    """`cpu=12,mem=48000M,node=1,gres/gpu=2` → cores, nodes and memory."""
+    cores, nodes, memory_bytes = 0, 0, math.nan
+    for part in text.split(","):
+        name, equals, amount = part.strip().partition("=")
+        if not equals:
+            if part.strip():
+                raise BadValue(
+                    f"{quoted(text)} is not a list of resources", "write it like cpu=4,mem=8G,node=1"
+                )
+        elif name == "cpu":
+            cores = count(amount)
+        elif name == "node":
+            nodes = count(amount)
+        elif name == "mem":
+            memory_bytes = memory(amount) or math.nan
+    return Tres(cores, nodes, memory_bytes)
+
+
+def state(text: str) -> str:
+    """`CANCELLED by 0`, `CANCELLED+` → CANCELLED."""
+    word = text.split(" ", 1)[0].rstrip("+").upper()
+    if word and not word.replace("_", "").isalpha():
+        raise BadValue(f"{quoted(text)} is not a state", "write COMPLETED, FAILED, TIMEOUT, …")
+    return word
+
+
+def node_list(text: str) -> tuple[str, ...]:
+    """`n[1-3],login` → the names; none for `None assigned`. At most a million, and no group is looked up."""
+    text = text.strip()
+    if text.lower() in NOT_A_TIME or text.lower() == "none assigned":
+        return ()
+    if not NODE_LIST.fullmatch(text):
+        raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1")
+    if "[" not in text and "," not in text:
+        return (text,)
+    names = 1
+    for inside in RANGE.findall(text):
+        names *= 1 + sum(_range_size(part) for part in inside.split(","))
+    if names + text.count(",") > MOST_NODES:
+        raise BadValue(f"{quoted(text)} names more than {MOST_NODES} nodes", "check its ranges")
+    try:
+        return tuple(NodeSet(text, resolver=RESOLVER_NOGROUP))
+    except (NodeSetException, ValueError) as error:
+        raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1") from error
+
+
+def _range_size(part: str) -> int:
+    first, dash, last = part.partition("-")
+    if dash and first.isdecimal() and last.isdecimal() and len(first) < 19 and len(last) < 19:
+        return max(int(last) - int(first) + 1, 1)
+    return 1

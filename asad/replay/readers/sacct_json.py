@@ -1,0 +1,334 @@
+"""`sacct --json`, of Slurm 22.05 (plain numbers) and of the data_parser plugins that came after it.
+
+Newer versions write a number as `{"set": true, "infinite": false, "number": 5}` and a state as a list.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from asad.errors import LogError
+from asad.replay.readers import extract as extracts
+from asad.replay.readers import fields
+from asad.replay.readers.extract import Extract
+from asad.replay.readers.recorded import BadValue, Faults, Recorded, absent_columns, nothing_ran, quoted
+
+NO_VALUE = frozenset({2**16 - 2, 2**32 - 2, 2**64 - 2})
+INFINITE = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})
+"""Slurm's own marks, which 22.05 prints as numbers."""
+MEBIBYTE = 2.0**20
+
+
+class _BadKey(BadValue):
+    """A value of a record is not what its key holds."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        self.key = key
+        super().__init__(
+            problem, "write the log again with `sacct --json`, or skip the record with --skip-bad"
+        )
+
+
+def read(path: str, text: str, *, skip_bad: bool) -> Recorded:
+    """The jobs of `sacct --json`; counts are of job records and their steps.
+
+    Raises LogError if it is not such JSON, for the first bad record unless `skip_bad`, and if no job ran.
+    """
+    records = _records(path, text)
+    extract = Extract()
+    faults = Faults(path)
+    counts = {"lines": 0}
+    notes: list[str] = []
+    tally = {"step": 0, "step of a bad record": 0, "flagged": 0, "unmeasured": 0}
+    for number, record in enumerate(records):
+        steps = _steps(record)
+        counts["lines"] += 1 + len(steps)
+        try:
+            _append(extract, number, record, steps, tally)
+            tally["step"] += len(steps)
+        except BadValue as bad:
+            key = f".{bad.key}" if isinstance(bad, _BadKey) else ""
+            faults.add(number, f"jobs[{number}]{key}", bad, numbered=False)
+            tally["step of a bad record"] += len(steps)
+    extracts.check_times(extract, faults, numbered=False)
+    bad_records = faults.settle(skip_bad)
+    counts.update({name: tally[name] for name in ("step", "step of a bad record") if tally[name]})
+    if bad_records:
+        counts["bad"] = len(bad_records)
+    if tally["flagged"]:
+        notes.append(
+            f"{tally['flagged']} jobs have Slurm's per-core flag in their memory: the rest is MiB per core"
+        )
+    if tally["unmeasured"]:
+        notes.append(f"{tally['unmeasured']} jobs have a CPU time of exactly 0: taken as not measured")
+    jobs, seen = extracts.to_jobs(extracts.without(extract, set(faults.by_line)), counts, notes)
+    if not len(jobs):
+        raise nothing_ran(path, counts)
+    return Recorded(
+        jobs=jobs,
+        path=path,
+        format="sacct-json",
+        header={},
+        absent=absent_columns(jobs),
+        counts=counts,
+        bad=bad_records,
+        notes=notes,
+        nodes_seen=seen,
+    )
+
+
+def load(path: str, text: str) -> Any:
+    """Parsed JSON, strictly: no NaN, bounded depth. Raises LogError that names the line."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise LogError(
+            path,
+            error.lineno,
+            str(error.colno),
+            f"this is not JSON: {error.msg}",
+            "write the log again (cut off?)",
+        ) from error
+    except (RecursionError, ValueError) as error:
+        raise LogError(
+            path, None, None, "this is not JSON as Slurm writes it", "write the log again with --json"
+        ) from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+def _records(path: str, text: str) -> list[Any]:
+    whole = load(path, text)
+    records = whole.get("jobs") if isinstance(whole, dict) else None
+    if not isinstance(records, list):
+        raise LogError(path, None, "jobs", "there is no list of jobs", "give the output of `sacct --json`")
+    return records
+
+
+def _steps(record: Any) -> list[Any]:
+    steps = record.get("steps") if isinstance(record, dict) else None
+    return steps if isinstance(steps, list) else []
+
+
+def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally: dict[str, int]) -> None:
+    if not isinstance(record, dict):
+        raise BadValue("this is no job record", "write the log again with `sacct --json`")
+    allocated = _tres(record, "tres.allocated")
+    asked = _tres(record, "tres.requested")
+    cores = _whole(allocated.get("cpu", 0), "tres.allocated") or _count(record, "required.CPUs")
+    cores = cores or _whole(asked.get("cpu", 0), "tres.requested")
+    nodes = _whole(allocated.get("node", 0), "tres.allocated") or _count(record, "allocation_nodes")
+    elapsed = _number(record, "time.elapsed")
+    start, end = _moment(record, "time.start"), _moment(record, "time.end")
+    submit = _moment(record, "time.submission")
+    state = _state(record)
+    job_id = _job_id(record)
+    limit = _limit(record)
+    memory, flagged = _memory(record, allocated, cores, nodes)
+    cpu, unmeasured = _cpu_time(record, steps)
+    names = fields.node_list(_text(record, "nodes"))
+    tally["flagged"] += flagged
+    tally["unmeasured"] += unmeasured
+
+    extract.line.append(number)
+    extract.job_id.append(job_id)
+    extract.cluster.append(_text(record, "cluster"))
+    extract.submit_s.append(submit)
+    extract.start_s.append(start)
+    extract.end_s.append(end)
+    extract.elapsed_s.append(elapsed if elapsed >= 0 else math.nan)
+    extract.state.append(state)
+    extract.cores.append(cores)
+    extract.nodes.append(nodes)
+    extract.time_limit_s.append(limit)
+    extract.memory_bytes.append(memory)
+    extract.cpu_time_s.append(cpu)
+    extract.user.append(_text(record, "user") or _text(record, "association.user"))
+    extract.application.append(_text(record, "name"))
+    extract.partition.append(_text(record, "partition"))
+    extract.node_list.append(names if "nodes" in record else None)
+
+
+def _at(record: Mapping[str, Any], key: str) -> Any:
+    """The value at a dotted key; None if any part of it is missing."""
+    value: Any = record
+    for part in key.split("."):
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise _BadKey(key, f"{quoted(str(value))} stands where {part} was expected")
+        value = value.get(part)
+    return value
+
+
+def _text(record: Mapping[str, Any], key: str) -> str:
+    value = _at(record, key)
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    raise _BadKey(key, f"{quoted(str(value))} is not text")
+
+
+def _number(record: Mapping[str, Any], key: str) -> float:
+    """A number of 0 and more, in either notation; NaN if not set, inf if infinite."""
+    return _as_number(_at(record, key), key)
+
+
+def _as_number(value: Any, key: str) -> float:
+    if isinstance(value, dict):
+        if value.get("infinite") is True:
+            return math.inf
+        if value.get("set") is False:
+            return math.nan
+        value = value.get("number")
+    if value is None or value == "":
+        return math.nan
+    if isinstance(value, str) and re.fullmatch(r"\d{1,20}", value, re.ASCII):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _BadKey(key, f"{quoted(str(value))} is not a number")
+    if value in NO_VALUE:
+        return math.nan
+    if value in INFINITE:
+        return math.inf
+    if not 0 <= value < 2**64:
+        raise _BadKey(key, f"{quoted(str(value))} is out of range")
+    return float(value)
+
+
+def _count(record: Mapping[str, Any], key: str) -> int:
+    return _whole(_number(record, key), key)
+
+
+def _whole(value: float, key: str) -> int:
+    if math.isnan(value) or math.isinf(value):
+        return 0
+    if value != int(value) or value >= 2**31:
+        raise _BadKey(key, f"{value:.15g} is not a whole number below 2^31")
+    return int(value)
+
+
+def _moment(record: Mapping[str, Any], key: str) -> float:
+    """Epoch seconds; NaN for 0, which stands for "not yet"."""
+    value = _number(record, key)
+    if value >= 1e12:
+        return math.nan if math.isinf(value) else _too_late(key, value)
+    return value or math.nan
+
+
+def _too_late(key: str, value: float) -> float:
+    raise _BadKey(key, f"{value:.0f} is no time in epoch seconds")
+
+
+def _limit(record: Mapping[str, Any]) -> float:
+    """`time.limit`, in minutes → seconds. Not set means that the partition's limit held."""
+    if _at(record, "time.limit") is None:
+        return math.nan
+    minutes = _number(record, "time.limit")
+    return fields.PARTITION_LIMIT if math.isnan(minutes) else minutes * 60.0 or math.nan
+
+
+def _state(record: Mapping[str, Any]) -> str:
+    """`state`: a text or a list, by itself or as `current`."""
+    value = record.get("state")
+    if isinstance(value, dict):
+        value = value.get("current")
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _BadKey("state", f"{quoted(str(value))} is not a state")
+    return fields.state(value)
+
+
+def _job_id(record: Mapping[str, Any]) -> str:
+    number = _count(record, "job_id")
+    if not number:
+        raise _BadKey("job_id", "there is no job id")
+    name = str(number)
+    if array := _count(record, "array.job_id"):
+        task = _number(record, "array.task_id")
+        waiting = _text(record, "array.task")
+        # the record of tasks that still wait has no task id but their range
+        if math.isfinite(task):
+            name = f"{array}_{_whole(task, 'array.task_id')}"
+        elif waiting:
+            name = f"{array}_[{waiting[:100]}]"
+    if leader := _count(record, "het.job_id"):
+        offset = _number(record, "het.job_offset")
+        if math.isfinite(offset):
+            name = f"{leader}+{_whole(offset, 'het.job_offset')}"
+    return name
+
+
+def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
+    """Type → amount of a list of trackable resources."""
+    entries = _at(record, key)
+    if entries is None:
+        return {}
+    if not isinstance(entries, list):
+        raise _BadKey(key, "this is not a list of resources")
+    amounts = {}
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+            raise _BadKey(key, f"{quoted(str(entry))} is not a resource")
+        amounts[entry["type"]] = _as_number(entry.get("count"), key)
+    return amounts
+
+
+def _memory(
+    record: Mapping[str, Any], allocated: Mapping[str, float], cores: int, nodes: int
+) -> tuple[float, bool]:
+    """Bytes reserved over all nodes (NaN: not known), and whether Slurm's per-core flag was in the number."""
+    total = allocated.get("mem", math.nan)
+    if 0 < total < 2**53:
+        return total * MEBIBYTE, False
+    per_core = _number(record, "required.memory_per_cpu")
+    if 0 < per_core < 2**31:
+        return per_core * cores * MEBIBYTE, False
+    per_node = _number(record, "required.memory_per_node")
+    if 0 < per_node < 2**31:
+        return per_node * (nodes or math.nan) * MEBIBYTE, False
+    value = _at(record, "required.memory")
+    if (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and value > 0
+        and value not in NO_VALUE | INFINITE
+    ):
+        megabytes, flagged = fields.per_core_flag(value)
+        if flagged:
+            return (megabytes * cores * MEBIBYTE or math.nan), True
+        return (megabytes * nodes * MEBIBYTE or math.nan) if megabytes < 2**31 else math.nan, False
+    return math.nan, False
+
+
+def _cpu_time(record: Mapping[str, Any], steps: list[Any]) -> tuple[float, bool]:
+    """CPU seconds of the job, else of its steps; NaN if not measured. Whether it was exactly 0."""
+    own = _seconds(record)
+    if own > 0:
+        return own, False
+    of_steps = 0.0
+    for step in steps:
+        if not isinstance(step, dict):
+            raise _BadKey("steps", f"{quoted(str(step))} is not a step")
+        seconds = _seconds(step)
+        of_steps += seconds if seconds > 0 else 0.0
+    return of_steps or math.nan, own == 0 and not of_steps
+
+
+def _seconds(record: Mapping[str, Any]) -> float:
+    value = _at(record, "time.total")
+    if not isinstance(value, dict):
+        return _as_number(value, "time.total")
+    microseconds = _as_number(value.get("microseconds"), "time.total.microseconds")
+    seconds = _as_number(value.get("seconds"), "time.total.seconds")
+    return seconds + (microseconds / 1e6 if microseconds < 1e9 else 0.0)
