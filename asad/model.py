@@ -157,6 +157,10 @@ class Jobs:
     """CPU used over CPU allocated (mean of the window) if nobody took any; NaN until it has been measured."""
     pace: Floats
     """Progress per second against the job running alone, since the last look: 1 is unharmed; NaN if unknown."""
+    lost_s: Floats
+    """Seconds that lending has taken from it so far, as far as its pace tells."""
+    extended_s: Floats
+    """Seconds by which its time limit has been extended for that."""
     host: Ints
     """Row of the batch job beside which a guest runs, -1 for none (a batch job, or a guest on idle cores)."""
     share: Floats
@@ -224,7 +228,8 @@ class Decision:
         plain: dict[str, Json] = {"kind": self.kind}
         for column in fields(self):
             if column.name != "cause":
-                plain[column.name] = getattr(self, column.name)
+                value = getattr(self, column.name)
+                plain[column.name] = list(value) if isinstance(value, tuple) else value
         plain["cause"] = {
             "policy": self.cause.policy,
             "reason": self.cause.reason,
@@ -240,7 +245,11 @@ class CoAllocate(Decision):
     kind: ClassVar[str] = "co-allocate"
     guest: int
     host: int
+    nodes: tuple[int, ...]
+    """Numbers of the nodes, all wholly held by the host, over which the guest's cores are spread evenly."""
     share: float
+    capped: bool = False
+    """Quotas bind both: the host keeps `1 - share`. Otherwise the guest is in the idle class and the host is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +259,7 @@ class SetShare(Decision):
     kind: ClassVar[str] = "set-share"
     guest: int
     share: float
+    capped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +279,11 @@ def decision_from_json(plain: Mapping[str, Any]) -> Decision:
 
     Raises KeyError for an unknown kind or a missing key.
     """
-    rest = {key: value for key, value in plain.items() if key not in ("kind", "cause")}
+    rest = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in plain.items()
+        if key not in ("kind", "cause")
+    }
     return DECISIONS[plain["kind"]](cause=Cause(**plain["cause"]), **rest)
 
 

@@ -1,0 +1,1233 @@
+"""The recorded cluster's own scheduler and clock: compiled, exact, event by event.
+
+It plays the part of Slurm. It knows nothing of asad but one thing: that a waiting job may be started as a *guest*
+beside running batch jobs, whose cores it then shares and which the scheduler never counts.
+
+What is simulated, exactly
+    Batch jobs take cores in index order. EASY reserves for the head of the queue alone, from requested times, with
+    the shadow time and the extra processors, and backfills in the order of the queue (Mu'alem and Feitelson, IEEE
+    TPDS 12(6), 2001). A pass follows every distinct second (`per_event` false), after all endings and arrivals of it,
+    or every single event. Guests have at most one guest a core, progress at the rate of their slowest node, stay
+    where they are when their host ends, and hold memory as any job does.
+
+Cost
+    An arrival or an end costs O(log running) for the heap, O(running) moves of 20 bytes for the list of expected
+    ends, and for a pass O(jobs that could start + blocks of 64 waiting jobs). Memory: about 200 bytes a job.
+
+All functions work on one `State`, a tuple of arrays; `c` holds its counters and `f` its clocks by the indices below.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+FCFS, EASY, CONSERVATIVE = 0, 1, 2
+ABSENT, PENDING, RUNNING, GUEST, DONE = 0, 1, 2, 3, 4
+
+# indices into State.c
+(FREE, NEXT, HEAP, RUN, TAIL, HEAD, WAITING, VERSION, SCANNED, RESERVED, EXTRA, ENDED, GUESTS, STAMP, SCHEDULER) = range(15)
+(PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER) = range(15, 23)
+COUNTERS = 23
+# indices into State.f
+NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
+CLOCKS = 9
+
+BLOCK = 64
+NEVER = np.inf
+NOBODY = 2**31 - 1
+
+
+JOB = np.dtype(
+    [
+        # as the log has it
+        ("submit", "f8"),
+        ("work", "f8"),  # isolated run time that will be executed
+        ("planned", "f8"),  # run time that the scheduler plans with
+        ("limit", "f8"),  # time limit, inf for none
+        ("memory", "f8"),  # bytes a core, 0 if it does not count
+        ("demand", "f8"),  # CPU really wanted, as a fraction of the allocation
+        ("think", "f8"),  # how long after the end of `depends` it arrives
+        ("cores", "i4"),
+        ("wide", "i4"),  # nodes asked for, 0 for any number
+        ("depends", "i4"),
+        # what becomes of it
+        ("eligible", "f8"),
+        ("start", "f8"),
+        ("end", "f8"),
+        ("left", "f8"),  # isolated seconds of work still to do
+        ("rate", "f8"),  # isolated seconds a second
+        ("since", "f8"),  # when `left` was true
+        ("lost", "f8"),  # seconds that sharing has cost so far
+        ("extended", "f8"),
+        ("limit_end", "f8"),
+        ("planned_end", "f8"),
+        ("promised", "f8"),  # conservative backfill's promise of a start
+        ("share", "f8"),
+        ("lent", "f8"),  # core-seconds that it got from hosts as a guest
+        ("lending", "f8"),  # cores that it gets from hosts now
+        ("stamp", "i8"),
+        ("at", "i4"),  # its position in the queue
+        ("heap_at", "i4"),
+        ("host", "i4"),
+        ("owner_first", "i4"),  # first of its cores as a batch job
+        ("guest_first", "i4"),  # first of its cores as a guest
+        ("guest_at", "i4"),
+        ("child", "i4"),  # first job that waits for this one
+        ("sibling", "i4"),  # next job that waits for the same one
+        ("state", "i1"),
+        ("killed", "?"),
+        ("capped", "?"),  # its share binds its host too (quotas on both); else it is in the idle class
+        ("was_host", "?"),
+        ("was_guest", "?"),
+    ],
+    align=True,
+)
+JOB_COLUMNS = ("submit", "work", "planned", "limit", "memory", "demand", "think", "cores", "wide", "depends")
+HEAP_ENTRY = np.dtype([("time", "f8"), ("order", "i8"), ("job", "i4")], align=True)
+RUN_ENTRY = np.dtype([("end", "f8"), ("job", "i4")], align=True)
+QUEUE_ENTRY = np.dtype([("planned", "f8"), ("cores", "i4"), ("job", "i4")], align=True)
+BLOCK_ENTRY = np.dtype([("planned", "f8"), ("cores", "i4")], align=True)
+NODE = np.dtype(
+    [
+        ("memory", "f8"),
+        ("memory_free", "f8"),
+        ("memory_spare", "f8"),
+        ("stamp", "i8"),
+        ("first", "i4"),
+        ("cores", "i4"),
+        ("free", "i4"),
+        ("spare", "i4"),  # free now and beside the head's reservation
+        ("guests", "i4"),  # cores with a guest
+    ],
+    align=True,
+)
+CORE = np.dtype(
+    [
+        ("node", "i4"),
+        ("owner", "i4"),  # batch job
+        ("owner_next", "i4"),  # next core of the same batch job
+        ("guest", "i4"),
+        ("guest_next", "i4"),
+        ("lead", "?"),  # first core of its guest on its node
+    ],
+    align=True,
+)
+
+
+class State(NamedTuple):
+    """Everything that moves: n jobs, C cores, N nodes, in structured arrays (a row a job, core, node)."""
+
+    c: NDArray[np.int64]
+    f: NDArray[np.float64]
+    job: NDArray[Any]  # (n,) JOB, in order of submission
+    heap: NDArray[Any]  # events by time: ends, and as `n + job` arrivals that waited for another job
+    run: NDArray[Any]  # running batch jobs by planned end
+    queue: NDArray[Any]  # positions in order of arrival; empty ones need NOBODY cores
+    block: NDArray[Any]  # the least of each 64 positions
+    superblock: NDArray[Any]  # the least of each 4096
+    node: NDArray[Any]  # (N,) NODE
+    core: NDArray[Any]  # (C,) CORE
+    ended: NDArray[np.int32]  # rows in order of their end
+    guest_rows: NDArray[np.int32]  # guests that run, in no order
+    touched: NDArray[np.int32]  # scratch: nodes
+    affected: NDArray[np.int32]  # scratch: jobs
+
+
+# ------------------------------------------------------------------------------------------------------ event heap
+
+
+@njit(cache=True, inline="always")
+def _earlier(time: float, order: int, other_time: float, other_order: int) -> bool:
+    """Earlier first; at the same moment, what was scheduled first."""
+    return time < other_time or (time == other_time and order < other_order)
+
+
+@njit(cache=True, inline="always")
+def _seat(s: State, i: int, time: float, order: int, job: int) -> None:
+    s.heap[i].time, s.heap[i].order, s.heap[i].job = time, order, job
+    if job < len(s.job):  # arrivals never move
+        s.job[job].heap_at = i
+
+
+@njit(cache=True)
+def _sift_up(s: State, i: int) -> None:
+    time, order, job = s.heap[i].time, s.heap[i].order, s.heap[i].job
+    while i > 0:
+        up = (i - 1) >> 1
+        if not _earlier(time, order, s.heap[up].time, s.heap[up].order):
+            break
+        _seat(s, i, s.heap[up].time, s.heap[up].order, s.heap[up].job)
+        i = up
+    _seat(s, i, time, order, job)
+
+
+@njit(cache=True)
+def _sift_down(s: State, i: int) -> None:
+    time, order, job = s.heap[i].time, s.heap[i].order, s.heap[i].job
+    while 2 * i + 1 < s.c[HEAP]:
+        low = 2 * i + 1
+        if low + 1 < s.c[HEAP] and _earlier(
+            s.heap[low + 1].time, s.heap[low + 1].order, s.heap[low].time, s.heap[low].order
+        ):
+            low += 1
+        if not _earlier(s.heap[low].time, s.heap[low].order, time, order):
+            break
+        _seat(s, i, s.heap[low].time, s.heap[low].order, s.heap[low].job)
+        i = low
+    _seat(s, i, time, order, job)
+
+
+@njit(cache=True)
+def _push(s: State, job: int, time: float) -> None:
+    i = s.c[HEAP]
+    s.c[HEAP] += 1
+    s.c[ORDER] += 1
+    s.heap[i].time, s.heap[i].order, s.heap[i].job = time, s.c[ORDER], job
+    _sift_up(s, i)
+
+
+@njit(cache=True)
+def _pop(s: State) -> int:
+    job = s.heap[0].job
+    s.c[HEAP] -= 1
+    if s.c[HEAP] > 0:
+        last = s.c[HEAP]
+        s.heap[0].time, s.heap[0].order, s.heap[0].job = s.heap[last].time, s.heap[last].order, s.heap[last].job
+        _sift_down(s, 0)
+    return job
+
+
+@njit(cache=True)
+def _move(s: State, job: int, time: float) -> None:
+    i = s.job[job].heap_at
+    s.heap[i].time = time
+    _sift_up(s, i)
+    _sift_down(s, s.job[job].heap_at)
+
+
+# ----------------------------------------------------------------------------------------------------------- queue
+
+
+@njit(cache=True)
+def _block_cores(s: State, block: int) -> None:
+    least = NOBODY
+    least_planned = NEVER
+    for i in range(block * BLOCK, block * BLOCK + BLOCK):
+        if s.queue[i].cores < least:
+            least = s.queue[i].cores
+        if s.queue[i].planned < least_planned:
+            least_planned = s.queue[i].planned
+    s.block[block].cores = least
+    s.block[block].planned = least_planned
+    upper = block // BLOCK
+    least = NOBODY
+    for i in range(upper * BLOCK, upper * BLOCK + BLOCK):
+        if s.block[i].cores < least:
+            least = s.block[i].cores
+    s.superblock[upper].cores = least
+
+
+@njit(cache=True)
+def _enqueue(s: State, job: int, now: float) -> None:
+    position = s.c[TAIL]
+    s.c[TAIL] += 1
+    s.c[WAITING] += 1
+    s.queue[position].job = job
+    s.job[job].at = position
+    s.queue[position].cores = s.job[job].cores
+    s.queue[position].planned = s.job[job].planned
+    block = position // BLOCK
+    s.block[block].cores = min(s.block[block].cores, s.job[job].cores)
+    s.block[block].planned = min(s.block[block].planned, s.job[job].planned)
+    s.superblock[block // BLOCK].cores = min(s.superblock[block // BLOCK].cores, s.job[job].cores)
+    s.job[job].state = PENDING
+    s.job[job].eligible = now
+    s.job[job].promised = NEVER
+    s.c[CHANGED] = 1
+
+
+@njit(cache=True)
+def _dequeue(s: State, job: int) -> None:
+    position = s.job[job].at
+    s.queue[position].cores = NOBODY
+    s.queue[position].planned = NEVER
+    s.c[WAITING] -= 1
+    _block_cores(s, position // BLOCK)
+    if position == s.c[HEAD]:
+        s.c[HEAD] = _next_waiting(s, position + 1)
+
+
+@njit(cache=True)
+def _next_waiting(s: State, position: int) -> int:
+    """First position from `position` on with a waiting job; TAIL if there is none."""
+    return _next_candidate(s, position, NOBODY - 1, NOBODY - 1, NEVER)
+
+
+@njit(cache=True)
+def _next_candidate(s: State, position: int, free: int, extra: int, window: float) -> int:
+    """First waiting job from `position` on that needs at most `extra` cores, or at most `free` for at most `window`."""
+    tail = s.c[TAIL]
+    while position < tail:
+        if position % (BLOCK * BLOCK) == 0 and s.superblock[position // (BLOCK * BLOCK)].cores > free:
+            position += BLOCK * BLOCK
+            continue
+        if position % BLOCK == 0:
+            block = position // BLOCK
+            least = s.block[block].cores
+            if least > free or (least > extra and s.block[block].planned > window):
+                position += BLOCK
+                continue
+        cores = s.queue[position].cores
+        if cores <= extra or (cores <= free and s.queue[position].planned <= window):
+            return position
+        position += 1
+    return tail
+
+
+# --------------------------------------------------------------------------------------- running jobs by planned end
+
+
+@njit(cache=True)
+def _run_position(s: State, end: float) -> int:
+    low, high = 0, s.c[RUN]
+    while low < high:
+        middle = (low + high) >> 1
+        if s.run[middle].end < end:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True)
+def _plan(s: State, job: int, end: float) -> None:
+    """The scheduler now expects `job` to end at `end`."""
+    i = _run_position(s, end)
+    for k in range(s.c[RUN], i, -1):
+        s.run[k].end = s.run[k - 1].end
+        s.run[k].job = s.run[k - 1].job
+    s.run[i].end = end
+    s.run[i].job = job
+    s.job[job].planned_end = end
+    s.c[RUN] += 1
+
+
+@njit(cache=True)
+def _unplan(s: State, job: int) -> None:
+    i = _run_position(s, s.job[job].planned_end)
+    while s.run[i].job != job:
+        i += 1
+    s.c[RUN] -= 1
+    for k in range(i, s.c[RUN]):
+        s.run[k].end = s.run[k + 1].end
+        s.run[k].job = s.run[k + 1].job
+
+
+# -------------------------------------------------------------------------------------------------------- placement
+
+
+@njit(cache=True)
+def _place(s: State, job: int) -> None:
+    """Take the lowest free cores (and their memory) for a batch job that is known to fit."""
+    wanted = s.job[job].cores
+    last = -1
+    for node in range(len(s.node)):
+        take = min(s.node[node].free, wanted)
+        if s.c[MEMORY] and s.job[job].memory > 0:
+            take = min(take, int(s.node[node].memory_free / s.job[job].memory + 1e-9))
+        if take <= 0:
+            continue
+        wanted -= take
+        s.node[node].free -= take
+        s.node[node].memory_free -= take * s.job[job].memory
+        core = s.node[node].first
+        while take > 0:
+            if s.core[core].owner < 0:
+                s.core[core].owner = job
+                s.core[core].owner_next = -1
+                if last < 0:
+                    s.job[job].owner_first = core
+                else:
+                    s.core[last].owner_next = core
+                last = core
+                take -= 1
+            core += 1
+        if wanted == 0:
+            break
+
+
+@njit(cache=True)
+def _release(s: State, job: int) -> None:
+    core = s.job[job].owner_first
+    while core >= 0:
+        node = s.core[core].node
+        s.core[core].owner = -1
+        s.node[node].free += 1
+        s.node[node].memory_free += s.job[job].memory
+        core = s.core[core].owner_next
+
+
+@njit(cache=True)
+def _fits(s: State, job: int) -> bool:
+    """Does `job` fit on what is free now, cores and memory?"""
+    wanted = s.job[job].cores
+    memory = s.job[job].memory
+    for node in range(len(s.node)):
+        take = s.node[node].free
+        if memory > 0:
+            take = min(take, int(s.node[node].memory_free / memory + 1e-9))
+        wanted -= take
+        if wanted <= 0:
+            return True
+    return False
+
+
+@njit(cache=True)
+def _fits_spare(s: State, job: int) -> bool:
+    """Does `job` fit on the spare part of each node?"""
+    wanted = s.job[job].cores
+    memory = s.job[job].memory
+    for node in range(len(s.node)):
+        take = s.node[node].spare
+        if memory > 0:
+            take = min(take, int(s.node[node].memory_spare / memory + 1e-9))
+        wanted -= take
+        if wanted <= 0:
+            return True
+    return False
+
+
+@njit(cache=True)
+def _take_spare(s: State, job: int) -> None:
+    wanted = s.job[job].cores
+    memory = s.job[job].memory
+    for node in range(len(s.node)):
+        take = min(s.node[node].spare, wanted)
+        if memory > 0:
+            take = min(take, int(s.node[node].memory_spare / memory + 1e-9))
+        if take > 0:
+            wanted -= take
+            s.node[node].spare -= take
+            s.node[node].memory_spare -= take * memory
+            if wanted == 0:
+                return
+
+
+@njit(cache=True)
+def _clip_spare(s: State) -> None:
+    """Nothing is spare that is not free."""
+    for node in range(len(s.node)):
+        s.node[node].spare = min(s.node[node].spare, s.node[node].free)
+        s.node[node].memory_spare = min(s.node[node].memory_spare, s.node[node].memory_free)
+
+
+# ------------------------------------------------------------------------------------------- contention and lending
+
+
+@njit(cache=True)
+def _mu(s: State, node: int, cpu: int, memory: int) -> float:
+    """μ between its measured values for CPU-bound and memory-bound pairs, by the node's memory in use."""
+    in_use = 0.5
+    if s.c[MEMORY] and s.node[node].memory > 0:
+        in_use = 1.0 - s.node[node].memory_free / s.node[node].memory
+    return s.f[cpu] + (s.f[memory] - s.f[cpu]) * min(1.0, max(0.0, in_use))
+
+
+@njit(cache=True)
+def _guest_rate(s: State, guest: int) -> float:
+    """Rate of a guest: the slowest of its nodes; on each, idle cores plus what the hosts of its cores lend."""
+    worst = 1.0
+    got = 0.0
+    core = s.job[guest].guest_first
+    while core >= 0:
+        node = s.core[core].node
+        capacity = 0.0
+        held = 0
+        beside = False
+        first = core
+        while core >= 0 and s.core[core].node == node:
+            held += 1
+            host = s.core[core].owner
+            if host < 0:
+                capacity += 1.0
+            else:
+                beside = True
+                new = True  # is this the guest's first core of this host here?
+                overlap = 0
+                other = first
+                while other >= 0 and s.core[other].node == node:
+                    if s.core[other].owner == host:
+                        if other < core:
+                            new = False
+                            break
+                        overlap += 1
+                    other = s.core[other].guest_next
+                if new:
+                    here = 0
+                    claims = 0.0
+                    for k in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+                        if s.core[k].owner == host:
+                            here += 1
+                            if s.core[k].lead:
+                                claim = s.job[s.core[k].guest].share
+                                claims += 1.0 if np.isnan(claim) else claim
+                    mine = 1.0 if np.isnan(s.job[guest].share) else s.job[guest].share
+                    if not s.job[guest].capped:
+                        # the host comes first and the guests divide what it leaves
+                        leftover = max(0.0, 1.0 - s.job[host].demand)
+                        if claims > leftover:
+                            mine *= leftover / claims
+                    lent = min(mine * here, float(overlap))
+                    capacity += lent
+                    got += lent
+            core = s.core[core].guest_next
+        rate = min(1.0, capacity / (held * s.job[guest].demand)) if s.job[guest].demand > 0 else 1.0
+        if beside:
+            rate *= _mu(s, node, MU_GUEST_CPU, MU_GUEST_MEMORY)
+        worst = min(worst, rate)
+    s.job[guest].lending = got
+    return worst
+
+
+@njit(cache=True)
+def _host_rate(s: State, host: int) -> float:
+    """Rate of a batch job: 1 alone; beside guests μ, and where quotas bind both what they leave it."""
+    worst = 1.0
+    core = s.job[host].owner_first
+    while core >= 0:
+        node = s.core[core].node
+        if s.node[node].guests == 0:
+            while core >= 0 and s.core[core].node == node:
+                core = s.core[core].owner_next
+            continue
+        quota = 0.0
+        shared = False
+        while core >= 0 and s.core[core].node == node:
+            guest = s.core[core].guest
+            if guest >= 0:
+                shared = True
+                if s.core[core].lead and s.job[guest].capped and not np.isnan(s.job[guest].share):
+                    quota += s.job[guest].share
+            core = s.core[core].owner_next
+        if shared:
+            rate = min(1.0, max(0.0, 1.0 - quota) / s.job[host].demand) if s.job[host].demand > 0 else 1.0
+            worst = min(worst, rate * _mu(s, node, MU_HOST_CPU, MU_HOST_MEMORY))
+    return worst
+
+
+@njit(cache=True)
+def _settle(s: State, job: int, now: float) -> None:
+    """Account the work done since the last look."""
+    passed = now - s.job[job].since
+    s.job[job].left -= s.job[job].rate * passed
+    s.job[job].lost += (1.0 - s.job[job].rate) * passed
+    if s.job[job].state == GUEST:
+        s.job[job].lent += s.job[job].lending * passed
+    s.job[job].since = now
+
+
+@njit(cache=True)
+def _aim(s: State, job: int) -> None:
+    """Set the job's end event from its work left, its rate and, where jobs are killed at it, its limit."""
+    end = s.job[job].since + s.job[job].left / max(s.job[job].rate, 1e-9)
+    if s.c[KILL]:
+        end = min(end, s.job[job].limit_end)
+    _move(s, job, max(end, s.job[job].since))
+
+
+@njit(cache=True)
+def _set_rate(s: State, job: int, rate: float, now: float) -> None:
+    if rate != s.job[job].rate:
+        s.job[job].rate = rate
+        _aim(s, job)
+        s.c[CHANGED] = 1
+
+
+@njit(cache=True)
+def _mark_nodes(s: State, first: int, of_guest: bool) -> int:
+    """The nodes of a job's cores into the scratch list (of a batch job: those with guests); how many."""
+    s.c[STAMP] += 1
+    count = 0
+    core = first
+    while core >= 0:
+        node = s.core[core].node
+        if s.node[node].stamp != s.c[STAMP] and (of_guest or s.node[node].guests > 0):
+            s.node[node].stamp = s.c[STAMP]
+            s.touched[count] = node
+            count += 1
+        core = s.core[core].guest_next if of_guest else s.core[core].owner_next
+    return count
+
+
+@njit(cache=True)
+def _refresh(s: State, nodes: int, now: float) -> None:
+    """Rates anew for everything on the touched nodes."""
+    s.c[STAMP] += 1
+    jobs = 0
+    for i in range(nodes):
+        node = s.touched[i]
+        for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+            for job in (s.core[core].owner, s.core[core].guest):
+                if job >= 0 and s.job[job].stamp != s.c[STAMP]:
+                    s.job[job].stamp = s.c[STAMP]
+                    s.affected[jobs] = job
+                    jobs += 1
+    for i in range(jobs):
+        _settle(s, s.affected[i], now)
+    for i in range(jobs):
+        job = s.affected[i]
+        _set_rate(s, job, _guest_rate(s, job) if s.job[job].state == GUEST else _host_rate(s, job), now)
+
+
+@njit(cache=True)
+def _meet_guests(s: State, job: int, now: float) -> None:
+    """A batch job has started on cores where guests are: it is their host until shares are decided anew."""
+    nodes = _mark_nodes(s, s.job[job].owner_first, False)
+    if nodes == 0:
+        return
+    core = s.job[job].owner_first
+    while core >= 0:
+        guest = s.core[core].guest
+        if guest >= 0:
+            s.job[job].was_host = True
+            if s.job[guest].host < 0:
+                s.job[guest].host = job
+            s.job[guest].share = np.nan
+        core = s.core[core].owner_next
+    _refresh(s, nodes, now)
+
+
+@njit(cache=True)
+def _leave_guests(s: State, job: int, now: float) -> None:
+    """A batch job has left cores where guests are: they take what is idle, or the host on their other cores."""
+    nodes = _mark_nodes(s, s.job[job].owner_first, False)
+    if nodes == 0:
+        return
+    core = s.job[job].owner_first
+    while core >= 0:
+        guest = s.core[core].guest
+        if guest >= 0 and s.job[guest].host == job:
+            s.job[guest].host = -1
+            s.job[guest].share = np.nan
+            other = s.job[guest].guest_first
+            while other >= 0:
+                if s.core[other].owner >= 0:
+                    s.job[guest].host = s.core[other].owner
+                    break
+                other = s.core[other].guest_next
+        core = s.core[core].owner_next
+    _refresh(s, nodes, now)
+
+
+@njit(cache=True)
+def lend(s: State, guest: int, host: int, share: float, capped: bool, nodes: NDArray[np.int32], cores: NDArray[np.int32]) -> int:
+    """Start the waiting job `guest` now on `cores[i]` cores of each of `nodes[i]`, which `host` holds wholly.
+
+    Returns 0 if done, else why not: 1 not waiting, 2 host not running, 3 a node is not wholly held, 4 no free core
+    (one guest a core), 5 memory, 6 the cores do not add up.
+    """
+    if s.job[guest].state != PENDING:
+        return 1
+    if s.job[host].state != RUNNING:
+        return 2
+    total = 0
+    for i in range(len(nodes)):
+        node = nodes[i]
+        open_cores = 0
+        for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+            if s.core[core].owner != host:
+                return 3
+            if s.core[core].guest < 0:
+                open_cores += 1
+        if open_cores < cores[i]:
+            return 4
+        if s.c[MEMORY] and s.job[guest].memory * cores[i] > s.node[node].memory_free * (1 + 1e-9):
+            return 5
+        total += cores[i]
+    if total != s.job[guest].cores:
+        return 6
+    now = s.f[NOW]
+    _dequeue(s, guest)
+    s.job[guest].state = GUEST
+    s.job[guest].start = now
+    s.job[guest].since = now
+    s.job[guest].left = s.job[guest].work
+    s.job[guest].rate = 1.0
+    s.job[guest].limit_end = now + s.job[guest].limit
+    s.job[guest].host = host
+    s.job[guest].share = share
+    s.job[guest].capped = capped
+    s.job[guest].was_guest = True
+    s.job[host].was_host = True
+    last = -1
+    for i in range(len(nodes)):
+        node = nodes[i]
+        take = cores[i]
+        lead = True
+        s.node[node].guests += take
+        s.node[node].memory_free -= take * s.job[guest].memory
+        core = s.node[node].first
+        while take > 0:
+            if s.core[core].guest < 0:
+                s.core[core].guest = guest
+                s.core[core].guest_next = -1
+                s.core[core].lead = lead
+                lead = False
+                if last < 0:
+                    s.job[guest].guest_first = core
+                else:
+                    s.core[last].guest_next = core
+                last = core
+                take -= 1
+            core += 1
+    s.job[guest].guest_at = s.c[GUESTS]
+    s.guest_rows[s.c[GUESTS]] = guest
+    s.c[GUESTS] += 1
+    _push(s, guest, now + s.job[guest].work)
+    _settle(s, guest, now)
+    _aim(s, guest)
+    touched = _mark_nodes(s, s.job[guest].guest_first, True)
+    _refresh(s, touched, now)
+    s.c[RESERVED] = 0
+    s.c[SETTLE] = 1
+    s.c[CHANGED] = 1
+    return 0
+
+
+@njit(cache=True)
+def set_share(s: State, guest: int, share: float, capped: bool) -> int:
+    """Change a running guest's share. Returns 0, or 1 if it does not run as a guest."""
+    if s.job[guest].state != GUEST:
+        return 1
+    s.job[guest].share = share
+    s.job[guest].capped = capped
+    _refresh(s, _mark_nodes(s, s.job[guest].guest_first, True), s.f[NOW])
+    return 0
+
+
+@njit(cache=True)
+def extend(s: State, job: int, by: float) -> int:
+    """Move a running job's time limit. Returns 0, or 1 if it does not run."""
+    if s.job[job].state != RUNNING and s.job[job].state != GUEST:
+        return 1
+    s.job[job].limit_end += by
+    s.job[job].extended += by
+    if s.job[job].state == RUNNING:
+        _unplan(s, job)
+        _plan(s, job, s.job[job].planned_end + by)
+        s.c[RESERVED] = 0
+    _settle(s, job, s.f[NOW])
+    _aim(s, job)
+    return 0
+
+
+# --------------------------------------------------------------------------------------------------- start and end
+
+
+@njit(cache=True)
+def _start(s: State, job: int, now: float) -> None:
+    """Start a batch job that is known to fit."""
+    _dequeue(s, job)
+    s.job[job].state = RUNNING
+    s.job[job].start = now
+    s.c[FREE] -= s.job[job].cores
+    _plan(s, job, now + s.job[job].planned)
+    _push(s, job, now + s.job[job].work)
+    if s.c[PLACED]:
+        s.job[job].since = now
+        s.job[job].left = s.job[job].work
+        s.job[job].rate = 1.0
+        s.job[job].limit_end = now + s.job[job].limit
+        _place(s, job)
+        if s.c[GUESTS] > 0:
+            _meet_guests(s, job, now)
+    s.c[CHANGED] = 1
+
+
+@njit(cache=True)
+def _end(s: State, job: int, now: float) -> None:
+    was_guest = s.job[job].state == GUEST
+    if s.c[PLACED]:
+        _settle(s, job, now)
+        if s.job[job].left > 1e-6 * max(1.0, s.job[job].work):
+            s.job[job].killed = True
+        if was_guest:
+            last = s.c[GUESTS] - 1
+            s.guest_rows[s.job[job].guest_at] = s.guest_rows[last]
+            s.job[s.guest_rows[last]].guest_at = s.job[job].guest_at
+            s.c[GUESTS] = last
+            nodes = _mark_nodes(s, s.job[job].guest_first, True)
+            core = s.job[job].guest_first
+            while core >= 0:
+                node = s.core[core].node
+                s.core[core].guest = -1
+                s.core[core].lead = False
+                s.node[node].guests -= 1
+                s.node[node].memory_free += s.job[job].memory
+                core = s.core[core].guest_next
+            s.job[job].state = DONE
+            _refresh(s, nodes, now)
+        else:
+            _release(s, job)
+            s.job[job].state = DONE
+            if s.c[GUESTS] > 0:
+                _leave_guests(s, job, now)
+    s.job[job].state = DONE
+    s.job[job].end = now
+    s.ended[s.c[ENDED]] = job
+    s.c[ENDED] += 1
+    if not was_guest:
+        s.c[FREE] += s.job[job].cores
+        _unplan(s, job)
+    if not was_guest or s.c[MEMORY]:
+        s.c[RESERVED] = 0
+    child = s.job[job].child
+    while child >= 0:
+        _push(s, len(s.job) + child, max(s.job[child].submit, now + s.job[child].think))
+        child = s.job[child].sibling
+    s.c[CHANGED] = 1
+
+
+# ------------------------------------------------------------------------------------------------ scheduling passes
+
+
+@njit(cache=True)
+def _start_heads(s: State, now: float) -> None:
+    while s.c[WAITING] > 0:
+        job = s.queue[s.c[HEAD]].job
+        if s.job[job].cores > s.c[FREE]:
+            return
+        if s.c[MEMORY] and not _fits(s, job):
+            return
+        _start(s, job, now)
+        s.c[RESERVED] = 0
+
+
+@njit(cache=True)
+def _easy(s: State, now: float) -> None:
+    """Start heads, reserve for the first that does not fit, backfill behind it.
+
+    A job once passed over stays passed over until something ends: the reservation does not move and time only
+    shrinks the window. So a pass after arrivals alone looks at the arrivals alone.
+    """
+    if s.c[RESERVED] == 0:
+        _start_heads(s, now)
+        if s.c[WAITING] == 0:
+            return
+        job = s.queue[s.c[HEAD]].job
+        free = s.c[FREE]
+        i = 0
+        while free < s.job[job].cores:
+            free += s.job[s.run[i].job].cores
+            i += 1
+        shadow = s.run[i - 1].end if i > 0 else now
+        while i < s.c[RUN] and s.run[i].end <= shadow:
+            free += s.job[s.run[i].job].cores
+            i += 1
+        s.f[SHADOW] = max(shadow, now)
+        s.c[EXTRA] = free - s.job[job].cores
+        s.c[RESERVED] = 1
+        s.c[SCANNED] = s.c[HEAD] + 1
+    position = s.c[SCANNED]
+    while s.c[FREE] > 0:
+        free = s.c[FREE]
+        position = _next_candidate(s, position, free, min(free, s.c[EXTRA]), s.f[SHADOW] - now)
+        if position >= s.c[TAIL]:
+            break
+        job = s.queue[position].job
+        if now + s.job[job].planned > s.f[SHADOW]:
+            s.c[EXTRA] -= s.job[job].cores
+        _start(s, job, now)
+        position += 1
+    s.c[SCANNED] = s.c[TAIL]
+
+
+@njit(cache=True)
+def _easy_memory(s: State, now: float) -> None:
+    """EASY where memory counts: the reservation is a set of nodes, and what runs past it stays clear of them."""
+    _start_heads(s, now)
+    if s.c[WAITING] == 0:
+        return
+    head = s.queue[s.c[HEAD]].job
+    for node in range(len(s.node)):
+        s.node[node].spare = s.node[node].free
+        s.node[node].memory_spare = s.node[node].memory_free
+    i = 0
+    shadow = now
+    while not _fits_spare(s, head):
+        if i >= s.c[RUN]:
+            shadow = NEVER  # only the end of a guest can make room, and nobody has planned that
+            break
+        shadow = max(now, s.run[i].end)
+        while i < s.c[RUN] and s.run[i].end <= shadow:
+            job = s.run[i].job
+            core = s.job[job].owner_first
+            while core >= 0:
+                s.node[s.core[core].node].spare += 1
+                s.node[s.core[core].node].memory_spare += s.job[job].memory
+                core = s.core[core].owner_next
+            i += 1
+    if shadow < NEVER:
+        _take_spare(s, head)
+    _clip_spare(s)
+    position = s.c[HEAD] + 1
+    while s.c[FREE] > 0:
+        position = _next_candidate(s, position, s.c[FREE], s.c[FREE], NEVER)
+        if position >= s.c[TAIL]:
+            return
+        job = s.queue[position].job
+        position += 1
+        if now + s.job[job].planned <= shadow:
+            if _fits(s, job):
+                _start(s, job, now)
+                _clip_spare(s)
+        elif _fits_spare(s, job):
+            _start_on_spare(s, job, now)
+
+
+@njit(cache=True)
+def _start_on_spare(s: State, job: int, now: float) -> None:
+    """Start a job on the part of each node that the head's reservation leaves: hide the rest meanwhile."""
+    for node in range(len(s.node)):
+        s.node[node].spare, s.node[node].free = s.node[node].free - s.node[node].spare, s.node[node].spare
+        hidden = s.node[node].memory_free - s.node[node].memory_spare
+        s.node[node].memory_free = s.node[node].memory_spare
+        s.node[node].memory_spare = hidden
+    _start(s, job, now)
+    for node in range(len(s.node)):
+        s.node[node].spare, s.node[node].free = s.node[node].free, s.node[node].free + s.node[node].spare
+        hidden = s.node[node].memory_spare
+        s.node[node].memory_spare = s.node[node].memory_free
+        s.node[node].memory_free += hidden
+
+
+@njit(cache=True)
+def _earliest(times: NDArray[np.float64], free: NDArray[np.int64], count: int, cores: int, duration: float, first: int) -> int:
+    """First step from `first` on at which `cores` are free for `duration`."""
+    i = first
+    while True:
+        if free[i] < cores:
+            i += 1
+            continue
+        end = times[i] + duration
+        j = i + 1
+        while j < count and times[j] < end and free[j] >= cores:
+            j += 1
+        if j >= count or times[j] >= end:
+            return i
+        i = j + 1
+
+
+@njit(cache=True)
+def _step_at(times: NDArray[np.float64], free: NDArray[np.int64], count: int, time: float, low: int) -> tuple[int, int]:
+    """Index of the step that begins at `time`, made if need be, and the new number of steps."""
+    high = count
+    while low < high:
+        middle = (low + high) >> 1
+        if times[middle] < time:
+            low = middle + 1
+        else:
+            high = middle
+    if low < count and times[low] == time:
+        return low, count
+    for k in range(count, low, -1):
+        times[k] = times[k - 1]
+        free[k] = free[k - 1]
+    times[low] = time
+    free[low] = free[low - 1]
+    return low, count + 1
+
+
+@njit(cache=True)
+def _reserve(times: NDArray[np.float64], free: NDArray[np.int64], count: int, at: int, duration: float, cores: int) -> int:
+    """Take `cores` from step `at` on for `duration` (give them back where negative); the new number of steps."""
+    if np.isinf(duration):
+        last = count
+    else:
+        last, count = _step_at(times, free, count, times[at] + duration, at)
+    for k in range(at, last):
+        free[k] -= cores
+    return count
+
+
+@njit(cache=True)
+def _running_profile(s: State, now: float, times: NDArray[np.float64], free: NDArray[np.int64]) -> int:
+    """Free cores over time if running jobs end as planned: steps (time, cores free from then on)."""
+    times[0] = now
+    free[0] = s.c[FREE]
+    count = 1
+    for i in range(s.c[RUN]):
+        if s.run[i].end > times[count - 1]:
+            times[count] = s.run[i].end
+            free[count] = free[count - 1]
+            count += 1
+        elif count == 1:  # overdue: it ends at any moment, but its cores are not there now
+            times[count] = now + 1.0
+            free[count] = free[count - 1]
+            count += 1
+        free[count - 1] += s.job[s.run[i].job].cores
+    return count
+
+
+@njit(cache=True)
+def _conservative(s: State, now: float, freed: bool) -> None:
+    """Every waiting job holds a promise; when something ends early, each in turn may move to an earlier one.
+
+    A job is only ever moved to a time no later than its promise, so promises are kept.
+    """
+    size = s.c[RUN] + 2 * s.c[WAITING] + 4
+    times = np.empty(size + 2, np.float64)
+    free = np.empty(size + 2, np.int64)
+    count = _running_profile(s, now, times, free)
+    position = s.c[HEAD]
+    while position < s.c[TAIL]:
+        job = s.queue[position].job
+        if s.job[job].promised < NEVER:
+            at, count = _step_at(times, free, count, max(now, s.job[job].promised), 0)
+            count = _reserve(times, free, count, at, s.job[job].planned, s.job[job].cores)
+        position = _next_waiting(s, position + 1)
+    position = s.c[HEAD]
+    while position < s.c[TAIL]:
+        job = s.queue[position].job
+        if freed or s.job[job].promised == NEVER:
+            if s.job[job].promised < NEVER:
+                at, count = _step_at(times, free, count, max(now, s.job[job].promised), 0)
+                count = _reserve(times, free, count, at, s.job[job].planned, -s.job[job].cores)
+            at = _earliest(times, free, count, s.job[job].cores, s.job[job].planned, 0)
+            s.job[job].promised = times[at]
+            count = _reserve(times, free, count, at, s.job[job].planned, s.job[job].cores)
+        if s.job[job].promised <= now and s.job[job].cores <= s.c[FREE]:
+            _start(s, job, now)
+        position = _next_waiting(s, position + 1)
+
+
+@njit(cache=True)
+def estimate_starts(s: State, depth: int, estimate: NDArray[np.float64]) -> None:
+    """What Slurm's backfill would print as the start of each of the first `depth` waiting jobs, into `estimate`.
+
+    Every job in turn gets the earliest time at which it fits among the planned ends of running jobs and the jobs
+    before it; memory is left out.
+    """
+    now = s.f[NOW]
+    size = s.c[RUN] + 2 * depth + 4
+    times = np.empty(size + 2, np.float64)
+    free = np.empty(size + 2, np.int64)
+    count = _running_profile(s, now, times, free)
+    position = s.c[HEAD]
+    seen = 0
+    while position < s.c[TAIL] and seen < depth:
+        job = s.queue[position].job
+        at = _earliest(times, free, count, s.job[job].cores, s.job[job].planned, 0)
+        estimate[job] = times[at]
+        count = _reserve(times, free, count, at, s.job[job].planned, s.job[job].cores)
+        position = _next_waiting(s, position + 1)
+        seen += 1
+
+
+@njit(cache=True)
+def _pass(s: State, now: float, freed: bool) -> None:
+    if s.c[WAITING] == 0 or s.c[FREE] == 0:
+        return
+    if s.c[SCHEDULER] == FCFS:
+        _start_heads(s, now)
+    elif s.c[SCHEDULER] == CONSERVATIVE:
+        _conservative(s, now, freed)
+    elif s.c[MEMORY]:
+        _easy_memory(s, now)
+    else:
+        _easy(s, now)
+
+
+# -------------------------------------------------------------------------------------------------------- the clock
+
+
+@njit(cache=True)
+def _next_event(s: State) -> float:
+    n = len(s.job)
+    time = s.heap[0].time if s.c[HEAP] > 0 else NEVER
+    if s.c[NEXT] < n:
+        time = min(time, s.job[s.c[NEXT]].submit)
+    return time
+
+
+@njit(cache=True)
+def _skip_dependents(s: State) -> None:
+    """Jobs that wait for another come through the heap, not by their time of submission."""
+    while s.c[NEXT] < len(s.job) and s.job[s.c[NEXT]].depends >= 0:
+        s.c[NEXT] += 1
+
+
+@njit(cache=True)
+def _end_planned(s: State, now: float) -> None:
+    """End what ends at this very moment as planned: a pass counts such cores as free already.
+
+    So did the published schedule that the per-event semantics answer to.
+    """
+    i = 0
+    while i < s.c[RUN] and s.run[i].end <= now:
+        job = s.run[i].job
+        if s.heap[s.job[job].heap_at].time <= now:
+            _move(s, job, -NEVER)
+            _end(s, _pop(s), now)
+        else:
+            i += 1  # overdue, because lending has slowed it
+
+
+@njit(cache=True)
+def run_until(s: State, until: float) -> None:
+    """Let everything happen up to and including `until`."""
+    n = len(s.job)
+    per_event = s.c[PER_EVENT] != 0
+    if s.c[SETTLE]:
+        # the queue has lost jobs to lending since the last pass
+        s.c[SETTLE] = 0
+        _pass(s, s.f[NOW], True)
+    while True:
+        now = _next_event(s)
+        if now > until or now == NEVER:
+            break
+        s.f[NOW] = now
+        freed = False
+        while s.c[HEAP] > 0 and s.heap[0].time <= now and s.heap[0].job < n:
+            _end(s, _pop(s), now)
+            freed = True
+            if per_event:
+                _end_planned(s, now)
+                _pass(s, now, True)
+        while s.c[HEAP] > 0 and s.heap[0].time <= now:
+            if s.heap[0].job < n:  # a job that started and ended within this very moment
+                _end(s, _pop(s), now)
+                freed = True
+            else:
+                _enqueue(s, _pop(s) - n, now)
+            if per_event:
+                _pass(s, now, freed)
+        while s.c[NEXT] < n and s.job[s.c[NEXT]].submit <= now:
+            _enqueue(s, s.c[NEXT], now)
+            s.c[NEXT] += 1
+            _skip_dependents(s)
+            if per_event:
+                _pass(s, now, freed)
+        if not per_event:
+            _pass(s, now, freed)
+    if until < NEVER and until > s.f[NOW]:
+        s.f[NOW] = until
+
+
+@njit(cache=True)
+def run_to_poll(s: State, wake: float) -> bool:
+    """Run to the next poll at which there is something to see, or at or after `wake`; False when all is over.
+
+    A poll at which nothing has changed since the last look is passed over, and so is one at which nobody waits and
+    nobody is lent to.
+    """
+    origin, poll = s.f[ORIGIN], s.f[POLL]
+    while True:
+        event = _next_event(s)
+        due = min(event, wake)
+        if s.c[SETTLE] or s.c[PENDING_END] > 0:
+            due = s.f[NOW] + poll
+        if due == NEVER:
+            return False
+        tick = origin + np.ceil((due - origin) / poll) * poll
+        if tick <= s.f[NOW]:
+            tick = origin + (np.floor((s.f[NOW] - origin) / poll) + 1) * poll
+        run_until(s, tick)
+        s.c[PENDING_END] = max(0, s.c[PENDING_END] - 1)
+        if s.c[CHANGED]:
+            s.c[CHANGED] = 0
+            s.c[VERSION] += 1
+            # what has only just started is measured one window later: look again then
+            s.c[PENDING_END] = int(np.ceil(s.f[WINDOW] / poll))
+        elif wake > tick and s.c[PENDING_END] > 1:
+            continue
+        if s.c[WAITING] > 0 or s.c[GUESTS] > 0:
+            return True
+
+
+@njit(cache=True)
+def waiting_rows(s: State, depth: int, rows: NDArray[np.int32]) -> int:
+    """The first `depth` waiting jobs, in the order of the queue, into `rows`; how many."""
+    count = 0
+    position = s.c[HEAD]
+    while position < s.c[TAIL] and count < depth:
+        rows[count] = s.queue[position].job
+        count += 1
+        position = _next_waiting(s, position + 1)
+    return count
+
+
+def new_state(
+    jobs: dict[str, NDArray[Any]],
+    node_cores: NDArray[np.int32],
+    node_memory: NDArray[np.float64],
+    *,
+    scheduler: int,
+    per_event: bool,
+    kill: bool,
+    placed: bool,
+    use_memory: bool,
+    poll_s: float,
+    window_s: float,
+    mu: tuple[float, float, float, float],
+) -> State:
+    """A cluster at rest before its first job.
+
+    `jobs` has columns (n,) submit, work, planned, limit, cores, wide, memory, demand, depends, think, in order of
+    submission; `node_cores` and `node_memory` are (N,). `placed` keeps track of which job is on which core, which
+    lending and memory need. `mu` is μ of host and guest in CPU-bound pairs, then in memory-bound ones.
+    """
+    n, nodes = len(jobs["submit"]), len(node_cores)
+    total = int(node_cores.sum())
+    padded = (n // (BLOCK * BLOCK) + 1) * BLOCK * BLOCK
+    placed = placed or use_memory
+    s = State(
+        c=np.zeros(COUNTERS, np.int64),
+        f=np.zeros(CLOCKS),
+        job=np.zeros(n, JOB),
+        heap=np.zeros(n + 1, HEAP_ENTRY),
+        run=np.zeros(min(total, n) + 1, RUN_ENTRY),
+        queue=np.zeros(padded, QUEUE_ENTRY),
+        block=np.zeros(max(padded // BLOCK, BLOCK), BLOCK_ENTRY),
+        superblock=np.zeros(padded // (BLOCK * BLOCK), BLOCK_ENTRY),
+        node=np.zeros(nodes, NODE),
+        core=np.zeros(total, CORE),
+        ended=np.zeros(n, np.int32),
+        guest_rows=np.zeros(min(total, n) + 1, np.int32),
+        touched=np.zeros(nodes, np.int32),
+        affected=np.zeros(2 * total, np.int32),
+    )
+    for name in JOB_COLUMNS:
+        s.job[name] = jobs[name]
+    for job in np.flatnonzero(s.job["depends"] >= 0)[::-1].tolist():
+        s.job["sibling"][job] = s.job["child"][s.job["depends"][job]] - 1
+        s.job["child"][s.job["depends"][job]] = job + 1
+    for name in ("sibling", "child"):
+        s.job[name] -= 1
+    for name in ("host", "owner_first", "guest_first"):
+        s.job[name] = -1
+    for name in ("eligible", "start", "end", "planned_end", "limit_end", "share"):
+        s.job[name] = np.nan
+    s.job["promised"] = NEVER
+    s.job["rate"] = 1.0
+    for queue in (s.queue, s.block, s.superblock):
+        queue["cores"] = NOBODY
+        queue["planned"] = NEVER
+    for name in ("owner", "owner_next", "guest", "guest_next"):
+        s.core[name] = -1
+    s.core["node"] = np.repeat(np.arange(nodes), node_cores)
+    s.node["cores"] = s.node["free"] = node_cores
+    s.node["first"] = np.cumsum(node_cores) - node_cores
+    s.node["memory"] = s.node["memory_free"] = node_memory
+    s.c[FREE] = total
+    s.c[SCHEDULER], s.c[PER_EVENT], s.c[KILL] = scheduler, per_event, kill
+    s.c[PLACED], s.c[MEMORY] = placed, use_memory
+    s.f[POLL], s.f[WINDOW] = poll_s, window_s
+    s.f[ORIGIN] = s.f[NOW] = s.job["submit"][0] if n else 0.0
+    s.f[MU_HOST_CPU], s.f[MU_GUEST_CPU], s.f[MU_HOST_MEMORY], s.f[MU_GUEST_MEMORY] = mu
+    _skip_dependents(s)
+    return s
