@@ -1,0 +1,267 @@
+"""The figures of a report: their keys in the JSON, their names, how they are written and what they mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from asad.replay.results import PolicyResult, ReplayResult
+from asad.report import units
+
+Kind = Literal["time", "core time", "ratio", "share", "count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One row of the table by policy."""
+
+    key: str
+    """Key in `PolicyResult.metrics`."""
+    label: str
+    kind: Kind
+    better: Literal[-1, 0, 1]
+    """-1: less is better; 1: more is; 0: neither, or no matter of comparison."""
+    meaning: str
+    """Its definition, in one sentence or two."""
+
+
+GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
+    (
+        "What users see",
+        (
+            Measure(
+                "response_mean_s",
+                "Response, mean",
+                "time",
+                -1,
+                "From submission to end, averaged over all jobs: waiting and running together.",
+            ),
+            Measure(
+                "wait_mean_s", "Wait, mean", "time", -1, "From submission to start, averaged over all jobs."
+            ),
+            Measure(
+                "wait_p95_s", "Wait, 95th percentile", "time", -1, "One job in twenty waits longer than this."
+            ),
+            Measure(
+                "bounded_slowdown_mean",
+                "Bounded slowdown, mean",
+                "ratio",
+                -1,
+                "max(1, response ÷ max(isolated run time, 10 s)), averaged over all jobs. The isolated run "
+                "time is "
+                "what the job takes when it shares nothing, so a job slowed by lending cannot hide behind "
+                "its longer "
+                "run; the 10 s keep very short jobs from ruling the mean.",
+            ),
+        ),
+    ),
+    (
+        "What the machine does",
+        (
+            Measure(
+                "utilization",
+                "Utilization (allocated)",
+                "share",
+                0,
+                "Core-seconds of all batch jobs’ runs ÷ (cores of the machine × makespan). Guests hold no "
+                "cores of their "
+                "own, so lending may lower it.",
+            ),
+            Measure(
+                "cpu_utilization",
+                "CPU utilization (really busy)",
+                "share",
+                1,
+                "Core-seconds in which a core worked ÷ (cores of the machine × makespan).",
+            ),
+            Measure(
+                "delivered_core_s",
+                "Delivered core-hours",
+                "core time",
+                1,
+                "Work done for jobs, in hours of one core running a job alone.",
+            ),
+            Measure(
+                "makespan_s",
+                "Makespan",
+                "time",
+                -1,
+                "From the first submission to the last end. On a log with open arrivals the last "
+                "submissions set it, so "
+                "it says little about a policy.",
+            ),
+        ),
+    ),
+    (
+        "What was lent",
+        (
+            Measure("guests", "Guests", "count", 0, "Jobs started beside a host, before their turn."),
+            Measure(
+                "lent_core_s",
+                "Lent core-hours",
+                "core time",
+                0,
+                "CPU of hosts’ allocations that guests used.",
+            ),
+            Measure(
+                "host_stretch_mean",
+                "Run time stretch of hosts, mean",
+                "ratio",
+                0,
+                "Run time ÷ isolated run time, over the jobs that lent something; 1 is unharmed.",
+            ),
+            Measure(
+                "guest_stretch_mean",
+                "Run time stretch of guests, mean",
+                "ratio",
+                0,
+                "The same over the jobs started as guests, who run slower but start sooner.",
+            ),
+            Measure(
+                "runtime_stretch_mean",
+                "Run time stretch of all, mean",
+                "ratio",
+                0,
+                "The same over all jobs.",
+            ),
+            Measure(
+                "runtime_stretch_p95",
+                "Run time stretch of all, 95th percentile",
+                "ratio",
+                0,
+                "One job in twenty is stretched by more.",
+            ),
+        ),
+    ),
+    (
+        "Who pays",
+        (
+            Measure(
+                "losers",
+                "Losers",
+                "count",
+                -1,
+                "Hosts and guests that end later than in the same replay under slurm by more than 60 s or "
+                "5 % of their "
+                "response there, whichever is more.",
+            ),
+            Measure(
+                "loss_p95_s", "Loss of losers, 95th percentile", "time", -1, "How much later losers end."
+            ),
+            Measure(
+                "loss_max_s", "Loss of losers, worst", "time", -1, "The one that ends latest against slurm."
+            ),
+            Measure(
+                "displaced",
+                "Displaced",
+                "count",
+                0,
+                "Other jobs, neither host nor guest, that end later by as much. Backfill is chaotic: a "
+                "change of a "
+                "second in a few run times moves many jobs, some up, some down.",
+            ),
+            Measure(
+                "displaced_placebo",
+                "Displaced by a placebo",
+                "count",
+                0,
+                "The same count when nothing is lent and as many run times are changed by 1 s: what chance "
+                "alone does.",
+            ),
+            Measure("killed", "Killed at the time limit", "count", -1, "Jobs that reached their time limit."),
+            Measure(
+                "killed_by_lending",
+                "Killed by lending",
+                "count",
+                -1,
+                "Jobs that reached their time limit only because lending slowed them. Must be 0.",
+            ),
+        ),
+    ),
+    (
+        "The replay itself",
+        (
+            Measure("jobs", "Jobs", "count", 0, "Jobs replayed."),
+            Measure(
+                "wall_s", "Simulation took", "time", 0, "Time of the simulation, without reading the log."
+            ),
+        ),
+    ),
+)
+
+MEASURES = {measure.key: measure for _, measures in GROUPS for measure in measures}
+"""The same, by key."""
+
+YARDSTICK = "greedy-oracle"
+BASELINE = "slurm"
+SCHEDULERS = frozenset({"slurm", "fcfs", "conservative"})
+"""Policies that lend nothing."""
+
+
+def metric(policy: PolicyResult, key: str) -> float | None:
+    """A figure of a policy, None where it has none."""
+    value = policy.metrics.get(key)
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def relative(result: ReplayResult, name: str, key: str) -> float | None:
+    """A figure of policy `name` over slurm's, minus 1; None if either is missing or slurm's is 0."""
+    base, value = metric(result.policies[BASELINE], key), metric(result.policies[name], key)
+    return None if not base or value is None else value / base - 1
+
+
+def headline(result: ReplayResult) -> str | None:
+    """The policy that a report is about: the one asad would use, else the first that is not a yardstick."""
+    names = [name for name in result.policies if name != BASELINE]
+    lending = [name for name in names if name not in SCHEDULERS and name != YARDSTICK]
+    for group in (["asax"], ["asax-paper"], lending, [YARDSTICK], names):
+        for name in group:
+            if name in names:
+                return name
+    return None
+
+
+def ordered_policies(result: ReplayResult) -> list[str]:
+    """The policies as a table shows them: slurm, the one that the report is about, the rest as asked for."""
+    first = [BASELINE, headline(result)]
+    return [name for name in first if name] + [name for name in result.policies if name not in first]
+
+
+def affected(policy: PolicyResult) -> int:
+    """Hosts and guests, each job once."""
+    return int((policy.host | policy.guest).sum())
+
+
+def row_unit(measure: Measure, values: list[float | None]) -> tuple[str, float, int]:
+    """One unit for a row: its symbol, the factor to divide by and the decimals to show.
+
+    The largest value decides, so that the numbers of a row can be compared at a glance.
+    """
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    if measure.kind == "time":
+        symbol, factor = units.time_unit(largest)
+        return symbol, factor, units.decimals_for(largest / factor)
+    if measure.kind == "core time":
+        return "core-h", 3_600.0, units.decimals_for(largest / 3_600)
+    if measure.kind == "share":
+        return "%", 0.01, 1
+    return "", 1.0, 0 if measure.kind == "count" else units.decimals_for(largest)
+
+
+def difference(result: ReplayResult, name: str, measure: Measure) -> tuple[str, int]:
+    """How policy `name` differs from slurm in one figure: as text, and if that is better (1), worse (-1)
+    or neither (0).
+
+    Counts and stretches are figures of their own and get no difference (empty text).
+    """
+    neither = measure.better == 0 and measure.kind != "share"
+    if name == BASELINE or neither or measure.kind == "count":
+        return "", 0
+    base, value = (metric(result.policies[which], measure.key) for which in (BASELINE, name))
+    if base is None or value is None or (measure.kind != "share" and base == 0):
+        return "", 0
+    text = units.points(value - base) if measure.kind == "share" else units.change(value / base - 1)
+    if text.startswith("±"):
+        return text, 0
+    return text, measure.better if value > base else -measure.better

@@ -1,0 +1,142 @@
+"""The replay's table on the terminal, with the verdict below it."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from asad.replay.results import ReplayResult
+from asad.report import units, verdict
+from asad.report.measures import (
+    BASELINE,
+    MEASURES,
+    SCHEDULERS,
+    affected,
+    difference,
+    metric,
+    ordered_policies,
+    row_unit,
+)
+
+LEAD = (
+    ("response_mean_s", "response"),
+    ("wait_mean_s", "wait"),
+    ("bounded_slowdown_mean", "slowdown"),
+    ("delivered_core_s", "delivered"),
+)
+"""What an operator looks at first: key and head of the column."""
+
+PROSE_WIDTH = 100
+"""Columns that the verdict takes at most; longer lines are hard to read."""
+
+
+def render_table(result: ReplayResult, console: Console) -> None:
+    """Print what every policy does for users, who pays for it, and the verdict; made for 80 columns and more.
+
+    Names are cleaned of control characters and never taken as markup; a terminal without Unicode gets ASCII.
+    No figure is ever cut short: on a narrower terminal the lines run over.
+    """
+    console.print(_Uncut(_gains(result, console)), crop=False)
+    console.print()
+    if any(name not in SCHEDULERS for name in result.policies):
+        console.print(_Uncut(_payers(result, console)), crop=False)
+    else:
+        console.print(_for(console, "No policy of this replay lends, so nobody pays for it."))
+    console.print()
+    text = " ".join(verdict.sentences(result))
+    # textwrap keeps no-break spaces, where rich would break `5 h 31 min`
+    for line in textwrap.wrap(text, min(console.width, PROSE_WIDTH), break_long_words=False):
+        console.print(_for(console, line), no_wrap=True, crop=False)
+
+
+class _Uncut:
+    """A table at its natural width, whatever the width of the terminal."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        endless = options.update(width=10_000)
+        natural = console.measure(self.table, options=endless).maximum
+        yield from console.render(self.table, options.update(width=natural))
+
+
+def _gains(result: ReplayResult, console: Console) -> Table:
+    """Response, waiting, bounded slowdown and delivered core-hours, each with its difference from slurm."""
+    names = ordered_policies(result)
+    jobs = units.plural(len(result.submit_s), "job")
+    table = _table(console, f"What {jobs} get, and the difference from {BASELINE}")
+    columns = []
+    for key, head in LEAD:
+        measure = MEASURES[key]
+        values = [metric(result.policies[name], key) for name in names]
+        symbol, factor, decimals = row_unit(measure, values)
+        table.add_column(_for(console, f" {head}\n{symbol}"), justify="right")
+        table.add_column(justify="right")
+        columns.append((measure, factor, decimals))
+    for name in names:
+        cells = [_name(console, name)]
+        for measure, factor, decimals in columns:
+            value = metric(result.policies[name], measure.key)
+            # the leading space sets each figure and its difference apart from the next pair
+            shown = " " + units.number(None if value is None else value / factor, decimals)
+            moved, tone = difference(result, name, measure)
+            cells.append(_for(console, shown))
+            cells.append(_for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]))
+        table.add_row(*cells)
+    return table
+
+
+def _payers(result: ReplayResult, console: Console) -> Table:
+    """What was lent, and who ends later because of it."""
+    lenders = [name for name in ordered_policies(result) if name not in SCHEDULERS]
+    table = _table(console, "What was lent, and who pays for it")
+    worst = MEASURES["loss_max_s"]
+    symbol, factor, decimals = row_unit(worst, [metric(result.policies[name], worst.key) for name in lenders])
+    for head in (
+        "guests", "lent\ncore-h", " losers", "", f"worst\n{symbol}", "displaced", "placebo", "killed\nby it"
+    ):  # fmt: skip
+        table.add_column(_for(console, head), justify="right")
+    for name in lenders:
+        policy = result.policies[name]
+        lent, losers, of = metric(policy, "lent_core_s"), metric(policy, "losers"), affected(policy)
+        loss, killed = metric(policy, worst.key), metric(policy, "killed_by_lending")
+        table.add_row(
+            _name(console, name),
+            _for(console, units.number(metric(policy, "guests"))),
+            _for(console, units.number(None if lent is None else lent / 3_600)),
+            _for(console, units.number(losers)),
+            _for(console, units.percent(losers / of) if losers is not None and of else ""),
+            _for(console, units.number(None if loss is None else loss / factor, decimals)),
+            _for(console, units.number(metric(policy, "displaced"))),
+            _for(console, units.number(metric(policy, "displaced_placebo"))),
+            _for(console, units.number(killed), "bold red" if killed else ""),
+        )
+    return table
+
+
+def _table(console: Console, title: str) -> Table:
+    """An empty table whose first column names the policy; gaps are wider where there is room."""
+    table = Table(
+        title=_for(console, title, "italic"),
+        title_justify="left",
+        box=box.ASCII2 if console.options.ascii_only else box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1 if console.width >= 96 else 0, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column(_for(console, "policy"))
+    return table
+
+
+def _name(console: Console, name: str) -> Text:
+    return _for(console, units.plain(name, 18), "bold")
+
+
+def _for(console: Console, text: str, style: str = "") -> Text:
+    """Text as it stands (never markup), in letters that the terminal knows."""
+    return Text(units.ascii_only(text) if console.options.ascii_only else text, style=style)

@@ -1,0 +1,134 @@
+"""What a replay found, in words. Every word follows from a number; worse is said as plainly as better."""
+
+from __future__ import annotations
+
+from asad.replay.results import PolicyResult, ReplayResult
+from asad.report import units
+from asad.report.measures import BASELINE, SCHEDULERS, YARDSTICK, affected, headline, metric, relative
+
+UNCHANGED = 0.005
+"""A mean that moves by less than this fraction is called unchanged."""
+
+
+def sentences(result: ReplayResult) -> list[str]:
+    """One to four sentences for an operator: the gain, who paid for it, whom chance moved, on what it rests.
+
+    The text is plain (names cleaned of control characters) and not yet escaped for HTML.
+    """
+    name = headline(result)
+    if name is None:
+        return [f"Only {BASELINE} was replayed, so there is nothing to compare it with; " + _rests(result)]
+    policy = result.policies[name]
+    lends = name not in SCHEDULERS
+    said = [_gain(result, name, lends)]
+    if lends and affected(policy):
+        said.append(_losers(policy))
+        said += _displaced(policy)
+    said.append(_capital(_rests(result, name)) if lends else _capital(_rests(result)))
+    return said
+
+
+def _gain(result: ReplayResult, name: str, lends: bool) -> str:
+    policy, base = result.policies[name], result.policies[BASELINE]
+    shown = units.plain(name)
+    if lends and not affected(policy):
+        return f"{shown} found nothing to lend: no job became host or guest."
+    subject = f"Lending with {shown}" if lends else f"Scheduling with {shown}"
+    if name == YARDSTICK:
+        subject += " (which knows every job’s demand beforehand, as no real policy can)"
+    response = relative(result, name, "response_mean_s")
+    jobs = units.plural(len(result.submit_s), "job")
+    if response is None:
+        return f"{subject} cannot be judged: there is no mean response of {jobs} to compare."
+    before = units.duration(metric(base, "response_mean_s"))
+    after = units.duration(metric(policy, "response_mean_s"))
+    if abs(response) < UNCHANGED:
+        text = f"{subject} would have left the mean response of {jobs} about as it was ({before})"
+    else:
+        verb = "cut" if response < 0 else "lengthened"
+        text = (
+            f"{subject} would have {verb} the mean response of {jobs} by {units.percent(abs(response))}, "
+            f"from {before} to {after}"
+        )
+    wait = relative(result, name, "wait_mean_s")
+    if wait is None:
+        return text + "."
+    if abs(wait) < UNCHANGED:
+        return text + ", and left the mean wait unchanged."
+    joint = "and" if (wait < 0) == (response < 0) or abs(response) < UNCHANGED else "but"
+    verb = "cut" if wait < 0 else "lengthened"
+    return f"{text}, {joint} {verb} the mean wait by {units.percent(abs(wait))}."
+
+
+def _losers(policy: PolicyResult) -> str:
+    losers, of = int(policy.loser.sum()), affected(policy)
+    killed = policy.metrics.get("killed_by_lending")
+    if losers == 0:
+        text = f"None of the {units.number(of)} hosts and guests would have ended noticeably later"
+    else:
+        worst = metric(policy, "loss_max_s")
+        by = "" if worst is None else f", the worst of them by {units.duration(worst)}"
+        text = (
+            f"{units.number(losers)} of {units.number(of)} hosts and guests ({units.percent(losers / of)}) "
+            f"would have "
+            f"ended noticeably later{by}"
+        )
+    if killed is None:
+        return text + "; whether lending killed any job is not known."
+    if killed == 0:
+        return text + "; nobody would have been killed by lending."
+    return f"{text}; lending would have killed {units.plural(int(killed), 'job')}, which it never may."
+
+
+def _displaced(policy: PolicyResult) -> list[str]:
+    displaced, placebo = policy.metrics.get("displaced"), policy.metrics.get("displaced_placebo")
+    if displaced is None:
+        return []
+    text = f"{units.plural(int(displaced), 'other job')} would have ended later too"
+    if placebo is None:
+        return [f"{text}; no placebo tells how many of them chance alone would move."]
+    compared = (
+        "more than"
+        if displaced > 1.1 * placebo
+        else "fewer than"
+        if displaced < 0.9 * placebo
+        else "about as many as"
+    )
+    return [f"{text}, {compared} the {units.number(placebo)} that chance alone moves (placebo)."]
+
+
+def _rests(result: ReplayResult, name: str | None = None) -> str:
+    shares = [
+        f"{word} for {units.percent(result.demand_sources[source])}"
+        for source, word in (
+            ("measured", "measured"),
+            ("profiled", "taken from profiles"),
+            ("assumed", "assumed"),
+        )
+        if result.demand_sources.get(source, 0.0) > 0
+    ]
+    if not shares:
+        return "the log does not say on what CPU demand this rests."
+    shares[0] += " of the jobs"
+    listed = shares[0] if len(shares) == 1 else ", ".join(shares[:-1]) + " and " + shares[-1]
+    text = f"CPU demand was {listed}"
+    moved = sorted(
+        (verdict for verdict in result.verdicts if verdict.policy == name and verdict.demand_factor != 1),
+        key=lambda verdict: verdict.demand_factor,
+    )
+    if not moved:
+        return text + "."
+    listed = " and ".join(
+        f"{units.change(verdict.response_change)} were it {units.percent(abs(verdict.demand_factor - 1))} "
+        f"{'lower' if verdict.demand_factor < 1 else 'higher'}"
+        for verdict in moved
+    )
+    signs = {verdict.response_change < 0 for verdict in moved}
+    own = relative(result, name, "response_mean_s") if name else None
+    signs |= set() if own is None else {own < 0}
+    turn = ", so the verdict hangs on it" if len(signs) > 1 else ""
+    return f"{text}; the change in mean response would be {listed}{turn}."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

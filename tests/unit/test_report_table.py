@@ -1,0 +1,89 @@
+"""The table on the terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from report_samples import TREATMENT, hostile, replay, with_metrics
+from rich.console import Console
+
+from asad.replay.results import ReplayResult
+from asad.report import units
+from asad.report.table import render_table
+
+
+def printed(result: ReplayResult, width: int = 80, *, encoding: str = "utf-8", colour: bool = False) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
+    console = Console(
+        file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None
+    )
+    render_table(result, console)
+    file.flush()
+    return raw.getvalue().decode(encoding).replace(units.THIN, " ").replace(units.SPACE, " ")
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_it_fits_the_terminal(width: int) -> None:
+    text = printed(replay(2_000, tuple(TREATMENT)), width)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    assert "…" not in text
+
+
+def test_it_shows_what_matters_by_policy() -> None:
+    result = with_metrics(replay(400), "slurm", response_mean_s=36_000.0)
+    result = with_metrics(
+        result, "asax", response_mean_s=30_600.0, delivered_core_s=3_600.0 * 123_456, losers=17,
+        loss_max_s=5_400.0, displaced=321, displaced_placebo=318, killed_by_lending=0,
+    )  # fmt: skip
+    text = printed(result)
+    gains, payers = (line for line in text.splitlines() if line.startswith("asax "))
+    assert "8.5" in gains.split()
+    assert f"{units.MINUS}15 %" in gains
+    assert "123 456" in gains
+    assert "17" in payers.split()
+    assert payers.split()[-3:] == ["321", "318", "0"]
+    assert "Lending with asax would have cut the mean response of 400 jobs by 15 %" in " ".join(text.split())
+
+
+def test_policies_that_lend_nothing_are_not_among_those_who_pay() -> None:
+    assert "No policy of this replay lends" in printed(replay(50, ("slurm", "fcfs")))
+    assert sum(line.startswith("slurm ") for line in printed(replay(50)).splitlines()) == 1
+
+
+def test_a_narrow_terminal_runs_over_rather_than_hide_digits() -> None:
+    result = replay(400)
+    wide = [line.split() for line in printed(result, 80).splitlines() if line.startswith("asax ")]
+    narrow = [line.split() for line in printed(result, 40).splitlines() if line.startswith("asax ")]
+    assert wide == narrow
+
+
+def test_a_terminal_that_knows_only_ascii_gets_ascii() -> None:
+    text = printed(replay(400), encoding="ascii")
+    assert "-" in text
+    assert "asax" in text
+
+
+def test_hostile_names_cannot_steer_the_terminal_nor_the_markup() -> None:
+    text = printed(hostile(), 120)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "<script>" in text
+
+
+def test_names_are_not_markup() -> None:
+    result = replay(100, ("slurm", "[red]x[/red]"))
+    assert "[red]x[/red]" in printed(result)
+
+
+def test_missing_figures_and_empty_logs_are_dashes() -> None:
+    result = replay(60)
+    nothing = with_metrics(result, "asax", **dict.fromkeys(result.policies["asax"].metrics))
+    assert "–" in printed(nothing)
+    assert "found nothing to lend" in printed(replay(0))
+
+
+def test_a_job_killed_by_lending_stands_out() -> None:
+    text = printed(with_metrics(replay(200), "asax", killed_by_lending=2), colour=True)
+    assert "\x1b[1;31m" in text
