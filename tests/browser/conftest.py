@@ -1,0 +1,23 @@
+"""A browser for the tests of this folder, and the made-up results that the unit tests use as well."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "unit"))
+
+from chromium import PROGRAMS, Chromium, program
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """A headless Chromium with an empty profile."""
+    path = program()
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(PROGRAMS)} exists (Debian: apt-get install chromium)")
+    with Chromium(path, tmp_path_factory.mktemp("profile")) as running:
+        yield running
