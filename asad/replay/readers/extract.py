@@ -145,8 +145,9 @@ def to_jobs(extract: Extract, counts: dict[str, int], notes: list[str]) -> tuple
         submit_s=submit_s,
         start_s=start_s,
         run_s=table["run_s"][order],
-        cores=table["cores"][order].astype(np.int32),
-        nodes=table["nodes"][order].astype(np.int32),
+        # a sum of components beyond int32 stays too large for any machine
+        cores=np.minimum(table["cores"][order], 2**31 - 1).astype(np.int32),
+        nodes=np.minimum(table["nodes"][order], 2**31 - 1).astype(np.int32),
         time_limit_s=table["time_limit_s"][order],
         memory_bytes=table["memory_bytes"][order],
         cpu_time_s=table["cpu_time_s"][order],

@@ -134,7 +134,7 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     cpu, unmeasured = _cpu_time(record, steps)
     names = fields.node_list(_text(record, "nodes"))
     tally["flagged"] += flagged
-    tally["unmeasured"] += unmeasured
+    tally["unmeasured"] += unmeasured and elapsed != 0
 
     extract.line.append(number)
     extract.job_id.append(job_id)

@@ -1,0 +1,348 @@
+"""Reading sacct's text and JSON, and comma-separated extracts."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asad.errors import LogError
+from asad.replay.readers import Recorded, fields, read_log
+from asad.replay.readers.recorded import BadValue
+
+LOGS = Path(__file__).resolve().parent.parent / "golden" / "logs"
+SAMPLES = Path(__file__).resolve().parents[2] / "profiles" / "samples"
+HEADER = "JobID|JobName|Submit|Start|End|ElapsedRaw|NCPUS\n"
+LINE = "1|a|2024-01-01T00:00:00|2024-01-01T00:00:10|2024-01-01T00:01:10|60|4\n"
+MIB = 2.0**20
+
+
+def balanced(recorded: Recorded) -> bool:
+    """Whether every line is a row or is counted under some reason."""
+    left_out = sum(number for reason, number in recorded.counts.items() if reason != "lines")
+    return recorded.counts["lines"] == len(recorded.jobs) + left_out
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "log"
+    path.write_text(text)
+    return path
+
+
+def row(recorded: Recorded, job_id: str) -> dict[str, Any]:
+    """The values of one job, names in place of codes."""
+    jobs = recorded.jobs
+    (at,) = np.flatnonzero(jobs.job_id.astype(str) == job_id)
+    columns = ("submit_s", "start_s", "run_s", "cores", "nodes", "time_limit_s", "memory_bytes", "cpu_time_s")
+    values: dict[str, Any] = {name: getattr(jobs, name)[at].item() for name in columns}
+    for name, names in (
+        ("user", jobs.users),
+        ("application", jobs.applications),
+        ("partition", jobs.partitions),
+    ):
+        code = getattr(jobs, name)[at]
+        values[name] = names[code] if code >= 0 else None
+    return values
+
+
+def test_oddities_of_sacct() -> None:
+    recorded = read_log(LOGS / "oddities.sacct")
+    assert recorded.format == "sacct"
+    assert recorded.jobs.job_id.tolist() == ["100", "101", "102_4", "103", "106", "108"]
+    assert row(recorded, "100") == {
+        "submit_s": 1704067200,
+        "start_s": 1704067210,
+        "run_s": 600,
+        "cores": 4,
+        "nodes": 1,
+        "time_limit_s": 1800,
+        "memory_bytes": 4000 * MIB,
+        "cpu_time_s": 1200,
+        "user": "ann",
+        "application": "plain",
+        "partition": "batch",
+    }
+    named = row(recorded, "101")  # a name with the delimiter in it, CPU time only on its steps
+    assert (named["application"], named["user"]) == ("a|b", "ann")
+    assert named["run_s"] == 86400
+    assert named["time_limit_s"] == math.inf
+    assert named["memory_bytes"] == 2000 * MIB * 8
+    assert named["cpu_time_s"] == 90.5 + 86400
+    task = row(recorded, "102_4")
+    assert task["time_limit_s"] == 7200  # the largest limit seen in its partition
+    assert task["memory_bytes"] == 8 * 1024 * MIB
+    assert math.isnan(task["cpu_time_s"])
+    whole = row(recorded, "103")
+    assert (whole["cores"], whole["nodes"], whole["run_s"], whole["cpu_time_s"]) == (18, 3, 3600, 7200)
+    assert whole["memory_bytes"] == 3 * 1024 * MIB
+    assert row(recorded, "106")["start_s"] == 1704088800
+    flagged = row(recorded, "108")
+    assert flagged["memory_bytes"] == 2800 * MIB * 8
+    assert flagged["cpu_time_s"] == 1.5
+    assert math.isnan(flagged["time_limit_s"])  # nobody in `debug` shows its limit
+
+
+def test_every_line_of_sacct_is_accounted_for() -> None:
+    recorded = read_log(LOGS / "oddities.sacct")
+    assert recorded.counts == {
+        "lines": 17,
+        "header": 1,
+        "step": 3,
+        "never started": 2,
+        "still running": 1,
+        "ran 0 s": 1,
+        "repeated": 1,
+        "earlier run of a requeued job": 1,
+        "component of a heterogeneous job": 1,
+    }
+    assert balanced(recorded)
+    for words in ("UTC", "per-core flag", "heterogeneous", "requeued", "largest limit", "does not show"):
+        assert any(words in note for note in recorded.notes), words
+
+
+def test_nodes_seen_hold_the_greatest_use_at_one_time(tmp_path: Path) -> None:
+    header = "JobID|Submit|Start|ElapsedRaw|NCPUS|NNodes|NodeList|ReqMem\n"
+    overlapping = "1|10|10|100|4|1|n1|1Gn\n2|10|50|100|8|2|n[1-2]|1Gn\n3|10|110|10|2|1|n1|1Gn\n"
+    seen = read_log(written(tmp_path, header + overlapping)).nodes_seen
+    assert (seen["n1"].cores, seen["n2"].cores) == (8, 4)
+    assert seen["n1"].memory_bytes == 2 * 1024 * MIB
+
+
+@pytest.mark.parametrize("name", ["slurm-22.05.json", "slurm-24.11.json"])
+def test_json_of_both_shapes(name: str) -> None:
+    recorded = read_log(LOGS / name)
+    assert recorded.format == "sacct-json"
+    assert row(recorded, "7") == {
+        "submit_s": 1704067200,
+        "start_s": 1704067210,
+        "run_s": 600,
+        "cores": 8,
+        "nodes": 2,
+        "time_limit_s": 1800,
+        "memory_bytes": 2000 * MIB * 8,
+        "cpu_time_s": 1200.5,
+        "user": "ann",
+        "application": "relax",
+        "partition": "batch",
+    }
+    task = row(recorded, "8_4")
+    assert task["time_limit_s"] == math.inf
+    assert task["memory_bytes"] == 4000 * MIB
+    assert math.isnan(task["cpu_time_s"])
+    assert recorded.counts["never started"] == 1
+    assert recorded.counts["step"] == 1
+    assert balanced(recorded)
+    if name == "slurm-24.11.json":
+        whole = row(recorded, "20")
+        assert (whole["cores"], whole["cpu_time_s"], whole["nodes"]) == (6, 400, 2)
+
+
+def test_bad_json_record_is_named(tmp_path: Path) -> None:
+    whole = json.loads((LOGS / "slurm-22.05.json").read_text())
+    whole["jobs"][2]["time"]["limit"] = "soon"
+    path = written(tmp_path, json.dumps(whole))
+    with pytest.raises(LogError) as caught:
+        read_log(path)
+    assert caught.value.column == "jobs[2].time.limit"
+    recorded = read_log(path, skip_bad=True)
+    assert len(recorded.jobs) == 1
+    assert balanced(recorded)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '{"jobs": 3}', "[1]", '{"jobs": [' + "[" * 100000, '{"jobs": [NaN]}', '{"jobs": []}']
+)
+def test_json_that_is_no_log(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LogError):
+        read_log(written(tmp_path, text))
+
+
+def test_comma_separated_extract() -> None:
+    recorded = read_log(LOGS / "extract.csv")
+    assert recorded.format == "csv"
+    assert recorded.jobs.job_id.tolist() == [4, 1, 2]
+    assert row(recorded, "1")["application"] == "a, b"
+    assert row(recorded, "2")["nodes"] == 2
+    assert set(recorded.nodes_seen) == {"n1", "n2", "n3"}
+    assert row(recorded, "4")["submit_s"] == 1703685600
+    assert balanced(recorded)
+    assert "time_limit_s" in recorded.absent
+
+
+def test_columns_are_named_where_there_is_no_header(tmp_path: Path) -> None:
+    path = written(tmp_path, LINE)
+    with pytest.raises(LogError, match="--columns"):
+        read_log(path)
+    columns = HEADER.strip().lower().split("|")
+    assert read_log(path, columns=columns).jobs.cores.tolist() == [4]
+    with pytest.raises(LogError, match="nonsense"):
+        read_log(path, columns=[*columns[:-1], "nonsense"])
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "@@"])
+def test_other_delimiters(tmp_path: Path, delimiter: str) -> None:
+    path = written(tmp_path, (HEADER + LINE).replace("|", delimiter))
+    chosen = delimiter if delimiter == "@@" else None
+    assert read_log(path, delimiter=chosen).jobs.run_s.tolist() == [60]
+
+
+def test_trailing_delimiter_carriage_returns_and_repeated_headers(tmp_path: Path) -> None:
+    text = (HEADER + LINE + HEADER + LINE.replace("1|a", "2|a")).replace("\n", "|\r\n")
+    recorded = read_log(written(tmp_path, text))
+    assert recorded.jobs.job_id.tolist() == [1, 2]
+    assert recorded.counts["header"] == 2
+    assert balanced(recorded)
+
+
+def test_missing_column_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, HEADER.replace("Start|", "") + LINE)
+    with pytest.raises(LogError, match="column Start"):
+        read_log(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        (LINE.replace("|60|", "|sixty|"), "elapsedraw"),
+        (LINE.replace("|4\n", "|-4\n"), "ncpus"),
+        (LINE.replace("2024-01-01T00:00:10", "yesterday"), "start"),
+        (LINE.replace("1|a", "x|a"), "jobid"),
+        (LINE.replace("2024-01-01T00:00:00", "Unknown"), "Submit"),
+        (LINE.replace("2024-01-01T00:01:10", "2023-01-01T00:01:10"), "End"),
+        ("1|a\n", None),
+    ],
+)
+def test_bad_line_of_text_is_named(tmp_path: Path, line: str, column: str | None) -> None:
+    path = written(tmp_path, HEADER + LINE.replace("1|", "9|", 1) + line)
+    with pytest.raises(LogError) as caught:
+        read_log(path)
+    assert (caught.value.line, caught.value.column) == (3, column)
+    recorded = read_log(path, skip_bad=True)
+    assert [error.line for error in recorded.bad] == [3]
+    assert balanced(recorded)
+
+
+def test_the_first_bad_line_is_raised_whatever_its_column(tmp_path: Path) -> None:
+    text = HEADER + LINE + LINE.replace("|4\n", "|x\n") + LINE.replace("1|a", "x|a")
+    with pytest.raises(LogError) as caught:
+        read_log(written(tmp_path, text))
+    assert caught.value.line == 3
+
+
+def test_ambiguous_names_are_bad_lines(tmp_path: Path) -> None:
+    header = "JobID|JobName|Comment|Submit|Start|ElapsedRaw|NCPUS\n"
+    path = written(tmp_path, header + "1|a|b|c|10|20|30|4\n" + "2|a|b|10|20|30|4\n")
+    with pytest.raises(LogError, match="more than one way"):
+        read_log(path)
+    many = "1|" + "|" * 3000 + "|10|20|30|4\n"
+    recorded = read_log(written(tmp_path, header + many + "2|a|b|10|20|30|4\n"), skip_bad=True)
+    assert recorded.jobs.job_id.tolist() == [2]
+
+
+def test_error_messages_hold_no_control_characters(tmp_path: Path) -> None:
+    path = written(tmp_path, HEADER + LINE.replace("|60|", "|\x1b[31m|"))
+    with pytest.raises(LogError) as caught:
+        read_log(path)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_fixed_width_output_gets_its_own_advice(tmp_path: Path) -> None:
+    text = "JobID    JobName      State   NCPUS\n------ -------- ------\n1  a  COMPLETED 4\n"
+    with pytest.raises(LogError, match="sacct -P"):
+        read_log(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("00:01:00", 60),
+        ("1-00:00:01", 86401),
+        ("01:30.500", 90.5),
+        ("125-00:00:00", 125 * 86400),
+        ("1-02:03:04.005", 93784.005),
+        ("90", 90),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert fields.duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["1-30:00", "x", "1:2:3:4", "-1:00", "١٢:٠٠"])
+def test_durations_that_are_none(text: str) -> None:
+    with pytest.raises(BadValue):
+        fields.duration(text)
+
+
+def test_a_bare_number_is_no_time_limit() -> None:
+    with pytest.raises(BadValue, match="minutes or seconds"):
+        fields.time_limit("120")
+    assert fields.time_limit_minutes("120") == 7200
+
+
+@pytest.mark.parametrize(
+    ("text", "amount", "per"),
+    [
+        ("4000Mn", 4000 * MIB, "node"),
+        ("2Gc", 2048 * MIB, "core"),
+        ("62.50Gn", 62.5 * 1024 * MIB, "node"),
+        ("8G", 8192 * MIB, "job"),
+        ("2147486448Mn", 2800 * MIB, "core"),
+        ("9223372036854778608", 2800 * MIB, "core"),
+        ("1T", 2.0**40, "job"),
+        ("1P", 2.0**50, "job"),
+    ],
+)
+def test_requested_memory(text: str, amount: float, per: str) -> None:
+    asked = fields.requested_memory(text)
+    assert (asked.amount_bytes, asked.per) == (amount, per)
+
+
+def test_node_lists_never_blow_up() -> None:
+    assert fields.node_list("n[1-3],login") == ("login", "n1", "n2", "n3")
+    for hostile in ("n[1-999999999]", "a[1-9999]b[1-9999]", "@all", "n[3-", "n[1-2", "$(reboot)"):
+        with pytest.raises(BadValue):
+            fields.node_list(hostile)
+
+
+def test_the_shipped_sample_is_a_feasible_schedule() -> None:
+    recorded = read_log(SAMPLES / "generated-cluster.sacct.gz")
+    assert 2800 <= len(recorded.jobs) <= 3000
+    assert len(recorded.nodes_seen) == 16
+    assert balanced(recorded)
+    assert recorded.absent == ("depends_on", "think_s")
+    assert (recorded.jobs.cpu_time_s <= recorded.jobs.run_s * recorded.jobs.cores * 1.001).all()
+    assert {seen.cores for seen in recorded.nodes_seen.values()} == {32}  # never more: a feasible schedule
+
+
+def test_the_shipped_sample_can_be_generated_again() -> None:
+    made = gzip.decompress(runpy.run_path(str(SAMPLES / "generate.py"))["generate"]())
+    assert made == gzip.decompress((SAMPLES / "generated-cluster.sacct.gz").read_bytes())
+
+
+@pytest.mark.traces
+def test_pozidriv(traces: Path) -> None:
+    columns = (
+        "jobid,jobidraw,cluster,partition,qos,account,group,gid,user,uid,submit,eligible,start,end,elapsed,exitcode,"
+        "state,nnodes,ncpus,reqcpus,reqmem,reqtres,alloctres,timelimit,nodelist,jobname"
+    )
+    recorded = read_log(traces / "pozidriv.sacct.gz", columns=columns.split(","))
+    assert balanced(recorded)
+    assert len(recorded.jobs) == 10673
+    assert recorded.counts["never started"] + recorded.counts["ran 0 s"] == 11704 - 10673
+    at = recorded.jobs.job_id.tolist().index(977669)
+    assert recorded.jobs.memory_bytes[at] == 48000 * MIB
+    assert recorded.jobs.time_limit_s[at] == 125 * 86400
+
+
+@pytest.mark.traces
+def test_cirrus(traces: Path) -> None:
+    recorded = read_log(traces / "cirrus-2024Q1-sacct-subset.csv")
+    assert recorded.format == "csv"
+    assert len(recorded.jobs) == 11434
+    assert balanced(recorded)
