@@ -1,0 +1,155 @@
+"""`asactl calibrate`: measure the constants of the contention model on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from asad.errors import UsageError
+from asad.node.calibrate import MU, PAIRS, Calibration, find_controller, window_count
+from asad.node.calibrate import calibrate as measure
+
+NOISY_FRACTION = 0.05
+"""Above this share of the cores taken by others, the operator is told to measure again."""
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    """Turn SIGTERM into an exception, so that quotas and groups are cleaned up on the way out."""
+    raise SystemExit(128 + number)
+
+
+def print_table(calibration: Calibration, console: Console) -> None:
+    """Constants, then predicted and measured rate of every pair."""
+    document: Any = calibration.to_json()
+    facts = calibration.provenance
+    constants = Table(title="Constants of the contention model", box=box.SIMPLE_HEAD)
+    constants.add_column("lending")
+    constants.add_column("constant")
+    for heading in ("value", "spread (IQR)", "before clipping"):
+        constants.add_column(heading, justify="right")
+    for mode, table in (("idle", document), ("static", document.get("static"))):
+        for key in MU if table else ():
+            figures = (table[key], table["spread"][key], table["unclipped"][key])
+            constants.add_row(mode, key, *(f"{figure:.3f}" for figure in figures))
+    console.print(constants)
+
+    pairs = Table(title="Rates beside each other over rates alone", box=box.SIMPLE_HEAD)
+    for heading in ("host", "guest", "lending"):
+        pairs.add_column(heading, no_wrap=True)
+    for heading in ("host\nmodel", "\nmeasured", "guest\nmodel", "\nmeasured"):
+        pairs.add_column(heading, justify="right", no_wrap=True)
+    for row in document["measured"]["pair"]:
+        cells = [row["host"], row["guest"], f"{row['mode']} {row['share']:.0%}"]
+        for role in ("host", "guest"):
+            cells.append(f"{row[f'predicted_{role}']:.2f}")
+            cells.append(f"{row[f'measured_{role}']:.2f} ±{row[f'measured_{role}_iqr']:.2f}")
+        pairs.add_row(*cells)
+    console.print(pairs)
+    console.print(
+        f"{facts.cores} core(s), {facts.repeats} × {facts.seconds:g} s a window; quotas: {facts.quotas} "
+        f"(cgroup {facts.cgroup}), idle class: {facts.idle_class}; "
+        f"others took {calibration.other_fraction:.1%} of the cores.",
+        markup=False,
+    )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace `path` in one step, so that a reader never sees half a file."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); name a writable file") from error
+
+
+@click.command()
+@click.option(
+    "--seconds", type=click.FloatRange(0.05, 3600), default=1.0, show_default=True, help="Length of a window."
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 1000),
+    default=5,
+    show_default=True,
+    help="Windows of each kind a pair.",
+)
+@click.option(
+    "--cores", type=click.IntRange(1), default=1, show_default=True, help="Cores that each pair shares."
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the constants here, for `asactl replay` to use.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
+def calibrate(seconds: float, repeat: int, cores: int, out: Path | None, as_json: bool) -> None:
+    """Measure what sharing a core costs, and fit the contention model.
+
+    Runs pairs of workloads (compute, memory streaming, part-time) on the same core under real CPU quotas and
+    compares their progress with their progress alone. Needs write access to a cgroup (root) for quotas;
+    without it the guest runs under SCHED_IDLE, uncapped, and the result says so. Best on an otherwise idle
+    node: it takes some minutes and keeps the cores that it measures busy.
+    """
+    notes = Console(stderr=True)
+    allowed = len(os.sched_getaffinity(0))
+    if cores > allowed:
+        raise UsageError(f"--cores {cores}: this process may use {allowed}; ask for at most that many")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise UsageError(f"{out}: its folder does not exist; create it, or name another file")
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        controller = find_controller()
+        if controller is None:
+            notes.print(
+                "asactl: no cgroup with CPU quotas can be written: quotas are NOT real, the guest only runs "
+                "under SCHED_IDLE. Run as root for real quotas.",
+                markup=False,
+            )
+        windows = window_count(len(PAIRS), repeat, controller is not None)
+        with Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TimeRemainingColumn(),
+            console=notes,
+            refresh_per_second=1,  # drawing takes CPU from the measurement
+            disable=not notes.is_terminal,
+        ) as progress:
+            task = progress.add_task("starting", total=windows)
+
+            def on_window(what: str) -> None:
+                progress.update(task, description=what.ljust(36), advance=1)
+
+            calibration = measure(seconds, repeat, cores, PAIRS, controller, on_window)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    if calibration.leftovers:
+        notes.print(f"removed groups of a killed run: {', '.join(calibration.leftovers)}", markup=False)
+    if calibration.other_fraction > NOISY_FRACTION:
+        notes.print(
+            f"asactl: others took {calibration.other_fraction:.1%} of the cores; "
+            "measure again on a quiet node",
+            markup=False,
+        )
+    if out is not None:
+        write_whole(out, calibration.to_toml())
+    if as_json:
+        json.dump(calibration.to_json(), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        print_table(calibration, Console())
+        if out is None:
+            notes.print("Nothing was written; --out FILE keeps the constants.", markup=False)

@@ -1,0 +1,95 @@
+"""What sharing cores costs beyond the share itself: the measured constants μ of the recorded cluster.
+
+`asactl calibrate` measures them and writes the file that is read here; the model is in
+docs/explanation/contention.md.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from asad.errors import ConfigError
+
+MEND = "measure the file anew with `asactl calibrate --out FILE`, or correct it by hand"
+CONSTANTS = ("mu_host_cpu", "mu_guest_cpu", "mu_host_memory", "mu_guest_memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """Factors in (0, 1] on the rate that a job would have if its share of the cores were all that counted."""
+
+    mu_host_cpu: float
+    mu_guest_cpu: float
+    """For pairs that compute and leave memory alone."""
+    mu_host_memory: float
+    mu_guest_memory: float
+    """For pairs that live on memory bandwidth."""
+    origin: str
+    """The file they come from."""
+
+    def at(self, memory_fraction: float) -> tuple[float, float]:
+        """μ of host and guest for a pair that uses `memory_fraction` of its node's memory.
+
+        Linear between the two measured ends; beyond [0, 1] counts as the end, NaN (unknown) as half.
+        """
+        weight = 0.5 if math.isnan(memory_fraction) else min(max(memory_fraction, 0.0), 1.0)
+        return (
+            (1 - weight) * self.mu_host_cpu + weight * self.mu_host_memory,
+            (1 - weight) * self.mu_guest_cpu + weight * self.mu_guest_memory,
+        )
+
+
+def load_contention(path: Path | None = None, lending: str = "idle") -> Contention:
+    """The constants in `path`, or those that asad ships (profiles/contention.toml).
+
+    `lending` is `idle` (guests in the idle class, as asad lends) or `static` (quotas on host and guest, as
+    the paper does; table `[static]`, or the same as `idle` where that was not measured, and then `origin`
+    says so).
+
+    Raises ConfigError, which names file, key and mend, for a file that cannot be read, a key that
+    is unknown or missing, and a μ that is not in (0, 1].
+    """
+    if lending not in ("idle", "static"):
+        raise ConfigError(f"lending {lending!r} is unknown; choose idle or static")
+    source = files("asad_profiles") / "contention.toml" if path is None else path
+    try:
+        table = tomllib.loads(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{source}: cannot be read ({error.strerror}); {MEND}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: not TOML ({error}); {MEND}") from error
+    static = table.pop("static", None)
+    table.pop("measured", None)
+    found = read_constants(table, str(source), "")
+    if static is not None:
+        if not isinstance(static, dict):
+            raise ConfigError(f"{source}: static = {static!r} is not a table; {MEND}")
+        checked = read_constants(static, f"{source} [static]", "static.")
+        return checked if lending == "static" else found
+    return (
+        found if lending == "idle" else replace(found, origin=f"{source} (idle class: static not measured)")
+    )
+
+
+def read_constants(table: dict[str, object], origin: str, prefix: str) -> Contention:
+    """Check one table of four constants; `prefix` leads to its keys in messages. Raises ConfigError."""
+    values = {}
+    for key in table:
+        if key not in (*CONSTANTS, "spread", "unclipped"):
+            raise ConfigError(
+                f"{origin}: unknown key {prefix + key!r}; the constants are {', '.join(CONSTANTS)}"
+            )
+    for key in CONSTANTS:
+        value = table.get(key)
+        if value is None:
+            raise ConfigError(f"{origin}: {prefix}{key} is missing; {MEND}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            raise ConfigError(
+                f"{origin}: {prefix}{key} = {value!r} is not a number above 0 and at most 1; {MEND}"
+            )
+        values[key] = float(value)
+    return Contention(**values, origin=origin)
