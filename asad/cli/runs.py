@@ -1,0 +1,348 @@
+"""`asactl runs`: what the state store holds. `asactl explain JOB`: the story of one job."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from asad.errors import UsageError
+from asad.model import CoAllocate, ExtendLimit, SetShare
+from asad.store.records import DecisionRecord, JobEnd, RunRecord
+from asad.store.store import Store
+
+EPOCH_FROM_S = 631_152_000.0
+"""Times from here on (1990) are UTC epochs; logs whose clock starts at 0 stay below for twenty years."""
+
+STORE = click.option(
+    "--store",
+    "store_url",
+    metavar="URL",
+    help="Path, sqlite:///path or postgresql://… of the state store [default: $XDG_STATE_HOME/asad/asad.db].",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+# ------------------------------------------------------------------------------------------------------- runs
+
+
+@click.group(invoke_without_command=True)
+@STORE
+@JSON
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many, newest first.",
+)
+@click.pass_context
+def runs(context: click.Context, store_url: str | None, as_json: bool, limit: int) -> None:
+    """List the stored runs, or remove some (`rm`, `prune`).
+
+    `killed` is a run whose process went away; what it had decided up to its last checkpoint can be read.
+    """
+    context.obj = store_url
+    if context.invoked_subcommand is not None:
+        return
+    with Store.open(store_url, create=False) as store:
+        records = store.runs(limit)
+        place = str(store)
+    if as_json:
+        click.echo(json.dumps([record.to_json() for record in records], indent=2))
+    elif records:
+        _print_table(records)
+    else:
+        click.echo(f"{printable(place)} holds no runs yet; `asactl replay LOG` makes some")
+
+
+@runs.command("rm")
+@click.argument("run_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@STORE
+@YES
+@click.option("--force", is_flag=True, help="Remove runs that are still being recorded, too.")
+@click.pass_obj
+def remove(
+    group_store: str | None, run_ids: Sequence[int], store_url: str | None, yes: bool, force: bool
+) -> None:
+    """Remove the runs ID… with all that they decided."""
+    with Store.open(store_url or group_store, create=False) as store:
+        records = [store.run(run_id) for run_id in dict.fromkeys(run_ids)]
+        _remove(store, records, yes, force)
+
+
+@runs.command()
+@click.option("--keep", type=click.IntRange(min=0), required=True, help="How many of the newest runs stay.")
+@STORE
+@YES
+@click.pass_obj
+def prune(group_store: str | None, keep: int, store_url: str | None, yes: bool) -> None:
+    """Remove all but the newest runs; those that are still being recorded stay."""
+    with Store.open(store_url or group_store, create=False) as store:
+        old = [record for record in store.runs()[keep:] if record.state != "running"]
+        if old:
+            _remove(store, old, yes, force=False)
+        else:
+            click.echo("nothing to remove")
+
+
+def _remove(store: Store, records: Sequence[RunRecord], yes: bool, force: bool) -> None:
+    numbers = ", ".join(str(record.id) for record in records)
+    decisions = sum(record.decisions for record in records)
+    what = f"{_count(len(records), 'run')} ({numbers}) with {_count(decisions, 'decision')}"
+    if not yes:
+        click.confirm(f"Remove {what} from {printable(str(store))}?", abort=True)
+    store.remove_runs([record.id for record in records], force=force)
+    click.echo(f"removed {what}")
+
+
+def _print_table(records: Sequence[RunRecord]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, justify in (
+        ("id", "right"),
+        ("when (UTC)", "left"),
+        ("kind", "left"),
+        ("log", "left"),
+        ("policy", "left"),
+        ("state", "left"),
+        ("decisions", "right"),
+        ("response", "right"),
+        ("losers", "right"),
+    ):
+        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=heading != "log")
+    for record in records:
+        response, losers = record.metrics.get("response_mean_s"), record.metrics.get("losers")
+        cells = (
+            str(record.id),
+            f"{datetime.fromtimestamp(record.started_at, UTC):%Y-%m-%d %H:%M}",
+            record.kind,
+            _log_name(record),
+            record.policy,
+            record.state,
+            f"{record.decisions:,}".replace(",", " "),
+            duration(response) if isinstance(response, int | float) else "-",
+            str(losers) if isinstance(losers, int) else "-",
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))  # Text: names are no markup
+    # what a pipe reads is not cut to a width that nobody looks at
+    width = None if sys.stdout.isatty() else 200
+    Console(file=sys.stdout, width=width, highlight=False).print(table)
+    for record in records:
+        if record.failure:
+            click.echo(f"run {record.id} {record.state}: {printable(record.failure)}")
+
+
+# ---------------------------------------------------------------------------------------------------- explain
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest finished]."
+)
+@STORE
+@JSON
+@click.option("-v", "--verbose", is_flag=True, help="Show the numbers behind every decision.")
+def explain(job: str, run_id: int | None, store_url: str | None, as_json: bool, verbose: bool) -> None:
+    """Tell the story of JOB: as host, as guest, what was vetoed or refused, why, and how it ended."""
+    with Store.open(store_url, create=False) as store:
+        touched = store.runs_of(job)
+        record = _choose(store, job, touched, run_id)
+        story = sorted(store.decisions(record.id, job), key=lambda decision: (decision.time_s, decision.seq))
+        ends = list(store.job_ends(record.id, job))
+    others = [other for other in touched if other.id != record.id]
+    if as_json:
+        plain = {
+            "job": job,
+            "run": record.to_json(),
+            "others": [{"id": other.id, "policy": other.policy, "state": other.state} for other in others],
+            "decisions": [decision.to_json() for decision in story],
+            "ends": [end.to_json() for end in ends],
+        }
+        click.echo(json.dumps(plain, indent=2))
+        return
+    for line in story_lines(job, record, others, story, ends, verbose):
+        click.echo(line)
+
+
+def _choose(store: Store, job: str, touched: Sequence[RunRecord], run_id: int | None) -> RunRecord:
+    """The run to tell of: the one asked for, or the newest that was finished, or the newest."""
+    if run_id is not None:
+        record = store.run(run_id)
+        if any(other.id == run_id for other in touched):
+            return record
+        where = f"run {run_id}"
+        elsewhere = ", ".join(str(other.id) for other in touched)
+        hint = f"it is in run {elsewhere}" if elsewhere else _near(job, store.jobs_touched(run_id))
+    else:
+        if touched:
+            return next((record for record in touched if record.state == "done"), touched[0])
+        stored = store.runs(limit=5)
+        where = f"any run of {store}"
+        hint = _near(job, [name for record in stored for name in store.jobs_touched(record.id)])
+    raise UsageError(
+        printable(f"job {job}: lending did not touch it in {where}, or there is no such job; {hint}")
+    )
+
+
+def _near(job: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(job, dict.fromkeys(names), n=5)
+    return f"near: {', '.join(near)}" if near else "`asactl runs` lists what is stored"
+
+
+def story_lines(
+    job: str,
+    record: RunRecord,
+    others: Sequence[RunRecord],
+    story: Sequence[DecisionRecord],
+    ends: Sequence[JobEnd],
+    verbose: bool,
+) -> Iterator[str]:
+    """The story of a job as lines that are safe to print; `story` in order of time."""
+    started = f"{datetime.fromtimestamp(record.started_at, UTC):%Y-%m-%d %H:%M} UTC"
+    yield printable(
+        f"job {job} in run {record.id}: {record.kind} of {_log_name(record)} under {record.policy}, "
+        f"{started}, {record.state}"
+    )
+    if record.state != "done" and record.checkpoint_s is not None:
+        yield f"  the run is stored up to {moment(record.checkpoint_s)} of the log"
+    if others:
+        names = ", ".join(f"{other.id} ({other.policy})" for other in others)
+        yield printable(f"  also in run {names}: say --run ID")
+    submit_s = next((end.submit_s for end in ends if end.submit_s is not None), None)
+    if submit_s is not None:
+        yield f"  submitted {moment(submit_s)}; times count from there"
+    elif story:
+        submit_s = story[0].time_s
+        yield f"  times count from its first decision, {moment(submit_s)}"
+    yield ""
+    for decision in story:
+        since = decision.time_s - submit_s if submit_s is not None else decision.time_s
+        yield printable(
+            f"{duration(since, sign=True):>12}  {moment(decision.time_s)}  {_deed(job, decision)}"
+        )
+        if decision.reason:
+            yield printable(f"{'':14}because {decision.reason}")
+        if verbose:
+            yield from (printable(f"{'':16}{line}") for line in detail_lines(decision.more | decision.detail))
+    if not story:
+        yield "no decision names it"
+    yield from (printable(line) for end in ends for line in _end_lines(end))
+
+
+def _deed(job: str, decision: DecisionRecord) -> str:
+    """What was decided, seen from `job`, and what became of it."""
+    share = "an unknown share" if decision.share is None else f"{decision.share * 100:.3g} %"
+    of_host = f" of {decision.host}'s CPU" if decision.host is not None else " of its host's CPU"
+    if decision.kind == CoAllocate.kind:
+        if decision.job == job:
+            deed = f"guest: starts beside {decision.host}, with up to {share} of its CPU"
+        else:
+            deed = f"host: lends up to {share} of its CPU to {decision.job}, which starts beside it"
+    elif decision.kind == SetShare.kind:
+        if decision.job == job:
+            deed = f"guest: may take up to {share}{of_host}"
+        else:
+            deed = f"host: lends up to {share} of its CPU to {decision.job}"
+    elif decision.kind == ExtendLimit.kind and decision.seconds is not None:
+        deed = f"time limit extended by {duration(decision.seconds)}"
+    else:
+        deed = decision.kind
+    if decision.outcome == "done":
+        return deed
+    return f"{decision.outcome} ({decision.outcome_reason or 'no reason given'}): {deed}"
+
+
+def _end_lines(end: JobEnd) -> Iterator[str]:
+    if end.end_s is None:
+        yield f"has not ended (as {end.role})"
+        return
+    line = f"ended {moment(end.end_s)} (as {end.role})"
+    if end.submit_s is not None:
+        line += f", {duration(end.end_s - end.submit_s)} after it was submitted"
+    yield line
+    if end.baseline_end_s is None:
+        yield "  how it would have ended without lending is not known"
+        return
+    later_s = end.end_s - end.baseline_end_s
+    if later_s == 0:
+        verdict = "as it would have without lending"
+    else:
+        verdict = f"{duration(abs(later_s))} {'later' if later_s > 0 else 'earlier'} than without lending"
+    yield f"  {verdict} ({moment(end.baseline_end_s)})" + (": a loser" if end.loser else "")
+
+
+def detail_lines(detail: Mapping[str, Any]) -> Iterator[str]:
+    """The numbers behind a decision, a line each; inner dicts indented. Not yet safe to print."""
+    width = max((len(key) for key in detail), default=0)
+    for key, value in detail.items():
+        if isinstance(value, Mapping):
+            yield key
+            yield from (f"  {line}" for line in detail_lines(value))
+        else:
+            yield f"{key:<{width}}  {_number(value)}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e5 else f"{value:.0f}"
+    if isinstance(value, list):
+        return " ".join(_number(item) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_number(item)}" for key, item in value.items())
+    return "-" if value is None else str(value)
+
+
+# --------------------------------------------------------------------------------------------------- wordings
+
+
+def printable(text: str) -> str:
+    """`text` with all that could steer a terminal spelt out (controls, direction marks, lone surrogates)."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
+    )
+
+
+def duration(seconds: float, *, sign: bool = False) -> str:
+    """Slurm's way of writing a time: `1-02:03:04`, or `2:03:04` within a day; rounded to seconds."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    whole = round(abs(seconds))
+    days, rest = divmod(whole, 86_400)
+    clock = f"{rest // 3600}:{rest % 3600 // 60:02}:{rest % 60:02}"
+    if days:
+        clock = f"{days}-{clock:0>8}"
+    if seconds < 0 and whole:
+        return f"-{clock}"
+    return f"+{clock}" if sign else clock
+
+
+def moment(time_s: float) -> str:
+    """A time of the log: the date where its clock is the UTC epoch, else the log's own seconds."""
+    if EPOCH_FROM_S <= time_s < 253_402_300_800:  # datetime ends with the year 9999
+        return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"t={time_s:.0f} s"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _log_name(record: RunRecord) -> str:
+    path = record.log.get("path")
+    return Path(str(path)).name if path else "-"

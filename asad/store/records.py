@@ -1,0 +1,171 @@
+"""What the state store gives back: plain rows, frozen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from asad.model import DECISIONS, Decision, Json, decision_from_json
+from asad.store.process import ProcessMark
+
+RunKind = Literal["replay", "live", "bench"]
+RunState = Literal["running", "done", "failed", "killed"]
+Role = Literal["host", "guest"]
+
+JOB_FIELDS = ("guest", "job")
+COLUMNS = {
+    "guest": "job_row",
+    "job": "job_row",
+    "host": "host_row",
+    "share": "share",
+    "by_s": "seconds",
+}
+"""Field of a decision → its column; the other fields are kept together in `more`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run of one policy."""
+
+    id: int
+    kind: RunKind
+    policy: str
+    log: dict[str, Any]
+    """What the caller said of the log: `path` and `sha256`, and whatever else."""
+    machine: dict[str, Any]
+    settings: dict[str, Any]
+    started_at: float
+    """Wall clock, UTC epoch."""
+    ended_at: float | None
+    state: RunState
+    """`killed` too if it is stored as running but its process is gone."""
+    failure: str
+    """Why it failed or was killed, or the empty string."""
+    checkpoint_s: float | None
+    """Time of the log up to which everything is stored."""
+    decisions: int
+    """How many are stored."""
+    metrics: dict[str, Any]
+    process: ProcessMark
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain dict of everything but the process, of which only host and pid are shown."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "policy": self.policy,
+            "log": self.log,
+            "machine": self.machine,
+            "settings": self.settings,
+            "started_at": self.started_at,
+            "ended_at": self.ended_at,
+            "state": self.state,
+            "failure": self.failure,
+            "checkpoint_s": self.checkpoint_s,
+            "decisions": self.decisions,
+            "metrics": self.metrics,
+            "host": self.process.host,
+            "pid": self.process.pid,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRecord:
+    """One decision, what became of it and why."""
+
+    run_id: int
+    seq: int
+    """From 0, in the order of recording."""
+    cycle: int
+    time_s: float
+    kind: str
+    job: str
+    """The log's own name of the job: the guest, or the job concerned."""
+    job_row: int
+    host: str | None
+    host_row: int | None
+    share: float | None
+    """Of the host's CPU, in [0, 1]; None where the kind has none."""
+    seconds: float | None
+    more: dict[str, Any]
+    """What else the decision holds, by field."""
+    policy: str
+    reason: str
+    outcome: Literal["done", "refused", "vetoed"]
+    outcome_reason: str
+    detail: dict[str, Any]
+
+    def decision(self) -> Decision | None:
+        """The decision as it was recorded; None for a kind that this asad knows not, or otherwise."""
+        if self.kind not in DECISIONS:
+            return None
+        cause = {"policy": self.policy, "reason": self.reason, "detail": self.detail}
+        plain = {"kind": self.kind, "cause": cause, **self.more}
+        for column in fields(DECISIONS[self.kind]):
+            if column.name in COLUMNS:
+                value = getattr(self, COLUMNS[column.name])
+                plain[column.name] = math.nan if value is None else value
+        try:
+            return decision_from_json(plain)
+        except TypeError:
+            return None
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain dict, without the rows of the snapshot, which mean nothing to a reader."""
+        return {
+            "seq": self.seq,
+            "cycle": self.cycle,
+            "time_s": self.time_s,
+            "kind": self.kind,
+            "job": self.job,
+            "host": self.host,
+            "share": self.share,
+            "seconds": self.seconds,
+            "more": self.more,
+            "policy": self.policy,
+            "reason": self.reason,
+            "outcome": self.outcome,
+            "outcome_reason": self.outcome_reason,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a job that lending touched ended. Times by the clock of the log, None where there is none."""
+
+    job: str
+    role: Role
+    submit_s: float | None
+    start_s: float | None
+    end_s: float | None
+    baseline_end_s: float | None
+    """When the same job ended in the same replay without lending."""
+    loser: bool
+    """Ended later than there by more than the report tolerates."""
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain dict of every column."""
+        return {
+            "job": self.job,
+            "role": self.role,
+            "submit_s": self.submit_s,
+            "start_s": self.start_s,
+            "end_s": self.end_s,
+            "baseline_end_s": self.baseline_end_s,
+            "loser": self.loser,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerState:
+    """What the learner knows of one application."""
+
+    weights: Mapping[str, float]
+    """By name of the expert; they sum to 1."""
+    rounds: int
+    """How many rounds are behind it."""
+    risk: Mapping[str, float] = field(default_factory=dict)
+    """Loss gathered in the round that goes on, by name of the expert."""

@@ -1,0 +1,89 @@
+"""The state store's tables, as `sql/` makes them. A test holds these and the migrations to each other."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, MetaData, Table, Text
+
+METADATA = MetaData()
+
+schema_version = Table(
+    "schema_version",
+    METADATA,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("applied_at", Double, nullable=False),
+)
+
+run_number = Table("run_number", METADATA, Column("newest", Integer, nullable=False))
+
+runs = Table(
+    "runs",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("log_path", Text),
+    Column("log_sha256", Text),
+    Column("log", Text, nullable=False),
+    Column("machine", Text, nullable=False),
+    Column("settings", Text, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("ended_at", Double),
+    Column("state", Text, nullable=False),
+    Column("failure", Text, nullable=False),
+    Column("checkpoint_s", Double),
+    Column("decisions", BigInteger, nullable=False),
+    Column("metrics", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("boot_id", Text, nullable=False),
+    Column("pid_namespace", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("pid_started", BigInteger, nullable=False),
+)
+
+decisions = Table(
+    "decisions",
+    METADATA,
+    Column("run_id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("cycle", BigInteger, nullable=False),
+    Column("time_s", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("job_row", BigInteger, nullable=False),
+    Column("host", Text),
+    Column("host_row", BigInteger),
+    Column("share", Double),
+    Column("seconds", Double),
+    Column("more", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("outcome_reason", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+)
+
+job_ends = Table(
+    "job_ends",
+    METADATA,
+    Column("run_id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("job", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("submit_s", Double),
+    Column("start_s", Double),
+    Column("end_s", Double),
+    Column("baseline_end_s", Double),
+    Column("loser", Boolean, nullable=False),
+)
+
+learner = Table(
+    "learner",
+    METADATA,
+    Column("scope", Text, primary_key=True),
+    Column("run_id", Integer),
+    Column("application", Text, primary_key=True),
+    Column("weights", Text, nullable=False),
+    Column("risk", Text, nullable=False),
+    Column("rounds", BigInteger, nullable=False),
+)

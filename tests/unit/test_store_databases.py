@@ -1,0 +1,625 @@
+"""The state store, on SQLite and on a PostgreSQL that the tests start themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from sqlalchemy import create_engine, inspect
+
+from asad.errors import StoreError, UsageError
+from asad.model import DECISIONS, Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare
+from asad.store import migrations, process, store, tables
+from asad.store.process import this_process
+from asad.store.records import JobEnd, LearnerState
+from asad.store.store import Store, default_path, file_sha256, to_text
+
+LOG = {"path": "/logs/KTH.swf", "sha256": "ab" * 32, "jobs": 3}
+MACHINE = {"nodes": 2, "cores": 8}
+SETTINGS = {"seed": 1, "poll_s": 30.0}
+NAMES = np.array(["100", "101", "12_3", "evil\x1b[2J"])
+CAUSE = Cause("asax", "the host uses 35 % of its CPU", {"weights": [0.25, 0.75], "leaf": {"cpu": "light"}})
+STARTS = CoAllocate(cause=CAUSE, guest=1, host=0, nodes=(0, 1), share=0.4, capped=True)
+CHANGES = SetShare(cause=CAUSE, guest=1, share=0.2)
+EXTENDS = ExtendLimit(cause=CAUSE, job=0, by_s=90.0)
+
+
+def outcomes(*decisions: Decision) -> list[Outcome]:
+    return [Outcome(decision, True, "") for decision in decisions]
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """Folder of the socket of a PostgreSQL server of our own."""
+    if find_spec("psycopg") is None:
+        pytest.skip("no psycopg (pip install 'asad[postgres]')")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    found += [Path(path) for path in [shutil.which("initdb")] if path]
+    if not found:
+        pytest.skip("no initdb (apt-get install postgresql)")
+    programs = found[-1].parent
+    as_user: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="asad-pg-", dir="/tmp") as folder:
+        if os.geteuid() == 0:  # PostgreSQL refuses root
+            as_user = ["runuser", "-u", "postgres", "--"]
+            shutil.chown(folder, "postgres", "postgres")
+        data = f"{folder}/data"
+
+        def run(*command: str) -> None:
+            subprocess.run(
+                [*as_user, *command], check=True, cwd=folder, stdout=subprocess.DEVNULL, timeout=60
+            )
+
+        run(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "asad", "-E", "UTF8", "--no-sync")
+        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+        control = str(programs / "pg_ctl")
+        run(control, "-D", data, "-o", options, "-l", f"{folder}/log", "-w", "start")
+        try:
+            yield folder
+        finally:
+            run(control, "-D", data, "-m", "immediate", "-w", "stop")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/asad.db"
+    folder = request.getfixturevalue("postgresql")
+    server = create_engine(f"postgresql+psycopg://asad@/postgres?host={folder}", isolation_level="AUTOCOMMIT")
+    name = f"t{abs(hash(request.node.name)) % 10**12}"
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {name}")
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    server.dispose()
+    return f"postgresql://asad@/{name}?host={folder}"
+
+
+@pytest.fixture
+def opened(url: str) -> Iterator[Store]:
+    with Store.open(url) as opened:
+        yield opened
+
+
+def begin(opened: Store, policy: str = "asax", **options: object) -> store.Run:
+    return opened.begin_run("replay", policy, LOG, MACHINE, SETTINGS, **options)  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------------------------------- recording
+
+
+def test_decisions_come_back_as_they_were(opened: Store) -> None:
+    run = begin(opened)
+    run.record(1, 30.0, outcomes(STARTS), NAMES)
+    run.record(
+        2, 60.0, [Outcome(CHANGES, False, "the guest has ended")], NAMES, host_rows=np.array([-1, 0, -1])
+    )
+    run.record(3, 90.0, [], NAMES, vetoed=[Outcome(EXTENDS, False, "limit of the partition")])
+    run.finish({"response_mean_s": 12.5, "losers": 0})
+
+    first, second, third = opened.decisions(run.id)
+    assert [record.decision() for record in (first, second, third)] == [STARTS, CHANGES, EXTENDS]
+    assert (first.seq, first.cycle, first.time_s, first.job, first.host) == (0, 1, 30.0, "101", "100")
+    assert (first.share, first.seconds, first.outcome, first.outcome_reason) == (0.4, None, "done", "")
+    assert (second.outcome, second.outcome_reason) == ("refused", "the guest has ended")
+    assert second.host == "100", "the snapshot said beside which host the guest runs"
+    assert (third.outcome, third.job, third.host, third.seconds) == ("vetoed", "100", None, 90.0)
+
+
+def test_every_kind_of_decision_can_be_recorded(opened: Store) -> None:
+    samples = [STARTS, CHANGES, EXTENDS]
+    assert {type(sample) for sample in samples} == set(DECISIONS.values()), "a new kind needs a sample here"
+    run = begin(opened)
+    run.record(1, 0.0, outcomes(*samples), NAMES)
+    run.flush()
+    assert [record.decision() for record in opened.decisions(run.id)] == samples
+
+
+def test_a_kind_that_names_no_job_is_refused(opened: Store) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Reboot(Decision):
+        kind: ClassVar[str] = "reboot"
+        node: int
+
+    with pytest.raises(StoreError, match="'reboot' cannot be stored"):
+        begin(opened).record(1, 0.0, outcomes(Reboot(cause=CAUSE, node=1)), NAMES)
+
+
+@pytest.mark.parametrize("change", ["kind = 'teleport'", """more = '{"colour":"red"}'"""])
+def test_a_decision_of_another_version_is_read_as_a_record(opened: Store, change: str) -> None:
+    run = begin(opened)
+    run.record(1, 0.0, outcomes(STARTS), NAMES)
+    run.flush()
+    with opened._writing("test") as connection:
+        connection.exec_driver_sql(f"UPDATE decisions SET {change}")
+    [record] = opened.decisions(run.id)
+    assert (record.job, record.host, record.share) == ("101", "100", 0.4)
+    assert record.decision() is None
+
+
+def test_a_share_that_is_not_decided_stays_so(opened: Store) -> None:
+    run = begin(opened)
+    run.record(1, 0.0, outcomes(SetShare(cause=CAUSE, guest=1, share=math.nan)), NAMES)
+    run.flush()
+    [record] = opened.decisions(run.id)
+    decision = record.decision()
+    assert record.share is None
+    assert isinstance(decision, SetShare)
+    assert math.isnan(decision.share)
+
+
+def test_decisions_of_one_job_are_those_as_guest_and_as_host(opened: Store) -> None:
+    run = begin(opened)
+    other = CoAllocate(cause=CAUSE, guest=2, host=3, nodes=(1,), share=0.1)
+    run.record(1, 0.0, outcomes(STARTS, other, EXTENDS), NAMES)
+    run.flush()
+    assert [record.seq for record in opened.decisions(run.id, "100")] == [0, 2]
+    assert [record.seq for record in opened.decisions(run.id, "12_3")] == [1]
+    assert list(opened.decisions(run.id, "1")) == []
+    assert opened.jobs_touched(run.id) == sorted(["100", "101", "12_3", "evil\x1b[2J"])
+    assert [record.id for record in opened.runs_of("100")] == [run.id]
+    assert opened.runs_of("1") == []
+
+
+def test_rows_are_written_when_enough_are_gathered(opened: Store) -> None:
+    run = begin(opened, flush_every=10)
+    for cycle in range(9):
+        run.record(cycle, cycle * 30.0, outcomes(STARTS), NAMES)
+    assert list(opened.decisions(run.id)) == []
+    run.record(9, 270.0, outcomes(STARTS), NAMES)
+    assert len(list(opened.decisions(run.id))) == 10
+    assert (opened.run(run.id).decisions, opened.run(run.id).checkpoint_s) == (10, 270.0)
+
+
+def test_reading_goes_page_by_page(opened: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "PAGE", 7)
+    run = begin(opened)
+    for cycle in range(21):
+        run.record(cycle, 0.0, outcomes(STARTS), NAMES)
+    run.record_ends(JobEnd(str(row), "guest", 0.0, 1.0, 2.0, None, False) for row in range(15))
+    run.flush()
+    assert [record.cycle for record in opened.decisions(run.id)] == list(range(21))
+    assert [end.job for end in opened.job_ends(run.id)] == [str(row) for row in range(15)]
+
+
+def test_a_row_that_is_no_job_is_refused(opened: Store) -> None:
+    run = begin(opened)
+    with pytest.raises(IndexError, match="row -1"):
+        run.record(1, 0.0, outcomes(CoAllocate(cause=CAUSE, guest=-1, host=0, nodes=(), share=0.1)), NAMES)
+
+
+def test_ends_of_jobs_come_back(opened: Store) -> None:
+    run = begin(opened)
+    host = JobEnd("100", "host", 0.0, 10.0, 500.0, 450.0, True)
+    guest = JobEnd("101", "guest", 5.0, math.nan, math.nan, math.nan, False)
+    run.record_ends([host, guest])
+    run.finish({})
+    assert list(opened.job_ends(run.id)) == [host, JobEnd("101", "guest", 5.0, None, None, None, False)]
+    assert list(opened.job_ends(run.id, "100")) == [host]
+    assert [record.id for record in opened.runs_of("101")] == [run.id]
+
+
+def test_hostile_names_come_back_or_are_spelt_out(opened: Store) -> None:
+    names = ["'; DROP TABLE runs; --", "%s %(x)s ?", "nul\0", "half \udc80", "ünïcode\u202e"]
+    run = begin(opened)
+    cause = Cause("asax", "nul\0 and \udc80", {"name": "nul\0 \udc80"})
+    for row in range(len(names)):
+        run.record(row, 0.0, outcomes(SetShare(cause=cause, guest=row, share=0.1)), names)
+    run.finish({})
+    records = list(opened.decisions(run.id))
+    assert [record.job for record in records] == [*names[:2], "nul\\x00", "half \\udc80", names[4]]
+    assert records[0].reason == "nul\\x00 and \\udc80"
+    assert records[0].detail == {"name": "nul\0 \udc80"}
+    for row, name in enumerate(names):
+        assert [record.seq for record in opened.decisions(run.id, name)] == [row]
+
+
+def test_numbers_of_numpy_are_plain_in_the_store(opened: Store) -> None:
+    cause = Cause("asax", "", {"weights": np.array([0.5, np.nan]), "node": np.int32(3)})  # type: ignore[dict-item]
+    decision = CoAllocate(
+        cause=cause,
+        guest=np.int32(1),  # type: ignore[arg-type]
+        host=np.int64(0),  # type: ignore[arg-type]
+        nodes=(np.int32(4),),  # type: ignore[arg-type]
+        share=np.float32(0.5),  # type: ignore[arg-type]
+    )
+    run = begin(opened)
+    run.record(1, np.float64(3.0), outcomes(decision), np.array([7, 8]))
+    run.finish({"response_mean_s": math.nan, "losers": np.int64(2)})  # type: ignore[dict-item]
+    [record] = opened.decisions(run.id)
+    assert (record.job, record.host, record.share) == ("8", "7", 0.5)
+    assert record.detail == {"weights": [0.5, None], "node": 3}
+    assert record.more == {"nodes": [4], "capped": False}
+    assert opened.run(run.id).metrics == {"response_mean_s": None, "losers": 2}
+
+
+def test_what_is_no_data_is_refused() -> None:
+    with pytest.raises(TypeError, match="object is no plain data"):
+        to_text({"x": object()})
+    assert to_text({"b": math.inf, "a": (1, 2)}, canonical=True) == '{"a":[1,2],"b":null}'
+
+
+# ------------------------------------------------------------------------------------------------------- runs
+
+
+def test_a_run_keeps_what_it_was_begun_with(opened: Store) -> None:
+    with begin(opened) as run:
+        assert opened.run(run.id).state == "running"
+        run.record(1, 30.0, outcomes(STARTS), NAMES)
+        run.finish({"losers": 1})
+    record = opened.run(run.id)
+    assert (record.log, record.machine, record.settings) == (LOG, MACHINE, SETTINGS)
+    assert (record.kind, record.policy, record.state, record.failure) == ("replay", "asax", "done", "")
+    assert record.metrics == {"losers": 1}
+    assert record.ended_at is not None
+    assert record.started_at <= record.ended_at
+    assert record.process == this_process()
+    assert json.loads(json.dumps(record.to_json()))["log"] == LOG
+
+
+def test_a_run_that_breaks_off_says_why(opened: Store) -> None:
+    with pytest.raises(ZeroDivisionError), begin(opened) as failed:
+        failed.record(1, 30.0, outcomes(STARTS), NAMES)
+        raise ZeroDivisionError("no cores")
+    with pytest.raises(KeyboardInterrupt), begin(opened) as stopped:
+        raise KeyboardInterrupt
+    with begin(opened) as forgotten:
+        pass
+    assert (opened.run(failed.id).state, opened.run(failed.id).failure) == (
+        "failed",
+        "ZeroDivisionError: no cores",
+    )
+    assert opened.run(failed.id).decisions == 1, "what was decided before is kept"
+    assert opened.run(stopped.id).state == "killed"
+    assert opened.run(forgotten.id).failure == "ended without figures"
+
+
+def test_an_unknown_kind_of_run_is_refused(opened: Store) -> None:
+    with pytest.raises(UsageError, match="replay, live, bench"):
+        opened.begin_run("dream", "asax", LOG, MACHINE, SETTINGS)  # type: ignore[arg-type]
+
+
+def test_runs_are_listed_newest_first_and_numbers_never_return(opened: Store) -> None:
+    for policy in ("slurm", "static", "asax"):
+        begin(opened, policy).finish({})
+    assert [(record.id, record.policy) for record in opened.runs(limit=2)] == [(3, "asax"), (2, "static")]
+    assert opened.remove_runs([3, 1]) == 2
+    assert [record.id for record in opened.runs()] == [2]
+    assert begin(opened).id == 4
+    with pytest.raises(UsageError, match="no run 3"):
+        opened.run(3)
+
+
+def test_removing_takes_everything_of_a_run_or_nothing(opened: Store) -> None:
+    run = begin(opened)
+    run.record(1, 0.0, outcomes(STARTS), NAMES)
+    run.record_ends([JobEnd("100", "host", 0.0, 1.0, 2.0, 2.0, False)])
+    run.save_learner({"u/x/4": LearnerState({"cpu": 1.0}, 3)})
+    run.finish({})
+    with pytest.raises(UsageError, match="no run 77"):
+        opened.remove_runs([run.id, 77])
+    assert len(list(opened.decisions(run.id))) == 1
+    opened.remove_runs([run.id])
+    assert list(opened.decisions(run.id)) == []
+    assert list(opened.job_ends(run.id)) == []
+    assert opened.load_learner(f"run {run.id}") == {}
+
+
+def test_a_run_that_goes_on_is_removed_only_by_force(opened: Store) -> None:
+    run = begin(opened)
+    with pytest.raises(UsageError, match=f"process {os.getpid()} "):
+        opened.remove_runs([run.id])
+    opened.remove_runs([run.id], force=True)
+    run.record(1, 0.0, outcomes(STARTS), NAMES)
+    with pytest.raises(StoreError, match="was removed while it was being recorded"):
+        run.flush()
+
+
+# ----------------------------------------------------------------------------------------------------- killed
+
+KILLED = """
+import os, signal, sys
+from asad.model import Cause, CoAllocate, Outcome
+from asad.store.store import Store
+opened = Store.open(sys.argv[1])
+log, settings = {"path": "x", "sha256": sys.argv[3]}, {"seed": int(sys.argv[4])}
+run = opened.begin_run("replay", sys.argv[2], log, {}, settings, flush_every=100)
+for cycle in range(250):
+    decision = CoAllocate(cause=Cause("asax", "", {}), guest=1, host=0, nodes=(0,), share=0.5)
+    run.record(cycle, float(cycle), [Outcome(decision, True, "")], ["a", "b"])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def kill_a_run(url: str, policy: str = "asax", sha256: str = "aa", seed: int = 1) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, url, policy, sha256, str(seed)], check=False, timeout=60
+    )
+    assert killed.returncode == -signal.SIGKILL
+
+
+def test_a_killed_run_is_whole_up_to_its_last_flush(url: str) -> None:
+    kill_a_run(url)
+    with Store.open(url) as opened:
+        [record] = opened.interrupted()
+        assert (record.state, record.decisions, record.checkpoint_s) == ("killed", 200, 199.0)
+        assert "went away" in record.failure
+        assert [decision.seq for decision in opened.decisions(record.id)] == list(range(200))
+
+
+def test_starting_again_supersedes_the_killed_run_and_no_other(url: str) -> None:
+    for policy, sha256, seed in (
+        ("asax", "aa", 1),
+        ("static", "aa", 1),
+        ("asax", "bb", 1),
+        ("asax", "aa", 2),
+    ):
+        kill_a_run(url, policy, sha256, seed)
+    with Store.open(url) as opened:
+        live = opened.begin_run("replay", "asax", {"path": "x", "sha256": "aa"}, {}, {"seed": 1})
+        assert len(opened.runs()) == 5, "without being told to, nothing is superseded"
+        again = opened.begin_run(
+            "replay", "asax", {"path": "elsewhere", "sha256": "aa"}, {}, {"seed": 1}, supersede_killed=True
+        )
+        assert [record.id for record in opened.runs()] == [again.id, live.id, 4, 3, 2]
+        assert list(opened.decisions(1)) == []
+        assert [record.id for record in opened.interrupted()] == [4, 3, 2]
+        with opened._reading("test") as connection:
+            stored = connection.exec_driver_sql(
+                "SELECT id FROM runs WHERE state = 'killed' ORDER BY id"
+            ).all()
+        assert [row.id for row in stored] == [2, 3, 4], "what is known to be killed is written down"
+
+
+def test_of_another_machine_nothing_is_certain() -> None:
+    here = this_process()
+    assert not here.is_gone()
+    fields = {name: getattr(here, name) for name in here.__slots__}
+
+    def gone(**changes: object) -> bool:
+        return process.ProcessMark(**{**fields, **changes}).is_gone()
+
+    assert gone(pid_started=here.pid_started + 1), "the number came back, the process did not"
+    assert gone(boot_id="before the reboot")
+    assert not gone(boot_id="elsewhere", host="another-node")
+    assert not gone(pid_namespace="pid:[1]", pid=2**22 + 1)
+    assert gone(pid=2**22 + 1)
+
+
+def test_a_process_that_ended_but_was_not_waited_for_is_gone() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert process.started_ticks(child.pid) is None
+    child.wait()
+    assert process.started_ticks(child.pid) is None
+
+
+def test_a_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError
+
+    mark = process.ProcessMark(
+        **{**{n: getattr(this_process(), n) for n in this_process().__slots__}, "pid": 2**22 + 1}
+    )
+    monkeypatch.setattr(os, "kill", refuse)
+    assert not mark.is_gone()
+
+
+# ---------------------------------------------------------------------------------------------------- learner
+
+
+def test_what_was_learnt_is_replaced_as_a_whole(opened: Store) -> None:
+    before = {
+        "u/x/4": LearnerState({"cpu": 0.5, "memory": 0.5}, 3, {"cpu": 0.25}),
+        "gone": LearnerState({}, 0),
+    }
+    after = {"u/x/4": LearnerState({"cpu": 0.1, "memory": 0.9}, 4)}
+    opened.save_learner("live", before)
+    assert opened.load_learner("live") == before
+    opened.save_learner("live", after)
+    opened.save_learner("other", before)
+    assert opened.load_learner("live") == after
+    assert opened.load_learner("nobody") == {}
+    run = begin(opened)
+    run.save_learner(before)
+    assert opened.load_learner(f"run {run.id}") == before
+
+
+# ----------------------------------------------------------------------------------------------------- schema
+
+
+def test_tables_and_migrations_agree(opened: Store) -> None:
+    with opened._reading("test") as connection:
+        found = inspect(connection)
+        assert set(found.get_table_names()) == set(tables.METADATA.tables)
+        for name, table in tables.METADATA.tables.items():
+            columns = {column["name"]: column["nullable"] for column in found.get_columns(name)}
+            assert list(columns) == [column.name for column in table.columns]
+            for column in table.columns:
+                if not column.primary_key:  # SQLite calls those nullable
+                    assert columns[column.name] == column.nullable, f"{name}.{column.name}"
+
+
+def test_migrations_apply_once_in_order(url: str) -> None:
+    first = migrations.installed_migrations()
+    second = migrations.Migration(len(first) + 1, "more", ("ALTER TABLE runs ADD COLUMN note TEXT",))
+    with Store.open(url) as opened:
+        begin(opened).finish({})
+        with opened._writing("test") as connection:
+            migrations.upgrade(connection, [*first, second], "store")
+            migrations.upgrade(connection, [*first, second], "store")
+        with opened._reading("test") as connection:
+            assert migrations.version_of(connection, "store") == second.version
+            assert connection.exec_driver_sql("SELECT id, note FROM runs").all() == [(1, None)]
+
+
+def test_a_migration_that_fails_leaves_the_old_schema(url: str) -> None:
+    first = migrations.installed_migrations()
+    broken = migrations.Migration(len(first) + 1, "broken", ("CREATE TABLE half (x INTEGER)", "NONSENSE"))
+    with Store.open(url) as opened:
+        with pytest.raises(StoreError), opened._writing("test") as connection:
+            migrations.upgrade(connection, [*first, broken], "store")
+        with opened._reading("test") as connection:
+            assert not inspect(connection).has_table("half")
+            assert migrations.version_of(connection, "store") == len(first)
+
+
+def test_a_store_newer_than_the_code_is_refused(url: str) -> None:
+    with Store.open(url) as opened, opened._writing("test") as connection:
+        connection.exec_driver_sql("INSERT INTO schema_version VALUES (99, 'future', 0)")
+    with pytest.raises(StoreError, match=r"has schema version 99, .*upgrade asad"):
+        Store.open(url)
+
+
+def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "firefox.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE bookmarks (x)")
+    with pytest.raises(StoreError, match=r"tables of something else \(bookmarks\)"):
+        Store.open(str(path))
+
+
+def test_scripts_are_cut_at_semicolons_at_the_end_of_a_line() -> None:
+    script = (
+        "-- first; a comment\nCREATE TABLE a (\n    x TEXT DEFAULT ';' -- no\n);\n\nINSERT INTO a VALUES (1);"
+    )
+    cut = migrations.statements(
+        "-- first; a comment\nCREATE TABLE a (\n  x TEXT DEFAULT ';x'\n);\n\nDROP TABLE a;"
+    )
+    assert cut == ("CREATE TABLE a (\n  x TEXT DEFAULT ';x'\n)", "DROP TABLE a")
+    assert len(migrations.statements(script)) == 2
+
+
+# ---------------------------------------------------------------------------------------------------- opening
+
+
+def test_sqlite_is_opened_in_wal_mode_with_foreign_keys(tmp_path: Path) -> None:
+    with (
+        Store.open(str(tmp_path / "new" / "folder" / "asad.db")) as opened,
+        opened._reading("test") as connection,
+    ):
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 1, "foreign_keys": 1, "busy_timeout": 30_000}
+
+
+def test_the_default_store_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with Store.open() as opened:
+        begin(opened).finish({})
+        assert str(opened) == f"{tmp_path}/asad/asad.db"
+    assert (tmp_path / "asad" / "asad.db").is_file()
+    assert (tmp_path / "asad").stat().st_mode & 0o077 == 0, "job names are nobody else's business"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative/is/ignored")
+    monkeypatch.setenv("HOME", "/home/op")
+    assert default_path() == Path("/home/op/.local/state/asad/asad.db")
+
+
+def test_a_path_and_its_url_are_the_same_store(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as opened:
+        begin(opened).finish({})
+    with Store.open(f"sqlite:///{tmp_path}/a.db", create=False) as opened:
+        assert len(opened.runs()) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("mysql://root:secret@db/asad", "not by mysql"),
+        ("postgresql://x:secret@db:port/asad", "cannot be read"),
+        ("", "is empty"),
+    ],
+)
+def test_a_wrong_url_is_a_usage_error_that_keeps_the_password(wrong: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        Store.open(wrong)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_missing_store_is_not_made_for_a_reader(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no store"):
+        Store.open(str(tmp_path / "none" / "asad.db"), create=False)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_is_no_database_is_named_with_the_mend(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("this is text, and enough of it to be read as the header of a database file\n" * 20)
+    with pytest.raises(StoreError, match=r"notes\.txt: .*not a database; move the file away"):
+        Store.open(str(path))
+    folder = tmp_path / "file"
+    folder.write_text("")
+    with pytest.raises(StoreError, match="its folder cannot be made"):
+        Store.open(str(folder / "asad.db"))
+
+
+def test_postgresql_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:
+    if find_spec("psycopg") is None:
+        expected = r"pip install 'asad\[postgres\]'"
+    else:
+        expected = "check that the database is there"
+    with pytest.raises(StoreError, match=expected) as caught:
+        Store.open(f"postgresql://asad:secret@/asad?host={tmp_path}")
+    assert "secret" not in str(caught.value)
+
+
+def test_many_may_open_a_new_store_at_once(url: str) -> None:
+    def record(_: int) -> int:
+        with Store.open(url) as opened:
+            run = begin(opened)
+            for cycle in range(20):
+                run.record(cycle, 0.0, outcomes(STARTS), NAMES)
+                run.flush()
+            run.finish({})
+            return run.id
+
+    with ThreadPoolExecutor(4) as pool:
+        numbers = sorted(pool.map(record, range(4)))
+    assert numbers == [1, 2, 3, 4]
+    with Store.open(url) as opened:
+        assert [record.decisions for record in opened.runs()] == [20] * 4
+
+
+def test_reading_goes_on_while_another_writes(tmp_path: Path) -> None:
+    path = str(tmp_path / "asad.db")
+    with Store.open(path) as writer, Store.open(path) as reader:
+        begin(writer).finish({})
+        with writer._writing("test") as connection:
+            connection.exec_driver_sql("DELETE FROM runs")
+            assert len(reader.runs()) == 1
+
+
+def test_removing_gives_the_room_back(tmp_path: Path) -> None:
+    path = tmp_path / "asad.db"
+    with Store.open(str(path)) as opened:
+        run = begin(opened)
+        run.record(1, 0.0, outcomes(*[STARTS] * 5_000), NAMES)
+        run.finish({})
+        opened.remove_runs([])  # writes the journal back
+        before = path.stat().st_size
+        opened.remove_runs([run.id])
+        assert path.stat().st_size < before / 5
+
+
+def test_a_log_is_known_by_its_sha256(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"abc")
+    assert file_sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
