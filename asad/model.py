@@ -72,9 +72,7 @@ class JobLog:
             if isinstance(getattr(self, column.name), np.ndarray)
         }
         columns["depends_on"] = new_row[columns["depends_on"]]
-        return JobLog(
-            **columns, users=self.users, applications=self.applications, partitions=self.partitions
-        )
+        return JobLog(**columns, users=self.users, applications=self.applications, partitions=self.partitions)
 
     def fingerprints(self) -> tuple[Ints, tuple[str, ...]]:
         """Which jobs are runs of one application: same user, same job name, same size class (power of two of cores).
@@ -92,7 +90,9 @@ class JobLog:
         for value in unique.tolist():
             pair, size = divmod(value, 64)
             user, application = divmod(pair, len(self.applications) + 1)
-            labels.append(f"{name(self.users, user - 1)}/{name(self.applications, application - 1)}/{2**size}")
+            labels.append(
+                f"{name(self.users, user - 1)}/{name(self.applications, application - 1)}/{2**size}"
+            )
         return code.astype(np.int32), tuple(labels)
 
 
@@ -197,8 +197,10 @@ class Finished:
     row: Ints
     end_s: Floats
     run_s: Floats
+    lost_s: Floats
+    """Seconds of the run that lending took."""
     cpu_fraction: Floats
-    """CPU used over CPU allocated in the whole run, NaN if not measured."""
+    """CPU wanted over CPU allocated in the whole run, NaN if not measured."""
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions

@@ -29,7 +29,23 @@ FCFS, EASY, CONSERVATIVE = 0, 1, 2
 ABSENT, PENDING, RUNNING, GUEST, DONE = 0, 1, 2, 3, 4
 
 # indices into State.c
-(FREE, NEXT, HEAP, RUN, TAIL, HEAD, WAITING, VERSION, SCANNED, RESERVED, EXTRA, ENDED, GUESTS, STAMP, SCHEDULER) = range(15)
+(
+    FREE,
+    NEXT,
+    HEAP,
+    RUN,
+    TAIL,
+    HEAD,
+    WAITING,
+    VERSION,
+    SCANNED,
+    RESERVED,
+    EXTRA,
+    ENDED,
+    GUESTS,
+    STAMP,
+    SCHEDULER,
+) = range(15)
 (PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER) = range(15, 23)
 COUNTERS = 23
 # indices into State.f
@@ -196,7 +212,11 @@ def _pop(s: State) -> int:
     s.c[HEAP] -= 1
     if s.c[HEAP] > 0:
         last = s.c[HEAP]
-        s.heap[0].time, s.heap[0].order, s.heap[0].job = s.heap[last].time, s.heap[last].order, s.heap[last].job
+        s.heap[0].time, s.heap[0].order, s.heap[0].job = (
+            s.heap[last].time,
+            s.heap[last].order,
+            s.heap[last].job,
+        )
         _sift_down(s, 0)
     return job
 
@@ -624,7 +644,15 @@ def _leave_guests(s: State, job: int, now: float) -> None:
 
 
 @njit(cache=True)
-def lend(s: State, guest: int, host: int, share: float, capped: bool, nodes: NDArray[np.int32], cores: NDArray[np.int32]) -> int:
+def lend(
+    s: State,
+    guest: int,
+    host: int,
+    share: float,
+    capped: bool,
+    nodes: NDArray[np.int32],
+    cores: NDArray[np.int32],
+) -> int:
     """Start the waiting job `guest` now on `cores[i]` cores of each of `nodes[i]`, which `host` holds wholly.
 
     Returns 0 if done, else why not: 1 not waiting, 2 host not running, 3 a node is not wholly held, 4 no free core
@@ -906,7 +934,9 @@ def _start_on_spare(s: State, job: int, now: float) -> None:
 
 
 @njit(cache=True)
-def _earliest(times: NDArray[np.float64], free: NDArray[np.int64], count: int, cores: int, duration: float, first: int) -> int:
+def _earliest(
+    times: NDArray[np.float64], free: NDArray[np.int64], count: int, cores: int, duration: float, first: int
+) -> int:
     """First step from `first` on at which `cores` are free for `duration`."""
     i = first
     while True:
@@ -923,7 +953,9 @@ def _earliest(times: NDArray[np.float64], free: NDArray[np.int64], count: int, c
 
 
 @njit(cache=True)
-def _step_at(times: NDArray[np.float64], free: NDArray[np.int64], count: int, time: float, low: int) -> tuple[int, int]:
+def _step_at(
+    times: NDArray[np.float64], free: NDArray[np.int64], count: int, time: float, low: int
+) -> tuple[int, int]:
     """Index of the step that begins at `time`, made if need be, and the new number of steps."""
     high = count
     while low < high:
@@ -943,7 +975,9 @@ def _step_at(times: NDArray[np.float64], free: NDArray[np.int64], count: int, ti
 
 
 @njit(cache=True)
-def _reserve(times: NDArray[np.float64], free: NDArray[np.int64], count: int, at: int, duration: float, cores: int) -> int:
+def _reserve(
+    times: NDArray[np.float64], free: NDArray[np.int64], count: int, at: int, duration: float, cores: int
+) -> int:
     """Take `cores` from step `at` on for `duration` (give them back where negative); the new number of steps."""
     if np.isinf(duration):
         last = count
@@ -1150,15 +1184,71 @@ def run_to_poll(s: State, wake: float) -> bool:
 
 
 @njit(cache=True)
-def waiting_rows(s: State, depth: int, rows: NDArray[np.int32]) -> int:
-    """The first `depth` waiting jobs, in the order of the queue, into `rows`; how many."""
+def look(
+    s: State, depth: int, queue: NDArray[np.int32], running: NDArray[np.int32], cpu: NDArray[np.float64]
+) -> int:
+    """What a snapshot needs besides the tables: the first waiting jobs, the running ones, and what was measured.
+
+    Fills `queue` with the first `depth` waiting jobs in order, `running` with the batch jobs that run, and `cpu` with
+    the demand of those that have run for a window. Returns how many it put into `queue`.
+    """
+    for i in range(s.c[RUN]):
+        job = s.run[i].job
+        running[i] = job
+        if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
+            cpu[job] = s.job[job].demand
+    for i in range(s.c[GUESTS]):
+        job = s.guest_rows[i]
+        if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
+            cpu[job] = s.job[job].demand
+        _settle(s, job, s.f[NOW])
+        host = s.job[job].host
+        if host >= 0:
+            _settle(s, host, s.f[NOW])
     count = 0
     position = s.c[HEAD]
     while position < s.c[TAIL] and count < depth:
-        rows[count] = s.queue[position].job
+        queue[count] = s.queue[position].job
         count += 1
         position = _next_waiting(s, position + 1)
     return count
+
+
+@njit(cache=True)
+def spread(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[np.int32]) -> bool:
+    """Deal the guest's cores evenly over `nodes`, one guest a core, into `cores`; False if they do not fit."""
+    wanted = s.job[guest].cores
+    cores[:] = 0
+    while wanted > 0:
+        hungry = 0
+        for i in range(len(nodes)):
+            if cores[i] < s.node[nodes[i]].cores - s.node[nodes[i]].guests:
+                hungry += 1
+        if hungry == 0:
+            return False
+        each = max(1, wanted // hungry)
+        for i in range(len(nodes)):
+            take = min(each, s.node[nodes[i]].cores - s.node[nodes[i]].guests - cores[i], wanted)
+            cores[i] += take
+            wanted -= take
+    return True
+
+
+@njit(cache=True)
+def has_open_cores(s: State) -> bool:
+    """Is there a node wholly held by one batch job with a core that no guest has?"""
+    for i in range(len(s.node)):
+        first = s.node[i].first
+        if s.node[i].guests < s.node[i].cores and s.node[i].free == 0:
+            owner = s.core[first].owner
+            whole = True
+            for core in range(first + 1, first + s.node[i].cores):
+                if s.core[core].owner != owner:
+                    whole = False
+                    break
+            if whole:
+                return True
+    return False
 
 
 def new_state(

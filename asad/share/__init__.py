@@ -1,0 +1,31 @@
+"""The share stage: how much of a running allocation is lent, and to whom?
+
+A policy is one file of this room. It sees snapshots and nothing else, and keeps what it has learned from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from asad.model import Decision, Finished, Snapshot
+
+
+class SharePolicy(Protocol):
+    """What the cycle asks of a policy of this stage."""
+
+    name: str
+    properties: frozenset[str]
+    """Names of the guard's properties that bind it."""
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """Take in what has happened since the last cycle."""
+        ...
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """What is lent, and what changes for those who already share."""
+        ...
+
+    def wake_s(self) -> float:
+        """When it wants to look again even if nothing that can be seen has changed; inf for never."""
+        ...

@@ -1,0 +1,249 @@
+"""The recorded cluster: a simulated Slurm behind the same port as a real one.
+
+It shows snapshots at the poll interval and takes decisions as a real cluster would: late, and blind to everything
+that has not happened yet. What is simulated, and how exactly, stands at the top of `asad.replay.engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import (
+    CoAllocate,
+    Decision,
+    ExtendLimit,
+    Finished,
+    Floats,
+    Ints,
+    Jobs,
+    Machine,
+    Outcome,
+    SetShare,
+    Snapshot,
+)
+from asad.replay import engine
+from asad.replay.contention import Contention
+
+Scheduler = Literal["easy", "fcfs", "conservative"]
+SCHEDULERS: dict[str, int] = {
+    "easy": engine.EASY,
+    "fcfs": engine.FCFS,
+    "conservative": engine.CONSERVATIVE,
+}
+
+REFUSALS = (
+    "",
+    "it does not wait any more",
+    "its host does not run any more",
+    "a node is no longer wholly held by its host",
+    "another guest is on these cores",
+    "its memory does not fit beside the host",
+    "its cores do not fit on the offered nodes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The jobs as the simulation runs them; one row a job, in order of submission."""
+
+    job_id: NDArray[np.generic]
+    submit_s: Floats
+    work_s: Floats
+    """Isolated run time that will be executed (cut at the limit where jobs are killed there)."""
+    planned_s: Floats
+    """Run time that the scheduler plans with."""
+    limit_s: Floats
+    cores: Ints
+    nodes: Ints
+    memory_bytes_per_core: Floats
+    """0 where it does not count."""
+    demand: Floats
+    """CPU really wanted, as a fraction of the allocation."""
+    depends_on: Ints
+    think_s: Floats
+    application: Ints
+    user: Ints
+
+    def __len__(self) -> int:
+        return len(self.submit_s)
+
+
+class RecordedCluster:
+    """A `Cluster` that runs a recorded workload in virtual time."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        machine: Machine,
+        contention: Contention,
+        *,
+        scheduler: str = "easy",
+        per_event: bool = False,
+        kill: bool = True,
+        lending: bool = True,
+        use_memory: bool = False,
+        poll_s: float = 30.0,
+        window_s: float = 60.0,
+        depth: int = 100,
+        backfill_interval_s: float = 30.0,
+    ) -> None:
+        """A cluster before its first job.
+
+        `lending` off leaves placement untracked, which is faster and decides nothing else. `depth` is how many
+        waiting jobs a snapshot shows with an estimated start (Slurm: bf_max_job_test), refreshed no more often than
+        every `backfill_interval_s` (Slurm: bf_interval). Running jobs count as measured after `window_s`.
+        """
+        self.workload, self.machine = workload, machine
+        self.depth, self.backfill_interval_s = depth, backfill_interval_s
+        self.poll_s = poll_s
+        self.state = engine.new_state(
+            {
+                "submit": workload.submit_s,
+                "work": workload.work_s,
+                "planned": workload.planned_s,
+                "limit": workload.limit_s,
+                "memory": workload.memory_bytes_per_core,
+                "demand": workload.demand,
+                "think": workload.think_s,
+                "cores": workload.cores,
+                "wide": workload.nodes,
+                "depends": workload.depends_on,
+            },
+            machine.cores,
+            machine.memory_bytes,
+            scheduler=SCHEDULERS[scheduler],
+            per_event=per_event,
+            kill=kill,
+            placed=lending,
+            use_memory=use_memory,
+            poll_s=poll_s,
+            window_s=window_s,
+            mu=(
+                contention.mu_host_cpu,
+                contention.mu_guest_cpu,
+                contention.mu_host_memory,
+                contention.mu_guest_memory,
+            ),
+        )
+        self._cpu = np.full(len(workload), np.nan)
+        self._estimate = np.full(len(workload), np.nan)
+        self._estimated_at = -np.inf
+        self._queue = np.zeros(depth, np.int32)
+        self._running = np.zeros(len(self.state.run), np.int32)
+        self._seen = 0
+        job = self.state.job
+        self._jobs = Jobs(
+            job_id=workload.job_id,
+            application=workload.application,
+            user=workload.user,
+            cores=job["cores"],
+            nodes=job["wide"],
+            time_limit_s=job["limit"],
+            memory_bytes_per_core=workload.memory_bytes_per_core,
+            submit_s=job["submit"],
+            start_s=job["start"],
+            limit_end_s=job["limit_end"],
+            estimated_start_s=self._estimate,
+            cpu_fraction=self._cpu,
+            pace=job["rate"],
+            lost_s=job["lost"],
+            extended_s=job["extended"],
+            host=job["host"],
+            share=job["share"],
+        )
+
+    # ------------------------------------------------------------------------------------------------------- clock
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return float(self.state.f[engine.NOW])
+
+    @property
+    def ended(self) -> int:
+        """How many jobs have ended."""
+        return int(self.state.c[engine.ENDED])
+
+    def run(self, until_s: float = np.inf) -> None:
+        """Let the cluster alone until then."""
+        engine.run_until(self.state, until_s)
+
+    def advance(self, wake_s: float = np.inf) -> bool:
+        """Run to the next poll that has anything new, or the first at or after `wake_s`; False when all is over."""
+        return bool(engine.run_to_poll(self.state, wake_s))
+
+    # -------------------------------------------------------------------------------------------------------- port
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as it is now. Arrays are views: they are true until the cluster moves on."""
+        s = self.state
+        count = engine.look(s, self.depth, self._queue, self._running, self._cpu)
+        now = self.now_s
+        if (
+            count
+            and now >= self._estimated_at + self.backfill_interval_s
+            and s.c[engine.PLACED]
+            and engine.has_open_cores(s)
+        ):
+            engine.estimate_starts(s, self.depth, self._estimate)
+            self._estimated_at = now
+        return Snapshot(
+            time_s=now,
+            version=int(s.c[engine.VERSION]),
+            machine=self.machine,
+            jobs=self._jobs,
+            queue=self._queue[:count],
+            running=self._running[: s.c[engine.RUN]],
+            guests=s.guest_rows[: s.c[engine.GUESTS]],
+            core_owner=s.core["owner"],
+            core_guest=s.core["guest"],
+            waiting=int(s.c[engine.WAITING]),
+        )
+
+    def apply(self, decisions: Sequence[Decision]) -> list[Outcome]:
+        """Do what was decided; each outcome says whether it was done, or why not."""
+        return [self._apply(decision) for decision in decisions]
+
+    def _apply(self, decision: Decision) -> Outcome:
+        s = self.state
+        if isinstance(decision, CoAllocate):
+            nodes = np.array(decision.nodes, np.int32)
+            cores = np.zeros(len(nodes), np.int32)
+            if not engine.spread(s, decision.guest, nodes, cores):
+                return Outcome(decision, False, REFUSALS[6])
+            code = engine.lend(
+                s,
+                decision.guest,
+                decision.host,
+                decision.share,
+                decision.capped,
+                nodes[cores > 0],
+                cores[cores > 0],
+            )
+            return Outcome(decision, code == 0, REFUSALS[code])
+        if isinstance(decision, SetShare):
+            gone = engine.set_share(s, decision.guest, decision.share, decision.capped)
+            return Outcome(decision, not gone, "it does not run as a guest any more" if gone else "")
+        if isinstance(decision, ExtendLimit):
+            gone = engine.extend(s, decision.job, decision.by_s)
+            return Outcome(decision, not gone, "it does not run any more" if gone else "")
+        return Outcome(decision, False, f"a recorded cluster cannot {decision.kind}")
+
+    def finished(self, since_s: float = -np.inf) -> Finished:
+        """The jobs that ended since the last call (and after `since_s`)."""
+        rows = self.state.ended[self._seen : self.state.c[engine.ENDED]]
+        self._seen = int(self.state.c[engine.ENDED])
+        rows = rows[self.state.job["end"][rows] > since_s]
+        job = self.state.job
+        return Finished(
+            row=rows,
+            end_s=job["end"][rows],
+            run_s=job["end"][rows] - job["start"][rows],
+            lost_s=job["lost"][rows],
+            cpu_fraction=job["demand"][rows],
+        )

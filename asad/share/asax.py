@@ -1,0 +1,557 @@
+"""`asax`: expert decision trees and exponential weights decide how much of a host is lent, and to whom.
+
+Source: the ASAx paper, §3 and Algorithm 1, mended where it leaves things open (docs/explanation/asax.md lists the
+points side by side with `asax-paper`, which is the letter). For every waiting job in the order of the queue:
+
+1. hosts with room: CPU measured, `1 - CPU - headroom` above what they lend already, still in time (happiness);
+2. the host beside which the job would run fastest; the experts' opinions on the pair, mixed by the weights of the
+   host's application; one share drawn among those that leave the job better off than waiting; 0 tries another host;
+3. the guest lives in the idle class with the share as a cap; it rises once the job would have started by itself;
+4. a window later the loss is seen (the host's slowdown, and idle CPU withheld from the guest), and learned from.
+
+Options: `Options` below. Cost a cycle: O(cores + waiting · hosts with room); a decision takes a few microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from asad.experts import Expert
+from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
+from asad.experts.state import FEATURES
+from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
+from asad.share.history import History, expected_cpu, expected_run, new_history, record
+from asad.share.learner import ASAD, Weights, add_case, meet, new_weights
+from asad.share.limits import extensions, next_extension
+from asad.share.openings import ROOM, Openings, View, find, fit, new_openings, take, view_of
+from asad.share.pair import F_CPU, F_FAIR_SHARE, F_GUEST_CPU, describe, draw, happiness
+
+
+class Options(NamedTuple):
+    """Knobs of the policy. Shares and fractions in [0, 1], times in seconds."""
+
+    headroom: float = 0.1
+    """Share of its allocation that a host keeps beyond what it uses."""
+    exploration: float = 0.05
+    """Chance of a draw that ignores the experts (the floor that importance weighting needs)."""
+    importance: bool = True
+    """Divide a loss by the chance of its action (EXP4), so that rare actions are judged fairly."""
+    idle_weight: float = 0.5
+    """Loss of withholding all of a host's CPU from a guest that could have used it."""
+    full_scale: float = 0.5
+    """Slowdown of the host that counts as a loss of 1 (paper, §4.4)."""
+    most_cases: int = 50
+    """A round of Algorithm 1 ends after so many cases even if no risk has exceeded 1."""
+    tries: int = 3
+    """Hosts that one job is tried on in one cycle."""
+    patience_s: float = 300.0
+    """After a vain try, so long until the next."""
+    least_happiness: float = 1.05
+    """A host whose happiness is known and below this lends nothing more."""
+    overhead: float = 0.97
+    """Rate to expect of a job beside another, before anything is known."""
+    caution: float = 1.0
+    """How many times its own cost in time a lending must be worth to the guest."""
+    early: float = 0.25
+    """Quantile of (real wait / estimated wait) that counts as the wait a job would have had by itself."""
+    poll_s: float = 30.0
+    """Interval of the cycle."""
+
+
+class Memo(NamedTuple):
+    """What is remembered of single jobs, by row."""
+
+    ceiling: NDArray[np.float64]
+    """Share of a host that may be lent in all; 0 if not measured."""
+    own_start: NDArray[np.float64]
+    """When a guest would have started by itself."""
+    retry_at: NDArray[np.float64]
+    first_seen: NDArray[np.float64]
+    first_estimate: NDArray[np.float64]
+    """When a waiting job was first given an estimated start, and which."""
+    decided_at: NDArray[np.float64]
+    """When the last share of a guest was decided, NaN once its loss is learned."""
+    action: NDArray[np.int32]
+    probability: NDArray[np.float64]
+    opinion: NDArray[np.float64]
+    """(rows, n) p_i(a_j) of that decision."""
+    raise_share: NDArray[np.bool_]
+    """Its share was too small for it: draw a greater one."""
+    guest_room: NDArray[np.float64]
+    """Share that a guest's nodes could lend it beyond what it has."""
+    early: NDArray[np.float64]
+    """[quantile of real wait over estimated wait, number of jobs behind it]"""
+
+
+class Out(NamedTuple):
+    """Decisions of one cycle, in columns."""
+
+    guest: NDArray[np.int32]
+    host: NDArray[np.int32]
+    share: NDArray[np.float64]
+    nodes_end: NDArray[np.int32]
+    nodes: NDArray[np.int32]
+    rate: NDArray[np.float64]
+    guest_end: NDArray[np.float64]
+    wait_end: NDArray[np.float64]
+    probability: NDArray[np.float64]
+    mixture: NDArray[np.float64]
+    leaf: NDArray[np.int32]
+    alpha: NDArray[np.float64]
+    x: NDArray[np.float32]
+    new: NDArray[np.bool_]
+
+
+MOST = 512
+"""Decisions of one cycle at the most; the rest waits for the next."""
+
+
+@njit(cache=True)
+def _ceilings(view: View, history: History, o: Options, memo: Memo) -> None:
+    """How much each running job may lend: what its CPU use and headroom leave, nothing if it would be late."""
+    for i in range(len(view.running)):
+        host = view.running[i]
+        if np.isnan(view.cpu[host]):
+            memo.ceiling[host] = 0.0
+            continue
+        ceiling = 1.0 - view.cpu[host] - o.headroom
+        if ceiling > 0 and happiness(view, history, host) < o.least_happiness:
+            ceiling = 0.0
+        memo.ceiling[host] = ceiling
+
+
+@njit(cache=True)
+def _learn_case(
+    weights: Weights,
+    application: int,
+    opinion: NDArray[np.float64],
+    loss: float,
+    probability: float,
+    o: Options,
+) -> None:
+    """One case of Algorithm 1, for the host's application and for the cluster."""
+    divisor = probability if o.importance else 1.0
+    increments = np.minimum(1.0, opinion * (loss / divisor))
+    add_case(weights, application, increments, ASAD, o.most_cases)
+    add_case(weights, len(weights.rounds) - 1, increments, ASAD, o.most_cases)
+
+
+@njit(cache=True)
+def _feedback(view: View, weights: Weights, o: Options, memo: Memo) -> None:
+    """Learn what the shares decided in earlier cycles have done to their hosts and guests."""
+    for i in range(len(view.guests)):
+        guest = view.guests[i]
+        host = view.host[guest]
+        if np.isnan(memo.decided_at[guest]) or memo.decided_at[guest] >= view.now:
+            continue
+        memo.decided_at[guest] = np.nan
+        if host < 0 or np.isnan(view.share[guest]):
+            continue
+        slowdown = max(0.0, 1.0 / max(view.pace[host], 1e-3) - 1.0) / o.full_scale
+        withheld = 0.0
+        if view.pace[guest] < o.overhead - 0.02:
+            withheld = max(0.0, memo.guest_room[guest])
+        loss = min(1.0, slowdown + o.idle_weight * withheld)
+        _learn_case(weights, view.application[host], memo.opinion[guest], loss, memo.probability[guest], o)
+        memo.raise_share[guest] = withheld >= 0.1 - ROOM
+
+
+@njit(cache=True)
+def _watch_starts(view: View, since: float, o: Options, memo: Memo) -> None:
+    """Track how early jobs start against their first estimate (a running quantile, by stochastic approximation)."""
+    for i in range(len(view.running)):
+        job = view.running[i]
+        if view.start[job] > since and not np.isnan(memo.first_estimate[job]):
+            estimated = memo.first_estimate[job] - memo.first_seen[job]
+            if estimated >= 60.0:
+                ratio = max(0.0, view.start[job] - memo.first_seen[job]) / estimated
+                memo.early[1] += 1
+                step = max(0.005, 1.0 / memo.early[1])
+                memo.early[0] += step * (o.early - (1.0 if ratio < memo.early[0] else 0.0))
+                memo.early[0] = min(1.0, max(0.0, memo.early[0]))
+
+
+@njit(cache=True)
+def _guest_rooms(view: View, openings: Openings, memo: Memo) -> None:
+    """For every guest, the share that its tightest node could still lend it."""
+    for i in range(len(view.guests)):
+        memo.guest_room[view.guests[i]] = np.inf
+    for node in range(len(view.node_first) - 1):
+        for core in range(view.node_first[node], view.node_first[node + 1]):
+            guest = view.core_guest[core]
+            if guest >= 0:
+                room = openings.room[node] if openings.holder[node] >= 0 else 0.0
+                memo.guest_room[guest] = min(memo.guest_room[guest], room)
+
+
+@njit(cache=True)
+def _revise(
+    view: View,
+    openings: Openings,
+    experts: CompiledExperts,
+    weights: Weights,
+    history: History,
+    o: Options,
+    memo: Memo,
+    actions: NDArray[np.float64],
+    load: float,
+    rng: np.random.Generator,
+    out: Out,
+) -> int:
+    """Shares of running guests: anew beside a new host, greater where too small or where their own time has come."""
+    n, m = weights.alpha.shape[1], len(actions)
+    p = np.empty((n, m))
+    leaf = np.empty(n, np.int32)
+    allowed = np.empty(m, np.bool_)
+    x = np.full(out.x.shape[1], np.nan, np.float32)
+    x[F_FAIR_SHARE] = 0.5
+    count = 0
+    for i in range(len(view.guests)):
+        guest = view.guests[i]
+        host = view.host[guest]
+        if host < 0 or count == MOST or view.pace[guest] >= 1.0:
+            continue
+        share = view.share[guest]
+        undecided = np.isnan(share)
+        most = memo.guest_room[guest] + (1.0 if undecided else share)
+        own_time = view.now >= memo.own_start[guest]
+        floor = 0.0 if undecided else share
+        if own_time:
+            floor = max(floor, min(0.5, np.floor((most + ROOM) * 10) / 10))
+        if undecided:
+            if memo.ceiling[host] <= 0 or most < 0.1 - ROOM:
+                continue
+        elif not memo.raise_share[guest] and floor <= share + ROOM:
+            continue
+        memo.raise_share[guest] = False
+        if most < floor - ROOM or (not undecided and most < share + 0.1 - ROOM):
+            continue
+        for j in range(m):
+            allowed[j] = actions[j] > 0 and actions[j] <= most + ROOM and actions[j] >= floor - ROOM
+            if not undecided and actions[j] <= share + ROOM:
+                allowed[j] = False
+        if not allowed.any():
+            continue
+        node = 0
+        for core in range(len(view.core_guest)):
+            if view.core_guest[core] == guest:
+                node = np.searchsorted(view.node_first, core, side="right") - 1
+                break
+        describe(view, history, host, guest, load, node, x)
+        evaluate_all(experts, x, p, leaf)
+        row = view.application[host]
+        meet(weights, row)
+        drawn = draw(p, weights.alpha[row], allowed, o.exploration, out.mixture[count], rng.random())
+        _note(view, weights, memo, out, count, guest, host, drawn, actions, p, leaf, x)
+        out.new[count] = False
+        out.nodes_end[count] = out.nodes_end[count - 1] if count > 0 else 0
+        for core in range(len(view.core_guest)):  # later guests of the same nodes find that taken
+            if view.core_guest[core] == guest:
+                other = np.searchsorted(view.node_first, core, side="right") - 1
+                if core == view.node_first[other] or view.core_guest[core - 1] != guest:
+                    openings.room[other] -= actions[drawn] - (1.0 if undecided else share)
+        count += 1
+    return count
+
+
+@njit(cache=True)
+def _note(
+    view: View,
+    weights: Weights,
+    memo: Memo,
+    out: Out,
+    k: int,
+    guest: int,
+    host: int,
+    drawn: int,
+    actions: NDArray[np.float64],
+    p: NDArray[np.float64],
+    leaf: NDArray[np.int32],
+    x: NDArray[np.float32],
+) -> None:
+    out.guest[k], out.host[k], out.share[k] = guest, host, actions[drawn]
+    out.probability[k] = out.mixture[k, drawn]
+    out.leaf[k] = leaf
+    out.alpha[k] = weights.alpha[view.application[host]]
+    out.x[k] = x
+    memo.decided_at[guest] = view.now
+    memo.action[guest] = drawn
+    memo.probability[guest] = out.mixture[k, drawn]
+    memo.opinion[guest] = p[:, drawn]
+
+
+@njit(cache=True)
+def _offer(
+    view: View,
+    openings: Openings,
+    experts: CompiledExperts,
+    weights: Weights,
+    history: History,
+    o: Options,
+    memo: Memo,
+    actions: NDArray[np.float64],
+    load: float,
+    rng: np.random.Generator,
+    out: Out,
+    count: int,
+) -> int:
+    """Waiting jobs beside running ones, in the order of the queue; how many decisions there are now."""
+    n, m = weights.alpha.shape[1], len(actions)
+    p = np.empty((n, m))
+    leaf = np.empty(n, np.int32)
+    allowed = np.empty(m, np.bool_)
+    x = np.full(out.x.shape[1], np.nan, np.float32)
+    x[F_FAIR_SHARE] = 0.5
+    tried = np.empty(o.tries, np.int32)
+    hosts = openings.count[0]
+    open_total = np.zeros(hosts, np.int32)
+    for k in range(hosts):
+        node = openings.first[openings.hosts[k]]
+        while node >= 0:
+            open_total[k] += openings.open_cores[node]
+            node = openings.following[node]
+    end = out.nodes_end[count - 1] if count > 0 else 0
+    for i in range(len(view.queue)):
+        guest = view.queue[i]
+        estimate = view.estimate[guest]
+        if np.isnan(estimate):
+            continue
+        if np.isnan(memo.first_estimate[guest]):
+            memo.first_estimate[guest], memo.first_seen[guest] = estimate, view.now
+        if view.now < memo.retry_at[guest] or count == MOST:
+            continue
+        run = expected_run(history, view.application[guest], view.limit[guest])
+        if np.isnan(run) or np.isnan(view.limit[guest]):
+            continue
+        cpu = max(0.01, expected_cpu(history, view.application[guest]))
+        wait = max(0.0, estimate - view.now) * memo.early[0]
+        kept = _kept_memory(view, guest, view.now + run)
+        failed = False
+        done = False
+        for attempt in range(o.tries):
+            best = -1
+            best_rate = 0.0
+            best_left = 0
+            for k in range(hosts):
+                if open_total[k] < view.cores[guest]:
+                    continue
+                again = False
+                for before in range(attempt):
+                    again = again or tried[before] == k
+                if again:
+                    continue
+                used, room, ratio = fit(view, openings, openings.hosts[k], guest, 0.1, kept)
+                if used == 0:
+                    continue
+                rate = min(1.0, np.floor((room + ROOM) * 10) / 10 * ratio / 1000 / cpu)
+                left = open_total[k] - view.cores[guest]
+                if rate > best_rate + ROOM or (rate > best_rate - ROOM and left < best_left):
+                    best, best_rate, best_left = k, rate, left
+            if best < 0:
+                break
+            tried[attempt] = best
+            host = openings.hosts[best]
+            used, room, ratio = fit(view, openings, host, guest, 0.1, kept)
+            for j in range(m):
+                allowed[j] = False
+                if actions[j] <= room + ROOM:
+                    rate = min(1.0, actions[j] * ratio / 1000 / cpu) * o.overhead
+                    allowed[j] = actions[j] == 0 or (rate > 0 and run * (1 / rate - 1) * o.caution < wait)
+            if not allowed[1:].any():
+                failed = True
+                break  # no other host would make it faster
+            describe(view, history, host, guest, load, openings.chosen[0], x)
+            evaluate_all(experts, x, p, leaf)
+            row = view.application[host]
+            meet(weights, row)
+            drawn = draw(p, weights.alpha[row], allowed, o.exploration, out.mixture[count], rng.random())
+            if actions[drawn] == 0:
+                loss = o.idle_weight * min(1.0, room)
+                _learn_case(weights, row, p[:, drawn].copy(), loss, out.mixture[count, drawn], o)
+                failed = True
+                continue
+            share = actions[drawn]
+            rate = min(1.0, share * ratio / 1000 / cpu) * o.overhead
+            _note(view, weights, memo, out, count, guest, host, drawn, actions, p, leaf, x)
+            out.new[count] = True
+            out.rate[count] = rate
+            out.guest_end[count] = view.now + run / rate
+            out.wait_end[count] = view.now + wait + run
+            memo.own_start[guest] = view.now + wait
+            out.nodes[end : end + used] = openings.chosen[:used]
+            end += used
+            out.nodes_end[count] = end
+            take(view, openings, guest, used, share)
+            open_total[best] -= view.cores[guest]
+            count += 1
+            done = True
+            break
+        if failed and not done:
+            memo.retry_at[guest] = view.now + o.patience_s
+    return count
+
+
+@njit(cache=True)
+def _kept_memory(view: View, guest: int, until: float) -> float:
+    """Memory that guests must leave free on a node: what any job expected to start before `until` could use there."""
+    if not view.memory[guest] > 0:
+        return 0.0
+    widest = 0
+    for node in range(len(view.node_first) - 1):
+        widest = max(widest, view.node_first[node + 1] - view.node_first[node])
+    kept = 0.0
+    for i in range(len(view.queue)):
+        job = view.queue[i]
+        if job != guest and view.estimate[job] <= until:
+            kept = max(kept, view.memory[job] * min(widest, view.cores[job]))
+    return kept
+
+
+class Asax:
+    """The mended mode. Keeps weights and history by application across everything it sees."""
+
+    name = "asax"
+    properties = frozenset({"waits", "whole nodes", "one guest a core", "memory", "host floor", "better off"})
+
+    def __init__(
+        self,
+        experts: Sequence[Expert],
+        application_names: Sequence[str],
+        rng: np.random.Generator,
+        options: Options | None = None,
+    ) -> None:
+        """`application_names` are those of the codes in the snapshots' `application` column."""
+        self.options = options or Options()
+        self.experts = tuple(experts)
+        self.leaf_names = leaf_names(self.experts)
+        self.compiled = compile_experts(self.experts)
+        self.actions = np.array(self.experts[0].actions)
+        self.weights: Weights = new_weights(len(application_names), len(self.experts))
+        self.history: History = new_history(len(application_names))
+        self.rng = rng
+        self.decided = 0
+        self._rows = -1
+        self._early = np.array([0.5, 0.0])
+        self._seen_s = -math.inf
+        self._wake_s = math.inf
+
+    def _prepare(self, snapshot: Snapshot) -> View:
+        rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
+        n, m = len(self.experts), len(self.actions)
+        if rows != self._rows:
+            self._rows = rows
+            self._openings = new_openings(nodes, rows)
+            self._first = snapshot.machine.first_core
+            self._memo = Memo(
+                ceiling=np.zeros(rows),
+                own_start=np.full(rows, np.inf),
+                retry_at=np.full(rows, -np.inf),
+                first_seen=np.full(rows, np.nan),
+                first_estimate=np.full(rows, np.nan),
+                decided_at=np.full(rows, np.nan),
+                action=np.zeros(rows, np.int32),
+                probability=np.ones(rows),
+                opinion=np.zeros((rows, n)),
+                raise_share=np.zeros(rows, np.bool_),
+                guest_room=np.zeros(rows),
+                early=self._early,
+            )
+            self._out = Out(
+                guest=np.zeros(MOST, np.int32),
+                host=np.zeros(MOST, np.int32),
+                share=np.zeros(MOST),
+                nodes_end=np.zeros(MOST, np.int32),
+                nodes=np.zeros(len(snapshot.core_owner) + nodes, np.int32),
+                rate=np.zeros(MOST),
+                guest_end=np.zeros(MOST),
+                wait_end=np.zeros(MOST),
+                probability=np.zeros(MOST),
+                mixture=np.zeros((MOST + 1, m)),
+                leaf=np.zeros((MOST, n), np.int32),
+                alpha=np.zeros((MOST, n)),
+                x=np.zeros((MOST, len(FEATURES)), np.float32),
+                new=np.zeros(MOST, np.bool_),
+            )
+        return view_of(snapshot, self._first)
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """Losses of earlier decisions, run times and CPU use of ended jobs, and how early jobs start."""
+        record(self.history, snapshot.jobs, finished)
+        view = self._prepare(snapshot)
+        _ceilings(view, self.history, self.options, self._memo)
+        find(view, self._memo.ceiling, 0.1, self._openings)
+        if len(snapshot.guests):
+            _guest_rooms(view, self._openings, self._memo)
+            _feedback(view, self.weights, self.options, self._memo)
+        _watch_starts(view, self._seen_s, self.options, self._memo)
+        self._seen_s = snapshot.time_s
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """Limits first, then shares of those who share already, then new guests."""
+        o, view = self.options, self._prepare(snapshot)
+        decisions = extensions(snapshot, self.name, o.poll_s)
+        held = int(snapshot.jobs.cores[snapshot.running].sum())
+        wanted = held + int(snapshot.jobs.cores[snapshot.queue].sum())
+        load = wanted / len(snapshot.core_owner)
+        count = 0
+        state = (
+            self.compiled,
+            self.weights,
+            self.history,
+            o,
+            self._memo,
+            self.actions,
+            load,
+            self.rng,
+            self._out,
+        )
+        if len(snapshot.guests):
+            count = _revise(view, self._openings, *state)
+        if len(snapshot.queue) and self._openings.count[0]:
+            count = _offer(view, self._openings, *state, count)
+        decisions += [self._decision(snapshot, k) for k in range(count)]
+        self.decided += count
+        own = self._memo.own_start[snapshot.guests]
+        self._wake_s = min(
+            float(own[own > snapshot.time_s].min(initial=math.inf)), next_extension(snapshot, o.poll_s)
+        )
+        return decisions
+
+    def wake_s(self) -> float:
+        """When the next guest's own time comes or the next limit has to move."""
+        return self._wake_s
+
+    def _decision(self, snapshot: Snapshot, k: int) -> Decision:
+        """Decision `k` of this cycle, with its story."""
+        out = self._out
+        guest, host, share = int(out.guest[k]), int(out.host[k]), float(out.share[k])
+        detail = {
+            "chance": round(float(out.probability[k]), 4),
+            "mixture": out.mixture[k].round(4).tolist(),
+            "weights": dict(zip((e.name for e in self.experts), out.alpha[k].round(4).tolist(), strict=True)),
+            "leaves": {
+                e.name: self.leaf_names[leaf]
+                for e, leaf in zip(self.experts, out.leaf[k].tolist(), strict=True)
+            },
+            "host_cpu": round(float(out.x[k, F_CPU]), 4),
+            "guest_cpu": round(float(out.x[k, F_GUEST_CPU]), 4),
+        }
+        host_id = snapshot.jobs.job_id[host]
+        if not out.new[k]:
+            reason = f"its share of job {host_id} is now {share:.0%}"
+            return SetShare(Cause(self.name, reason, detail), guest, share)
+        detail["rate"] = round(float(out.rate[k]), 4)
+        detail["guest_end_s"], detail["wait_end_s"] = float(out.guest_end[k]), float(out.wait_end[k])
+        sooner = float(out.wait_end[k] - out.guest_end[k])
+        reason = (
+            f"job {host_id} leaves CPU idle; beside it with {share:.0%} it should end {sooner:.0f} s sooner"
+        )
+        begin = int(out.nodes_end[k - 1]) if k else 0
+        nodes = tuple(out.nodes[begin : out.nodes_end[k]].tolist())
+        return CoAllocate(Cause(self.name, reason, detail), guest, host, nodes, share)

@@ -1,0 +1,29 @@
+"""`exclusive`: nobody shares; Slurm's own way.
+
+Options: none. Cost: none. The baseline of the stage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from asad.model import Decision, Finished, Snapshot
+
+
+class Exclusive:
+    """Lends nothing, ever."""
+
+    name = "exclusive"
+    properties: frozenset[str] = frozenset()
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """Nothing to learn."""
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """Nothing to decide."""
+        return ()
+
+    def wake_s(self) -> float:
+        """Never."""
+        return math.inf

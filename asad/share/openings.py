@@ -1,0 +1,230 @@
+"""Where a guest could go: nodes wholly held by one running batch job, with cores that no guest has, and room to lend.
+
+Compiled, since it looks at every core of the cluster at every cycle (about 1 ns a core). All lending policies start
+from here; they differ in the ceiling of a host (how much of it may be lent at all) and in the share they choose.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from asad.model import Snapshot
+
+ROOM = 1e-9
+"""Shares are sums of tenths: what is smaller than this is rounding."""
+
+
+class View(NamedTuple):
+    """The columns of a snapshot that compiled policies read. Rows are those of `Snapshot.jobs`."""
+
+    now: float
+    queue: NDArray[np.int32]
+    running: NDArray[np.int32]
+    guests: NDArray[np.int32]
+    core_owner: NDArray[np.int32]
+    core_guest: NDArray[np.int32]
+    node_first: NDArray[np.int32]
+    node_memory: NDArray[np.float64]
+    application: NDArray[np.int32]
+    cores: NDArray[np.int32]
+    nodes: NDArray[np.int32]
+    limit: NDArray[np.float64]
+    limit_end: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    start: NDArray[np.float64]
+    estimate: NDArray[np.float64]
+    cpu: NDArray[np.float64]
+    pace: NDArray[np.float64]
+    lost: NDArray[np.float64]
+    host: NDArray[np.int32]
+    share: NDArray[np.float64]
+
+
+class Openings(NamedTuple):
+    """Scratch of a policy for N nodes and the rows of its snapshots; see `find`."""
+
+    count: NDArray[np.int64]  # [hosts with an opening]
+    hosts: NDArray[np.int32]  # (N,) rows of those hosts, in the order of their first node
+    open_cores: NDArray[np.int32]  # (N,) cores of a node that no guest has
+    room: NDArray[np.float64]  # (N,) share of the holder's CPU that may still be lent there
+    memory_free: NDArray[np.float64]  # (N,) inf where memory is not known
+    memory_guests: NDArray[np.float64]  # (N,) held by guests
+    holder: NDArray[np.int32]  # (N,) the batch job that holds the node wholly, -1 for none
+    following: NDArray[np.int32]  # (N,) next open node of the same host, -1 after the last
+    first: NDArray[np.int32]  # (rows,) first open node of a host, -1 for none
+    last: NDArray[np.int32]  # (rows,)
+    chosen: NDArray[np.int32]  # (N,) nodes of the fit under consideration
+
+
+def new_openings(nodes: int, rows: int) -> Openings:
+    """Scratch for `nodes` nodes and snapshots of up to `rows` jobs."""
+    return Openings(
+        count=np.zeros(1, np.int64),
+        hosts=np.zeros(nodes, np.int32),
+        open_cores=np.zeros(nodes, np.int32),
+        room=np.zeros(nodes),
+        memory_free=np.zeros(nodes),
+        memory_guests=np.zeros(nodes),
+        holder=np.full(nodes, -1, np.int32),
+        following=np.full(nodes, -1, np.int32),
+        first=np.full(rows, -1, np.int32),
+        last=np.full(rows, -1, np.int32),
+        chosen=np.zeros(nodes, np.int32),
+    )
+
+
+def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
+    """The snapshot as compiled code wants it; `node_first` is the machine's (N + 1,) first cores."""
+    jobs = snapshot.jobs
+    return View(
+        now=snapshot.time_s,
+        queue=snapshot.queue,
+        running=snapshot.running,
+        guests=snapshot.guests,
+        core_owner=snapshot.core_owner,
+        core_guest=snapshot.core_guest,
+        node_first=node_first,
+        node_memory=snapshot.machine.memory_bytes,
+        application=jobs.application,
+        cores=jobs.cores,
+        nodes=jobs.nodes,
+        limit=jobs.time_limit_s,
+        limit_end=jobs.limit_end_s,
+        memory=jobs.memory_bytes_per_core,
+        start=jobs.start_s,
+        estimate=jobs.estimated_start_s,
+        cpu=jobs.cpu_fraction,
+        pace=jobs.pace,
+        lost=jobs.lost_s,
+        host=jobs.host,
+        share=jobs.share,
+    )
+
+
+@njit(cache=True)
+def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openings) -> None:
+    """Fill `openings`: hosts whose `ceiling` (by row) leaves at least the share `least` on some node.
+
+    A guest whose share is not decided yet takes all the room there is.
+    """
+    for i in range(openings.count[0]):
+        openings.first[openings.hosts[i]] = -1
+    openings.count[0] = 0
+    for node in range(len(view.node_first) - 1):
+        begin, end = view.node_first[node], view.node_first[node + 1]
+        owner = view.core_owner[begin]
+        openings.following[node] = -1
+        openings.holder[node] = -1
+        if owner < 0:
+            continue
+        open_cores = 0
+        lent = 0.0
+        before = -1
+        whole = True
+        held = 0.0
+        for core in range(begin, end):
+            if view.core_owner[core] != owner:
+                whole = False
+                break
+            guest = view.core_guest[core]
+            if guest < 0:
+                open_cores += 1
+            else:
+                held += view.memory[guest]
+                if guest != before:
+                    seen = False
+                    for k in range(begin, core):
+                        if view.core_guest[k] == guest:
+                            seen = True
+                            break
+                    if not seen:
+                        lent += 1.0 if np.isnan(view.share[guest]) else view.share[guest]
+                before = guest
+        if not whole:
+            continue
+        openings.holder[node] = owner
+        openings.open_cores[node] = open_cores
+        room = ceiling[owner] - lent
+        openings.room[node] = room
+        openings.memory_guests[node] = held
+        if np.isnan(view.node_memory[node]):
+            openings.memory_free[node] = np.inf
+        else:
+            openings.memory_free[node] = view.node_memory[node] - held - (end - begin) * view.memory[owner]
+        if open_cores == 0 or not room >= least - ROOM:
+            continue
+        if openings.first[owner] < 0:
+            openings.hosts[openings.count[0]] = owner
+            openings.count[0] += 1
+            openings.first[owner] = node
+        else:
+            openings.following[openings.last[owner]] = node
+        openings.last[owner] = node
+
+
+@njit(cache=True)
+def fit(
+    view: View, openings: Openings, host: int, guest: int, share: float, kept: float
+) -> tuple[int, float, int]:
+    """Where the guest would go beside `host` with at least `share` of it.
+
+    Returns (number of nodes in `openings.chosen`, 0 if it does not fit; the least share any of them has room for;
+    the host's cores on each of those nodes over the guest's there, times 1000, at the worst). `kept` is memory a node
+    that guests must leave to waiting batch jobs.
+    """
+    wanted = view.cores[guest]
+    most = view.nodes[guest] if view.nodes[guest] > 0 else len(openings.chosen)
+    each = 0  # cores that every node must take where the number of nodes is given
+    if view.nodes[guest] > 0:
+        each = (wanted + most - 1) // most
+    count = 0
+    open_cores = 0
+    room = np.inf
+    node = openings.first[host]
+    while node >= 0 and count < most:
+        take = openings.open_cores[node]
+        if view.memory[guest] > 0 and openings.memory_free[node] < np.inf:
+            take = min(take, int(openings.memory_free[node] / view.memory[guest] + ROOM))
+            spare = view.node_memory[node] - kept - openings.memory_guests[node]
+            take = min(take, int(spare / view.memory[guest] + ROOM)) if kept > 0 else take
+        if take > 0 and take >= each and openings.room[node] >= share - ROOM:
+            openings.chosen[count] = node
+            count += 1
+            open_cores += take
+            room = min(room, openings.room[node])
+        node = openings.following[node]
+    if open_cores < wanted or (view.nodes[guest] > 0 and count < most and count * each < wanted):
+        return 0, 0.0, 0
+    count = min(count, wanted)
+    return count, room, _worst_ratio(view, openings, count, wanted)
+
+
+@njit(cache=True)
+def _worst_ratio(view: View, openings: Openings, count: int, wanted: int) -> int:
+    """Host's cores over guest's cores on the worst chosen node if the guest is dealt evenly, times 1000."""
+    worst = 1 << 40
+    even = (wanted + count - 1) // count
+    for i in range(count):
+        node = openings.chosen[i]
+        cores = view.node_first[node + 1] - view.node_first[node]
+        worst = min(worst, 1000 * cores // max(1, min(even, openings.open_cores[node])))
+    return worst
+
+
+@njit(cache=True)
+def take(view: View, openings: Openings, guest: int, count: int, share: float) -> None:
+    """The guest has been promised `share` on the first `count` chosen nodes: later guests find that taken."""
+    wanted = view.cores[guest]
+    even = (wanted + count - 1) // count
+    for i in range(count):
+        node = openings.chosen[i]
+        cores = min(even, openings.open_cores[node], wanted)
+        openings.open_cores[node] -= cores
+        openings.room[node] -= share
+        openings.memory_free[node] -= cores * view.memory[guest]
+        openings.memory_guests[node] += cores * view.memory[guest]
+        wanted -= cores
