@@ -234,6 +234,8 @@ def story_lines(
         )
         if decision.reason:
             yield printable(f"{'':14}because {decision.reason}")
+        if decision.outcome != "done":
+            yield printable(f"{'':14}but {_verdict(decision)}")
         if verbose:
             yield from (printable(f"{'':16}{line}") for line in detail_lines(decision.more | decision.detail))
     if not story:
@@ -259,9 +261,14 @@ def _deed(job: str, decision: DecisionRecord) -> str:
         deed = f"time limit extended by {duration(decision.seconds)}"
     else:
         deed = decision.kind
-    if decision.outcome == "done":
-        return deed
-    return f"{decision.outcome} ({decision.outcome_reason or 'no reason given'}): {deed}"
+    return deed if decision.outcome == "done" else f"not done: {deed}"
+
+
+def _verdict(decision: DecisionRecord) -> str:
+    """Who did not let it happen, and why; the guard's reasons say themselves that they are vetoes."""
+    if decision.outcome_reason.startswith(decision.outcome):
+        return decision.outcome_reason
+    return f"{decision.outcome}: {decision.outcome_reason or 'no reason given'}"
 
 
 def _end_lines(end: JobEnd) -> Iterator[str]:

@@ -103,28 +103,27 @@ class Run:
         outcomes: Iterable[Outcome],
         job_names: Names,
         *,
-        vetoed: Iterable[Outcome] = (),
         host_rows: Rows | None = None,
     ) -> None:
         """Keep what one cycle decided.
 
-        `outcomes` are what the cluster answered, `vetoed` what the guard held back (with its reason).
-        Decisions name rows of `job_names`, the log's own names. `host_rows` (`Jobs.host` of the snapshot)
-        says beside which host a guest ran whose share was changed, so that its host's story tells it too.
+        `outcomes` are what the cluster answered and what the guard held back: an outcome that is not done is
+        `vetoed` if its reason begins with that word, else `refused`. Decisions name rows of `job_names`, the
+        log's own names. `host_rows` (`Jobs.host` of the snapshot) says beside which host a guest ran whose
+        share was changed, so that its host's story tells it too.
 
         Raises StoreError if the rows gathered cannot be written or a kind is unknown, IndexError for a row
         that has no name, TypeError if the detail of a cause is no plain data.
         """
         self._time_s = float(time_s)
         for outcome in outcomes:
-            self._add(cycle, outcome, "done" if outcome.done else "refused", job_names, host_rows)
-        for outcome in vetoed:
-            self._add(cycle, outcome, "vetoed", job_names, host_rows)
+            self._add(cycle, outcome, job_names, host_rows)
         if len(self._decisions) >= self._flush_every:
             self.flush()
 
-    def _add(self, cycle: int, outcome: Outcome, word: str, job_names: Names, host_rows: Rows | None) -> None:
+    def _add(self, cycle: int, outcome: Outcome, job_names: Names, host_rows: Rows | None) -> None:
         decision = outcome.decision
+        held_back = "vetoed" if outcome.reason.startswith("vetoed") else "refused"
         job_row, host_row, share, seconds, more = _columns(decision)
         if host_row is None and host_rows is not None and isinstance(decision, SetShare):
             beside = int(host_rows[job_row])
@@ -134,7 +133,7 @@ class Run:
             (
                 self.id,
                 self._next_decision,
-                cycle,
+                int(cycle),
                 self._time_s,
                 decision.kind,
                 _name(job_names, job_row),
@@ -146,7 +145,7 @@ class Run:
                 more,
                 _text(cause.policy),
                 _text(cause.reason),
-                word,
+                "done" if outcome.done else held_back,
                 _text(outcome.reason),
                 to_text(cause.detail),
             )

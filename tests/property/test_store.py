@@ -43,7 +43,10 @@ def recordings(draw: st.DrawFn) -> tuple[list[str], list[tuple[Decision, str, st
         st.builds(ExtendLimit, cause=causes, job=rows, by_s=st.floats(0.0, 1e9)),
     )
     words = st.sampled_from(["done", "refused", "vetoed"])
-    told = draw(st.lists(st.tuples(decisions, words, storable), max_size=12))
+    told = [
+        (decision, word, {"done": "", "refused": f"as {reason}", "vetoed": f"vetoed ({reason})"}[word])
+        for decision, word, reason in draw(st.lists(st.tuples(decisions, words, storable), max_size=12))
+    ]
     return names, told, draw(st.integers(1, 15))
 
 
@@ -56,11 +59,7 @@ def test_decisions_come_back_equal_and_in_order(
     with tempfile.TemporaryDirectory() as folder, Store.open(str(Path(folder) / "asad.db")) as store:
         run = store.begin_run("replay", "asax", None, {}, {}, flush_every=flush_every)
         for cycle, (decision, word, reason) in enumerate(told):
-            outcome = [Outcome(decision, word == "done", reason)]
-            if word == "vetoed":
-                run.record(cycle, float(cycle), [], names, vetoed=outcome)
-            else:
-                run.record(cycle, float(cycle), outcome, names)
+            run.record(cycle, float(cycle), [Outcome(decision, word == "done", reason)], names)
         run.finish({})
         records = list(store.decisions(run.id))
         assert [record.decision() for record in records] == [decision for decision, _, _ in told]

@@ -42,7 +42,12 @@ def place(tmp_path: Path) -> str:
             hostile = CoAllocate(cause=cause("x"), guest=2, host=3, nodes=(1,), share=0.1)
             run.record(1, EPOCH_S + 60, outcomes(starts), NAMES)
             run.record(2, EPOCH_S + 120, [Outcome(changes, False, "too late")], NAMES, host_rows=[-1, 0])
-            run.record(3, EPOCH_S + 180, outcomes(extends), NAMES, vetoed=[Outcome(hostile, False, "memory")])
+            run.record(
+                3,
+                EPOCH_S + 180,
+                [*outcomes(extends), Outcome(hostile, False, "vetoed (memory): full")],
+                NAMES,
+            )
             run.record_ends(
                 [
                     JobEnd("100", "host", EPOCH_S, EPOCH_S, EPOCH_S + 4000, EPOCH_S + 3900, True),
@@ -141,13 +146,14 @@ def test_the_story_of_a_guest(place: str) -> None:
     assert lines[0].startswith("job 101 in run 3: replay of [bold]KTH.swf under asax, ")
     assert lines[1] == "  also in run 4 (asax), 2 (static): say --run ID"
     assert lines[2] == "  submitted 2024-01-01 00:00:30 UTC; times count from there"
-    assert lines[4:8] == [
+    assert lines[4:9] == [
         "    +0:00:30  2024-01-01 00:01:00 UTC  guest: starts beside 100, with up to 40 % of its CPU",
         "              because idle CPU",
-        "    +0:01:30  2024-01-01 00:02:00 UTC  refused (too late): guest: may take up to 20 % of 100's CPU",
+        "    +0:01:30  2024-01-01 00:02:00 UTC  not done: guest: may take up to 20 % of 100's CPU",
         "              because the host is\\nbusier",
+        "              but refused: too late",
     ]
-    assert lines[8:] == [
+    assert lines[9:] == [
         "ended 2024-01-01 00:10:00 UTC (as guest), 0:09:30 after it was submitted",
         "  1-01:00:00 earlier than without lending (2024-01-02 01:10:00 UTC)",
     ]
@@ -156,7 +162,7 @@ def test_the_story_of_a_guest(place: str) -> None:
 def test_the_story_of_a_host_holds_what_its_guest_got(place: str) -> None:
     output = call("explain", "100", "--store", place).output
     assert "host: lends up to 40 % of its CPU to 101, which starts beside it" in output
-    assert "refused (too late): host: lends up to 20 % of its CPU to 101" in output
+    assert "not done: host: lends up to 20 % of its CPU to 101" in output
     assert "time limit extended by 0:01:30" in output
     assert "  0:01:40 later than without lending (2024-01-01 01:05:00 UTC): a loser" in output
 
@@ -171,7 +177,8 @@ def test_the_numbers_behind_a_decision_are_shown_on_demand(place: str) -> None:
 
 def test_hostile_names_do_not_reach_the_terminal(place: str) -> None:
     output = call("explain", "[red]x", "--store", place, "-v").output
-    assert "vetoed (memory): host: lends up to 10 % of its CPU to evil\\x1b[2J" in output
+    assert "not done: host: lends up to 10 % of its CPU to evil\\x1b[2J" in output
+    assert "but vetoed (memory): full\n" in output
     assert "\x1b" not in output
     assert "\x1b" not in call("explain", "evil\x1b[2J", "--store", place, "-v").output
     unknown = call("explain", "nobody\x1b[2J", "--store", place)
