@@ -1,0 +1,81 @@
+# One target a chore. `make demo` and `make test` work on a fresh machine with Python 3.11 or newer.
+
+PYTHON ?= python3
+VENV ?= .venv
+TEST_WORKERS ?= 2
+TEST_ARGS ?=
+
+BIN := $(VENV)/bin
+SAMPLE := profiles/samples/generated-cluster.sacct.gz
+POLICIES := slurm,fcfs,conservative,static,asax-paper,asax,greedy-oracle
+
+.PHONY: help demo test bench lint docs clean system-packages
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+help:
+	@echo 'make demo             replay the sample log under all policies; writes demo/report.html'
+	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
+	@echo 'make lint             ruff, mypy and the import contract'
+	@echo 'make bench            run the benchmarks'
+	@echo 'make docs             build the documentation into build/docs; a broken link fails'
+	@echo 'make system-packages  Debian: what the browser and PostgreSQL tests need (as root)'
+	@echo 'make clean            remove everything that these targets made'
+
+demo: $(VENV)/.installed-run
+	@mkdir -p demo
+	$(BIN)/asactl replay $(SAMPLE) --nodes 16 --cores 32 --policy $(POLICIES) \
+		--store demo/asad.db --report demo/report.html
+	@echo "The page: file://$(CURDIR)/demo/report.html"
+
+# The contract tests run first and alone: they compile the scheduler into numba's cache, so that the workers do not each
+# compile it again.
+test: $(VENV)/.installed-test
+	@mkdir -p build && rm -f build/tests.xml
+	$(BIN)/python -m pytest -q tests/contract > build/warm-up.log || { cat build/warm-up.log; exit 1; }
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python -m pytest benchmarks -s --durations 0
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-docs
+	$(BIN)/mkdocs build --strict
+	@echo "The documentation: file://$(CURDIR)/build/docs/index.html"
+
+clean:
+	rm -rf $(VENV) build dist demo asad.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find asad profiles sql plugins tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "asad needs Python 3.11 or newer, and $(PYTHON) is not; try make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || \
+		{ echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# a stamp for each set of dependencies, renewed when setup.cfg has changed
+$(VENV)/.installed-run: EXTRA :=
+$(VENV)/.installed-test: EXTRA := [test]
+$(VENV)/.installed-docs: EXTRA := [docs]
+$(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.$(EXTRA)'
+	@touch $@
+
+system-packages:
+	@if { [ -x /usr/bin/chromium ] || [ -x /usr/bin/google-chrome ]; } \
+		&& { ls /usr/lib/postgresql/*/bin/initdb || command -v initdb; } > /dev/null 2>&1; then \
+		echo "chromium and postgresql are there"; \
+	elif ! command -v apt-get > /dev/null; then \
+		echo "no apt-get here: install chromium and the PostgreSQL server with this system's own means"; exit 1; \
+	elif [ "$$(id -u)" != 0 ]; then \
+		echo "only root can install packages: sudo make system-packages"; exit 1; \
+	else \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends chromium postgresql; \
+	fi

@@ -1,0 +1,360 @@
+"""What every `Cluster` must hold, whatever is behind it. A new kind of cluster adds a factory to `CLUSTERS`.
+
+The suite looks at the port alone: it makes its own decisions (the first waiting job that fits beside a host)
+and keeps its own account of what it was shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from asad.model import (
+    Cause,
+    Cluster,
+    CoAllocate,
+    Decision,
+    ExtendLimit,
+    Finished,
+    Jobs,
+    Machine,
+    SetShare,
+    Snapshot,
+)
+from asad.replay.contention import load_contention
+from asad.replay.recorded import RecordedCluster, Workload
+
+CAUSE = Cause("contract", "because the contract is tested")
+NODES, NODE_CORES, JOBS = 4, 8, 80
+JOB_COLUMNS = [column.name for column in dataclasses.fields(Jobs)]
+SHOWN = ("queue", "running", "guests", "core_owner", "core_guest")
+
+
+@dataclass(frozen=True)
+class Driven:
+    """A cluster with `total` jobs to run, and a way to let it live until there is something new to see."""
+
+    cluster: Cluster
+    total: int
+    advance: Callable[[], bool]
+    """False when all jobs have ended."""
+
+
+def recorded(scheduler: str) -> Driven:
+    """Jobs of 1 to 24 cores on 4 nodes of 8, more than fit at once; they use 20 to 90 % of their cores."""
+    rng = np.random.default_rng(7)
+    work = rng.uniform(60.0, 3600.0, JOBS).round()
+    limit = work * rng.uniform(1.1, 4.0, JOBS)
+    workload = Workload(
+        job_id=np.arange(100, 100 + JOBS),
+        submit_s=np.sort(rng.uniform(0.0, 14_400.0, JOBS)).round(),
+        work_s=work,
+        planned_s=limit,
+        limit_s=limit,
+        cores=rng.choice(np.array([1, 2, 4, 8, 8, 16, 24], np.int32), JOBS),
+        nodes=np.zeros(JOBS, np.int32),
+        memory_bytes_per_core=np.full(JOBS, 1e9),
+        demand=rng.uniform(0.2, 0.9, JOBS),
+        depends_on=np.full(JOBS, -1, np.int32),
+        think_s=np.zeros(JOBS),
+        application=(np.arange(JOBS) % 5).astype(np.int32),
+        user=(np.arange(JOBS) % 3).astype(np.int32),
+    )
+    machine = Machine(
+        node_names=tuple(f"n{number}" for number in range(NODES)),
+        cores=np.full(NODES, NODE_CORES, np.int32),
+        memory_bytes=np.full(NODES, 64e9),
+        origin="the contract test",
+    )
+    cluster = RecordedCluster(workload, machine, load_contention(), scheduler=scheduler, use_memory=True)
+    return Driven(cluster, JOBS, cluster.advance)
+
+
+CLUSTERS: dict[str, Callable[[], Driven]] = {
+    "recorded-easy": lambda: recorded("easy"),
+    "recorded-fcfs": lambda: recorded("fcfs"),
+    "recorded-conservative": lambda: recorded("conservative"),
+}
+
+
+@pytest.fixture(params=CLUSTERS)
+def driven(request: pytest.FixtureRequest) -> Driven:
+    """A cluster before its first job."""
+    return CLUSTERS[request.param]()
+
+
+def copied(snapshot: Snapshot) -> Snapshot:
+    """The snapshot as it is now: a cluster may show views, which are true until it moves on."""
+    jobs = Jobs(**{name: getattr(snapshot.jobs, name).copy() for name in JOB_COLUMNS})
+    return dataclasses.replace(
+        snapshot, jobs=jobs, **{name: getattr(snapshot, name).copy() for name in SHOWN}
+    )
+
+
+def looks(driven: Driven) -> Iterator[Snapshot]:
+    """Every look at the cluster until all is over."""
+    while driven.advance():
+        yield copied(driven.cluster.snapshot())
+
+
+def offers(snapshot: Snapshot) -> list[CoAllocate]:
+    """For each host without a guest, the first waiting job not yet offered that fits on its whole nodes."""
+    first = snapshot.machine.first_core
+    waiting = snapshot.queue.tolist()
+    made = []
+    for host in snapshot.running.tolist():
+        nodes = [
+            node
+            for node in range(len(snapshot.machine.cores))
+            if (snapshot.core_owner[first[node] : first[node + 1]] == host).all()
+            and (snapshot.core_guest[first[node] : first[node + 1]] < 0).all()
+        ]
+        room = int(snapshot.machine.cores[nodes].sum())
+        guest = next((row for row in waiting if snapshot.jobs.cores[row] <= room), None)
+        if nodes and guest is not None:
+            waiting.remove(guest)
+            made.append(CoAllocate(CAUSE, guest, host, tuple(nodes), 0.3))
+    return made
+
+
+def same_sight(one: Snapshot, other: Snapshot) -> bool:
+    """Do two looks show the same jobs in the same places?"""
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in SHOWN)
+
+
+# -------------------------------------------------------------------------------------------------- snapshots
+
+
+def check_consistent(snapshot: Snapshot) -> None:
+    """Who waits, who runs, who is a guest, and who is on which core tell one story."""
+    jobs, now = snapshot.jobs, snapshot.time_s
+    queue, running, guests = snapshot.queue, snapshot.running, snapshot.guests
+    rows = np.concatenate((queue, running, guests))
+    assert len(set(rows.tolist())) == len(rows), "a job is in two places"
+    assert snapshot.waiting >= len(queue)
+    assert (jobs.submit_s[rows] <= now).all()
+
+    assert np.isnan(jobs.start_s[queue]).all()
+    assert np.isnan(jobs.limit_end_s[queue]).all()
+    assert (jobs.host[queue] == -1).all()
+    for row in np.concatenate((running, guests)).tolist():
+        assert jobs.start_s[row] <= now
+        assert jobs.limit_end_s[row] >= now
+        assert jobs.lost_s[row] >= -1e-6
+        assert 0 <= jobs.pace[row] <= 1 or np.isnan(jobs.pace[row])
+        assert np.isnan(jobs.cpu_fraction[row]) or 0 <= jobs.cpu_fraction[row] <= 1
+
+    total = snapshot.machine.total_cores
+    assert snapshot.core_owner.shape == snapshot.core_guest.shape == (total,)
+    for cores, on_them in ((snapshot.core_owner, running), (snapshot.core_guest, guests)):
+        held = np.bincount(cores[cores >= 0], minlength=len(jobs.cores))
+        assert sorted(np.flatnonzero(held)) == sorted(on_them.tolist())
+        assert (held[on_them] == jobs.cores[on_them]).all(), "a gang is whole or not there at all"
+    assert (jobs.host[running] == -1).all()
+    for guest in guests.tolist():
+        beside = set(snapshot.core_owner[snapshot.core_guest == guest].tolist())
+        host = int(jobs.host[guest])
+        assert host == -1 or host in beside, "a guest's host is not where the guest is"
+        assert np.isnan(jobs.share[guest]) or 0 <= jobs.share[guest] <= 1
+
+    memory = np.zeros(total)
+    for cores in (snapshot.core_owner, snapshot.core_guest):
+        memory[cores >= 0] += jobs.memory_bytes_per_core[cores[cores >= 0]]
+    by_node = np.add.reduceat(memory, snapshot.machine.first_core[:-1])
+    assert (by_node <= snapshot.machine.memory_bytes * (1 + 1e-9)).all(), "memory is oversubscribed"
+
+
+def test_every_look_is_consistent_with_and_without_lending(driven: Driven) -> None:
+    lent = 0
+    for snapshot in looks(driven):
+        check_consistent(snapshot)
+        outcomes = list(driven.cluster.apply(offers(snapshot)))
+        lent += sum(outcome.done for outcome in outcomes)
+        check_consistent(driven.cluster.snapshot())
+    assert lent > 5, "the test has to lend something to mean anything"
+
+
+def test_the_version_rises_when_what_is_seen_has_changed_and_never_falls(driven: Driven) -> None:
+    before: Snapshot | None = None
+    changes = 0
+    for snapshot in looks(driven):
+        if before is not None:
+            assert snapshot.time_s > before.time_s
+            assert snapshot.version >= before.version
+            if not same_sight(before, snapshot):
+                changes += 1
+                assert snapshot.version > before.version
+        before = snapshot
+        driven.cluster.apply(offers(snapshot)[:1])
+    assert changes > 20
+
+
+def test_looking_twice_shows_the_same(driven: Driven) -> None:
+    for snapshot in looks(driven):
+        again = driven.cluster.snapshot()
+        assert again.version == snapshot.version
+        assert again.time_s == snapshot.time_s
+        assert same_sight(snapshot, again)
+        for name in JOB_COLUMNS:
+            np.testing.assert_array_equal(getattr(snapshot.jobs, name), getattr(again.jobs, name))
+
+
+def test_nothing_of_the_future_is_visible(driven: Driven) -> None:
+    """Of a job that has not started nothing is known but what its user asked for."""
+    ended: set[int] = set()
+    for snapshot in looks(driven):
+        ended |= set(driven.cluster.finished(-np.inf).row.tolist())
+        started = ended | set(snapshot.running.tolist()) | set(snapshot.guests.tolist())
+        others = np.array(sorted(set(range(len(snapshot.jobs.cores))) - started), np.intp)
+        for name in ("start_s", "limit_end_s", "cpu_fraction", "share"):
+            assert np.isnan(getattr(snapshot.jobs, name)[others]).all(), name
+        for name in ("lost_s", "extended_s"):
+            assert (getattr(snapshot.jobs, name)[others] == 0).all(), name
+        estimates = snapshot.jobs.estimated_start_s[snapshot.queue]
+        assert (np.isnan(estimates) | (estimates >= snapshot.jobs.submit_s[snapshot.queue])).all()
+    assert ended
+
+
+# -------------------------------------------------------------------------------------------------- decisions
+
+
+def test_a_lending_puts_the_whole_guest_beside_its_host_at_once(driven: Driven) -> None:
+    done = 0
+    for snapshot in looks(driven):
+        for outcome in driven.cluster.apply(offers(snapshot)):
+            if not outcome.done:
+                continue
+            done += 1
+            assert outcome.reason == ""
+            decision = outcome.decision
+            assert isinstance(decision, CoAllocate)
+            after = driven.cluster.snapshot()
+            assert decision.guest in after.guests
+            assert decision.guest not in after.queue
+            assert after.jobs.host[decision.guest] == decision.host
+            assert after.jobs.share[decision.guest] == decision.share
+            first = after.machine.first_core
+            offered = np.concatenate([np.arange(first[node], first[node + 1]) for node in decision.nodes])
+            cores = np.flatnonzero(after.core_guest == decision.guest)
+            assert len(cores) == after.jobs.cores[decision.guest]
+            assert np.isin(cores, offered).all()
+    assert done > 5
+
+
+def test_outcomes_come_one_a_decision_in_order(driven: Driven) -> None:
+    sizes = set()
+    for snapshot in looks(driven):
+        made: list[Decision] = [*offers(snapshot)]
+        made += [ExtendLimit(CAUSE, row, 60.0) for row in snapshot.queue.tolist()[:2]]  # they do not run
+        made += [SetShare(CAUSE, row, 0.2) for row in snapshot.running.tolist()[:2]]  # they are no guests
+        outcomes = list(driven.cluster.apply(made))
+        assert [outcome.decision for outcome in outcomes] == made
+        assert all(outcome.done == (outcome.reason == "") for outcome in outcomes)
+        sizes.add(len(made))
+    assert list(driven.cluster.apply([])) == []
+    assert max(sizes) > 3
+
+
+def test_shares_and_limits_move_as_decided(driven: Driven) -> None:
+    moved = 0
+    for snapshot in looks(driven):
+        guests = snapshot.guests.tolist()
+        limit = {row: float(snapshot.jobs.limit_end_s[row]) for row in guests}
+        extended = {row: float(snapshot.jobs.extended_s[row]) for row in guests}
+        for row in guests:
+            outcomes = list(
+                driven.cluster.apply([SetShare(CAUSE, row, 0.45), ExtendLimit(CAUSE, row, 120.0)])
+            )
+            assert [outcome.done for outcome in outcomes] == [True, True]
+            jobs = driven.cluster.snapshot().jobs
+            assert jobs.share[row] == 0.45
+            assert jobs.limit_end_s[row] == pytest.approx(limit[row] + 120.0)
+            assert jobs.extended_s[row] == pytest.approx(extended[row] + 120.0)
+            moved += 1
+        driven.cluster.apply(offers(snapshot)[:1])
+    assert moved > 5
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard(Decision):
+    """A kind of decision that no cluster knows."""
+
+    kind: ClassVar[str] = "unheard-of"
+
+
+def test_late_and_impossible_decisions_are_refused_with_a_reason_and_change_nothing(driven: Driven) -> None:
+    ended: list[int] = []
+    tried = 0
+    for snapshot in looks(driven):
+        ended += driven.cluster.finished(-np.inf).row.tolist()
+        late: list[Decision] = [Unheard(CAUSE)]
+        if ended:
+            gone = ended[-1]
+            late += [SetShare(CAUSE, gone, 0.5), ExtendLimit(CAUSE, gone, 60.0)]
+            if len(snapshot.running):
+                late.append(
+                    CoAllocate(CAUSE, gone, int(snapshot.running[0]), (0,), 0.3)
+                )  # the guest has ended
+            if len(snapshot.queue):
+                late.append(CoAllocate(CAUSE, int(snapshot.queue[0]), gone, (0,), 0.3))  # the host has ended
+        if len(snapshot.queue) > 1:
+            waiting = snapshot.queue.tolist()
+            late.append(CoAllocate(CAUSE, waiting[0], waiting[1], (0,), 0.3))  # the host has not started
+        for node in range(NODES):
+            owner = int(snapshot.core_owner[snapshot.machine.first_core[node]])
+            for host in snapshot.running.tolist():
+                if owner not in (-1, host) and len(snapshot.queue):
+                    late.append(
+                        CoAllocate(CAUSE, int(snapshot.queue[0]), host, (node,), 0.3)
+                    )  # another's node
+        outcomes = list(driven.cluster.apply(late))
+        tried += len(late)
+        assert [outcome.decision for outcome in outcomes] == late
+        assert not any(outcome.done for outcome in outcomes)
+        assert all(outcome.reason for outcome in outcomes)
+        assert same_sight(snapshot, driven.cluster.snapshot())
+    assert tried > 100
+
+
+def test_the_same_lending_twice_is_done_once(driven: Driven) -> None:
+    tried = 0
+    for snapshot in looks(driven):
+        for offer in offers(snapshot)[:1]:
+            first, second = driven.cluster.apply([offer, offer])
+            tried += first.done
+            assert not second.done
+            assert second.reason
+    assert tried > 3
+
+
+# ---------------------------------------------------------------------------------------------------- the end
+
+
+def test_every_job_is_reported_finished_exactly_once(driven: Driven) -> None:
+    seen: list[int] = []
+    since = -np.inf
+
+    def take(now: float) -> None:
+        ended: Finished = driven.cluster.finished(since)
+        columns = [getattr(ended, column.name) for column in dataclasses.fields(Finished)]
+        assert len({len(column) for column in columns}) == 1
+        assert ((ended.end_s > since) & (ended.end_s <= now)).all()
+        assert (ended.run_s > 0).all()
+        assert ((ended.lost_s >= -1e-6) & (ended.lost_s <= ended.run_s)).all()
+        seen.extend(ended.row.tolist())
+
+    for snapshot in looks(driven):
+        take(snapshot.time_s)
+        assert not set(seen) & set(
+            np.concatenate((snapshot.queue, snapshot.running, snapshot.guests)).tolist()
+        )
+        since = snapshot.time_s
+        driven.cluster.apply(offers(snapshot))
+    take(np.inf)
+    assert sorted(seen) == list(range(driven.total))
+    assert len(driven.cluster.finished(-np.inf).row) == 0

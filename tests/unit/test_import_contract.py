@@ -1,0 +1,101 @@
+"""Who may import whom. import-linter holds the rooms of asad to it; plugins are checked here."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN_TO_PLUGINS = {"asad.model", "asad.errors"}
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """import-linter over the package `asad` in `folder`, with this project's contracts."""
+    return subprocess.run(
+        [
+            str(Path(sys.executable).with_name("lint-imports")),
+            "--config",
+            str(ROOT / "pyproject.toml"),
+            "--no-cache",
+        ],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_contracts_are_kept() -> None:
+    done = lint(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [
+        ("asad/share/exclusive.py", "asad.replay.engine"),  # a stage looks at the simulation
+        ("asad/share/exclusive.py", "asad.place.native"),  # a stage knows another
+        ("asad/admit/everyone.py", "asad.store.store"),
+        ("asad/place/native.py", "asad.node.calibrate"),
+        ("asad/defer/at_once.py", "asad.api"),
+        ("asad/model.py", "asad.experts.tree"),
+        ("asad/experts/tree.py", "asad.share.learner"),
+        ("asad/cycle.py", "asad.replay.recorded"),  # the cycle sees the port alone
+        ("asad/share/exclusive.py", "time"),  # what decides has no clock
+        ("asad/guard.py", "random"),
+    ],
+)
+def test_a_forbidden_import_is_found(module: str, imported: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "asad", tmp_path / "asad", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / module).open("a") as file:
+        file.write(f"\nimport {imported}\n")
+    done = lint(tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "BROKEN" in done.stdout
+
+
+def test_a_room_without_a_place_is_found(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "asad", tmp_path / "asad", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "asad" / "attic.py").touch()
+    done = lint(tmp_path)
+    assert done.returncode == 1
+    assert "attic" in done.stdout
+
+
+def imported_of_asad(source: str) -> set[str]:
+    """The modules of asad that a plugin's source imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names if node.module == "asad" else {node.module}
+    return {name for name in found if name == "asad" or name.startswith("asad.")}
+
+
+def test_plugins_import_the_nouns_and_the_errors_alone() -> None:
+    for path in (ROOT / "plugins").rglob("*.py"):
+        assert imported_of_asad(path.read_text(encoding="utf-8")) <= OPEN_TO_PLUGINS, path
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from asad.model import Cluster\nimport asad.errors", {"asad.model", "asad.errors"}),
+        ("from asad import model, cycle", {"asad.model", "asad.cycle"}),
+        ("def late():\n    from asad.store.store import Store", {"asad.store.store"}),
+        ("import asad", {"asad"}),
+        ("import asad_slurm.jobs\nfrom . import jobs", set()),
+    ],
+)
+def test_what_counts_as_an_import_of_asad(source: str, found: set[str]) -> None:
+    assert imported_of_asad(source) == found

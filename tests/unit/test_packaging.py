@@ -1,0 +1,178 @@
+"""What is installed is what is here: a wheel, put into an environment of its own, works and lacks nothing."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALLED_AS = {"asad": "asad", "profiles": "asad_profiles", "sql": "asad_sql"}
+"""Folder here → package there."""
+NOT_INSTALLED = {"py.typed"}
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+
+USE_EVERYTHING = """
+import importlib.resources as resources
+import sys
+import asad
+from asad.experts import default_folder, load_expert, load_experts
+from asad.replay.contention import load_contention
+from asad.replay.readers import read_log
+from asad.store.store import Store
+
+assert asad.__file__.startswith(sys.prefix), asad.__file__
+assert len(load_experts()) >= 8
+assert load_expert(default_folder() / "extra" / "never.toml")
+assert 0 < load_contention().mu_host_cpu <= 1
+sample = resources.files("asad_profiles.samples") / "generated-cluster.sacct.gz"
+assert len(read_log(str(sample)).jobs) > 1000
+with Store.open(sys.argv[1]):
+    pass
+assert (resources.files("asad.report") / "page.css").is_file()
+print("all there")
+"""
+
+
+def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command without standard input, in an environment that does not lead back to this repository."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**inherited, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy, so that nothing is left behind here."""
+    source = tmp_path_factory.mktemp("source") / "asad"
+    source.mkdir()
+    for folder in (*INSTALLED_AS, "plugins"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    out = tmp_path_factory.mktemp("wheel")
+    pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index")
+    built = run(*pip, "--wheel-dir", str(out), str(source), cwd=out)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (found,) = out.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """bin/ of an environment with this wheel, and for the rest the packages of the one that runs the tests.
+
+    Those come by a plain line of a .pth file, which does not carry over asad's own installation in place.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    binaries = folder / "bin"
+    site = Path(
+        run(
+            str(binaries / "python"),
+            "-c",
+            "import sysconfig; print(sysconfig.get_path('purelib'))",
+            cwd=folder,
+        ).stdout.strip()
+    )
+    done = run(
+        *(sys.executable, "-m", "pip", "--python", str(binaries / "python")),
+        *("install", "--no-deps", "--no-index", str(wheel)),
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    paths = dict.fromkeys([sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    (site / "tests-own-packages.pth").write_text("\n".join(paths) + "\n")
+    return binaries
+
+
+def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
+    wanted = {
+        f"{package}/{path.relative_to(ROOT / folder).as_posix()}"
+        for folder, package in INSTALLED_AS.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name not in NOT_INSTALLED
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert wanted - held == set(), "not in the wheel; see packages and package_data in setup.cfg"
+    assert held - wanted == set(), "in the wheel, but not here"
+
+
+def test_the_wheel_carries_licence_and_readme(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert any(name.endswith("/LICENSE") for name in archive.namelist())
+        (metadata,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(metadata).decode()
+    assert "Apache-2.0" in text
+    assert "Requires-Python: >=3.11" in text
+    assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
+
+
+def test_the_installed_package_finds_its_data(installed: Path, tmp_path: Path) -> None:
+    done = run(str(installed / "python"), "-c", USE_EVERYTHING, str(tmp_path / "asad.db"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "all there\n"
+
+
+def test_the_installed_asactl_helps(installed: Path, tmp_path: Path) -> None:
+    done = run(str(installed / "asactl"), "--help", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "experts" in done.stdout
+    shown = run(str(installed / "asactl"), "experts", "check", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+
+
+@pytest.mark.parametrize("command", ["asad", "asad-node"])
+def test_commands_that_are_not_there_yet_say_so(installed: Path, command: str, tmp_path: Path) -> None:
+    done = run(str(installed / command), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"{command}: ")
+    assert "not there yet" in done.stderr
+
+
+def test_every_package_of_the_tree_is_listed() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    listed = set(config["options"]["packages"].split())
+    found = {
+        ".".join((package, *path.parent.relative_to(ROOT / folder).parts))
+        for folder, package in INSTALLED_AS.items()
+        for path in (ROOT / folder).rglob("__init__.py")
+    }
+    assert listed == found
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_of_the_front_page_lead_somewhere(name: str) -> None:
+    """Pages under docs/ are checked by `make docs`."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if not target.startswith(("https://", "http://")):
+            assert (ROOT / target).exists(), f"{name} links to {target}"
+
+
+def test_readme_names_targets_that_make_knows() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for name in DOCUMENTS:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        called = re.findall(r"(?:^\$ |`)make ([a-z -]+?)(?:`|$)", text, re.M)
+        assert {target for group in called for target in group.split()} <= targets
