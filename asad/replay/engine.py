@@ -55,6 +55,8 @@ CLOCKS = 9
 BLOCK = 64
 NEVER = np.inf
 NOBODY = 2**31 - 1
+ARRIVALS = 2**40
+"""Order of an arrival in the event heap: after every end of the same moment."""
 
 
 JOB = np.dtype(
@@ -128,7 +130,7 @@ CORE = np.dtype(
         ("owner_next", "i4"),  # next core of the same batch job
         ("guest", "i4"),
         ("guest_next", "i4"),
-        ("lead", "?"),  # first core of its guest on its node
+        ("lead", "?"),  # first core of its guest on its node under its owner
     ],
     align=True,
 )
@@ -158,7 +160,7 @@ class State(NamedTuple):
 
 @njit(cache=True, inline="always")
 def _earlier(time: float, order: int, other_time: float, other_order: int) -> bool:
-    """Earlier first; at the same moment, what was scheduled first."""
+    """Earlier first; at the same moment ends in order of their starts, then arrivals in order of the log."""
     return time < other_time or (time == other_time and order < other_order)
 
 
@@ -202,7 +204,8 @@ def _push(s: State, job: int, time: float) -> None:
     i = s.c[HEAP]
     s.c[HEAP] += 1
     s.c[ORDER] += 1
-    s.heap[i].time, s.heap[i].order, s.heap[i].job = time, s.c[ORDER], job
+    order = s.c[ORDER] if job < len(s.job) else ARRIVALS + job
+    s.heap[i].time, s.heap[i].order, s.heap[i].job = time, order, job
     _sift_up(s, i)
 
 
@@ -496,7 +499,7 @@ def _guest_rate(s: State, guest: int) -> float:
                                 claim = s.job[s.core[k].guest].share
                                 claims += 1.0 if np.isnan(claim) else claim
                     mine = 1.0 if np.isnan(s.job[guest].share) else s.job[guest].share
-                    if not s.job[guest].capped:
+                    if not s.job[guest].capped or np.isnan(s.job[guest].share):
                         # the host comes first and the guests divide what it leaves
                         leftover = max(0.0, 1.0 - s.job[host].demand)
                         if claims > leftover:
@@ -584,6 +587,20 @@ def _mark_nodes(s: State, first: int, of_guest: bool) -> int:
 
 
 @njit(cache=True)
+def _mark_leads(s: State, nodes: int) -> None:
+    """Owners have changed on the touched nodes: a guest that straddles two hosts claims its share of each."""
+    for i in range(nodes):
+        first = s.node[s.touched[i]].first
+        for core in range(first, first + s.node[s.touched[i]].cores):
+            guest, owner = s.core[core].guest, s.core[core].owner
+            if guest >= 0:
+                before = first
+                while s.core[before].guest != guest or s.core[before].owner != owner:
+                    before += 1
+                s.core[core].lead = before == core
+
+
+@njit(cache=True)
 def _refresh(s: State, nodes: int, now: float) -> None:
     """Rates anew for everything on the touched nodes."""
     s.c[STAMP] += 1
@@ -609,6 +626,7 @@ def _meet_guests(s: State, job: int, now: float) -> None:
     nodes = _mark_nodes(s, s.job[job].owner_first, False)
     if nodes == 0:
         return
+    _mark_leads(s, nodes)
     core = s.job[job].owner_first
     while core >= 0:
         guest = s.core[core].guest
@@ -627,6 +645,7 @@ def _leave_guests(s: State, job: int, now: float) -> None:
     nodes = _mark_nodes(s, s.job[job].owner_first, False)
     if nodes == 0:
         return
+    _mark_leads(s, nodes)
     core = s.job[job].owner_first
     while core >= 0:
         guest = s.core[core].guest
@@ -641,6 +660,12 @@ def _leave_guests(s: State, job: int, now: float) -> None:
                 other = s.core[other].guest_next
         core = s.core[core].owner_next
     _refresh(s, nodes, now)
+
+
+@njit(cache=True, inline="always")
+def _is_job(s: State, job: int) -> bool:
+    """Rows come from outside, and compiled code does not check them."""
+    return 0 <= job < len(s.job)
 
 
 @njit(cache=True)
@@ -658,13 +683,15 @@ def lend(
     Returns 0 if done, else why not: 1 not waiting, 2 host not running, 3 a node is not wholly held, 4 no free core
     (one guest a core), 5 memory, 6 the cores do not add up.
     """
-    if s.job[guest].state != PENDING:
+    if not _is_job(s, guest) or s.job[guest].state != PENDING:
         return 1
-    if s.job[host].state != RUNNING:
+    if not _is_job(s, host) or s.job[host].state != RUNNING:
         return 2
     total = 0
     for i in range(len(nodes)):
         node = nodes[i]
+        if node < 0 or node >= len(s.node) or node in nodes[:i]:
+            return 6
         open_cores = 0
         for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
             if s.core[core].owner != host:
@@ -729,7 +756,7 @@ def lend(
 @njit(cache=True)
 def set_share(s: State, guest: int, share: float, capped: bool) -> int:
     """Change a running guest's share. Returns 0, or 1 if it does not run as a guest."""
-    if s.job[guest].state != GUEST:
+    if not _is_job(s, guest) or s.job[guest].state != GUEST:
         return 1
     s.job[guest].share = share
     s.job[guest].capped = capped
@@ -740,7 +767,7 @@ def set_share(s: State, guest: int, share: float, capped: bool) -> int:
 @njit(cache=True)
 def extend(s: State, job: int, by: float) -> int:
     """Move a running job's time limit. Returns 0, or 1 if it does not run."""
-    if s.job[job].state != RUNNING and s.job[job].state != GUEST:
+    if not _is_job(s, job) or (s.job[job].state != RUNNING and s.job[job].state != GUEST):
         return 1
     s.job[job].limit_end += by
     s.job[job].extended += by
@@ -867,7 +894,7 @@ def _easy(s: State, now: float) -> None:
         if position >= s.c[TAIL]:
             break
         job = s.queue[position].job
-        if now + s.job[job].planned > s.f[SHADOW]:
+        if s.job[job].planned > s.f[SHADOW] - now:  # the very expression that let it through
             s.c[EXTRA] -= s.job[job].cores
         _start(s, job, now)
         position += 1
@@ -931,6 +958,8 @@ def _start_on_spare(s: State, job: int, now: float) -> None:
         hidden = s.node[node].memory_spare
         s.node[node].memory_spare = s.node[node].memory_free
         s.node[node].memory_free += hidden
+    if s.c[GUESTS] > 0:  # they have met it while part of the memory was hidden, and μ goes by memory
+        _refresh(s, _mark_nodes(s, s.job[job].owner_first, False), now)
 
 
 @njit(cache=True)
@@ -979,10 +1008,7 @@ def _reserve(
     times: NDArray[np.float64], free: NDArray[np.int64], count: int, at: int, duration: float, cores: int
 ) -> int:
     """Take `cores` from step `at` on for `duration` (give them back where negative); the new number of steps."""
-    if np.isinf(duration):
-        last = count
-    else:
-        last, count = _step_at(times, free, count, times[at] + duration, at)
+    last, count = _step_at(times, free, count, times[at] + duration, at)
     for k in range(at, last):
         free[k] -= cores
     return count
@@ -1008,12 +1034,17 @@ def _running_profile(s: State, now: float, times: NDArray[np.float64], free: NDA
 
 
 @njit(cache=True)
+def _has_memory(s: State, job: int) -> bool:
+    return s.c[MEMORY] == 0 or _fits(s, job)
+
+
+@njit(cache=True)
 def _conservative(s: State, now: float, freed: bool) -> None:
     """Every waiting job holds a promise; when something ends early, each in turn may move to an earlier one.
 
     A job is only ever moved to a time no later than its promise, so promises are kept.
     """
-    size = s.c[RUN] + 2 * s.c[WAITING] + 4
+    size = s.c[RUN] + 3 * s.c[WAITING] + 4  # a start, an end, and another end when it is moved
     times = np.empty(size + 2, np.float64)
     free = np.empty(size + 2, np.int64)
     count = _running_profile(s, now, times, free)
@@ -1034,7 +1065,7 @@ def _conservative(s: State, now: float, freed: bool) -> None:
             at = _earliest(times, free, count, s.job[job].cores, s.job[job].planned, 0)
             s.job[job].promised = times[at]
             count = _reserve(times, free, count, at, s.job[job].planned, s.job[job].cores)
-        if s.job[job].promised <= now and s.job[job].cores <= s.c[FREE]:
+        if s.job[job].promised <= now and s.job[job].cores <= s.c[FREE] and _has_memory(s, job):
             _start(s, job, now)
         position = _next_waiting(s, position + 1)
 
@@ -1064,12 +1095,14 @@ def estimate_starts(s: State, depth: int, estimate: NDArray[np.float64]) -> None
 
 @njit(cache=True)
 def _pass(s: State, now: float, freed: bool) -> None:
-    if s.c[WAITING] == 0 or s.c[FREE] == 0:
+    if s.c[WAITING] == 0:
         return
-    if s.c[SCHEDULER] == FCFS:
+    if s.c[SCHEDULER] == CONSERVATIVE:
+        _conservative(s, now, freed)  # promises are made even when nothing is free
+    elif s.c[FREE] == 0:
+        return
+    elif s.c[SCHEDULER] == FCFS:
         _start_heads(s, now)
-    elif s.c[SCHEDULER] == CONSERVATIVE:
-        _conservative(s, now, freed)
     elif s.c[MEMORY]:
         _easy_memory(s, now)
     else:
@@ -1217,8 +1250,13 @@ def look(
 @njit(cache=True)
 def spread(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[np.int32]) -> bool:
     """Deal the guest's cores evenly over `nodes`, one guest a core, into `cores`; False if they do not fit."""
-    wanted = s.job[guest].cores
     cores[:] = 0
+    if not _is_job(s, guest):
+        return False
+    for i in range(len(nodes)):
+        if nodes[i] < 0 or nodes[i] >= len(s.node) or nodes[i] in nodes[:i]:
+            return False
+    wanted = s.job[guest].cores
     while wanted > 0:
         hungry = 0
         for i in range(len(nodes)):
