@@ -1,0 +1,195 @@
+"""A slow, plain scheduler to check the compiled one against, written from the definitions alone.
+
+EASY: Mu'alem and Feitelson, IEEE TPDS 12(6), 2001: start the queue in order while it fits; reserve for the
+first that does not, at the shadow time; who is behind it may start if it ends by then or takes extra processors
+only. Conservative backfilling, same source: every job gets a promise on arrival; when something ends, the promises
+are compressed, in order of arrival, each to the earliest time that disturbs no other.
+
+Order of arrival: by time; at one moment jobs that waited for another come first, then by row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Job:
+    """Times in seconds; `planned` is at least `work`."""
+
+    submit: float
+    work: float
+    planned: float
+    cores: int
+    depends: int = -1
+    think: float = 0.0
+
+
+@dataclass(frozen=True)
+class Held:
+    """Cores held until `until` as far as anybody plans."""
+
+    until: float
+    cores: int
+
+
+def free_at(time: float, held: Iterable[Held], total: int) -> int:
+    """Cores that nobody plans to hold at `time`."""
+    return total - sum(holding.cores for holding in held if holding.until > time)
+
+
+def shadow(cores: int, now: float, free: int, held: Sequence[Held]) -> tuple[float, int]:
+    """When `cores` will be there if everything ends as planned, and how many more will be."""
+    when = now
+    for end in sorted({holding.until for holding in held}):
+        if free >= cores:
+            break
+        free += sum(holding.cores for holding in held if holding.until == end)
+        when = max(now, end)
+    return when, free - cores
+
+
+def easy_pass(now: float, total: int, held: Sequence[Held], queue: Sequence[tuple[float, int]]) -> list[int]:
+    """Positions in `queue`, of (planned, cores), that start now."""
+    held = list(held)
+    free = total - sum(holding.cores for holding in held)
+    started = []
+    head = 0
+    while head < len(queue) and queue[head][1] <= free:
+        started.append(head)
+        free -= queue[head][1]
+        held.append(Held(now + queue[head][0], queue[head][1]))
+        head += 1
+    if head == len(queue):
+        return started
+    when, extra = shadow(queue[head][1], now, free, held)
+    for position in range(head + 1, len(queue)):
+        planned, cores = queue[position]
+        ends_in_time = planned <= when - now
+        if cores <= free and (ends_in_time or cores <= extra):
+            started.append(position)
+            free -= cores
+            if not ends_in_time:
+                extra -= cores
+    return started
+
+
+@dataclass
+class Simulation:
+    """One run of `jobs` on `total` cores under `scheduler` (easy, fcfs or conservative)."""
+
+    jobs: Sequence[Job]
+    total: int
+    scheduler: str
+    per_event: bool = False
+    start: dict[int, float] = field(default_factory=dict)
+    end: dict[int, float] = field(default_factory=dict)
+    first_promise: dict[int, float] = field(default_factory=dict)
+    running: list[int] = field(default_factory=list)
+    """In order of their starts."""
+    queue: list[int] = field(default_factory=list)
+    promise: dict[int, float] = field(default_factory=dict)
+
+    def run(self) -> Simulation:
+        """Play until nothing is left to happen."""
+        while True:
+            arrivals = self._arrivals()
+            ends = [self.start[row] + self.jobs[row].work for row in self.running]
+            now = min([when for when, _, _ in arrivals] + ends, default=math.inf)
+            if now == math.inf:
+                return self
+            ending = [row for row in self.running if self.start[row] + self.jobs[row].work == now]
+            if self.per_event:
+                self._by_event(now, ending)
+            else:
+                for row in ending:
+                    self._end(row, now)
+                arrived = sorted(arrival for arrival in self._arrivals() if arrival[0] == now)
+                self.queue += [row for _, _, row in arrived]
+                self._pass(now, bool(ending))
+
+    def _by_event(self, now: float, ending: list[int]) -> None:
+        for row in ending:
+            if row in self.running:
+                self._end(row, now)
+                for other in list(self.running):
+                    if self._planned_end(other) == now:  # to a pass, its cores are there already
+                        self._end(other, now)
+                self._pass(now, True)
+        for when, _, row in sorted(self._arrivals()):
+            if when == now:
+                self.queue.append(row)
+                self._pass(now, False)
+
+    def _arrivals(self) -> list[tuple[float, int, int]]:
+        """(time, 0 for jobs that waited for another, row) of all jobs whose arrival is known and to come."""
+        coming = []
+        for row, job in enumerate(self.jobs):
+            if row in self.start or row in self.queue:
+                continue
+            if job.depends < 0:
+                coming.append((job.submit, 1, row))
+            elif job.depends in self.end:
+                coming.append((max(job.submit, self.end[job.depends] + job.think), 0, row))
+        return coming
+
+    def _planned_end(self, row: int) -> float:
+        return self.start[row] + self.jobs[row].planned
+
+    def _end(self, row: int, now: float) -> None:
+        self.running.remove(row)
+        self.end[row] = now
+
+    def _held(self) -> list[Held]:
+        return [Held(self._planned_end(row), self.jobs[row].cores) for row in self.running]
+
+    def _free(self) -> int:
+        return self.total - sum(self.jobs[row].cores for row in self.running)
+
+    def _begin(self, row: int, now: float) -> None:
+        self.queue.remove(row)
+        self.running.append(row)
+        self.start[row] = now
+
+    def _pass(self, now: float, ended: bool) -> None:
+        if self.scheduler == "fcfs":
+            while self.queue and self.jobs[self.queue[0]].cores <= self._free():
+                self._begin(self.queue[0], now)
+        elif self.scheduler == "easy":
+            waiting = [(self.jobs[row].planned, self.jobs[row].cores) for row in self.queue]
+            for row in [self.queue[at] for at in easy_pass(now, self.total, self._held(), waiting)]:
+                self._begin(row, now)
+        else:
+            for row in self.queue:
+                if ended or row not in self.promise:
+                    self.promise.pop(row, None)
+                    self.promise[row] = self._earliest(row, now)
+                    self.first_promise.setdefault(row, self.promise[row])
+            for row in [row for row in self.queue if self.promise[row] == now]:
+                self._begin(row, now)
+                del self.promise[row]
+
+    def _earliest(self, row: int, now: float) -> float:
+        """The first moment from which the job's cores are free as long as it plans, beside all promises."""
+        job = self.jobs[row]
+        busy = [(now, self._planned_end(other), self.jobs[other].cores) for other in self.running]
+        busy += [
+            (when, when + self.jobs[other].planned, self.jobs[other].cores)
+            for other, when in self.promise.items()
+        ]
+        edges = sorted({now, *(edge for begin, end, _ in busy for edge in (begin, end))})
+
+        def used(time: float) -> int:
+            return sum(cores for begin, end, cores in busy if begin <= time < end)
+
+        open_at = [used(edge) + job.cores <= self.total for edge in edges]
+        for i, edge in enumerate(edges):
+            if all(
+                fits
+                for fits, inside in zip(open_at[i:], edges[i:], strict=True)
+                if inside < edge + job.planned or inside == edge
+            ):
+                return edge
+        raise AssertionError(f"job {row} fits never: it is wider than the machine")
