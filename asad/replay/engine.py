@@ -114,11 +114,13 @@ NODE = np.dtype(
         ("memory", "f8"),
         ("memory_free", "f8"),
         ("memory_spare", "f8"),
+        ("memory_later", "f8"),
         ("stamp", "i8"),
         ("first", "i4"),
         ("cores", "i4"),
         ("free", "i4"),
         ("spare", "i4"),  # free now and beside the head's reservation
+        ("later", "i4"),  # free when the head is to start, itself not counted
         ("guests", "i4"),  # cores with a guest
     ],
     align=True,
@@ -425,24 +427,28 @@ def _fits_spare(s: State, job: int) -> bool:
 
 
 @njit(cache=True)
-def _take_spare(s: State, job: int) -> None:
-    wanted = s.job[job].cores
-    memory = s.job[job].memory
+def _keep_clear(s: State, head: int, reserved: bool) -> None:
+    """What is spare now, so that the head still fits later.
+
+    The head takes first what is not free now, as the extra processors of EASY are counted; then it costs the others
+    no more than it must, and nothing else than without memory if there is plenty.
+    """
+    memory = s.job[head].memory
+    wanted = s.job[head].cores if reserved else 0
     for node in range(len(s.node)):
-        take = min(s.node[node].spare, wanted)
-        if memory > 0:
-            take = min(take, int(s.node[node].memory_spare / memory + 1e-9))
-        if take > 0:
-            wanted -= take
-            s.node[node].spare -= take
-            s.node[node].memory_spare -= take * memory
-            if wanted == 0:
-                return
-
-
-@njit(cache=True)
-def _clip_spare(s: State) -> None:
-    """Nothing is spare that is not free."""
+        s.node[node].spare = s.node[node].later
+        s.node[node].memory_spare = s.node[node].memory_later
+    for busy_now in (True, False):
+        for node in range(len(s.node)):
+            take = min(s.node[node].spare, wanted)
+            if busy_now:
+                take = min(take, s.node[node].later - s.node[node].free)
+            if memory > 0:
+                take = min(take, int(s.node[node].memory_spare / memory + 1e-9))
+            if take > 0:
+                wanted -= take
+                s.node[node].spare -= take
+                s.node[node].memory_spare -= take * memory
     for node in range(len(s.node)):
         s.node[node].spare = min(s.node[node].spare, s.node[node].free)
         s.node[node].memory_spare = min(s.node[node].memory_spare, s.node[node].memory_free)
@@ -926,9 +932,10 @@ def _easy_memory(s: State, now: float) -> None:
                 s.node[s.core[core].node].memory_spare += s.job[job].memory
                 core = s.core[core].owner_next
             i += 1
-    if shadow < NEVER:
-        _take_spare(s, head)
-    _clip_spare(s)
+    for node in range(len(s.node)):
+        s.node[node].later = s.node[node].spare
+        s.node[node].memory_later = s.node[node].memory_spare
+    _keep_clear(s, head, shadow < NEVER)
     position = s.c[HEAD] + 1
     while s.c[FREE] > 0:
         position = _next_candidate(s, position, s.c[FREE], s.c[FREE], NEVER)
@@ -936,10 +943,10 @@ def _easy_memory(s: State, now: float) -> None:
             return
         job = s.queue[position].job
         position += 1
-        if now + s.job[job].planned <= shadow:
+        if s.job[job].planned <= shadow - now:
             if _fits(s, job):
                 _start(s, job, now)
-                _clip_spare(s)
+                _keep_clear(s, head, shadow < NEVER)
         elif _fits_spare(s, job):
             _start_on_spare(s, job, now)
 
@@ -948,6 +955,8 @@ def _easy_memory(s: State, now: float) -> None:
 def _start_on_spare(s: State, job: int, now: float) -> None:
     """Start a job on the part of each node that the head's reservation leaves: hide the rest meanwhile."""
     for node in range(len(s.node)):
+        s.node[node].later -= s.node[node].spare
+        s.node[node].memory_later -= s.node[node].memory_spare
         s.node[node].spare, s.node[node].free = s.node[node].free - s.node[node].spare, s.node[node].spare
         hidden = s.node[node].memory_free - s.node[node].memory_spare
         s.node[node].memory_free = s.node[node].memory_spare
@@ -958,6 +967,8 @@ def _start_on_spare(s: State, job: int, now: float) -> None:
         hidden = s.node[node].memory_spare
         s.node[node].memory_spare = s.node[node].memory_free
         s.node[node].memory_free += hidden
+        s.node[node].later += s.node[node].spare
+        s.node[node].memory_later += s.node[node].memory_spare
     if s.c[GUESTS] > 0:  # they have met it while part of the memory was hidden, and μ goes by memory
         _refresh(s, _mark_nodes(s, s.job[job].owner_first, False), now)
 
@@ -1169,16 +1180,18 @@ def run_until(s: State, until: float) -> None:
             if s.heap[0].job < n:  # a job that started and ended within this very moment
                 _end(s, _pop(s), now)
                 freed = True
+                if per_event:
+                    _pass(s, now, True)
             else:
                 _enqueue(s, _pop(s) - n, now)
-            if per_event:
-                _pass(s, now, freed)
+                if per_event:
+                    _pass(s, now, False)
         while s.c[NEXT] < n and s.job[s.c[NEXT]].submit <= now:
             _enqueue(s, s.c[NEXT], now)
             s.c[NEXT] += 1
             _skip_dependents(s)
             if per_event:
-                _pass(s, now, freed)
+                _pass(s, now, False)
         if not per_event:
             _pass(s, now, freed)
     if until < NEVER and until > s.f[NOW]:
@@ -1332,10 +1345,10 @@ def new_state(
     for name in JOB_COLUMNS:
         s.job[name] = jobs[name]
     for job in np.flatnonzero(s.job["depends"] >= 0)[::-1].tolist():
-        s.job["sibling"][job] = s.job["child"][s.job["depends"][job]] - 1
+        s.job["sibling"][job] = s.job["child"][s.job["depends"][job]]
         s.job["child"][s.job["depends"][job]] = job + 1
     for name in ("sibling", "child"):
-        s.job[name] -= 1
+        s.job[name] -= 1  # until here 0 meant none
     for name in ("host", "owner_first", "guest_first"):
         s.job[name] = -1
     for name in ("eligible", "start", "end", "planned_end", "limit_end", "share"):
