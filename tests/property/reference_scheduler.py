@@ -1,9 +1,9 @@
 """A slow, plain scheduler to check the compiled one against, written from the definitions alone.
 
 EASY: Mu'alem and Feitelson, IEEE TPDS 12(6), 2001: start the queue in order while it fits; reserve for the
-first that does not, at the shadow time; who is behind it may start if it ends by then or takes extra processors
-only. Conservative backfilling, same source: every job gets a promise on arrival; when something ends, the promises
-are compressed, in order of arrival, each to the earliest time that disturbs no other.
+first that does not, at the shadow time; one behind it may start if it ends by then or takes only extra cores.
+Conservative backfilling, same source: every job gets a promise on arrival; when something ends, promises are
+compressed, in order of arrival, each to the earliest time that disturbs no other.
 
 Order of arrival: by time; at one moment jobs that waited for another come first, then by row.
 """
