@@ -1199,6 +1199,19 @@ def run_until(s: State, until: float) -> None:
 
 
 @njit(cache=True)
+def _newly_measured(s: State, tick: float) -> bool:
+    """Is there a job that has run for a window at this poll and had not at the one before?"""
+    latest = tick - s.f[WINDOW]
+    for i in range(s.c[RUN]):
+        if latest - s.f[POLL] < s.job[s.run[i].job].start <= latest:
+            return True
+    for i in range(s.c[GUESTS]):
+        if latest - s.f[POLL] < s.job[s.guest_rows[i]].start <= latest:
+            return True
+    return False
+
+
+@njit(cache=True)
 def run_to_poll(s: State, wake: float) -> bool:
     """Run to the next poll at which there is something to see, or at or after `wake`; False when all is over.
 
@@ -1211,7 +1224,7 @@ def run_to_poll(s: State, wake: float) -> bool:
         due = min(event, wake)
         if s.c[SETTLE] or s.c[PENDING_END] > 0:
             due = s.f[NOW] + poll
-        if due == NEVER:
+        if due == NEVER or (event == NEVER and s.c[WAITING] == 0 and s.c[GUESTS] == 0):
             return False
         tick = origin + np.ceil((due - origin) / poll) * poll
         if tick <= s.f[NOW]:
@@ -1223,7 +1236,9 @@ def run_to_poll(s: State, wake: float) -> bool:
             s.c[VERSION] += 1
             # what has only just started is measured one window later: look again then
             s.c[PENDING_END] = int(np.ceil(s.f[WINDOW] / poll))
-        elif wake > tick and s.c[PENDING_END] > 1:
+        elif _newly_measured(s, tick):
+            s.c[VERSION] += 1
+        elif wake > tick:
             continue
         if s.c[WAITING] > 0 or s.c[GUESTS] > 0:
             return True
