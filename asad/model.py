@@ -153,6 +153,11 @@ class Jobs:
     """When the cluster will end it (start + time limit + extensions); NaN while pending."""
     estimated_start_s: Floats
     """The cluster's own estimate of when a pending job will start; NaN if it has none."""
+    own_start_s: Floats
+    """When it would have started by itself, in a twin of the cluster on which nobody lends; the twin lags behind, since
+    it learns how long jobs run when they have ended here. NaN while it waits there, or if there is no twin."""
+    own_estimate_s: Floats
+    """The twin's estimate of that start while it waits there; NaN if it has none (yet)."""
     cpu_fraction: Floats
     """CPU used over CPU allocated (mean of the window) if nobody took any; NaN until it has been measured."""
     pace: Floats

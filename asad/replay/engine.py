@@ -1240,8 +1240,18 @@ def run_to_poll(s: State, wake: float) -> bool:
             s.c[VERSION] += 1
         elif wake > tick:
             continue
-        if s.c[WAITING] > 0 or s.c[GUESTS] > 0:
+        if s.c[WAITING] > 0 or s.c[GUESTS] > 0 or tick >= wake:
             return True
+
+
+@njit(cache=True)
+def learn_ends(s: State, jobs: NDArray[np.int32], work: NDArray[np.float64]) -> None:
+    """It has become known how long these `jobs` run alone: those that run here end by that, and no earlier than now."""
+    for i in range(len(jobs)):
+        job = jobs[i]
+        s.job[job].work = work[i]
+        if s.job[job].state == RUNNING:
+            _move(s, job, max(s.f[NOW], s.job[job].start + work[i]))
 
 
 @njit(cache=True)
@@ -1256,6 +1266,8 @@ def look(
     for i in range(s.c[RUN]):
         job = s.run[i].job
         running[i] = job
+        if s.c[PLACED] and s.job[job].rate < 1.0:
+            _settle(s, job, s.f[NOW])
         if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
             cpu[job] = s.job[job].demand
     for i in range(s.c[GUESTS]):
@@ -1263,9 +1275,6 @@ def look(
         if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
             cpu[job] = s.job[job].demand
         _settle(s, job, s.f[NOW])
-        host = s.job[job].host
-        if host >= 0:
-            _settle(s, host, s.f[NOW])
     count = 0
     position = s.c[HEAD]
     while position < s.c[TAIL] and count < depth:

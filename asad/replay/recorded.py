@@ -91,6 +91,7 @@ class RecordedCluster:
         window_s: float = 60.0,
         depth: int = 100,
         backfill_interval_s: float = 30.0,
+        twin_lag_s: float = 1800.0,
     ) -> None:
         """A cluster before its first job.
 
@@ -100,42 +101,56 @@ class RecordedCluster:
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
-        self.poll_s = poll_s
-        self.state = engine.new_state(
-            {
-                "submit": workload.submit_s,
-                "work": workload.work_s,
-                "planned": workload.planned_s,
-                "limit": workload.limit_s,
-                "memory": workload.memory_bytes_per_core,
-                "demand": workload.demand,
-                "think": workload.think_s,
-                "cores": workload.cores,
-                "wide": workload.nodes,
-                "depends": workload.depends_on,
-            },
-            machine.cores,
-            machine.memory_bytes,
-            scheduler=SCHEDULERS[scheduler],
-            per_event=per_event,
-            kill=kill,
-            placed=lending,
-            use_memory=use_memory,
-            poll_s=poll_s,
-            window_s=window_s,
-            mu=(
-                contention.mu_host_cpu,
-                contention.mu_guest_cpu,
-                contention.mu_host_memory,
-                contention.mu_guest_memory,
-            ),
+        self.poll_s, self.twin_lag_s = poll_s, twin_lag_s
+        columns = {
+            "submit": workload.submit_s,
+            "work": workload.work_s,
+            "planned": workload.planned_s,
+            "limit": workload.limit_s,
+            "memory": workload.memory_bytes_per_core,
+            "demand": workload.demand,
+            "think": workload.think_s,
+            "cores": workload.cores,
+            "wide": workload.nodes,
+            "depends": workload.depends_on,
+        }
+        mu = (
+            contention.mu_host_cpu,
+            contention.mu_guest_cpu,
+            contention.mu_host_memory,
+            contention.mu_guest_memory,
         )
+
+        def new_state(placed: bool) -> engine.State:
+            return engine.new_state(
+                columns,
+                machine.cores,
+                machine.memory_bytes,
+                scheduler=SCHEDULERS[scheduler],
+                per_event=per_event,
+                kill=kill,
+                placed=placed,
+                use_memory=use_memory,
+                poll_s=poll_s,
+                window_s=window_s,
+                mu=mu,
+            )
+
+        self.state = new_state(lending)
+        self._twin: engine.State | None = None
+        self._own_start: Floats = np.full(len(workload), np.nan)
+        self._own_estimate: Floats = np.full(len(workload), np.nan)
+        if lending:
+            # what would be without us: it learns how long a job runs when the job has ended here, and not before
+            columns["work"] = workload.planned_s
+            self._twin = new_state(False)
+            self._own_start = self._twin.job["start"]
         self._cpu = np.full(len(workload), np.nan)
         self._estimate = np.full(len(workload), np.nan)
         self._estimated_at = -np.inf
         self._queue = np.zeros(depth, np.int32)
         self._running = np.zeros(len(self.state.run), np.int32)
-        self._seen = 0
+        self._seen = self._told = 0
         job = self.state.job
         self._jobs = Jobs(
             job_id=workload.job_id,
@@ -149,6 +164,8 @@ class RecordedCluster:
             start_s=job["start"],
             limit_end_s=job["limit_end"],
             estimated_start_s=self._estimate,
+            own_start_s=self._own_start,
+            own_estimate_s=self._own_estimate,
             cpu_fraction=self._cpu,
             pace=job["rate"],
             lost_s=job["lost"],
@@ -175,7 +192,14 @@ class RecordedCluster:
 
     def advance(self, wake_s: float = np.inf) -> bool:
         """Run to the next poll that has anything new, or the first at or after `wake_s`; False when all is over."""
-        return bool(engine.run_to_poll(self.state, wake_s))
+        going_on = bool(engine.run_to_poll(self.state, wake_s))
+        if self._twin is not None:
+            rows = self.state.ended[self._told : self.state.c[engine.ENDED]]
+            self._told = int(self.state.c[engine.ENDED])
+            job = self.state.job
+            engine.learn_ends(self._twin, rows, job["end"][rows] - job["start"][rows] - job["lost"][rows])
+            engine.run_until(self._twin, self.now_s - self.twin_lag_s)
+        return going_on
 
     # -------------------------------------------------------------------------------------------------------- port
 
@@ -191,6 +215,8 @@ class RecordedCluster:
             and engine.has_open_cores(s)
         ):
             engine.estimate_starts(s, self.depth, self._estimate)
+            if self._twin is not None:
+                engine.estimate_starts(self._twin, self.depth, self._own_estimate)
             self._estimated_at = now
         return Snapshot(
             time_s=now,

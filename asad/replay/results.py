@@ -74,6 +74,8 @@ class ReplayResult:
     settings: dict[str, Json]
     demand_sources: dict[str, float]
     """Share of the jobs whose CPU demand was `measured`, `profiled` or `assumed`."""
+    job_id: NDArray[np.generic]
+    """(jobs,) the log's own names."""
     submit_s: Floats
     run_s: Floats
     """(jobs,) isolated run time, after any kill at the limit."""
@@ -83,3 +85,5 @@ class ReplayResult:
     policies: dict[str, PolicyResult]
     """By name, in the order asked for; `slurm` is always there."""
     verdicts: list[Verdict] = field(default_factory=list)
+    repeats: dict[str, Json] = field(default_factory=dict)
+    """With several seeds: `seeds`, and for each policy the mean and standard deviation of every figure over them."""

@@ -26,9 +26,9 @@ from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
 from asad.experts.state import FEATURES
 from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
-from asad.share.history import History, expected_cpu, expected_run, new_history, record
+from asad.share.history import History, expected_cpu, expected_run, longest_run, new_history, record
 from asad.share.learner import ASAD, Weights, add_case, meet, new_weights
-from asad.share.limits import extensions, next_extension
+from asad.share.limits import extensions
 from asad.share.openings import ROOM, Openings, View, find, fit, new_openings, take, view_of
 from asad.share.pair import F_CPU, F_FAIR_SHARE, F_GUEST_CPU, describe, draw, happiness
 
@@ -54,11 +54,23 @@ class Options(NamedTuple):
     """After a vain try, so long until the next."""
     least_happiness: float = 1.05
     """A host whose happiness is known and below this lends nothing more."""
-    overhead: float = 0.97
+    overhead: float = 0.93
     """Rate to expect of a job beside another, before anything is known."""
+    outlast: float = 0.7
+    """A guest is to end within this many times what its host is expected to run on: whoever comes after did not
+    choose to share."""
+    settle_s: float = 300.0
+    """A job has waited so long before it is offered anything: many start by themselves within moments."""
+    least_rate: float = 0.5
+    """No guest is expected to run slower than this."""
+    pessimism: float = 2.0
+    """Standard deviations of its application's run time by which a guest may run longer than the mean."""
+    slack_s: float = 60.0
+    slack: float = 0.05
+    """A delay of so many seconds, or of this fraction of its response, does not hurt a job."""
     caution: float = 1.0
     """How many times its own cost in time a lending must be worth to the guest."""
-    early: float = 0.25
+    early: float = 0.1
     """Quantile of (real wait / estimated wait) that counts as the wait a job would have had by itself."""
     poll_s: float = 30.0
     """Interval of the cycle."""
@@ -85,6 +97,8 @@ class Memo(NamedTuple):
     """Its share was too small for it: draw a greater one."""
     guest_room: NDArray[np.float64]
     """Share that a guest's nodes could lend it beyond what it has."""
+    counted: NDArray[np.bool_]
+    """Its own start has been compared with its first estimate."""
     early: NDArray[np.float64]
     """[quantile of real wait over estimated wait, number of jobs behind it]"""
 
@@ -121,6 +135,8 @@ def _ceilings(view: View, history: History, o: Options, memo: Memo) -> None:
             memo.ceiling[host] = 0.0
             continue
         ceiling = 1.0 - view.cpu[host] - o.headroom
+        if view.start[host] > view.own_start[host] + o.poll_s:
+            ceiling = 0.0  # it is late already, and shall not be made later
         if ceiling > 0 and happiness(view, history, host) < o.least_happiness:
             ceiling = 0.0
         memo.ceiling[host] = ceiling
@@ -163,18 +179,23 @@ def _feedback(view: View, weights: Weights, o: Options, memo: Memo) -> None:
 
 
 @njit(cache=True)
-def _watch_starts(view: View, since: float, o: Options, memo: Memo) -> None:
-    """Track how early jobs start against their first estimate (a running quantile, by stochastic approximation)."""
-    for i in range(len(view.running)):
-        job = view.running[i]
-        if view.start[job] > since and not np.isnan(memo.first_estimate[job]):
-            estimated = memo.first_estimate[job] - memo.first_seen[job]
-            if estimated >= 60.0:
-                ratio = max(0.0, view.start[job] - memo.first_seen[job]) / estimated
-                memo.early[1] += 1
-                step = max(0.005, 1.0 / memo.early[1])
-                memo.early[0] += step * (o.early - (1.0 if ratio < memo.early[0] else 0.0))
-                memo.early[0] = min(1.0, max(0.0, memo.early[0]))
+def _watch_starts(view: View, rows: NDArray[np.int32], o: Options, memo: Memo) -> None:
+    """Track how early jobs start by themselves against the twin's first estimate.
+
+    A running quantile, by stochastic approximation; each job counts once.
+    """
+    for i in range(len(rows)):
+        job = rows[i]
+        if memo.counted[job] or np.isnan(memo.first_estimate[job]) or np.isnan(view.own_start[job]):
+            continue
+        memo.counted[job] = True
+        estimated = memo.first_estimate[job] - memo.first_seen[job]
+        if estimated >= 60.0:
+            ratio = (view.own_start[job] - memo.first_seen[job]) / estimated
+            memo.early[1] += 1
+            step = max(0.005, 1.0 / memo.early[1])
+            memo.early[0] += step * (o.early - (1.0 if ratio < memo.early[0] else 0.0))
+            memo.early[0] = min(1.0, max(0.0, memo.early[0]))
 
 
 @njit(cache=True)
@@ -188,6 +209,34 @@ def _guest_rooms(view: View, openings: Openings, memo: Memo) -> None:
             if guest >= 0:
                 room = openings.room[node] if openings.holder[node] >= 0 else 0.0
                 memo.guest_room[guest] = min(memo.guest_room[guest], room)
+
+
+@njit(cache=True)
+def _left(view: View, history: History, host: int) -> float:
+    """How long a host is expected to run on, and no longer than its limit allows."""
+    done = view.now - view.start[host] - view.lost[host]
+    run = expected_run(history, view.application[host], view.limit[host])
+    to_limit = view.limit_end[host] - view.now
+    left = run - done
+    if np.isnan(left) or left <= 0:  # longer than its application did before
+        left = done
+    return min(left, to_limit)
+
+
+@njit(cache=True)
+def _own_start(view: View, guest: int, memo: Memo) -> float:
+    """When a waiting job would start, or would have started, by itself; rather too early than too late."""
+    if not np.isnan(view.own_start[guest]):
+        return view.own_start[guest]
+    if np.isnan(memo.first_estimate[guest]):
+        return view.submit[guest]  # the twin has not met it yet: it may have started at once
+    wait = max(0.0, view.own_estimate[guest] - memo.first_seen[guest])
+    return memo.first_seen[guest] + memo.early[0] * wait
+
+
+@njit(cache=True)
+def _or_never(time: float) -> float:
+    return np.inf if np.isnan(time) else time
 
 
 @njit(cache=True)
@@ -220,7 +269,7 @@ def _revise(
         share = view.share[guest]
         undecided = np.isnan(share)
         most = memo.guest_room[guest] + (1.0 if undecided else share)
-        own_time = view.now >= memo.own_start[guest]
+        own_time = view.now >= min(memo.own_start[guest], _or_never(view.own_start[guest]))
         floor = 0.0 if undecided else share
         if own_time:
             floor = max(floor, min(0.5, np.floor((most + ROOM) * 10) / 10))
@@ -311,7 +360,9 @@ def _offer(
     tried = np.empty(o.tries, np.int32)
     hosts = openings.count[0]
     open_total = np.zeros(hosts, np.int32)
+    left_s = np.zeros(hosts)
     for k in range(hosts):
+        left_s[k] = _left(view, history, openings.hosts[k])
         node = openings.first[openings.hosts[k]]
         while node >= 0:
             open_total[k] += openings.open_cores[node]
@@ -322,12 +373,17 @@ def _offer(
         estimate = view.estimate[guest]
         if np.isnan(estimate):
             continue
-        if np.isnan(memo.first_estimate[guest]):
-            memo.first_estimate[guest], memo.first_seen[guest] = estimate, view.now
+        if np.isnan(memo.first_estimate[guest]) and not np.isnan(view.own_estimate[guest]):
+            memo.first_estimate[guest], memo.first_seen[guest] = view.own_estimate[guest], view.now
         if view.now < memo.retry_at[guest] or count == MOST:
             continue
         run = expected_run(history, view.application[guest], view.limit[guest])
         if np.isnan(run) or np.isnan(view.limit[guest]):
+            continue
+        longest = longest_run(history, view.application[guest], view.limit[guest], o.pessimism)
+        own = _own_start(view, guest, memo)
+        spare = max(o.slack_s, o.slack * (own - view.submit[guest] + longest)) + own - view.now
+        if spare <= 0:
             continue
         cpu = max(0.01, expected_cpu(history, view.application[guest]))
         wait = max(0.0, estimate - view.now) * memo.early[0]
@@ -350,6 +406,8 @@ def _offer(
                 if used == 0:
                     continue
                 rate = min(1.0, np.floor((room + ROOM) * 10) / 10 * ratio / 1000 / cpu)
+                if run / max(rate, 1e-3) > o.outlast * left_s[k]:
+                    continue
                 left = open_total[k] - view.cores[guest]
                 if rate > best_rate + ROOM or (rate > best_rate - ROOM and left < best_left):
                     best, best_rate, best_left = k, rate, left
@@ -358,11 +416,17 @@ def _offer(
             tried[attempt] = best
             host = openings.hosts[best]
             used, room, ratio = fit(view, openings, host, guest, 0.1, kept)
+            most_s = o.outlast * left_s[best]
             for j in range(m):
                 allowed[j] = False
                 if actions[j] <= room + ROOM:
-                    rate = min(1.0, actions[j] * ratio / 1000 / cpu) * o.overhead
-                    allowed[j] = actions[j] == 0 or (rate > 0 and run * (1 / rate - 1) * o.caution < wait)
+                    rate = max(1e-3, min(1.0, actions[j] * ratio / 1000 / cpu) * o.overhead)
+                    allowed[j] = actions[j] == 0 or (
+                        rate >= o.least_rate
+                        and run / rate <= most_s
+                        and longest * (1 / rate - 1) < spare
+                        and run * (1 / rate - 1) * o.caution < wait
+                    )
             if not allowed[1:].any():
                 failed = True
                 break  # no other host would make it faster
@@ -438,7 +502,6 @@ class Asax:
         self.decided = 0
         self._rows = -1
         self._early = np.array([0.5, 0.0])
-        self._seen_s = -math.inf
         self._wake_s = math.inf
 
     def _prepare(self, snapshot: Snapshot) -> View:
@@ -460,6 +523,7 @@ class Asax:
                 opinion=np.zeros((rows, n)),
                 raise_share=np.zeros(rows, np.bool_),
                 guest_room=np.zeros(rows),
+                counted=np.zeros(rows, np.bool_),
                 early=self._early,
             )
             self._out = Out(
@@ -489,13 +553,13 @@ class Asax:
         if len(snapshot.guests):
             _guest_rooms(view, self._openings, self._memo)
             _feedback(view, self.weights, self.options, self._memo)
-        _watch_starts(view, self._seen_s, self.options, self._memo)
-        self._seen_s = snapshot.time_s
+        for rows in (snapshot.queue, snapshot.guests, snapshot.running):
+            _watch_starts(view, rows, self.options, self._memo)
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Limits first, then shares of those who share already, then new guests."""
         o, view = self.options, self._prepare(snapshot)
-        decisions = extensions(snapshot, self.name, o.poll_s)
+        decisions, limits_s = extensions(snapshot, self.name, o.poll_s)
         held = int(snapshot.jobs.cores[snapshot.running].sum())
         wanted = held + int(snapshot.jobs.cores[snapshot.queue].sum())
         load = wanted / len(snapshot.core_owner)
@@ -518,9 +582,7 @@ class Asax:
         decisions += [self._decision(snapshot, k) for k in range(count)]
         self.decided += count
         own = self._memo.own_start[snapshot.guests]
-        self._wake_s = min(
-            float(own[own > snapshot.time_s].min(initial=math.inf)), next_extension(snapshot, o.poll_s)
-        )
+        self._wake_s = min(float(own[own > snapshot.time_s].min(initial=math.inf)), limits_s)
         return decisions
 
     def wake_s(self) -> float:

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from asad.model import Cause, CoAllocate, Decision, Finished, Floats, SetShare, Snapshot
-from asad.share.limits import extensions, next_extension
+from asad.share.limits import extensions
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
 
 LEAST = 0.02
@@ -100,7 +100,7 @@ class GreedyOracle:
             self._shares = np.zeros(512)
             self._nodes = np.zeros(len(snapshot.machine.cores) + len(snapshot.core_owner), np.int32)
             self._first = snapshot.machine.first_core
-        decisions = extensions(snapshot, self.name, self.poll_s)
+        decisions, self._wake_s = extensions(snapshot, self.name, self.poll_s)
         undecided = np.isnan(jobs.share[snapshot.guests]) & (jobs.host[snapshot.guests] >= 0)
         for guest in np.sort(snapshot.guests[undecided]).tolist():
             decisions.append(
@@ -133,5 +133,4 @@ class GreedyOracle:
                         CoAllocate(cause, guest, host, tuple(self._nodes[begin:end].tolist()), share)
                     )
                     begin = end
-        self._wake_s = next_extension(snapshot, self.poll_s)
         return decisions

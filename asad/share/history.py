@@ -18,6 +18,8 @@ class History(NamedTuple):
     """(A + 1,) ended jobs."""
     run: NDArray[np.float64]
     """(A + 1,) Σ isolated run time (s)."""
+    run_squares: NDArray[np.float64]
+    """(A + 1,) Σ of its square (s²)."""
     used: NDArray[np.float64]
     """(A + 1,) Σ run time over time limit, where there is a limit."""
     limited: NDArray[np.float64]
@@ -42,7 +44,12 @@ def record(history: History, jobs: Jobs, finished: Finished) -> None:
     used = np.divide(run, limit, out=np.zeros_like(run), where=limited)
     measured = np.isfinite(finished.cpu_fraction)
     cpu = np.where(measured, finished.cpu_fraction, 0.0)
-    columns = ((history.runs, np.ones_like(run)), (history.run, run), (history.used, np.minimum(used, 1.0)))
+    columns = (
+        (history.runs, np.ones_like(run)),
+        (history.run, run),
+        (history.run_squares, run * run),
+        (history.used, np.minimum(used, 1.0)),
+    )
     for total, values in (
         *columns,
         (history.limited, limited.astype(float)),
@@ -65,6 +72,20 @@ def expected_run(history: History, application: int, limit: float) -> float:
         return np.nan
     used = history.used[-1] / history.limited[-1] if history.limited[-1] > 0 else 0.5
     return float(limit * used)
+
+
+@njit(cache=True)
+def longest_run(history: History, application: int, limit: float, deviations: float) -> float:
+    """Isolated run time that is seldom exceeded (s): mean and `deviations` standard deviations, at most the limit.
+
+    An application with fewer than three runs is taken to need all of its limit.
+    """
+    runs = history.runs[application]
+    if runs < 3:
+        return float(limit)
+    mean = history.run[application] / runs
+    variance = max(0.0, history.run_squares[application] / runs - mean * mean)
+    return float(min(limit, mean + deviations * np.sqrt(variance)))
 
 
 @njit(cache=True)

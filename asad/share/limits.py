@@ -14,35 +14,29 @@ AHEAD = 4
 
 def sharing(snapshot: Snapshot) -> Ints:
     """Rows of the jobs that share cores or did, and so may have lost time: guests, and hosts of guests."""
-    guests = snapshot.guests
-    hosts = snapshot.running[snapshot.jobs.lost_s[snapshot.running] > 0]
-    return np.concatenate((guests, hosts))
+    jobs, running = snapshot.jobs, snapshot.running
+    slowed = (jobs.lost_s[running] > 0) | (jobs.pace[running] < 1.0)
+    return np.concatenate((snapshot.guests, running[slowed]))
 
 
-def _owed(snapshot: Snapshot, poll_s: float) -> tuple[Ints, Floats, Floats]:
-    """(rows, seconds owed, time by which each must have got them) of the jobs whose limit has to move."""
-    jobs = snapshot.jobs
+def extensions(snapshot: Snapshot, policy: str, poll_s: float) -> tuple[list[Decision], float]:
+    """Extend near limits of jobs that lending has slowed, by what it took and will take soon, in whole minutes.
+
+    Returns the decisions, and when limits must be looked at again (s; inf for never).
+    """
+    jobs, now = snapshot.jobs, snapshot.time_s
     rows = sharing(snapshot)
+    rows = rows[(jobs.pace[rows] < 1.0) | (jobs.lost_s[rows] > jobs.extended_s[rows])]
+    if len(rows) == 0:
+        return [], math.inf
     owed = jobs.lost_s[rows] + (1.0 - jobs.pace[rows]) * 2 * AHEAD * poll_s - jobs.extended_s[rows]
-    some = owed > 0
-    return rows[some], owed[some], jobs.limit_end_s[rows[some]] - AHEAD * poll_s
-
-
-def extensions(snapshot: Snapshot, policy: str, poll_s: float) -> list[Decision]:
-    """Extend near limits of jobs that lending has slowed, by what it took and will take soon, in whole minutes."""
-    rows, owed, due = _owed(snapshot, poll_s)
-    now_due = due <= snapshot.time_s
-    return [
-        ExtendLimit(
-            Cause(policy, f"lending has taken {snapshot.jobs.lost_s[row]:.0f} s from it so far"),
-            row,
-            60.0 * math.ceil(seconds / 60.0),
-        )
-        for row, seconds in zip(rows[now_due].tolist(), owed[now_due].tolist(), strict=True)
+    by = np.where(owed > 0, 60.0 * np.ceil(owed / 60.0), 0.0)
+    due = jobs.limit_end_s[rows] - AHEAD * poll_s
+    near = due <= now
+    decisions: list[Decision] = [
+        ExtendLimit(Cause(policy, f"lending has taken {jobs.lost_s[row]:.0f} s from it so far"), row, seconds)
+        for row, seconds in zip(rows[near].tolist(), by[near].tolist(), strict=True)
+        if seconds > 0
     ]
-
-
-def next_extension(snapshot: Snapshot, poll_s: float) -> float:
-    """When the next limit will have to be looked at; inf if none."""
-    _, _, due = _owed(snapshot, poll_s)
-    return float(due[due > snapshot.time_s].min(initial=np.inf))
+    again = np.where(near, np.maximum(due + by, now + poll_s), due)
+    return decisions, float(again.min())

@@ -36,7 +36,10 @@ class View(NamedTuple):
     limit_end: NDArray[np.float64]
     memory: NDArray[np.float64]
     start: NDArray[np.float64]
+    submit: NDArray[np.float64]
     estimate: NDArray[np.float64]
+    own_start: NDArray[np.float64]
+    own_estimate: NDArray[np.float64]
     cpu: NDArray[np.float64]
     pace: NDArray[np.float64]
     lost: NDArray[np.float64]
@@ -96,7 +99,10 @@ def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
         limit_end=jobs.limit_end_s,
         memory=jobs.memory_bytes_per_core,
         start=jobs.start_s,
+        submit=jobs.submit_s,
         estimate=jobs.estimated_start_s,
+        own_start=jobs.own_start_s,
+        own_estimate=jobs.own_estimate_s,
         cpu=jobs.cpu_fraction,
         pace=jobs.pace,
         lost=jobs.lost_s,

@@ -105,7 +105,7 @@ def _scan(
 def read(path: str, raw: bytes, skip_bad: bool) -> Recorded:
     """The jobs of an SWF log.
 
-    Usable are those with run time and processors (allocated, else requested) above 0.
+    Usable are those with run time and processors (requested, which is what a scheduler places; else allocated) above 0.
     Raises LogError for the first bad line unless `skip_bad`, and if nothing is usable.
     """
     text = np.frombuffer(raw, dtype=np.uint8)
@@ -221,8 +221,8 @@ def _jobs(
             rows = rows[~which]
 
     def processors() -> Floats:
-        allocated: Floats = table[4, rows]
-        return np.where(allocated > 0, allocated, table[7, rows])
+        requested: Floats = table[7, rows]
+        return np.where(requested > 0, requested, table[4, rows])
 
     def recorded(field: int) -> Floats:
         column: Floats = table[field, rows]
@@ -244,8 +244,10 @@ def _jobs(
     user, users = _codes(table[11, rows])
     application, applications = _codes(table[13, rows])
     partition, partitions = _codes(table[15, rows])
-    if requested := int(np.count_nonzero(table[4, rows] <= 0)):
-        notes.append(f"{requested} jobs have no allocated processors: those they requested are taken")
+    if allocated := int(np.count_nonzero(table[7, rows] <= 0)):
+        notes.append(
+            f"{allocated} jobs do not say what they requested: the processors they were given are taken"
+        )
     if unknown := int(np.count_nonzero(wait_s < 0)):
         notes.append(f"{unknown} jobs ran but have no wait time: when they started is not known")
     if np.isfinite(memory_per_core).any():

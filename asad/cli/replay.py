@@ -1,0 +1,308 @@
+"""`asactl replay`: what would lending have done to a recorded cluster?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from asad.errors import UsageError
+from asad.model import JobLog, Json
+
+if TYPE_CHECKING:
+    from asad.replay.results import ReplayResult
+    from asad.replay.run import Progress
+
+POLICIES = "slurm,static,asax,greedy-oracle"
+
+
+@click.command(short_help="Replay an accounting log under several policies.")
+@click.argument("log", type=click.Path(dir_okay=False, allow_dash=True))
+@click.option(
+    "--policy",
+    default=POLICIES,
+    show_default=True,
+    metavar="NAME,…",
+    help="Policies: slurm (left alone), fcfs, conservative, static, asax, asax-paper, greedy-oracle. "
+    "slurm is always run, as the baseline.",
+)
+@click.option("--nodes", type=click.IntRange(1), help="Nodes of the machine (with --cores).")
+@click.option("--cores", type=click.IntRange(1), help="Cores of each node.")
+@click.option(
+    "--memory", metavar="SIZE", help="Memory of each node (128G); memory then counts in the replay."
+)
+@click.option(
+    "--machine",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The machine from a slurm.conf or the output of sinfo --json; memory then counts.",
+)
+@click.option(
+    "--demand",
+    metavar="FILE|beta:MEAN",
+    help="CPU demand where the log has no CPU times: a TOML profile or a Beta distribution over applications "
+    "[default: beta:0.6].",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of everything drawn."
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Repeat with so many seeds in a row.",
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    help="Where every decision is kept: a path, sqlite:///… or postgresql+psycopg://…; 'none' keeps nothing "
+    "[default: asad.db in the state folder of the user].",
+)
+@click.option(
+    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with all figures."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--poll", default="30s", show_default=True, metavar="TIME", help="Interval of asad's cycle.")
+@click.option(
+    "--overrun",
+    type=click.Choice(["kill", "run"]),
+    default="kill",
+    show_default=True,
+    help="At its time limit a job is killed, or runs on as recorded.",
+)
+@click.option(
+    "--pass",
+    "passes",
+    type=click.Choice(["per-timestamp", "per-event"]),
+    default="per-timestamp",
+    show_default=True,
+    help="A scheduling pass after all events of a second, or after each event.",
+)
+@click.option("--no-lending", is_flag=True, help="Lend nothing: every lending policy must then equal slurm.")
+@click.option("--columns", metavar="NAME,…", help="Columns of a log without a header.")
+@click.option("--delimiter", metavar="CHAR", help="Delimiter of a text log.")
+@click.option(
+    "--format",
+    "log_format",
+    type=click.Choice(["swf", "sacct", "sacct-json", "csv"]),
+    help="Format of the log [default: told from its content].",
+)
+@click.option(
+    "--skip-bad", is_flag=True, help="Leave out bad lines and jobs that do not fit; count and list them."
+)
+@click.option(
+    "--experts", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder of trees."
+)
+@click.option(
+    "--contention",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Constants measured by asactl calibrate.",
+)
+@click.option(
+    "--vary-demand/--no-vary-demand",
+    default=None,
+    help="Replay again with assumed demand 20 % lower and higher [default: up to 100 000 jobs].",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress bar.")
+def replay(
+    log: str,
+    policy: str,
+    nodes: int | None,
+    cores: int | None,
+    memory: str | None,
+    machine: Path | None,
+    demand: str | None,
+    seed: int,
+    repeat: int,
+    store: str | None,
+    report: Path | None,
+    as_json: bool,
+    poll: str,
+    overrun: str,
+    passes: str,
+    no_lending: bool,
+    columns: str | None,
+    delimiter: str | None,
+    log_format: str | None,
+    skip_bad: bool,
+    experts: Path | None,
+    contention: Path | None,
+    vary_demand: bool | None,
+    quiet: bool,
+) -> None:
+    """Replay LOG, the accounting log of a cluster, and say what lending idle shares would have changed.
+
+    LOG is SWF, sacct -P text, sacct --json or CSV, plain or gzipped; - reads standard input. The recorded jobs run on a
+    simulated Slurm (EASY backfill), once left alone and once for every policy with asad beside it.
+
+    \b
+    Examples:
+      sacct -aPX -S 2024-01-01 -o ALL > log.txt && asactl replay log.txt --report page.html
+      asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,fcfs,conservative,asax
+    """
+    from asad.replay.demand import DemandProfile, read_demand
+    from asad.replay.machine import from_flags, infer, read_machine
+    from asad.replay.readers import read_log
+    from asad.replay.run import Settings, fitting_rows
+
+    if (nodes is None) != (cores is None):
+        raise UsageError("--nodes and --cores go together: give both, or neither to infer the machine")
+    if machine is not None and nodes is not None:
+        raise UsageError("--machine and --nodes both describe the machine; give one of them")
+    if memory is not None and nodes is None:
+        raise UsageError("--memory is memory of each node: give --nodes and --cores with it")
+    settings = Settings(
+        policies=tuple(name.strip() for name in policy.split(",") if name.strip()),
+        seed=seed,
+        repeat=repeat,
+        poll_s=seconds(poll, "--poll"),
+        overrun=overrun,
+        per_event=passes == "per-event",
+        use_memory=memory is not None or machine is not None,
+        lending=not no_lending,
+        demand=read_demand(demand) if demand else DemandProfile(),
+        experts=experts,
+        contention=contention,
+        vary_demand=vary_demand,
+    )
+    names = [name.strip() for name in columns.split(",")] if columns else None
+    recorded = read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
+    if len(recorded.jobs) == 0:
+        raise UsageError(
+            f"{log}: no job in it ever ran, so there is nothing to replay; counted: {recorded.counts}"
+        )
+    if machine is not None:
+        described = read_machine(machine)
+    elif nodes is not None and cores is not None:
+        described = from_flags(nodes, cores, memory)
+    else:
+        described = infer(recorded)
+    facts: dict[str, Json] = {}
+    sha256 = _sha256(recorded.jobs)
+    facts["sha256"] = sha256
+    if skip_bad:
+        recorded, left_out = _leave_out(recorded, fitting_rows(recorded, described, settings.use_memory))
+        if left_out:
+            facts["does_not_fit"] = left_out
+    with _progress(show=not quiet and not as_json and sys.stderr.isatty()) as progress:
+        result = _run(recorded, described, settings, store, facts, progress)
+    result.settings["command"] = ["asactl", *sys.argv[1:]]
+    if report is not None:
+        from asad.report.page import write_page
+
+        write_page(result, report)
+    if as_json:
+        click.echo(json.dumps(to_json(result), indent=1, allow_nan=False))
+        return
+    from rich.console import Console
+
+    from asad.report.table import render_table
+
+    render_table(result, Console())
+    if report is not None:
+        click.echo(f"\nThe page with all figures: {report}")
+
+
+def _run(recorded, machine, settings, store_url, facts, progress):  # type: ignore[no-untyped-def]
+    from asad.replay.run import repeat
+    from asad.store.store import Store
+
+    if store_url == "none":
+        return repeat(recorded, machine, settings, log_facts=facts, progress=progress)
+    with Store.open(store_url) as store:
+        return repeat(recorded, machine, settings, store=store, log_facts=facts, progress=progress)
+
+
+def _leave_out(recorded, rows):  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+
+    missing = len(recorded.jobs) - len(rows)
+    if missing == 0:
+        return recorded, 0
+    counts = {**recorded.counts, "does not fit on the machine": missing}
+    notes = [*recorded.notes, f"{missing} jobs do not fit on the machine and are left out"]
+    return replace(recorded, jobs=recorded.jobs.take(rows), counts=counts, notes=notes), missing
+
+
+def _sha256(jobs: JobLog) -> str:
+    """A digest of what was read, so that the same jobs are known again whatever the file is called."""
+    digest = hashlib.sha256()
+    for column in fields(jobs):
+        value = getattr(jobs, column.name)
+        if isinstance(value, tuple):
+            digest.update("\0".join(value).encode("utf-8", "surrogatepass"))
+        elif value.dtype.hasobject:
+            digest.update("\0".join(map(str, value.tolist())).encode("utf-8", "surrogatepass"))
+        else:
+            digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def seconds(text: str, option: str) -> float:
+    """`30`, `30s`, `5m` or `1h` in seconds. Raises UsageError that names the option."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text and text[-1] in units else (text, 1.0)
+    try:
+        value = float(number) * unit
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise UsageError(f"{option} {text}: not a time; write 30s, 5m or 1h")
+    return value
+
+
+@contextmanager
+def _progress(show: bool) -> Iterator[Progress | None]:
+    """A bar a policy on standard error."""
+    if not show:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description:28}"),
+        BarColumn(),
+        TextColumn("{task.completed:>9,} of {task.total:,} jobs"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    ) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(what: str, ended: int, jobs: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=jobs)
+            bars.update(tasks[what], completed=ended, refresh=ended == jobs)
+
+        yield advance
+
+
+def to_json(result: ReplayResult) -> dict[str, Json]:
+    """The document of `--json`; the same log, configuration and seed give the same, but for `wall_s`."""
+    return {
+        "log": result.log,
+        "machine": result.machine,
+        "settings": {key: value for key, value in result.settings.items() if key != "command"},
+        "policies": {name: dict(policy.metrics) for name, policy in result.policies.items()},
+        "repeats": result.repeats,
+        "demand_sources": dict(result.demand_sources),
+        "demand_verdicts": [
+            {
+                "demand_factor": verdict.demand_factor,
+                "policy": verdict.policy,
+                "response_change": verdict.response_change,
+                "losers": verdict.losers,
+                "lent_jobs": verdict.lent_jobs,
+            }
+            for verdict in result.verdicts
+        ],
+    }

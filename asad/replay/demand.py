@@ -1,0 +1,166 @@
+"""How much CPU each job really wants, as a fraction of its allocation, and how that is known.
+
+In this order: measured (the log has CPU times), profiled (a workload profile names the application), assumed (a
+distribution per application, never one number for all).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.errors import ConfigError
+from asad.model import Floats, JobLog
+
+LEAST = 0.01
+"""No job is taken to want less than this: a rate has to be divided by it."""
+
+SOURCES = ("measured", "profiled", "assumed")
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A Beta distribution over applications."""
+
+    mean: float = 0.6
+    concentration: float = 5.0
+    """α + β: the greater, the more alike applications are."""
+
+    def draw(self, count: int, seed: int) -> Floats:
+        """`count` demands in [LEAST, 1], the same for the same seed."""
+        rng = np.random.default_rng(np.random.SeedSequence((seed, 0xDE)))
+        alpha = self.mean * self.concentration
+        return np.clip(rng.beta(alpha, self.concentration - alpha, count), LEAST, 1.0)
+
+    def __str__(self) -> str:
+        return (
+            f"Beta with mean {self.mean:g} and concentration {self.concentration:g}, one draw an application"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DemandProfile:
+    """What is known or assumed of applications before a replay."""
+
+    applications: Mapping[str, float] = field(default_factory=dict)
+    """Pattern of `user/name/size` (shell wildcards) → demand; the first that matches counts."""
+    assumption: Assumption = field(default_factory=Assumption)
+    use_measured: bool = True
+    """Prefer CPU times of the log where it has them."""
+    factor: float = 1.0
+    """Every assumed demand is multiplied by this (and cut at 1): how far off may the assumption be?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The demand of each job, and where it comes from."""
+
+    fraction: Floats
+    source: NDArray[np.int8]
+    """Index into SOURCES."""
+
+    def shares(self) -> dict[str, float]:
+        """Share of the jobs by source; sums to 1 (all 0 without jobs)."""
+        count = max(1, len(self.source))
+        return {name: int(np.count_nonzero(self.source == k)) / count for k, name in enumerate(SOURCES)}
+
+
+def read_demand(text: str) -> DemandProfile:
+    """A profile from what an operator gives: a TOML file, `beta:MEAN` or `beta:MEAN:CONCENTRATION`.
+
+    The file: `[applications]` with `"user/name/size" = 0.35` (wildcards; the sizes are powers of two), and
+    `[assume]` with `mean`, `concentration`, and `use_measured = false` to leave CPU times of the log alone.
+    Raises ConfigError that names file, key and mend.
+    """
+    if text.startswith("beta:"):
+        parts = text.split(":")[1:]
+        try:
+            numbers = [float(part) for part in parts]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (1, 2):
+            raise ConfigError(
+                f"--demand {text}: not a distribution; write beta:MEAN or beta:MEAN:CONCENTRATION"
+            )
+        return DemandProfile(
+            assumption=_assumption(
+                f"--demand {text}", dict(zip(("mean", "concentration"), numbers, strict=False))
+            )
+        )
+    path = Path(text)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; name a demand profile, or beta:MEAN") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}; correct the TOML") from None
+    unknown = table.keys() - {"applications", "assume"}
+    if unknown:
+        raise ConfigError(
+            f"{path}: unknown table {sorted(unknown)[0]!r}; there are [applications] and [assume]"
+        )
+    applications: dict[str, float] = {}
+    for pattern, value in _table(path, table, "applications").items():
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
+            raise ConfigError(f"{path}: applications.{pattern!r} = {value!r}; give a fraction in (0, 1]")
+        applications[pattern] = float(value)
+    assume = dict(_table(path, table, "assume"))
+    use_measured = assume.pop("use_measured", True)
+    if not isinstance(use_measured, bool):
+        raise ConfigError(f"{path}: assume.use_measured = {use_measured!r}; give true or false")
+    return DemandProfile(applications, _assumption(str(path), assume), use_measured)
+
+
+def _table(path: Path, table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    inner = table.get(name, {})
+    if not isinstance(inner, dict):
+        raise ConfigError(f"{path}: {name} is not a table; write [{name}]")
+    return inner
+
+
+def _assumption(place: str, values: Mapping[str, Any]) -> Assumption:
+    known = {"mean": 0.6, "concentration": 5.0}
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"{place}: unknown key {key!r}; there are mean and concentration")
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ConfigError(f"{place}: {key} = {value!r}; give a number")
+        known[key] = float(value)
+    if not 0 < known["mean"] < 1:
+        raise ConfigError(f"{place}: mean = {known['mean']:g}; give a number between 0 and 1")
+    if not known["concentration"] > 0:
+        raise ConfigError(f"{place}: concentration = {known['concentration']:g}; give a number above 0")
+    return Assumption(known["mean"], known["concentration"])
+
+
+def assign(
+    log: JobLog,
+    fingerprint: NDArray[np.int32],
+    names: tuple[str, ...],
+    profile: DemandProfile,
+    seed: int,
+) -> Demand:
+    """The demand of every job of `log`, whose applications are `fingerprint` (codes) and `names`."""
+    by_application = profile.assumption.draw(len(names), seed) * profile.factor
+    source_of = np.full(len(names), SOURCES.index("assumed"), np.int8)
+    if profile.applications:
+        for code, name in enumerate(names):
+            for pattern, value in profile.applications.items():
+                if fnmatch.fnmatchcase(name, pattern):
+                    by_application[code] = value
+                    source_of[code] = SOURCES.index("profiled")
+                    break
+    fraction = by_application[fingerprint]
+    source = source_of[fingerprint]
+    if profile.use_measured:
+        measured = np.isfinite(log.cpu_time_s) & (log.run_s > 0)
+        fraction = np.where(measured, log.cpu_time_s / (log.run_s * log.cores), fraction)
+        source = np.where(measured, np.int8(SOURCES.index("measured")), source)
+    return Demand(np.clip(fraction, LEAST, 1.0), source)

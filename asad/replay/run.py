@@ -1,0 +1,593 @@
+"""A replay: one recorded workload under several policies, each against the same cluster left alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.admit.everyone import Everyone
+from asad.cycle import Cycle
+from asad.defer.at_once import AtOnce
+from asad.errors import MachineError, UsageError
+from asad.experts import Expert, load_experts
+from asad.guard import guard_for
+from asad.model import Floats, Json, Machine, Outcome, Snapshot
+from asad.place.native import Native
+from asad.replay import engine
+from asad.replay.contention import Contention, load_contention
+from asad.replay.demand import Demand, DemandProfile, assign
+from asad.replay.metrics import figures, later, over_time
+from asad.replay.readers import Recorded
+from asad.replay.recorded import RecordedCluster, Workload
+from asad.replay.results import ExpertHistory, PolicyResult, ReplayResult, Verdict
+from asad.share import SharePolicy
+from asad.share.asax import Asax, Options
+from asad.share.asax_paper import AsaxPaper
+from asad.share.greedy_oracle import GreedyOracle
+from asad.share.learner import Weights, bound, excess_risk
+from asad.share.static import Static
+from asad.store.records import JobEnd
+from asad.store.store import Run, Store
+
+SCHEDULING = {"slurm": "easy", "fcfs": "fcfs", "conservative": "conservative"}
+"""Policies that leave the cluster alone → its own scheduler."""
+
+LENDING = {"static": "static", "asax-paper": "static", "asax": "idle", "greedy-oracle": "idle"}
+"""Policies that lend → how the guest is held, which decides what sharing costs."""
+
+POLICIES = (*SCHEDULING, *LENDING)
+
+DEFAULT_POLICIES = ("slurm", "static", "asax", "greedy-oracle")
+
+YEAR_S = 365 * 86400.0
+"""What the scheduler plans with for a job of unlimited time."""
+
+VERDICT_JOBS = 100_000
+"""Above this many jobs the assumption of demand is not varied unless asked for."""
+
+Progress = Callable[[str, int, int], None]
+"""(what is being done, jobs ended, jobs in all)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that decides the outcome of a replay besides log and machine."""
+
+    policies: tuple[str, ...] = DEFAULT_POLICIES
+    seed: int = 0
+    repeat: int = 1
+    poll_s: float = 30.0
+    overrun: str = "kill"
+    """At the time limit: `kill`, or `run` on as recorded."""
+    per_event: bool = False
+    """A scheduling pass at each single event instead of one for each distinct second."""
+    use_memory: bool = False
+    lending: bool = True
+    """Off: every lending policy is asked for nothing, and its schedule is Slurm's."""
+    depth: int = 100
+    backfill_interval_s: float = 30.0
+    window_s: float = 60.0
+    demand: DemandProfile = field(default_factory=DemandProfile)
+    experts: Path | None = None
+    contention: Path | None = None
+    options: Options = field(default_factory=Options)
+    vary_demand: bool | None = None
+    """Whether to replay with assumed demands 20 % lower and higher; None: if assumed, up to VERDICT_JOBS jobs."""
+
+    def __post_init__(self) -> None:
+        for name in self.policies:
+            if name not in POLICIES:
+                raise UsageError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+        if not self.policies:
+            raise UsageError(f"no policy; name some of {', '.join(POLICIES)}")
+        if self.overrun not in ("kill", "run"):
+            raise UsageError(f"--overrun {self.overrun}: choose kill or run")
+        if not self.poll_s > 0:
+            raise UsageError(f"--poll {self.poll_s:g}: give seconds above 0")
+        if self.repeat < 1:
+            raise UsageError(f"--repeat {self.repeat}: give at least 1")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"--seed {self.seed}: give a whole number from 0")
+
+    def to_json(self) -> dict[str, Json]:
+        """What a reader needs to run the same again."""
+        return {
+            "seed": self.seed,
+            "repeat": self.repeat,
+            "poll_s": self.poll_s,
+            "overrun": self.overrun,
+            "pass": "per-event" if self.per_event else "per-timestamp",
+            "memory": self.use_memory,
+            "lending": self.lending,
+            "depth": self.depth,
+            "backfill_interval_s": self.backfill_interval_s,
+            "window_s": self.window_s,
+            "demand_assumed": str(self.demand.assumption),
+            "experts": "shipped" if self.experts is None else str(self.experts),
+            "contention": "shipped" if self.contention is None else str(self.contention),
+            "options": dict(self.options._asdict()),
+        }
+
+
+def build_workload(
+    recorded: Recorded, machine: Machine, settings: Settings, demand: Demand, notes: list[str]
+) -> Workload:
+    """The jobs of a log as they will be run on `machine`; assumptions are added to `notes`.
+
+    Raises MachineError if a job could not run even on the empty machine.
+    """
+    jobs = recorded.jobs
+    limit = jobs.time_limit_s.copy()
+    absent = np.isnan(limit)
+    if absent.any():
+        notes.append(
+            f"{int(absent.sum())} jobs have no time limit: the scheduler plans them with the run time they had"
+        )
+        limit[absent] = jobs.run_s[absent]
+    finite = np.where(np.isinf(limit), YEAR_S, limit)
+    kill = settings.overrun == "kill"
+    work = np.minimum(jobs.run_s, limit) if kill else jobs.run_s.copy()
+    planned = finite if kill else np.maximum(finite, jobs.run_s)
+    memory = np.zeros(len(jobs))
+    if settings.use_memory:
+        memory = np.where(np.isfinite(jobs.memory_bytes), jobs.memory_bytes / jobs.cores, 0.0)
+    fingerprint, _ = jobs.fingerprints()
+    workload = Workload(
+        job_id=jobs.job_id,
+        submit_s=jobs.submit_s,
+        work_s=work,
+        planned_s=planned,
+        limit_s=limit,
+        cores=jobs.cores,
+        nodes=jobs.nodes,
+        memory_bytes_per_core=memory,
+        demand=demand.fraction,
+        depends_on=jobs.depends_on,
+        think_s=jobs.think_s,
+        application=fingerprint,
+        user=jobs.user,
+    )
+    _require_fit(workload, machine, recorded.path)
+    return workload
+
+
+def _require_fit(workload: Workload, machine: Machine, path: str) -> None:
+    """Every job runs on the empty machine, or MachineError says which does not."""
+    wide = workload.cores > machine.total_cores
+    heavy = np.zeros(len(workload), np.bool_)
+    with_memory = np.flatnonzero(workload.memory_bytes_per_core > 0)
+    if len(with_memory):
+        shapes, back = np.unique(workload.memory_bytes_per_core[with_memory], return_inverse=True)
+        room = np.array(
+            [np.minimum(machine.cores, machine.memory_bytes // need).sum() for need in shapes.tolist()]
+        )
+        heavy[with_memory] = workload.cores[with_memory] > room[back]
+    rows = np.flatnonzero(wide | heavy)
+    if len(rows):
+        row = int(rows[0])
+        what = f"{workload.cores[row]} cores"
+        if heavy[row] and not wide[row]:
+            what += f" with {workload.memory_bytes_per_core[row] / 2**20:.0f} MiB each"
+        raise MachineError(
+            f"{path}: job {workload.job_id[row]} wants {what}, and {len(rows) - 1} more jobs do not fit either on "
+            f"{len(machine.cores)} nodes with {machine.total_cores} cores ({machine.origin}); describe the machine "
+            "with --nodes, --cores and --memory or --machine FILE, or leave such jobs out with --skip-bad"
+        )
+
+
+def fitting_rows(recorded: Recorded, machine: Machine, use_memory: bool) -> NDArray[np.intp]:
+    """Rows of the jobs that would run on the empty machine."""
+    jobs = recorded.jobs
+    fits = jobs.cores <= machine.total_cores
+    if use_memory:
+        per_core = np.where(np.isfinite(jobs.memory_bytes), jobs.memory_bytes / jobs.cores, 0.0)
+        shapes, back = np.unique(per_core, return_inverse=True)
+        room = np.array(
+            [
+                np.minimum(machine.cores, machine.memory_bytes // need).sum()
+                if need > 0
+                else machine.total_cores
+                for need in shapes.tolist()
+            ]
+        )
+        fits &= jobs.cores <= room[back]
+    return np.flatnonzero(fits)
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the runs of one replay share."""
+
+    recorded: Recorded
+    machine: Machine
+    settings: Settings
+    workload: Workload
+    application_names: tuple[str, ...]
+    experts: tuple[Expert, ...]
+    overran: NDArray[np.bool_]
+    progress: Progress | None = None
+
+    def cluster(self, scheduler: str, held: str | None, workload: Workload | None = None) -> RecordedCluster:
+        """A fresh cluster; `held` says how guests are held, None for no lending."""
+        settings = self.settings
+        return RecordedCluster(
+            workload or self.workload,
+            self.machine,
+            load_contention(settings.contention, lending=held or "idle"),
+            scheduler=scheduler,
+            per_event=settings.per_event,
+            kill=settings.overrun == "kill",
+            lending=held is not None,
+            use_memory=settings.use_memory,
+            poll_s=settings.poll_s,
+            window_s=settings.window_s,
+            depth=settings.depth,
+            backfill_interval_s=settings.backfill_interval_s,
+        )
+
+    def policy(self, name: str, contention: Contention, seed: int) -> SharePolicy:
+        """The share policy of that name."""
+        rng = np.random.default_rng(np.random.SeedSequence((seed, 0xA5)))
+        if name == "static":
+            return Static()
+        if name == "asax":
+            return Asax(
+                self.experts,
+                self.application_names,
+                rng,
+                self.settings.options._replace(poll_s=self.settings.poll_s),
+            )
+        if name == "asax-paper":
+            return AsaxPaper(self.experts, self.application_names, rng)
+        _, mu_guest = contention.at(float("nan"))
+        return GreedyOracle(self.workload.demand, self.workload.work_s, mu_guest, self.settings.poll_s)
+
+
+@dataclass(slots=True)
+class Played:
+    """One policy over one workload, as the cluster left it."""
+
+    cluster: RecordedCluster
+    wall_s: float
+    cycles: int = 0
+    decisions: int = 0
+    history: ExpertHistory | None = None
+
+    def column(self, name: str) -> NDArray[np.generic]:
+        """A column of the simulation, one row a job."""
+        return self.cluster.state.job[name]
+
+
+def leave_alone(bench: Bench, name: str, workload: Workload | None = None, what: str | None = None) -> Played:
+    """The cluster under its own scheduler."""
+    cluster = bench.cluster(SCHEDULING[name], None, workload)
+    jobs = len(cluster.workload)
+    begin = time.perf_counter()
+    if bench.progress is None or jobs == 0:
+        cluster.run()
+    else:
+        first, last = float(cluster.workload.submit_s[0]), float(cluster.workload.submit_s[-1])
+        for until in np.linspace(first, last, 50)[1:].tolist():
+            cluster.run(until)
+            bench.progress(what or name, cluster.ended, jobs)
+        cluster.run()
+        bench.progress(what or name, cluster.ended, jobs)
+    return Played(cluster, time.perf_counter() - begin)
+
+
+def lend(bench: Bench, name: str, seed: int, run: Run | None = None, what: str | None = None) -> Played:
+    """The same cluster with the cycle beside it."""
+    held = LENDING[name]
+    cluster = bench.cluster("easy", held)
+    policy = bench.policy(name, load_contention(bench.settings.contention, lending=held), seed)
+    names = cluster.workload.job_id
+
+    def record(number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
+        if run is not None:
+            run.record(number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host)
+
+    cycle = Cycle(
+        cluster, Everyone(), AtOnce(), Native(), policy, guard_for(policy.properties), record if run else None
+    )
+    watch = _ExpertWatch(policy)
+    jobs = len(cluster.workload)
+    begin = time.perf_counter()
+    wake_s = np.inf
+    if not bench.settings.lending:
+        cluster.run()
+    while cluster.advance(wake_s):
+        wake_s = cycle.run_once()
+        if cycle.number % 256 == 0:
+            watch.look()
+            if bench.progress is not None:
+                bench.progress(what or name, cluster.ended, jobs)
+    watch.look()
+    if bench.progress is not None:
+        bench.progress(what or name, cluster.ended, jobs)
+    return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, watch.history())
+
+
+class _ExpertWatch:
+    """Samples the learner's cluster-wide weights; thins itself out so that a few hundred rounds remain."""
+
+    def __init__(self, policy: SharePolicy) -> None:
+        self.weights: Weights | None = getattr(policy, "weights", None)
+        self.names = tuple(expert.name for expert in getattr(policy, "experts", ()))
+        self.rows: list[tuple[int, Floats, Floats, float, float]] = []
+
+    def look(self) -> None:
+        w = self.weights
+        if w is None or w.rounds[-1] < 1 or (self.rows and self.rows[-1][0] == w.rounds[-1]):
+            return
+        self.rows.append(
+            (int(w.rounds[-1]), w.alpha[-1].copy(), w.risk[-1].copy(), excess_risk(w, -1), bound(w, -1))
+        )
+        if len(self.rows) >= 800:
+            self.rows = self.rows[1::2]
+
+    def history(self) -> ExpertHistory | None:
+        if not self.rows:
+            return None
+        rounds, weights, risk, excess, limit = zip(*self.rows, strict=True)
+        return ExpertHistory(
+            self.names,
+            np.array(rounds, np.int32),
+            np.array(weights),
+            np.array(risk),
+            np.array(excess),
+            np.array(limit),
+        )
+
+
+def _summarise(
+    bench: Bench, name: str, played: Played, baseline: Played | None, displaced_placebo: int | None
+) -> PolicyResult:
+    workload, machine = bench.workload, bench.machine
+    job = played.cluster.state.job
+    done = workload.work_s - np.where(job["killed"], np.maximum(job["left"], 0.0), 0.0)
+    start, end = job["start"].copy(), job["end"].copy()
+    host, guest = job["was_host"].copy(), job["was_guest"].copy()
+    baseline_end = None if baseline is None else baseline.cluster.state.job["end"]
+    metrics = figures(
+        workload,
+        machine.total_cores,
+        start_s=start,
+        end_s=end,
+        done_s=done,
+        demand=workload.demand,
+        overran=bench.overran,
+        cut=job["killed"].copy(),
+        host=host,
+        guest=guest,
+        lent_core_s=float(job["lent"].sum()),
+        baseline_end_s=baseline_end,
+        displaced_placebo=displaced_placebo,
+    )
+    metrics["wall_s"] = played.wall_s
+    busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
+    edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)
+    loser = np.zeros(len(workload), np.bool_)
+    if baseline_end is not None:
+        loser = later(workload, end, baseline_end) & (host | guest)
+    return PolicyResult(name, metrics, start, end, host, guest, loser, edges, allocated, used, played.history)
+
+
+def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> int:
+    """How many jobs end later, beyond the tolerance, when `touched` run times are made 1 s longer and nothing else."""
+    if touched == 0:
+        return 0
+    workload = bench.workload
+    rng = np.random.default_rng(np.random.SeedSequence((seed, 0x9A)))
+    rows = rng.choice(len(workload), size=min(touched, len(workload)), replace=False)
+    work = workload.work_s.copy()
+    work[rows] += 1.0
+    planned = np.maximum(workload.planned_s, work)
+    moved = replace(workload, work_s=work, planned_s=planned, limit_s=np.maximum(workload.limit_s, work))
+    played = leave_alone(bench, "slurm", moved, "placebo")
+    worse = later(workload, played.cluster.state.job["end"], baseline.cluster.state.job["end"])
+    worse[rows] = False
+    return int(worse.sum())
+
+
+def replay(
+    recorded: Recorded,
+    machine: Machine,
+    settings: Settings,
+    *,
+    store: Store | None = None,
+    log_facts: dict[str, Json] | None = None,
+    progress: Progress | None = None,
+) -> ReplayResult:
+    """Replay `recorded` on `machine` under every policy of `settings`, and against Slurm left alone.
+
+    With `store` every decision is kept as it is made, a run for each policy. The same arguments give the same result,
+    wall times aside. Raises MachineError, ConfigError, StoreError.
+    """
+    jobs = recorded.jobs
+    fingerprint, names = jobs.fingerprints()
+    notes = list(recorded.notes)
+    demand = assign(jobs, fingerprint, names, settings.demand, settings.seed)
+    workload = build_workload(recorded, machine, settings, demand, notes)
+    limit = np.where(np.isnan(jobs.time_limit_s), np.inf, jobs.time_limit_s)
+    overran = (jobs.run_s > limit) & (settings.overrun == "kill")
+    bench = Bench(
+        recorded, machine, settings, workload, names, load_experts(settings.experts), overran, progress
+    )
+    if overran.any():
+        notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
+    log: dict[str, Json] = {
+        "path": recorded.path,
+        "format": recorded.format,
+        "jobs": len(jobs),
+        "counts": dict(recorded.counts),
+        "absent": list(recorded.absent),
+        "skipped": len(recorded.bad),
+        "skipped_lines": [str(error) for error in recorded.bad[:50]],
+        "notes": list(notes),
+        **(log_facts or {}),
+    }
+    results: dict[str, PolicyResult] = {}
+    baseline = leave_alone(bench, "slurm")
+    results["slurm"] = _summarise(bench, "slurm", baseline, None, None)
+    for name in settings.policies:
+        if name == "slurm":
+            continue
+        if name in SCHEDULING:
+            played = leave_alone(bench, name)
+            results[name] = _summarise(bench, name, played, None, None)
+            continue
+        results[name] = _lend_and_keep(bench, name, baseline, store, log)
+    order = ("slurm", *(name for name in settings.policies if name != "slurm"))
+    result = ReplayResult(
+        log=log,
+        machine=machine.to_json(),
+        settings=settings.to_json(),
+        demand_sources=demand.shares(),
+        job_id=jobs.job_id,
+        submit_s=workload.submit_s,
+        run_s=workload.work_s,
+        cores=workload.cores,
+        application=fingerprint,
+        application_names=names,
+        policies={name: results[name] for name in order},
+    )
+    assumed = demand.shares()["assumed"] > 0
+    vary = settings.vary_demand
+    if vary is None:
+        vary = assumed and settings.lending and len(jobs) <= VERDICT_JOBS
+        if assumed and not vary and "asax" in settings.policies:
+            notes.append("the assumed demand was not varied by ±20 %; --vary-demand does that")
+            log["notes"] = list(notes)
+    if vary and assumed:
+        result.verdicts.extend(_verdicts(bench, baseline, fingerprint))
+    return result
+
+
+def repeat(
+    recorded: Recorded,
+    machine: Machine,
+    settings: Settings,
+    *,
+    store: Store | None = None,
+    log_facts: dict[str, Json] | None = None,
+    progress: Progress | None = None,
+) -> ReplayResult:
+    """`replay` with `settings.repeat` seeds in a row: the first result, with mean and deviation over all of them.
+
+    Its figures are then the means; what is drawn and listed is the first seed's. The store keeps every seed's runs.
+    """
+    results = [
+        replay(
+            recorded,
+            machine,
+            replace(settings, seed=settings.seed + k, vary_demand=settings.vary_demand if k == 0 else False),
+            store=store,
+            log_facts=log_facts,
+            progress=progress,
+        )
+        for k in range(settings.repeat)
+    ]
+    first = results[0]
+    if settings.repeat == 1:
+        return first
+    spread: dict[str, Json] = {}
+    for name, policy in first.policies.items():
+        means: dict[str, Json] = {}
+        for key in policy.metrics:
+            values = [value for r in results if (value := r.policies[name].metrics[key]) is not None]
+            if not values:
+                continue
+            mean = float(np.mean(values))
+            means[key] = {"mean": mean, "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
+            if key != "jobs":
+                policy.metrics[key] = mean
+        spread[name] = means
+    first.repeats.update({"seeds": [settings.seed + k for k in range(settings.repeat)], "policies": spread})
+    return first
+
+
+def _lend_and_keep(
+    bench: Bench, name: str, baseline: Played, store: Store | None, log: dict[str, Json]
+) -> PolicyResult:
+    """One lending policy, recorded in the store if there is one."""
+    seed = bench.settings.seed
+    if store is None:
+        played = lend(bench, name, seed)
+        return _with_placebo(bench, name, played, baseline)
+    settings = {**bench.settings.to_json(), "policies": name}
+    with store.begin_run(
+        "replay", name, log, bench.machine.to_json(), settings, supersede_killed=True
+    ) as run:
+        played = lend(bench, name, seed, run)
+        result = _with_placebo(bench, name, played, baseline)
+        run.record_ends(_job_ends(bench, result, baseline))
+        run.finish(dict(result.metrics))
+    return result
+
+
+def _with_placebo(bench: Bench, name: str, played: Played, baseline: Played) -> PolicyResult:
+    job = played.cluster.state.job
+    touched = int((job["was_host"] | job["was_guest"]).sum())
+    return _summarise(bench, name, played, baseline, placebo(bench, baseline, touched, bench.settings.seed))
+
+
+def _job_ends(bench: Bench, result: PolicyResult, baseline: Played) -> list[JobEnd]:
+    ends = baseline.cluster.state.job["end"]
+    return [
+        JobEnd(
+            job=str(bench.workload.job_id[row]),
+            role="guest" if result.guest[row] else "host",
+            submit_s=float(bench.workload.submit_s[row]),
+            start_s=float(result.start_s[row]),
+            end_s=float(result.end_s[row]),
+            baseline_end_s=float(ends[row]),
+            loser=bool(result.loser[row]),
+        )
+        for row in np.flatnonzero(result.host | result.guest).tolist()
+    ]
+
+
+def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) -> list[Verdict]:
+    """The default policy again with every assumed demand 20 % lower and 20 % higher."""
+    name = (
+        "asax"
+        if "asax" in bench.settings.policies
+        else next((policy for policy in bench.settings.policies if policy in LENDING), "")
+    )
+    if not name:
+        return []
+    verdicts = []
+    for factor in (0.8, 1.2):
+        profile = replace(bench.settings.demand, factor=factor)
+        demand = assign(
+            bench.recorded.jobs, fingerprint, bench.application_names, profile, bench.settings.seed
+        )
+        moved = replace(bench.workload, demand=demand.fraction)
+        other = replace_bench(bench, moved)
+        played = lend(other, name, bench.settings.seed, what=f"{name}, demand ×{factor:g}")
+        result = _summarise(other, name, played, baseline, None)
+        own = baseline.cluster.state.job["end"] - bench.workload.submit_s
+        change = float((result.end_s - bench.workload.submit_s).mean() / own.mean() - 1.0)
+        verdicts.append(
+            Verdict(factor, name, change, int(result.loser.sum()), int((result.host | result.guest).sum()))
+        )
+    return verdicts
+
+
+def replace_bench(bench: Bench, workload: Workload) -> Bench:
+    """The same replay over another workload."""
+    return Bench(
+        bench.recorded,
+        bench.machine,
+        bench.settings,
+        workload,
+        bench.application_names,
+        bench.experts,
+        bench.overran,
+        bench.progress,
+    )
