@@ -91,7 +91,7 @@ class RecordedCluster:
         window_s: float = 60.0,
         depth: int = 100,
         backfill_interval_s: float = 30.0,
-        twin_lag_s: float = 1800.0,
+        twin_lag_s: float = 300.0,
     ) -> None:
         """A cluster before its first job.
 

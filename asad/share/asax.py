@@ -56,11 +56,10 @@ class Options(NamedTuple):
     """A host whose happiness is known and below this lends nothing more."""
     overhead: float = 0.93
     """Rate to expect of a job beside another, before anything is known."""
-    outlast: float = 0.7
-    """A guest is to end within this many times what its host is expected to run on: whoever comes after did not
-    choose to share."""
-    settle_s: float = 300.0
+    settle_s: float = 60.0
     """A job has waited so long before it is offered anything: many start by themselves within moments."""
+    full_rate: float = 0.95
+    """Share of its full speed at which a guest is hardly slowed; such jobs are offered hosts before the others."""
     least_rate: float = 0.5
     """No guest is expected to run slower than this."""
     pessimism: float = 2.0
@@ -68,8 +67,6 @@ class Options(NamedTuple):
     slack_s: float = 60.0
     slack: float = 0.05
     """A delay of so many seconds, or of this fraction of its response, does not hurt a job."""
-    caution: float = 1.0
-    """How many times its own cost in time a lending must be worth to the guest."""
     early: float = 0.1
     """Quantile of (real wait / estimated wait) that counts as the wait a job would have had by itself."""
     poll_s: float = 30.0
@@ -224,17 +221,6 @@ def _left(view: View, history: History, host: int) -> float:
 
 
 @njit(cache=True)
-def _own_start(view: View, guest: int, memo: Memo) -> float:
-    """When a waiting job would start, or would have started, by itself; rather too early than too late."""
-    if not np.isnan(view.own_start[guest]):
-        return view.own_start[guest]
-    if np.isnan(memo.first_estimate[guest]):
-        return view.submit[guest]  # the twin has not met it yet: it may have started at once
-    wait = max(0.0, view.own_estimate[guest] - memo.first_seen[guest])
-    return memo.first_seen[guest] + memo.early[0] * wait
-
-
-@njit(cache=True)
 def _or_never(time: float) -> float:
     return np.inf if np.isnan(time) else time
 
@@ -335,6 +321,142 @@ def _note(
     memo.opinion[guest] = p[:, drawn]
 
 
+class Prospect(NamedTuple):
+    """What is expected of one waiting job (s; CPU as a fraction of its allocation)."""
+
+    run: float
+    longest: float
+    """Run time that it seldom exceeds."""
+    cpu: float
+    wait: float
+    """Until it starts by waiting on."""
+    spare: float
+    """How much later than by itself it may end without being worse off, counted from a start now."""
+
+
+@njit(cache=True)
+def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) -> Prospect:
+    """What to expect of a waiting job; `spare` is negative for one that is not to be offered anything."""
+    estimate = view.estimate[guest]
+    nothing = Prospect(0.0, 0.0, 1.0, 0.0, -1.0)
+    if np.isnan(estimate) or np.isnan(view.limit[guest]) or view.now < memo.retry_at[guest]:
+        return nothing
+    if np.isnan(memo.first_estimate[guest]) and not np.isnan(view.own_estimate[guest]):
+        memo.first_estimate[guest], memo.first_seen[guest] = view.own_estimate[guest], view.now
+    application, limit = view.application[guest], view.limit[guest]
+    run = expected_run(history, application, limit)
+    if np.isnan(run):
+        return nothing
+    longest = max(run, longest_run(history, application, limit, o.pessimism))
+    wait = max(0.0, estimate - view.now) * memo.early[0]
+    own = _own_start(view, guest, o, memo, wait)
+    spare = max(o.slack_s, o.slack * (own - view.submit[guest] + longest)) + own - view.now
+    return Prospect(run, longest, max(0.01, expected_cpu(history, application)), wait, spare)
+
+
+@njit(cache=True)
+def _own_start(view: View, guest: int, o: Options, memo: Memo, wait: float) -> float:
+    """When a waiting job would start, or would have started, by itself; rather too early than too late."""
+    if not np.isnan(view.own_start[guest]):
+        return view.own_start[guest]
+    if not np.isnan(memo.first_estimate[guest]):
+        own_wait = max(0.0, view.own_estimate[guest] - memo.first_seen[guest])
+        return memo.first_seen[guest] + memo.early[0] * own_wait
+    # the twin has not met it yet: it may have started at once
+    return view.now + wait if view.now >= view.submit[guest] + o.settle_s else view.submit[guest]
+
+
+@njit(cache=True)
+def _leftover(view: View, history: History, host: int, guest: int) -> float:
+    """CPU that the jobs at the head of the queue will leave on the host's cores when they take its place."""
+    least = 1.0
+    cores = 0
+    for i in range(len(view.queue)):
+        job = view.queue[i]
+        if job == guest or view.host[job] >= 0:
+            continue
+        least = min(least, 1.0 - expected_cpu(history, view.application[job]))
+        cores += view.cores[job]
+        if cores >= view.cores[host]:
+            break
+    return max(0.02, least)
+
+
+@njit(cache=True)
+def _duration(run: float, rate: float, left_s: float, after: float) -> float:
+    """How long a guest takes for `run` seconds of work if its host runs on for `left_s`."""
+    if run <= rate * left_s:
+        return run / rate
+    return left_s + (run - rate * left_s) / min(rate, after)
+
+
+@njit(cache=True)
+def _best_host(
+    view: View,
+    openings: Openings,
+    history: History,
+    o: Options,
+    guest: int,
+    job: Prospect,
+    least_rate: float,
+    left_s: NDArray[np.float64],
+    tried: NDArray[np.int32],
+    attempt: int,
+) -> int:
+    """Place in `openings.hosts` of the host beside which the job runs fastest, and packs tightest; -1 for none."""
+    best = -1
+    best_rate = 0.0
+    best_left = np.inf
+    for k in range(openings.count[0]):
+        if openings.open_total[k] < view.cores[guest]:
+            continue
+        again = False
+        for before in range(attempt):
+            again = again or tried[before] == k
+        if again:
+            continue
+        used, room, ratio = fit(view, openings, openings.hosts[k], guest, 0.1, job.cpu)
+        if used == 0:
+            continue
+        rate = o.overhead * min(1.0, np.floor((room + ROOM) * 10) / 10 * ratio / job.cpu)
+        if rate < least_rate - ROOM:
+            continue
+        after = min(1.0, _leftover(view, history, openings.hosts[k], guest) / job.cpu)
+        rate = job.run / _duration(job.run, rate, left_s[k], after)
+        left = openings.open_total[k] - view.cores[guest]
+        if rate > best_rate + ROOM or (rate > best_rate - ROOM and left < best_left):
+            best, best_rate, best_left = k, rate, left
+    return best
+
+
+@njit(cache=True)
+def _allow(
+    actions: NDArray[np.float64],
+    room: float,
+    ratio: float,
+    o: Options,
+    job: Prospect,
+    least_rate: float,
+    left_s: float,
+    after: float,
+    allowed: NDArray[np.bool_],
+) -> bool:
+    """Which shares leave the job better off than waiting, and no worse off than by itself; is there one above 0?"""
+    some = False
+    for j in range(len(actions)):
+        rate = o.overhead * min(1.0, actions[j] * ratio / job.cpu)
+        allowed[j] = actions[j] <= room + ROOM and (
+            actions[j] == 0
+            or (
+                rate >= least_rate - ROOM
+                and _duration(job.longest, rate, left_s, after) - job.longest < job.spare
+                and _duration(job.run, rate, left_s, after) - job.run < job.wait
+            )
+        )
+        some = some or (allowed[j] and actions[j] > 0)
+    return some
+
+
 @njit(cache=True)
 def _offer(
     view: View,
@@ -350,7 +472,10 @@ def _offer(
     out: Out,
     count: int,
 ) -> int:
-    """Waiting jobs beside running ones, in the order of the queue; how many decisions there are now."""
+    """Waiting jobs beside running ones; how many decisions there are now.
+
+    In the order of the queue, first those that would hardly be slowed, then the others.
+    """
     n, m = weights.alpha.shape[1], len(actions)
     p = np.empty((n, m))
     leaf = np.empty(n, np.int32)
@@ -358,123 +483,60 @@ def _offer(
     x = np.full(out.x.shape[1], np.nan, np.float32)
     x[F_FAIR_SHARE] = 0.5
     tried = np.empty(o.tries, np.int32)
-    hosts = openings.count[0]
-    open_total = np.zeros(hosts, np.int32)
-    left_s = np.zeros(hosts)
-    for k in range(hosts):
+    left_s = np.zeros(openings.count[0])
+    most_open = 0
+    for k in range(openings.count[0]):
         left_s[k] = _left(view, history, openings.hosts[k])
-        node = openings.first[openings.hosts[k]]
-        while node >= 0:
-            open_total[k] += openings.open_cores[node]
-            node = openings.following[node]
+        most_open = max(most_open, openings.open_total[k])
     end = out.nodes_end[count - 1] if count > 0 else 0
-    for i in range(len(view.queue)):
-        guest = view.queue[i]
-        estimate = view.estimate[guest]
-        if np.isnan(estimate):
-            continue
-        if np.isnan(memo.first_estimate[guest]) and not np.isnan(view.own_estimate[guest]):
-            memo.first_estimate[guest], memo.first_seen[guest] = view.own_estimate[guest], view.now
-        if view.now < memo.retry_at[guest] or count == MOST:
-            continue
-        run = expected_run(history, view.application[guest], view.limit[guest])
-        if np.isnan(run) or np.isnan(view.limit[guest]):
-            continue
-        longest = longest_run(history, view.application[guest], view.limit[guest], o.pessimism)
-        own = _own_start(view, guest, memo)
-        spare = max(o.slack_s, o.slack * (own - view.submit[guest] + longest)) + own - view.now
-        if spare <= 0:
-            continue
-        cpu = max(0.01, expected_cpu(history, view.application[guest]))
-        wait = max(0.0, estimate - view.now) * memo.early[0]
-        kept = _kept_memory(view, guest, view.now + run)
-        failed = False
-        done = False
-        for attempt in range(o.tries):
-            best = -1
-            best_rate = 0.0
-            best_left = 0
-            for k in range(hosts):
-                if open_total[k] < view.cores[guest]:
-                    continue
-                again = False
-                for before in range(attempt):
-                    again = again or tried[before] == k
-                if again:
-                    continue
-                used, room, ratio = fit(view, openings, openings.hosts[k], guest, 0.1, kept)
-                if used == 0:
-                    continue
-                rate = min(1.0, np.floor((room + ROOM) * 10) / 10 * ratio / 1000 / cpu)
-                if run / max(rate, 1e-3) > o.outlast * left_s[k]:
-                    continue
-                left = open_total[k] - view.cores[guest]
-                if rate > best_rate + ROOM or (rate > best_rate - ROOM and left < best_left):
-                    best, best_rate, best_left = k, rate, left
-            if best < 0:
-                break
-            tried[attempt] = best
-            host = openings.hosts[best]
-            used, room, ratio = fit(view, openings, host, guest, 0.1, kept)
-            most_s = o.outlast * left_s[best]
-            for j in range(m):
-                allowed[j] = False
-                if actions[j] <= room + ROOM:
-                    rate = max(1e-3, min(1.0, actions[j] * ratio / 1000 / cpu) * o.overhead)
-                    allowed[j] = actions[j] == 0 or (
-                        rate >= o.least_rate
-                        and run / rate <= most_s
-                        and longest * (1 / rate - 1) < spare
-                        and run * (1 / rate - 1) * o.caution < wait
-                    )
-            if not allowed[1:].any():
-                failed = True
-                break  # no other host would make it faster
-            describe(view, history, host, guest, load, openings.chosen[0], x)
-            evaluate_all(experts, x, p, leaf)
-            row = view.application[host]
-            meet(weights, row)
-            drawn = draw(p, weights.alpha[row], allowed, o.exploration, out.mixture[count], rng.random())
-            if actions[drawn] == 0:
-                loss = o.idle_weight * min(1.0, room)
-                _learn_case(weights, row, p[:, drawn].copy(), loss, out.mixture[count, drawn], o)
-                failed = True
+    for least_rate in (o.full_rate * o.overhead, o.least_rate):
+        for i in range(len(view.queue)):
+            guest = view.queue[i]
+            if view.cores[guest] > most_open or view.host[guest] >= 0 or count == MOST:
                 continue
-            share = actions[drawn]
-            rate = min(1.0, share * ratio / 1000 / cpu) * o.overhead
-            _note(view, weights, memo, out, count, guest, host, drawn, actions, p, leaf, x)
-            out.new[count] = True
-            out.rate[count] = rate
-            out.guest_end[count] = view.now + run / rate
-            out.wait_end[count] = view.now + wait + run
-            memo.own_start[guest] = view.now + wait
-            out.nodes[end : end + used] = openings.chosen[:used]
-            end += used
-            out.nodes_end[count] = end
-            take(view, openings, guest, used, share)
-            open_total[best] -= view.cores[guest]
-            count += 1
-            done = True
-            break
-        if failed and not done:
-            memo.retry_at[guest] = view.now + o.patience_s
+            job = _prospect(view, history, o, memo, guest)
+            if job.spare <= 0:
+                continue
+            drawn_nothing = False
+            for attempt in range(o.tries):
+                k = _best_host(view, openings, history, o, guest, job, least_rate, left_s, tried, attempt)
+                if k < 0:
+                    break
+                tried[attempt] = k
+                host = openings.hosts[k]
+                used, room, ratio = fit(view, openings, host, guest, 0.1, job.cpu)
+                after = min(1.0, _leftover(view, history, host, guest) / job.cpu)
+                if not _allow(actions, room, ratio, o, job, least_rate, left_s[k], after, allowed):
+                    break  # no other host would make it faster
+                describe(view, history, host, guest, load, openings.chosen[0], x)
+                evaluate_all(experts, x, p, leaf)
+                row = view.application[host]
+                meet(weights, row)
+                drawn = draw(p, weights.alpha[row], allowed, o.exploration, out.mixture[count], rng.random())
+                if actions[drawn] == 0:
+                    loss = o.idle_weight * min(1.0, room)
+                    _learn_case(weights, row, p[:, drawn].copy(), loss, out.mixture[count, drawn], o)
+                    drawn_nothing = True
+                    continue
+                rate = o.overhead * min(1.0, actions[drawn] * ratio / job.cpu)
+                _note(view, weights, memo, out, count, guest, host, drawn, actions, p, leaf, x)
+                out.new[count] = True
+                out.rate[count] = rate
+                out.guest_end[count] = view.now + _duration(job.run, rate, left_s[k], after)
+                out.wait_end[count] = view.now + job.wait + job.run
+                memo.own_start[guest] = view.now + job.wait
+                out.nodes[end : end + used] = openings.chosen[:used]
+                end += used
+                out.nodes_end[count] = end
+                take(view, openings, guest, used, actions[drawn])
+                openings.open_total[k] -= view.cores[guest]
+                memo.retry_at[guest] = np.inf  # it has its offer
+                count += 1
+                drawn_nothing = False
+                break
+            if drawn_nothing:
+                memo.retry_at[guest] = view.now + o.patience_s
     return count
-
-
-@njit(cache=True)
-def _kept_memory(view: View, guest: int, until: float) -> float:
-    """Memory that guests must leave free on a node: what any job expected to start before `until` could use there."""
-    if not view.memory[guest] > 0:
-        return 0.0
-    widest = 0
-    for node in range(len(view.node_first) - 1):
-        widest = max(widest, view.node_first[node + 1] - view.node_first[node])
-    kept = 0.0
-    for i in range(len(view.queue)):
-        job = view.queue[i]
-        if job != guest and view.estimate[job] <= until:
-            kept = max(kept, view.memory[job] * min(widest, view.cores[job]))
-    return kept
 
 
 class Asax:

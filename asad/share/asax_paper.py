@@ -95,7 +95,7 @@ def _offer(
         guest = view.queue[i]
         for k in range(openings.count[0]):
             host = openings.hosts[k]
-            used, _, _ = fit(view, openings, host, guest, LARGEST, 0.0)
+            used, _, _ = fit(view, openings, host, guest, LARGEST, 1.0)
             if used == 0:
                 continue
             action = _choose(

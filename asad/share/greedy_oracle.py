@@ -49,10 +49,10 @@ def _best_pairs(
                 continue  # not even at full rate
             for k in range(openings.count[0]):
                 host = openings.hosts[k]
-                used, room, ratio = fit(view, openings, host, guest, LEAST, 0.0)
+                used, room, ratio = fit(view, openings, host, guest, LEAST, demand[guest])
                 if used == 0:
                     continue
-                rate = mu * min(1.0, room * ratio / 1000 / demand[guest])
+                rate = mu * min(1.0, room * ratio / demand[guest])
                 if view.now + run[guest] / rate >= view.estimate[guest] + run[guest]:
                     continue
                 done = rate * view.cores[guest] * demand[guest]
@@ -62,7 +62,7 @@ def _best_pairs(
             break
         guest = view.queue[best_guest]
         taken[best_guest] = True
-        used, room, _ = fit(view, openings, best_host, guest, LEAST, 0.0)
+        used, room, _ = fit(view, openings, best_host, guest, LEAST, demand[guest])
         take(view, openings, guest, used, room)
         nodes[end : end + used] = openings.chosen[:used]
         end += used

@@ -52,6 +52,7 @@ class Openings(NamedTuple):
 
     count: NDArray[np.int64]  # [hosts with an opening]
     hosts: NDArray[np.int32]  # (N,) rows of those hosts, in the order of their first node
+    open_total: NDArray[np.int32]  # (N,) open cores of each of those hosts, over its open nodes
     open_cores: NDArray[np.int32]  # (N,) cores of a node that no guest has
     room: NDArray[np.float64]  # (N,) share of the holder's CPU that may still be lent there
     memory_free: NDArray[np.float64]  # (N,) inf where memory is not known
@@ -68,6 +69,7 @@ def new_openings(nodes: int, rows: int) -> Openings:
     return Openings(
         count=np.zeros(1, np.int64),
         hosts=np.zeros(nodes, np.int32),
+        open_total=np.zeros(nodes, np.int32),
         open_cores=np.zeros(nodes, np.int32),
         room=np.zeros(nodes),
         memory_free=np.zeros(nodes),
@@ -120,7 +122,9 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
     for i in range(openings.count[0]):
         openings.first[openings.hosts[i]] = -1
     openings.count[0] = 0
-    for node in range(len(view.node_first) - 1):
+    for node in range(
+        len(view.node_first) - 2, -1, -1
+    ):  # the scheduler fills from the lowest: guests from the highest
         begin, end = view.node_first[node], view.node_first[node + 1]
         owner = view.core_owner[begin]
         openings.following[node] = -1
@@ -170,55 +174,56 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
         else:
             openings.following[openings.last[owner]] = node
         openings.last[owner] = node
+    for k in range(openings.count[0]):
+        openings.open_total[k] = 0
+        node = openings.first[openings.hosts[k]]
+        while node >= 0:
+            openings.open_total[k] += openings.open_cores[node]
+            node = openings.following[node]
 
 
 @njit(cache=True)
 def fit(
-    view: View, openings: Openings, host: int, guest: int, share: float, kept: float
-) -> tuple[int, float, int]:
-    """Where the guest would go beside `host` with at least `share` of it.
+    view: View, openings: Openings, host: int, guest: int, share: float, cpu: float
+) -> tuple[int, float, float]:
+    """Where the guest would go beside `host` with at least `share` of it; `cpu` is what it is expected to use.
 
-    Returns (number of nodes in `openings.chosen`, 0 if it does not fit; the least share any of them has room for;
-    the host's cores on each of those nodes over the guest's there, times 1000, at the worst). `kept` is memory a node
-    that guests must leave to waiting batch jobs.
+    On as few nodes as let it run at full speed, where there are enough, else on all; evenly, and not on the lowest,
+    which the scheduler fills first. Returns the number of nodes in `openings.chosen` (0 if it does not fit), the
+    share that each of them has room for, and the host's cores over the guest's on the worst of them.
     """
     wanted = view.cores[guest]
-    most = view.nodes[guest] if view.nodes[guest] > 0 else len(openings.chosen)
-    each = 0  # cores that every node must take where the number of nodes is given
-    if view.nodes[guest] > 0:
-        each = (wanted + most - 1) // most
-    count = 0
-    open_cores = 0
-    room = np.inf
-    node = openings.first[host]
-    while node >= 0 and count < most:
-        take = openings.open_cores[node]
-        if view.memory[guest] > 0 and openings.memory_free[node] < np.inf:
-            take = min(take, int(openings.memory_free[node] / view.memory[guest] + ROOM))
-            spare = view.node_memory[node] - kept - openings.memory_guests[node]
-            take = min(take, int(spare / view.memory[guest] + ROOM)) if kept > 0 else take
-        if take > 0 and take >= each and openings.room[node] >= share - ROOM:
-            openings.chosen[count] = node
-            count += 1
-            open_cores += take
-            room = min(room, openings.room[node])
-        node = openings.following[node]
-    if open_cores < wanted or (view.nodes[guest] > 0 and count < most and count * each < wanted):
-        return 0, 0.0, 0
-    count = min(count, wanted)
-    return count, room, _worst_ratio(view, openings, count, wanted)
-
-
-@njit(cache=True)
-def _worst_ratio(view: View, openings: Openings, count: int, wanted: int) -> int:
-    """Host's cores over guest's cores on the worst chosen node if the guest is dealt evenly, times 1000."""
-    worst = 1 << 40
-    even = (wanted + count - 1) // count
-    for i in range(count):
-        node = openings.chosen[i]
-        cores = view.node_first[node + 1] - view.node_first[node]
-        worst = min(worst, 1000 * cores // max(1, min(even, openings.open_cores[node])))
-    return worst
+    given = view.nodes[guest]
+    most = given if given > 0 else len(openings.chosen)
+    for packed in (True, False):
+        count, open_cores = 0, 0
+        room, ratio = np.inf, np.inf
+        node = openings.first[host]
+        while node >= 0 and count < most and not (packed and given == 0 and open_cores >= wanted):
+            cores = view.node_first[node + 1] - view.node_first[node]
+            take = openings.open_cores[node]
+            if view.memory[guest] > 0 and openings.memory_free[node] < np.inf:
+                take = min(take, int(openings.memory_free[node] / view.memory[guest] + ROOM))
+            if packed:
+                take = min(take, int(openings.room[node] * cores / cpu + ROOM))
+            if given > 0 and take * given < wanted:
+                take = 0  # every node has to take its part
+            if take > 0 and openings.room[node] >= share - ROOM:
+                openings.chosen[count] = node
+                count += 1
+                open_cores += take
+                room = min(room, openings.room[node])
+            node = openings.following[node]
+        if open_cores < wanted or (given > 0 and count < given):
+            continue
+        count = min(count, wanted)
+        even = (wanted + count - 1) // count
+        for i in range(count):
+            node = openings.chosen[i]
+            cores = view.node_first[node + 1] - view.node_first[node]
+            ratio = min(ratio, cores / min(even, openings.open_cores[node]))
+        return count, room, ratio
+    return 0, 0.0, 0.0
 
 
 @njit(cache=True)

@@ -28,7 +28,7 @@ def _first_fits(
         guest = view.queue[i]
         for k in range(openings.count[0]):
             host = openings.hosts[k]
-            used, _, _ = fit(view, openings, host, guest, share, 0.0)
+            used, _, _ = fit(view, openings, host, guest, share, 1.0)
             if used == 0:
                 continue
             take(view, openings, guest, used, share)
