@@ -627,6 +627,22 @@ def _refresh(s: State, nodes: int, now: float) -> None:
 
 
 @njit(cache=True)
+def _undecide(s: State, guest: int, nodes: int) -> int:
+    """Its share is void; so all its nodes are touched, beside the `nodes` that are already. Their new number."""
+    if not np.isnan(s.job[guest].share):
+        s.job[guest].share = np.nan
+        core = s.job[guest].guest_first
+        while core >= 0:
+            node = s.core[core].node
+            if s.node[node].stamp != s.c[STAMP]:
+                s.node[node].stamp = s.c[STAMP]
+                s.touched[nodes] = node
+                nodes += 1
+            core = s.core[core].guest_next
+    return nodes
+
+
+@njit(cache=True)
 def _meet_guests(s: State, job: int, now: float) -> None:
     """A batch job has started on cores where guests are: it is their host until shares are decided anew."""
     nodes = _mark_nodes(s, s.job[job].owner_first, False)
@@ -640,7 +656,7 @@ def _meet_guests(s: State, job: int, now: float) -> None:
             s.job[job].was_host = True
             if s.job[guest].host < 0:
                 s.job[guest].host = job
-            s.job[guest].share = np.nan
+            nodes = _undecide(s, guest, nodes)
         core = s.core[core].owner_next
     _refresh(s, nodes, now)
 
@@ -657,7 +673,7 @@ def _leave_guests(s: State, job: int, now: float) -> None:
         guest = s.core[core].guest
         if guest >= 0 and s.job[guest].host == job:
             s.job[guest].host = -1
-            s.job[guest].share = np.nan
+            nodes = _undecide(s, guest, nodes)
             other = s.job[guest].guest_first
             while other >= 0:
                 if s.core[other].owner >= 0:
