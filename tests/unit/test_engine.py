@@ -279,6 +279,27 @@ def test_a_guest_that_straddles_two_hosts_claims_its_share_of_each() -> None:
     assert job["rate"][3] == pytest.approx(0.6 / 0.9)
 
 
+def test_when_a_share_is_void_the_hosts_on_other_nodes_feel_it_too() -> None:
+    jobs = [
+        J(0, 50, 4, demand=0.5),
+        J(1, 1000, 4, work_s=500, demand=1.0),  # the guest, on both nodes
+        J(2, 60, 2, demand=0.2),  # host on node 0, until 110
+        J(3, 200, 2, demand=0.8),  # host on node 1
+    ]
+    simulated = cluster(jobs, [2, 2])
+    simulated.run(10.0)
+    assert do(simulated, lend(1, 0, [0, 1])) == ""
+    simulated.run(60.0)
+    job = simulated.state.job
+    assert job["host"][1] == 2
+    assert do(simulated, SetShare(CAUSE, 1, 0.6, True)) == ""
+    assert job["rate"][[2, 3]].tolist() == pytest.approx([1.0, 0.4 / 0.8])
+    simulated.run(120.0)
+    assert job["host"][1] == 3
+    assert math.isnan(job["share"][1])
+    assert job["rate"][[1, 3]].tolist() == pytest.approx([0.2, 1.0])
+
+
 def test_a_gang_is_as_slow_as_its_slowest_node() -> None:
     jobs = [
         J(0, 100, 2, demand=0.5),
