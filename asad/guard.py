@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-
 from asad.model import CoAllocate, Decision, Outcome, SetShare, Snapshot
 
 TOLERANCE = 1e-6

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from asad.errors import UsageError
-from asad.model import JobLog, Json
+from asad.model import JobLog, Json, Machine
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from asad.replay.readers import Recorded
     from asad.replay.results import ReplayResult
-    from asad.replay.run import Progress
+    from asad.replay.run import Progress, Settings
 
 POLICIES = "slurm,static,asax,greedy-oracle"
 
@@ -211,7 +215,14 @@ def replay(
         click.echo(f"\nThe page with all figures: {report}")
 
 
-def _run(recorded, machine, settings, store_url, facts, progress):  # type: ignore[no-untyped-def]
+def _run(
+    recorded: Recorded,
+    machine: Machine,
+    settings: Settings,
+    store_url: str | None,
+    facts: dict[str, Json],
+    progress: Progress | None,
+) -> ReplayResult:
     from asad.replay.run import repeat
     from asad.store.store import Store
 
@@ -221,21 +232,20 @@ def _run(recorded, machine, settings, store_url, facts, progress):  # type: igno
         return repeat(recorded, machine, settings, store=store, log_facts=facts, progress=progress)
 
 
-def _leave_out(recorded, rows):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
+def _leave_out(recorded: Recorded, rows: NDArray[np.intp]) -> tuple[Recorded, int]:
+    """The log without the jobs that do not fit, which are counted and told; and how many they are."""
     missing = len(recorded.jobs) - len(rows)
     if missing == 0:
         return recorded, 0
     counts = {**recorded.counts, "does not fit on the machine": missing}
     notes = [*recorded.notes, f"{missing} jobs do not fit on the machine and are left out"]
-    return replace(recorded, jobs=recorded.jobs.take(rows), counts=counts, notes=notes), missing
+    return dataclasses.replace(recorded, jobs=recorded.jobs.take(rows), counts=counts, notes=notes), missing
 
 
 def _sha256(jobs: JobLog) -> str:
     """A digest of what was read, so that the same jobs are known again whatever the file is called."""
     digest = hashlib.sha256()
-    for column in fields(jobs):
+    for column in dataclasses.fields(jobs):
         value = getattr(jobs, column.name)
         if isinstance(value, tuple):
             digest.update("\0".join(value).encode("utf-8", "surrogatepass"))

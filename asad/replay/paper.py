@@ -14,11 +14,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from asad.model import JobLog, Json, Machine
-from asad.replay.readers import Recorded
-from asad.replay.run import LENDING, Bench, Played, Settings, build_workload, leave_alone, lend
-from asad.replay.demand import SOURCES, Demand
 from asad.experts import load_experts
+from asad.model import JobLog, Json, Machine
+from asad.replay.demand import SOURCES, Demand
+from asad.replay.metrics import figures
+from asad.replay.readers import Recorded
+from asad.replay.run import LENDING, Bench, Played, Settings, build_workload, leave_alone, lend, placebo
 
 WORKFLOWS = ("montage", "blast", "statistics", "synthetic")
 
@@ -73,20 +74,21 @@ def workload(cluster_cores: int, seed: int) -> tuple[Recorded, Machine, Demand]:
                     LIMIT * 3600.0 * hours,
                 )
             )
-    submit, run, cores, workflow, cpu, memory, limit = (np.array(column, float) for column in zip(*rows, strict=True))
+    table = np.array(rows, float)
+    submit, run, width, kind, cpu, memory, limit = table.T
     n = len(rows)
     log = JobLog(
         job_id=np.arange(1, n + 1),
         submit_s=submit,
         start_s=np.full(n, np.nan),
         run_s=run,
-        cores=cores.astype(np.int32),
+        cores=width.astype(np.int32),
         nodes=np.zeros(n, np.int32),
         time_limit_s=limit,
         memory_bytes=memory,
-        cpu_time_s=cpu * run * cores,
+        cpu_time_s=cpu * run * width,
         user=np.zeros(n, np.int32),
-        application=workflow.astype(np.int32),
+        application=kind.astype(np.int32),
         partition=np.full(n, -1, np.int32),
         depends_on=np.full(n, -1, np.int32),
         think_s=np.zeros(n),
@@ -115,23 +117,33 @@ def workload(cluster_cores: int, seed: int) -> tuple[Recorded, Machine, Demand]:
     return recorded, machine, Demand(cpu, measured)
 
 
-def last_submission(played: Played, bench: Bench) -> dict[str, float]:
-    """Figures of the third submission: what learning in the first two has come to."""
+def last_submission(bench: Bench, played: Played, baseline: Played | None) -> dict[str, float | int | None]:
+    """The figures of a replay (`asad.replay.metrics.figures`) for the third submission alone.
+
+    It is what learning in the first two has come to; `baseline` is the cluster left alone.
+    """
     job = played.cluster.state.job
-    rows = job["submit"] >= (SUBMISSIONS - 1) * GAP_S
-    submit, start, end = (job[name][rows] for name in ("submit", "start", "end"))
-    work, cores, demand = bench.workload.work_s[rows], bench.workload.cores[rows], bench.workload.demand[rows]
-    makespan = float(end.max() - submit.min())
-    stretch = (end - start) / work
-    return {
-        "makespan_s": makespan,
-        "response_mean_s": float((end - submit).mean()),
-        "wait_mean_s": float((start - submit).mean()),
-        "cpu_utilization": float((work * cores * demand).sum() / (makespan * bench.machine.total_cores)),
-        "runtime_stretch_mean": float(stretch.mean()),
-        "runtime_stretch_p95": float(np.percentile(stretch, 95)),
-        "guests": float(job["was_guest"][rows].sum()),
-    }
+    rows = np.flatnonzero(job["submit"] >= (SUBMISSIONS - 1) * GAP_S)
+    jobs = bench.workload.take(rows)
+    moved = None
+    if baseline is not None:
+        touched = int((job["was_host"] | job["was_guest"]).sum())
+        moved = placebo(bench, baseline, touched, bench.settings.seed)
+    return figures(
+        jobs,
+        bench.machine.total_cores,
+        start_s=job["start"][rows],
+        end_s=job["end"][rows],
+        done_s=jobs.work_s - np.where(job["killed"][rows], np.maximum(job["left"][rows], 0.0), 0.0),
+        demand=jobs.demand,
+        overran=bench.overran[rows],
+        cut=job["killed"][rows],
+        host=job["was_host"][rows],
+        guest=job["was_guest"][rows],
+        lent_core_s=float(job["lent"][rows].sum()),
+        baseline_end_s=None if baseline is None else baseline.cluster.state.job["end"][rows],
+        displaced_placebo=moved,
+    ) | {"wall_s": played.wall_s}
 
 
 def evaluate(
@@ -151,16 +163,19 @@ def evaluate(
     table: dict[str, Json] = {}
     done, total = 0, len(sizes) * len(seeds)
     for size in sizes:
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in policies}
+        found: dict[str, list[dict[str, float | int | None]]] = {name: [] for name in policies}
         for seed in seeds:
             recorded, machine, demand = workload(size, seed)
             this = replace(base, seed=seed)
             jobs = build_workload(recorded, machine, this, demand, [])
             _, names = recorded.jobs.fingerprints()
             bench = Bench(recorded, machine, this, jobs, names, experts, np.zeros(len(jobs), np.bool_))
+            alone = leave_alone(bench, "slurm")
             for name in policies:
-                played = lend(bench, name, seed) if name in LENDING else leave_alone(bench, name)
-                found[name].append(last_submission(played, bench))
+                if name in LENDING:
+                    found[name].append(last_submission(bench, lend(bench, name, seed), alone))
+                else:
+                    found[name].append(last_submission(bench, leave_alone(bench, name), None))
             done += 1
             if progress is not None:
                 progress(done, total)
@@ -168,23 +183,32 @@ def evaluate(
     return table
 
 
-def _summary(found: dict[str, list[dict[str, float]]]) -> dict[str, Json]:
-    """Means, deviations over the seeds, and ratios against Slurm, by policy."""
-    means = {
-        name: {key: float(np.mean([one[key] for one in all_seeds])) for key in all_seeds[0]}
-        for name, all_seeds in found.items()
-    }
+def _summary(found: dict[str, list[dict[str, float | int | None]]]) -> dict[str, Json]:
+    """Means over the seeds (None where no seed has the figure), and ratios of means against Slurm, by policy."""
+
+    def mean(name: str, key: str) -> float | None:
+        values = [value for one in found[name] if (value := one[key]) is not None]
+        return float(np.mean(values)) if values else None
+
+    def ratio(name: str, key: str) -> float | None:
+        ours, slurm = mean(name, key), mean("slurm", key)
+        return ours / slurm if ours is not None and slurm else None
+
     summary: dict[str, Json] = {}
-    for name, mean in means.items():
-        figures: dict[str, Json] = dict(mean)
-        figures["makespan_sd_s"] = float(np.std([one["makespan_s"] for one in found[name]], ddof=1)) if len(found[name]) > 1 else 0.0
-        if "slurm" in means:
-            slurm = means["slurm"]
-            figures["makespan_ratio"] = mean["makespan_s"] / slurm["makespan_s"]
-            figures["wait_ratio"] = mean["wait_mean_s"] / slurm["wait_mean_s"] if slurm["wait_mean_s"] else None
-            figures["response_ratio"] = mean["response_mean_s"] / slurm["response_mean_s"]
-            if "greedy-oracle" in means:
-                gain = slurm["makespan_s"] - means["greedy-oracle"]["makespan_s"]
-                figures["gain_of_oracle"] = (slurm["makespan_s"] - mean["makespan_s"]) / gain if gain > 0 else None
-        summary[name] = figures
+    for name, seeds in found.items():
+        figures_of: dict[str, Json] = {key: mean(name, key) for key in seeds[0]}
+        makespans = [one["makespan_s"] for one in seeds]
+        figures_of["makespan_sd_s"] = float(np.std(makespans, ddof=1)) if len(seeds) > 1 else 0.0  # type: ignore[arg-type]
+        if "slurm" in found:
+            figures_of["makespan_ratio"] = ratio(name, "makespan_s")
+            figures_of["wait_ratio"] = ratio(name, "wait_mean_s")
+            figures_of["response_ratio"] = ratio(name, "response_mean_s")
+            if "greedy-oracle" in found:
+                ours, oracle = ratio(name, "makespan_s"), ratio("greedy-oracle", "makespan_s")
+                figures_of["gain_of_oracle"] = (
+                    (1 - ours) / (1 - oracle)
+                    if ours is not None and oracle is not None and oracle < 1
+                    else None
+                )
+        summary[name] = figures_of
     return summary

@@ -7,8 +7,8 @@ that has not happened yet. What is simulated, and how exactly, stands at the top
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,10 @@ class Workload:
     def __len__(self) -> int:
         return len(self.submit_s)
 
+    def take(self, rows: NDArray[np.intp]) -> Workload:
+        """Some of the jobs, to reckon with; dependencies keep their old rows."""
+        return Workload(*(getattr(self, column.name)[rows] for column in fields(self)))
+
 
 class RecordedCluster:
     """A `Cluster` that runs a recorded workload in virtual time."""
@@ -102,7 +106,7 @@ class RecordedCluster:
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
         self.poll_s, self.twin_lag_s = poll_s, twin_lag_s
-        columns = {
+        columns: dict[str, NDArray[Any]] = {
             "submit": workload.submit_s,
             "work": workload.work_s,
             "planned": workload.planned_s,
