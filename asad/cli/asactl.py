@@ -11,18 +11,18 @@ from asad import __version__
 from asad.errors import AsadError
 
 COMMANDS = {
-    "bench": ("asad.cli.bench", "bench"),
-    "calibrate": ("asad.cli.calibrate", "calibrate"),
-    "experts": ("asad.cli.experts", "experts"),
-    "explain": ("asad.cli.runs", "explain"),
-    "replay": ("asad.cli.replay", "replay"),
-    "runs": ("asad.cli.runs", "runs"),
+    "bench": ("asad.cli.bench", "bench", "Run the papers' evaluations anew."),
+    "calibrate": ("asad.cli.calibrate", "calibrate", "Measure what sharing cores costs on this machine."),
+    "experts": ("asad.cli.experts", "experts", "Check, draw, evaluate and fit expert trees."),
+    "explain": ("asad.cli.runs", "explain", "Tell the story of a job."),
+    "replay": ("asad.cli.replay", "replay", "Replay an accounting log under several policies."),
+    "runs": ("asad.cli.runs", "runs", "List what is stored."),
 }
-"""Name of a command → module and object."""
+"""Name of a command → module, object, and the line in `asactl --help`."""
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is asked for, so that `asactl --help` does not load compilers and plot libraries."""
+    """Imports a command when it is called, so that `asactl --help` loads no compilers and plot libraries."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -30,9 +30,13 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, name = COMMANDS[cmd_name]
+        module, name, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -44,7 +48,8 @@ def asactl() -> None:
 def main() -> None:
     """Entry point. Exit status: 0 done, 2 wrong usage or input, 1 anything else."""
     try:
-        asactl(standalone_mode=False)
+        status = asactl(standalone_mode=False)  # what a command gave to ctx.exit
+        sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)

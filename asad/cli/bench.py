@@ -83,7 +83,12 @@ def _print_table(table: dict[str, Any], paper: dict[int, dict[str, tuple[float, 
     from rich.table import Table
 
     console = Console()
-    shown = Table(title=f"ASAx paper, third submission, {seeds} seeds", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    shown = Table(
+        title=f"ASAx paper, third submission, {seeds} seeds",
+        title_justify="left",
+        box=None,
+        padding=(0, 1, 0, 0),
+    )
     shown.add_column("cores", justify="right", no_wrap=True)
     shown.add_column("policy", no_wrap=True)
     for heading in ("make-\nspan h", "of\nslurm", "\npaper", "wait\nh", "of\nslurm", "\npaper"):

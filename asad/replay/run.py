@@ -18,7 +18,6 @@ from asad.experts import Expert, load_experts
 from asad.guard import guard_for
 from asad.model import Floats, Json, Machine, Outcome, Snapshot
 from asad.place.native import Native
-from asad.replay import engine
 from asad.replay.contention import Contention, load_contention
 from asad.replay.demand import Demand, DemandProfile, assign
 from asad.replay.metrics import figures, later, over_time

@@ -1,0 +1,214 @@
+"""`asactl replay` as an operator types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from asad.cli.asactl import asactl
+from asad.errors import UsageError
+from asad.store.store import Store
+
+KEYS = {
+    "jobs",
+    "makespan_s",
+    "response_mean_s",
+    "wait_mean_s",
+    "wait_p95_s",
+    "bounded_slowdown_mean",
+    "utilization",
+    "cpu_utilization",
+    "delivered_core_s",
+    "host_stretch_mean",
+    "guest_stretch_mean",
+    "runtime_stretch_mean",
+    "runtime_stretch_p95",
+    "lent_core_s",
+    "guests",
+    "losers",
+    "loss_p95_s",
+    "loss_max_s",
+    "displaced",
+    "displaced_placebo",
+    "killed",
+    "killed_by_lending",
+    "wall_s",
+}
+
+
+def swf(jobs: int = 60, cores: int = 8) -> str:
+    """A busy week of a small machine: light jobs of half the machine, that could share."""
+    lines = ["; MaxNodes: 4", f"; MaxProcs: {cores}"]
+    for k in range(jobs):
+        run, width, cpu = 3000 + 37 * (k % 7), (cores, cores // 2, 2)[k % 3], 600
+        lines.append(
+            f"{k + 1} {k * 900} -1 {run} {width} {cpu} -1 {width} 7200 -1 1 {k % 4} 1 {k % 3} -1 -1 -1 -1"
+        )
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "small.swf"
+    path.write_text(swf())
+    return path
+
+
+def run(*words: object) -> tuple[str, int]:
+    """Standard output and exit status of `asactl WORDS`, in a process of its own."""
+    command = [sys.executable, "-c", "from asad.cli.asactl import main; main()", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done.stdout + done.stderr, done.returncode
+
+
+def as_json(log: Path, *words: object) -> dict[str, object]:
+    result = CliRunner().invoke(
+        asactl, ["replay", str(log), "--json", "--store", "none", *map(str, words)], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    document: dict[str, object] = json.loads(result.output)
+    return document
+
+
+def without_wall_times(document: dict[str, object]) -> str:
+    for figures in document["policies"].values():  # type: ignore[attr-defined]
+        figures.pop("wall_s")
+    return json.dumps(document)
+
+
+def test_the_json_has_every_figure_of_every_policy(log: Path) -> None:
+    policies = "slurm,fcfs,conservative,static,asax,asax-paper,greedy-oracle"
+    document = as_json(log, "--policy", policies)
+    assert list(document["policies"]) == policies.split(",")  # type: ignore[call-overload]
+    for figures in document["policies"].values():  # type: ignore[attr-defined]
+        assert figures.keys() >= KEYS
+        assert figures["jobs"] == 60
+    assert document["demand_sources"] == {"measured": 1.0, "profiled": 0.0, "assumed": 0.0}
+    assert document["machine"]["cores"] == 8  # type: ignore[index]
+
+
+def test_same_log_configuration_and_seed_give_the_same_bytes(log: Path) -> None:
+    words = ("--policy", "slurm,static,asax,asax-paper,greedy-oracle", "--seed", 7)
+    assert without_wall_times(as_json(log, *words)) == without_wall_times(as_json(log, *words))
+
+
+def test_with_lending_off_every_policy_is_slurm(log: Path) -> None:
+    policies = as_json(log, "--policy", "slurm,static,asax,asax-paper,greedy-oracle", "--no-lending")[
+        "policies"
+    ]
+    slurm = {key: value for key, value in policies["slurm"].items() if key != "wall_s"}  # type: ignore[index]
+    for name, figures in policies.items():  # type: ignore[attr-defined]
+        own = {key: value for key, value in figures.items() if key != "wall_s"}
+        if name != "slurm":
+            assert own.pop("displaced_placebo") == 0
+            slurm_own = {key: value for key, value in slurm.items() if key != "displaced_placebo"}
+            assert own == slurm_own
+
+
+def test_lending_helps_light_jobs_and_kills_nobody(log: Path) -> None:
+    policies = as_json(log)["policies"]
+    assert policies["greedy-oracle"]["guests"] > 0  # type: ignore[index]
+    assert policies["greedy-oracle"]["response_mean_s"] < policies["slurm"]["response_mean_s"]  # type: ignore[index]
+    for name in ("asax", "greedy-oracle"):
+        assert policies[name]["killed_by_lending"] == 0  # type: ignore[index]
+        assert policies[name]["delivered_core_s"] == pytest.approx(  # type: ignore[index]
+            policies["slurm"]["delivered_core_s"]  # type: ignore[index]
+        )
+
+
+def test_memory_of_the_machine_must_hold_every_job(tmp_path: Path) -> None:
+    path = tmp_path / "heavy.txt"
+    path.write_text("JobID|Submit|Start|End|NCPUS|ReqMem\n1|1000|1000|1100|2|8G\n2|1000|1000|1100|2|1G\n")
+    words = ("replay", path, "--nodes", 2, "--cores", 2, "--memory", "2G", "--store", "none")
+    output, status = run(*words)
+    assert status == 2
+    assert "job 1" in output
+    assert "--skip-bad" in output
+    document = as_json(path, "--nodes", 2, "--cores", 2, "--memory", "2G", "--skip-bad", "--policy", "slurm")
+    assert document["policies"]["slurm"]["jobs"] == 1  # type: ignore[index]
+    assert document["log"]["does_not_fit"] == 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--policy", "magic"), "magic"),
+        (("--nodes", 3), "--cores"),
+        (("--memory", "1G"), "--nodes"),
+        (("--poll", "soon"), "--poll"),
+        (("--demand", "beta:2"), "between 0 and 1"),
+    ],
+)
+def test_wrong_usage_is_told_and_leaves_with_two(log: Path, words: tuple[object, ...], what: str) -> None:
+    output, status = run("replay", log, "--store", "none", *words)
+    assert status == 2
+    assert what in output
+    assert "Traceback" not in output
+
+
+def test_a_missing_log_and_a_bad_line_are_told(tmp_path: Path) -> None:
+    output, status = run("replay", tmp_path / "nothing.swf", "--store", "none")
+    assert (status, "Traceback" in output) == (2, False)
+    bad = tmp_path / "bad.swf"
+    bad.write_text(swf(5) + "6 nonsense 0 1 1 -1 -1 1 10 -1 1 1 1 1 -1 -1 -1 -1\n")
+    output, status = run("replay", bad, "--store", "none")
+    assert status == 2
+    assert "bad.swf:8" in output
+    document = as_json(bad, "--skip-bad", "--policy", "slurm")
+    assert document["log"]["skipped"] == 1  # type: ignore[index]
+
+
+def test_a_log_on_standard_input(log: Path) -> None:
+    result = CliRunner().invoke(
+        asactl, ["replay", "-", "--policy", "slurm", "--json", "--store", "none"], input=log.read_bytes()
+    )
+    assert json.loads(result.output)["policies"]["slurm"]["jobs"] == 60
+
+
+def test_the_store_keeps_what_was_decided_and_explain_tells_it(log: Path, tmp_path: Path) -> None:
+    url = str(tmp_path / "asad.db")
+    result = CliRunner().invoke(
+        asactl,
+        ["replay", str(log), "--store", url, "--policy", "slurm,asax,greedy-oracle"],
+        catch_exceptions=False,
+    )
+    assert result.exit_code == 0, result.output
+    with Store.open(url) as store:
+        runs = {one.policy: one for one in store.runs()}
+        assert runs.keys() == {"asax", "greedy-oracle"}
+        guests = [d.job for d in store.decisions(runs["greedy-oracle"].id) if d.kind == "co-allocate"]
+    assert guests
+    told = CliRunner().invoke(asactl, ["explain", guests[0], "--store", url], catch_exceptions=False)
+    assert told.exit_code == 0, told.output
+    assert guests[0] in told.output
+
+
+def test_repeats_report_mean_and_deviation(log: Path) -> None:
+    document = as_json(log, "--policy", "asax", "--repeat", 3)
+    repeats = document["repeats"]
+    assert repeats["seeds"] == [0, 1, 2]  # type: ignore[index]
+    mean = repeats["policies"]["asax"]["response_mean_s"]["mean"]  # type: ignore[index]
+    assert document["policies"]["asax"]["response_mean_s"] == mean  # type: ignore[index]
+
+
+def test_the_page_is_written(log: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    result = CliRunner().invoke(
+        asactl, ["replay", str(log), "--store", "none", "--report", str(page)], catch_exceptions=False
+    )
+    assert result.exit_code == 0, result.output
+    assert "<svg" in page.read_text()
+
+
+def test_times_of_options() -> None:
+    from asad.cli.replay import seconds
+
+    assert [seconds(text, "--poll") for text in ("30", "30s", "5m", "1h", "0.5s")] == [30, 30, 300, 3600, 0.5]
+    for text in ("", "0", "-1s", "nan", "inf", "1d", "s"):
+        with pytest.raises(UsageError, match="--poll"):
+            seconds(text, "--poll")
