@@ -61,41 +61,40 @@ ARRIVALS = 2**40
 
 JOB = np.dtype(
     [
-        # as the log has it
+        # what the scheduler touches comes first: two cache lines a job
         ("submit", "f8"),
         ("work", "f8"),  # isolated run time that will be executed
         ("planned", "f8"),  # run time that the scheduler plans with
+        ("planned_end", "f8"),
+        ("start", "f8"),
+        ("end", "f8"),
+        ("eligible", "f8"),
+        ("promised", "f8"),  # conservative backfill's promise of a start
+        ("cores", "i4"),
+        ("at", "i4"),  # its position in the queue
+        ("heap_at", "i4"),
+        ("depends", "i4"),
+        ("child", "i4"),  # first job that waits for this one
+        ("sibling", "i4"),  # next job that waits for the same one
+        ("wide", "i4"),  # nodes asked for, 0 for any number
+        ("host", "i4"),
+        ("owner_first", "i4"),  # first of its cores as a batch job
+        ("guest_first", "i4"),  # first of its cores as a guest
+        ("guest_at", "i4"),
         ("limit", "f8"),  # time limit, inf for none
         ("memory", "f8"),  # bytes a core, 0 if it does not count
         ("demand", "f8"),  # CPU really wanted, as a fraction of the allocation
         ("think", "f8"),  # how long after the end of `depends` it arrives
-        ("cores", "i4"),
-        ("wide", "i4"),  # nodes asked for, 0 for any number
-        ("depends", "i4"),
-        # what becomes of it
-        ("eligible", "f8"),
-        ("start", "f8"),
-        ("end", "f8"),
         ("left", "f8"),  # isolated seconds of work still to do
         ("rate", "f8"),  # isolated seconds a second
         ("since", "f8"),  # when `left` was true
         ("lost", "f8"),  # seconds that sharing has cost so far
         ("extended", "f8"),
         ("limit_end", "f8"),
-        ("planned_end", "f8"),
-        ("promised", "f8"),  # conservative backfill's promise of a start
         ("share", "f8"),
         ("lent", "f8"),  # core-seconds that it got from hosts as a guest
         ("lending", "f8"),  # cores that it gets from hosts now
         ("stamp", "i8"),
-        ("at", "i4"),  # its position in the queue
-        ("heap_at", "i4"),
-        ("host", "i4"),
-        ("owner_first", "i4"),  # first of its cores as a batch job
-        ("guest_first", "i4"),  # first of its cores as a guest
-        ("guest_at", "i4"),
-        ("child", "i4"),  # first job that waits for this one
-        ("sibling", "i4"),  # next job that waits for the same one
         ("state", "i1"),
         ("killed", "?"),
         ("capped", "?"),  # its share binds its host too (quotas on both); else it is in the idle class
@@ -147,7 +146,7 @@ class State(NamedTuple):
     heap: NDArray[Any]  # events by time: ends, and as `n + job` arrivals that waited for another job
     run: NDArray[Any]  # running batch jobs by planned end
     queue: NDArray[Any]  # positions in order of arrival; empty ones need NOBODY cores
-    block: NDArray[Any]  # the least of each 64 positions
+    block: NDArray[Any]  # the least of each 64 positions, or less
     superblock: NDArray[Any]  # the least of each 4096
     node: NDArray[Any]  # (N,) NODE
     core: NDArray[Any]  # (C,) CORE
@@ -281,7 +280,8 @@ def _dequeue(s: State, job: int) -> None:
     s.queue[position].cores = NOBODY
     s.queue[position].planned = NEVER
     s.c[WAITING] -= 1
-    _block_cores(s, position // BLOCK)
+    if position // BLOCK < s.c[TAIL] // BLOCK:  # of the last block, what is least may be out of date: a bound will do
+        _block_cores(s, position // BLOCK)
     if position == s.c[HEAD]:
         s.c[HEAD] = _next_waiting(s, position + 1)
 

@@ -163,10 +163,11 @@ class Simulation:
                 self._begin(row, now)
         else:
             for row in self.queue:
-                if ended or row not in self.promise:
+                if ended or self.promise.get(row, math.inf) == math.inf:  # never is no promise
                     self.promise.pop(row, None)
                     self.promise[row] = self._earliest(row, now)
-                    self.first_promise.setdefault(row, self.promise[row])
+                    if self.promise[row] < math.inf:
+                        self.first_promise.setdefault(row, self.promise[row])
             for row in [row for row in self.queue if self.promise[row] == now]:
                 self._begin(row, now)
                 del self.promise[row]

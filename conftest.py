@@ -1,4 +1,4 @@
-"""Fixtures of every tier."""
+"""Fixtures of tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parent
 
 
 @pytest.fixture(scope="session")
