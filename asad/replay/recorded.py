@@ -101,7 +101,10 @@ class RecordedCluster:
 
         `lending` off leaves placement untracked, which is faster and decides nothing else. `depth` is how many
         waiting jobs a snapshot shows with an estimated start (Slurm: bf_max_job_test), refreshed no more often than
-        every `backfill_interval_s` (Slurm: bf_interval). Running jobs count as measured after `window_s`.
+        every `backfill_interval_s` (Slurm: bf_interval). Running jobs count as measured after `window_s`. With lending
+        a twin runs `twin_lag_s` behind, on which nobody lends; it plans as the scheduler does and learns how long a
+        job runs alone when that job has ended here, so it knows nothing that asad could not know. The greater the lag,
+        the more of its starts are those of the cluster left alone, and the later they are known.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
@@ -151,7 +154,7 @@ class RecordedCluster:
             self._own_start = self._twin.job["start"]
         self._cpu = np.full(len(workload), np.nan)
         self._estimate = np.full(len(workload), np.nan)
-        self._estimated_at = -np.inf
+        self._estimated_at = self._twin_estimated_at = -np.inf
         self._queue = np.zeros(depth, np.int32)
         self._running = np.zeros(len(self.state.run), np.int32)
         self._seen = self._told = 0
@@ -219,9 +222,10 @@ class RecordedCluster:
             and engine.has_open_cores(s)
         ):
             engine.estimate_starts(s, self.depth, self._estimate)
-            if self._twin is not None:
-                engine.estimate_starts(self._twin, self.depth, self._own_estimate)
             self._estimated_at = now
+            if self._twin is not None and now >= self._twin_estimated_at + self.twin_lag_s:
+                engine.estimate_starts(self._twin, self.depth, self._own_estimate)
+                self._twin_estimated_at = now
         return Snapshot(
             time_s=now,
             version=int(s.c[engine.VERSION]),

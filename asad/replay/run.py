@@ -16,7 +16,7 @@ from asad.defer.at_once import AtOnce
 from asad.errors import MachineError, UsageError
 from asad.experts import Expert, load_experts
 from asad.guard import guard_for
-from asad.model import Floats, Json, Machine, Outcome, Snapshot
+from asad.model import Floats, Ints, JobLog, Json, Machine, Outcome, Snapshot
 from asad.place.native import Native
 from asad.replay.contention import Contention, load_contention
 from asad.replay.demand import Demand, DemandProfile, assign
@@ -132,9 +132,6 @@ def build_workload(
     kill = settings.overrun == "kill"
     work = np.minimum(jobs.run_s, limit) if kill else jobs.run_s.copy()
     planned = finite if kill else np.maximum(finite, jobs.run_s)
-    memory = np.zeros(len(jobs))
-    if settings.use_memory:
-        memory = np.where(np.isfinite(jobs.memory_bytes), jobs.memory_bytes / jobs.cores, 0.0)
     fingerprint, _ = jobs.fingerprints()
     workload = Workload(
         job_id=jobs.job_id,
@@ -144,7 +141,7 @@ def build_workload(
         limit_s=limit,
         cores=jobs.cores,
         nodes=jobs.nodes,
-        memory_bytes_per_core=memory,
+        memory_bytes_per_core=_memory_per_core(jobs, settings.use_memory),
         demand=demand.fraction,
         depends_on=jobs.depends_on,
         think_s=jobs.think_s,
@@ -155,47 +152,44 @@ def build_workload(
     return workload
 
 
+def _fit_alone(cores: Ints, memory_per_core: Floats, machine: Machine) -> NDArray[np.bool_]:
+    """Which jobs would run on the empty machine."""
+    fits = cores <= machine.total_cores
+    rows = np.flatnonzero(memory_per_core > 0)
+    if len(rows):
+        shapes, back = np.unique(memory_per_core[rows], return_inverse=True)
+        room = [np.minimum(machine.cores, machine.memory_bytes // need).sum() for need in shapes.tolist()]
+        fits[rows] &= cores[rows] <= np.array(room)[back]
+    return fits
+
+
+def _memory_per_core(jobs: JobLog, use_memory: bool) -> Floats:
+    """Bytes a core; 0 where memory does not count or is not recorded."""
+    if not use_memory:
+        return np.zeros(len(jobs))
+    return np.where(np.isfinite(jobs.memory_bytes), jobs.memory_bytes / jobs.cores, 0.0)
+
+
 def _require_fit(workload: Workload, machine: Machine, path: str) -> None:
     """Every job runs on the empty machine, or MachineError says which does not."""
-    wide = workload.cores > machine.total_cores
-    heavy = np.zeros(len(workload), np.bool_)
-    with_memory = np.flatnonzero(workload.memory_bytes_per_core > 0)
-    if len(with_memory):
-        shapes, back = np.unique(workload.memory_bytes_per_core[with_memory], return_inverse=True)
-        room = np.array(
-            [np.minimum(machine.cores, machine.memory_bytes // need).sum() for need in shapes.tolist()]
-        )
-        heavy[with_memory] = workload.cores[with_memory] > room[back]
-    rows = np.flatnonzero(wide | heavy)
-    if len(rows):
-        row = int(rows[0])
-        what = f"{workload.cores[row]} cores"
-        if heavy[row] and not wide[row]:
-            what += f" with {workload.memory_bytes_per_core[row] / 2**20:.0f} MiB each"
-        raise MachineError(
-            f"{path}: job {workload.job_id[row]} wants {what}, and {len(rows) - 1} more jobs do not fit either on "
-            f"{len(machine.cores)} nodes with {machine.total_cores} cores ({machine.origin}); describe the machine "
-            "with --nodes, --cores and --memory or --machine FILE, or leave such jobs out with --skip-bad"
-        )
+    rows = np.flatnonzero(~_fit_alone(workload.cores, workload.memory_bytes_per_core, machine))
+    if len(rows) == 0:
+        return
+    row = int(rows[0])
+    what = f"{workload.cores[row]} cores"
+    if workload.cores[row] <= machine.total_cores:
+        what += f" with {workload.memory_bytes_per_core[row] / 2**20:.0f} MiB each"
+    raise MachineError(
+        f"{path}: job {workload.job_id[row]} wants {what}, and {len(rows) - 1} more jobs do not fit either on "
+        f"{len(machine.cores)} nodes with {machine.total_cores} cores ({machine.origin}); describe the machine "
+        "with --nodes, --cores and --memory or --machine FILE, or leave such jobs out with --skip-bad"
+    )
 
 
 def fitting_rows(recorded: Recorded, machine: Machine, use_memory: bool) -> NDArray[np.intp]:
     """Rows of the jobs that would run on the empty machine."""
     jobs = recorded.jobs
-    fits = jobs.cores <= machine.total_cores
-    if use_memory:
-        per_core = np.where(np.isfinite(jobs.memory_bytes), jobs.memory_bytes / jobs.cores, 0.0)
-        shapes, back = np.unique(per_core, return_inverse=True)
-        room = np.array(
-            [
-                np.minimum(machine.cores, machine.memory_bytes // need).sum()
-                if need > 0
-                else machine.total_cores
-                for need in shapes.tolist()
-            ]
-        )
-        fits &= jobs.cores <= room[back]
-    return np.flatnonzero(fits)
+    return np.flatnonzero(_fit_alone(jobs.cores, _memory_per_core(jobs, use_memory), machine))
 
 
 @dataclass(slots=True)
@@ -567,7 +561,7 @@ def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) ->
             bench.recorded.jobs, fingerprint, bench.application_names, profile, bench.settings.seed
         )
         moved = replace(bench.workload, demand=demand.fraction)
-        other = replace_bench(bench, moved)
+        other = replace(bench, workload=moved)
         played = lend(other, name, bench.settings.seed, what=f"{name}, demand ×{factor:g}")
         result = _summarise(other, name, played, baseline, None)
         own = baseline.cluster.state.job["end"] - bench.workload.submit_s
@@ -576,17 +570,3 @@ def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) ->
             Verdict(factor, name, change, int(result.loser.sum()), int((result.host | result.guest).sum()))
         )
     return verdicts
-
-
-def replace_bench(bench: Bench, workload: Workload) -> Bench:
-    """The same replay over another workload."""
-    return Bench(
-        bench.recorded,
-        bench.machine,
-        bench.settings,
-        workload,
-        bench.application_names,
-        bench.experts,
-        bench.overran,
-        bench.progress,
-    )
