@@ -27,9 +27,15 @@ def _numbers(text: str, option: str, known: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @bench.command("asax-paper", short_help="Tables 2 and 3 of the ASAx paper.")
-@click.option("--seeds", type=click.IntRange(1), default=30, show_default=True, help="Number of seeds.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first of them.")
-@click.option("--sizes", default="64,128,256", show_default=True, help="Cores of the cluster.")
+@click.option(
+    "--seeds", type=click.IntRange(1), default=30, show_default=True, metavar="N", help="Number of seeds."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="The first of them."
+)
+@click.option(
+    "--sizes", default="64,128,256", show_default=True, metavar="CORES,…", help="Cores of the cluster."
+)
 @click.option("--policy", "policies", default=None, metavar="NAME,…", help="Policies [default: all five].")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def asax_paper(seeds: int, seed: int, sizes: str, policies: str | None, as_json: bool) -> None:

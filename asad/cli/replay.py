@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from asad.errors import UsageError
+from asad.errors import AsadError, UsageError
 from asad.model import JobLog, Json, Machine
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     help="Policies: slurm (left alone), fcfs, conservative, static, asax, asax-paper, greedy-oracle. "
     "slurm is always run, as the baseline.",
 )
-@click.option("--nodes", type=click.IntRange(1), help="Nodes of the machine (with --cores).")
-@click.option("--cores", type=click.IntRange(1), help="Cores of each node.")
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
+@click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
 @click.option(
     "--memory", metavar="SIZE", help="Memory of each node (128G); memory then counts in the replay."
 )
@@ -52,17 +52,23 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     "--demand",
     metavar="FILE|beta:MEAN",
     help="CPU demand where the log has no CPU times: a TOML profile or a Beta distribution over applications "
-    "[default: beta:0.6].",
+    "[default: beta:0.6, one draw an application].",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of everything drawn."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Seed of everything drawn.",
 )
 @click.option(
     "--repeat",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Repeat with so many seeds in a row.",
+    metavar="K",
+    help="Repeat with so many seeds in a row; the figures are their means.",
 )
 @click.option(
     "--store",
@@ -71,7 +77,7 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     "[default: asad.db in the state folder of the user].",
 )
 @click.option(
-    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with all figures."
+    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page with all figures."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--poll", default="30s", show_default=True, metavar="TIME", help="Interval of asad's cycle.")
@@ -92,7 +98,9 @@ POLICIES = "slurm,static,asax,greedy-oracle"
 )
 @click.option("--no-lending", is_flag=True, help="Lend nothing: every lending policy must then equal slurm.")
 @click.option("--columns", metavar="NAME,…", help="Columns of a log without a header.")
-@click.option("--delimiter", metavar="CHAR", help="Delimiter of a text log.")
+@click.option(
+    "--delimiter", metavar="TEXT", help="Delimiter of a text log [default: told from its first line]."
+)
 @click.option(
     "--format",
     "log_format",
@@ -103,12 +111,14 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     "--skip-bad", is_flag=True, help="Leave out bad lines and jobs that do not fit; count and list them."
 )
 @click.option(
-    "--experts", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Folder of trees."
+    "--experts",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of expert trees, instead of those that asad ships.",
 )
 @click.option(
     "--contention",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Constants measured by asactl calibrate.",
+    help="Constants measured by asactl calibrate, instead of those that asad ships.",
 )
 @click.option(
     "--vary-demand/--no-vary-demand",
@@ -149,7 +159,8 @@ def replay(
 
     \b
     Examples:
-      sacct -aPX -S 2024-01-01 -o ALL > log.txt && asactl replay log.txt --report page.html
+      TZ=UTC sacct -aP -S 2024-01-01 -o ALL > log.txt
+      asactl replay log.txt --machine /etc/slurm/slurm.conf --report page.html
       asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,fcfs,conservative,asax
     """
     from asad.replay.demand import DemandProfile, read_demand
@@ -164,7 +175,7 @@ def replay(
     if memory is not None and nodes is None:
         raise UsageError("--memory is memory of each node: give --nodes and --cores with it")
     settings = Settings(
-        policies=tuple(name.strip() for name in policy.split(",") if name.strip()),
+        policies=tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip())),
         seed=seed,
         repeat=repeat,
         poll_s=seconds(poll, "--poll"),
@@ -177,6 +188,8 @@ def replay(
         contention=contention,
         vary_demand=vary_demand,
     )
+    if report is not None and not report.parent.is_dir():  # said now, and not after an hour of replaying
+        raise UsageError(f"--report {report}: there is no folder {report.parent}; make it first")
     names = [name.strip() for name in columns.split(",")] if columns else None
     recorded = read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
     if len(recorded.jobs) == 0:
@@ -202,7 +215,10 @@ def replay(
     if report is not None:
         from asad.report.page import write_page
 
-        write_page(result, report)
+        try:
+            write_page(result, report)
+        except OSError as error:
+            raise AsadError(f"--report {report}: {error.strerror}; name a file that can be written") from None
     if as_json:
         click.echo(json.dumps(to_json(result), indent=1, allow_nan=False))
         return

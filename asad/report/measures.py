@@ -61,19 +61,18 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
         (
             Measure(
                 "utilization",
-                "Utilization (allocated)",
+                "Utilization",
                 "share",
                 0,
-                "Core-seconds of all batch jobs’ runs ÷ (cores of the machine × makespan). Guests hold no "
-                "cores of their "
-                "own, so lending may lower it.",
+                "Work done for jobs, guests too (cores × isolated run time) ÷ (cores of the machine × makespan). "
+                "Where jobs keep coming the makespan hardly moves, and neither does this.",
             ),
             Measure(
                 "cpu_utilization",
-                "CPU utilization (really busy)",
+                "CPU utilization",
                 "share",
                 1,
-                "Core-seconds in which a core worked ÷ (cores of the machine × makespan).",
+                "The same with the CPU that the jobs really used instead of all that they held.",
             ),
             Measure(
                 "delivered_core_s",
@@ -166,16 +165,23 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
                 "Displaced by a placebo",
                 "count",
                 0,
-                "The same count when nothing is lent and as many run times are changed by 1 s: what chance "
-                "alone does.",
+                "Jobs that end later by as much when nothing is lent and as many run times as lending touched are "
+                "1 s longer: what chance alone does.",
             ),
-            Measure("killed", "Killed at the time limit", "count", -1, "Jobs that reached their time limit."),
+            Measure(
+                "killed",
+                "Killed at the time limit",
+                "count",
+                -1,
+                "Jobs whose limit was too short for them, and those that lending killed.",
+            ),
             Measure(
                 "killed_by_lending",
                 "Killed by lending",
                 "count",
                 -1,
-                "Jobs that reached their time limit only because lending slowed them. Must be 0.",
+                "Jobs cut at a time limit that they would have kept alone: lending slowed them. Must be 0 but under "
+                "static and asax-paper, which extend no limits.",
             ),
         ),
     ),

@@ -567,11 +567,7 @@ def _method(result: ReplayResult) -> str:
     }
     for title, table in (("Log", facts), ("Machine", result.machine), ("Settings", result.settings)):
         if table:
-            rows = "".join(
-                f"<div><dt>{_plain(str(key).replace('_', ' '))}</dt><dd>{_value(value)}</dd></div>"
-                for key, value in table.items()
-                if key != "command"
-            )
+            rows = "".join(_fact(str(key), value) for key, value in table.items() if key != "command")
             parts.append(f'<section><h3>{title}</h3><dl class="facts-list">{rows}</dl></section>')
     parts.append("</div>")
     definitions = "".join(
@@ -672,6 +668,19 @@ def _texts(value: Json) -> list[str]:
     return [units.plain(value, 300)]
 
 
+def _fact(key: str, value: Json) -> str:
+    """A line of log, machine or settings; the unit in its key goes behind the number."""
+    name, _, unit = key.rpartition("_")
+    shown = _value(value)
+    if unit == "s" and isinstance(value, int | float):
+        shown += f"{units.THIN}s"
+    elif unit == "bytes" and isinstance(value, int | float):
+        shown = escape(f"{value / 2**30:.6g}{units.THIN}GiB")
+    elif unit not in ("s", "bytes"):
+        name = key
+    return f"<div><dt>{_plain(name.replace('_', ' '))}</dt><dd>{shown}</dd></div>"
+
+
 def _value(value: Json) -> str:
     """One setting as HTML."""
     if value is None:
@@ -684,8 +693,8 @@ def _value(value: Json) -> str:
         return _plain(value)
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return _plain(", ".join(str(item) for item in value))
-    if isinstance(value, dict) and all(isinstance(item, str | int | float) for item in value.values()):
-        return _plain(", ".join(f"{key}: {item}" for key, item in value.items()))
+    if isinstance(value, dict):
+        return "<br>".join(f"{_plain(key)}: {_value(item)}" for key, item in value.items())
     return f"<code>{escape(units.plain(json.dumps(value, ensure_ascii=False), 1_000))}</code>"
 
 
