@@ -280,7 +280,9 @@ def _dequeue(s: State, job: int) -> None:
     s.queue[position].cores = NOBODY
     s.queue[position].planned = NEVER
     s.c[WAITING] -= 1
-    if position // BLOCK < s.c[TAIL] // BLOCK:  # of the last block, what is least may be out of date: a bound will do
+    if (
+        position // BLOCK < s.c[TAIL] // BLOCK
+    ):  # of the last block, what is least may be out of date: a bound will do
         _block_cores(s, position // BLOCK)
     if position == s.c[HEAD]:
         s.c[HEAD] = _next_waiting(s, position + 1)

@@ -245,6 +245,14 @@ class RecordedCluster:
 
     def _apply(self, decision: Decision) -> Outcome:
         s = self.state
+        if not s.c[engine.PLACED]:
+            return Outcome(
+                decision, False, "this cluster does not keep track of who is where, so nobody can share"
+            )
+        if isinstance(decision, CoAllocate | SetShare) and not 0.0 <= decision.share <= 1.0:
+            return Outcome(decision, False, f"a share of {decision.share:g} is none")
+        if isinstance(decision, ExtendLimit) and not 0.0 < decision.by_s < np.inf:
+            return Outcome(decision, False, f"a limit cannot be extended by {decision.by_s:g} s")
         if isinstance(decision, CoAllocate):
             nodes = np.array(decision.nodes, np.int32)
             cores = np.zeros(len(nodes), np.int32)

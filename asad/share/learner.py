@@ -7,7 +7,7 @@ Sources: the ASAx paper, Algorithm 1, eqs. (2)-(5), Theorem 1. Two updates are s
     last step to Theorem 1 divides by γ_t, which needs every term of the sum to be non-negative. It is not: with the
     best expert changing late, E_t grows linearly (tests/property/test_learner.py has the case).
 `asad`
-    α_t ∝ exp(-γ_t·Σ_s r_s), the same weights but for one γ over all the past. For it E_t ≤ ln n/γ_t + ½Σγ_s
+    α_t ∝ exp(-γ_t·(prior + Σ_s r_s)), the same weights but for one γ over all the past. For it E_t ≤ ln n/γ_t + ½Σγ_s
     (exponential weights with a non-increasing rate and losses in [0, 2]), which is at most Theorem 1's bound.
 
 Both keep r_t within [0, 2], which Hoeffding's lemma in the proof needs: a round ends when r exceeds 1, and one case
@@ -30,6 +30,8 @@ class Weights(NamedTuple):
 
     alpha: NDArray[np.float64]
     """(A + 1, n) weights; each row sums to 1."""
+    prior: NDArray[np.float64]
+    """(A + 1, n) risk that stands for what the cluster had learned when the application was first seen."""
     round_risk: NDArray[np.float64]
     """(A + 1, n) r of the round under way."""
     risk: NDArray[np.float64]
@@ -49,6 +51,7 @@ def new_weights(applications: int, experts: int) -> Weights:
     shape = (applications + 1, experts)
     weights = Weights(
         alpha=np.full(shape, 1.0 / experts),
+        prior=np.zeros(shape),
         round_risk=np.zeros(shape),
         risk=np.zeros(shape),
         mixture_risk=np.zeros(applications + 1),
@@ -72,6 +75,9 @@ def meet(w: Weights, application: int) -> None:
     if w.rounds[application] < 0:
         w.rounds[application] = 0
         w.alpha[application] = w.alpha[-1]
+        rate = gamma(w.alpha.shape[1], 1)
+        for i in range(w.alpha.shape[1]):
+            w.prior[application, i] = -np.log(max(w.alpha[-1, i], 1e-300)) / rate
 
 
 @njit(cache=True)
@@ -102,9 +108,9 @@ def add_case(w: Weights, row: int, increments: NDArray[np.float64], mode: int, m
             total += w.alpha[row, i]
     else:
         following = gamma(n, w.rounds[row] + 1)
-        least = w.risk[row].min()
+        least = (w.prior[row] + w.risk[row]).min()
         for i in range(n):
-            w.alpha[row, i] = np.exp(-following * (w.risk[row, i] - least))
+            w.alpha[row, i] = np.exp(-following * (w.prior[row, i] + w.risk[row, i] - least))
             total += w.alpha[row, i]
     for i in range(n):
         w.alpha[row, i] /= total

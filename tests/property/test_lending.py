@@ -283,7 +283,7 @@ def expected(case: Case, cluster: RecordedCluster, decision: Decision) -> bool |
     if isinstance(decision, SetShare):
         return is_in(decision.guest, engine.GUEST)
     if isinstance(decision, ExtendLimit):
-        return is_in(decision.job, engine.RUNNING, engine.GUEST)
+        return decision.by_s > 0 and is_in(decision.job, engine.RUNNING, engine.GUEST)
     assert isinstance(decision, CoAllocate)
     first, nodes = case.machine.first_core, decision.nodes
     if not (is_in(decision.guest, engine.PENDING) and is_in(decision.host, engine.RUNNING)):

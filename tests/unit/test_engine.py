@@ -433,3 +433,20 @@ def test_a_wake_comes_at_the_first_poll_after_it_and_not_after_the_end() -> None
     assert simulated.now_s == 130
     simulated.run()
     assert not simulated.advance(1000.0)
+
+
+@pytest.mark.parametrize("share", [math.nan, -0.1, 1.1, math.inf])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    simulated = cluster([J(0, 100, 2), J(0, 100, 2)], [2])
+    assert simulated.advance()
+    assert "share" in do(simulated, lend(1, 0, share=share))
+    assert do(simulated, lend(1, 0)) == ""
+    assert "share" in do(simulated, SetShare(CAUSE, 1, share))
+
+
+@pytest.mark.parametrize("by_s", [math.nan, 0.0, -60.0, math.inf])
+def test_a_limit_moves_by_a_real_time_or_not_at_all(by_s: float) -> None:
+    simulated = cluster([J(0, 100, 2), J(0, 100, 2)], [2])
+    assert simulated.advance()
+    assert "extended" in do(simulated, ExtendLimit(CAUSE, 0, by_s))
+    assert simulated.state.job["limit_end"][0] == 100.0
