@@ -101,7 +101,7 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
                 "Lent core-hours",
                 "core time",
                 0,
-                "CPU of hosts’ allocations that guests used.",
+                "CPU of hosts’ allocations that guests were given.",
             ),
             Measure(
                 "host_stretch_mean",

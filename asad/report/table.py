@@ -62,14 +62,19 @@ class _Uncut:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         endless = options.update(width=10_000)
         natural = console.measure(self.table, options=endless).maximum
-        yield from console.render(self.table, options.update(width=natural))
+        # rich draws an empty column one wider than it measures it, and would cut a name for that
+        room = natural + len(self.table.columns)
+        yield from console.render(self.table, options.update(width=room))
 
 
 def _gains(result: ReplayResult, console: Console) -> Table:
     """Response, waiting, bounded slowdown and delivered core-hours, each with its difference from slurm."""
     names = ordered_policies(result)
     jobs = units.plural(len(result.submit_s), "job")
-    table = _table(console, f"What {jobs} get, and the difference from {BASELINE}")
+    table = _table(
+        console,
+        f"What {jobs} {'gets' if len(result.submit_s) == 1 else 'get'}, and the difference from {BASELINE}",
+    )
     columns = []
     for key, head in LEAD:
         measure = MEASURES[key]
