@@ -84,6 +84,9 @@ def _displaced(policy: PolicyResult) -> list[str]:
     displaced, placebo = policy.metrics.get("displaced"), policy.metrics.get("displaced_placebo")
     if displaced is None:
         return []
+    if displaced == 0:
+        by_chance = "" if placebo is None else f"; chance alone moves {units.number(placebo)} (placebo)"
+        return [f"No other job would have ended noticeably later{by_chance}."]
     text = f"{units.plural(int(displaced), 'other job')} would have ended later too"
     if placebo is None:
         return [f"{text}; no placebo tells how many of them chance alone would move."]
