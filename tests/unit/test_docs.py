@@ -1,0 +1,221 @@
+"""What an operator can type, or read in the JSON, is documented; and what is documented is there."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from asad.cli.asactl import asactl
+from asad.errors import AsadError
+from asad.share.asax import Options
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in sorted(DOCS.rglob("*.md"))}
+REPLAY, FIGURES = PAGES["docs/reference/replay.md"], PAGES["docs/reference/figures.md"]
+OPERATOR_PAGES = {**PAGES, "README.md": (ROOT / "README.md").read_text(encoding="utf-8")}
+CHOSEN_BY_USERS = {"counts", "options"}
+"""Tables in the JSON whose keys are reasons of the readers and options of a policy."""
+
+
+def commands(
+    group: click.Group = asactl, words: tuple[str, ...] = ("asactl",)
+) -> Iterator[tuple[str, click.Command]]:
+    """Every command and subcommand with its full name."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield " ".join((*words, name)), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+
+
+COMMANDS = dict(commands())
+
+
+def options(command: click.Command) -> set[str]:
+    return {
+        word
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        for word in (*parameter.opts, *parameter.secondary_opts)
+        if word.startswith("--")
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_documented(name: str) -> None:
+    assert any(name in text for text in PAGES.values()), f"no page under docs/ says `{name}`"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_is_documented_on_a_page_about_its_command(name: str) -> None:
+    about = " ".join(name.split()[:2])
+    text = "\n".join(text for text in PAGES.values() if about in text)
+    missing = {word for word in options(COMMANDS[name]) if not re.search(rf"{word}(?![\w-])", text)}
+    assert not missing, f"{name}: no page says {sorted(missing)}"
+
+
+def test_every_option_of_replay_stands_in_its_table_and_no_other() -> None:
+    rows = [
+        line.split("|")[1]
+        for line in REPLAY.split("## Exit status")[0].splitlines()
+        if line.startswith("| `-")
+    ]
+    assert {word for row in rows for word in re.findall(r"--[a-z-]+", row)} == options(
+        COMMANDS["asactl replay"]
+    )
+
+
+def test_defaults_of_replay_are_those_in_its_table() -> None:
+    rows: dict[str, str] = {}
+    for line in REPLAY.splitlines():
+        if line.startswith("| `-"):
+            cells = line.split("|")
+            rows |= dict.fromkeys(re.findall(r"--[a-z-]+", cells[1]), cells[-2].strip())
+    for parameter in COMMANDS["asactl replay"].params:
+        if (
+            isinstance(parameter, click.Option)
+            and parameter.show_default
+            and "--policy" not in parameter.opts
+        ):
+            assert rows[parameter.opts[0]] == str(parameter.default)
+    policy = next(p for p in COMMANDS["asactl replay"].params if p.name == "policy")
+    assert f"The default is `{policy.default}`" in REPLAY
+
+
+def test_every_policy_is_documented() -> None:
+    from asad.replay.run import POLICIES
+
+    table = REPLAY.split("## Policies")[1].split("## Options")[0]
+    assert set(re.findall(r"^\| `([a-z][a-z-]*)` \|", table, re.M)) == set(POLICIES)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small log without CPU times, so that demand is assumed and varied."""
+    lines = ["; MaxNodes: 4", "; MaxProcs: 8"]
+    for k in range(30):
+        lines.append(
+            f"{k + 1} {k * 600} -1 3000 {(8, 4, 2)[k % 3]} -1 -1 -1 7200 -1 1 {k % 4} 1 {k % 3} -1 -1 -1 -1"
+        )
+    path = tmp_path_factory.mktemp("docs") / "small.swf"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def document(log: Path) -> dict[str, Any]:
+    words = ["replay", str(log), "--json", "--store", "none", "--policy", "slurm,asax", "--repeat", "2"]
+    result = CliRunner().invoke(asactl, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.output)
+    return found
+
+
+def keys(table: dict[str, Any]) -> set[str]:
+    found = set(table)
+    for key, value in table.items():
+        if isinstance(value, dict) and key not in CHOSEN_BY_USERS:
+            found |= keys(value)
+        elif isinstance(value, list):
+            found |= {key for item in value if isinstance(item, dict) for key in keys(item)}
+    return found
+
+
+def test_every_key_of_the_json_is_documented(document: dict[str, Any]) -> None:
+    assert document["demand_verdicts"] and document["repeats"]["policies"]["asax"]
+    missing = {key for key in keys(document) if f"`{key}`" not in FIGURES} - {"slurm", "asax"}
+    assert not missing, f"docs/reference/figures.md does not say {sorted(missing)}"
+
+
+def test_every_documented_figure_is_in_the_json(document: dict[str, Any]) -> None:
+    table = FIGURES.split("## `policies`")[1].split("## `log`")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.M) == list(document["policies"]["asax"])
+
+
+def test_every_key_of_the_bench_is_documented() -> None:
+    words = [
+        "bench",
+        "asax-paper",
+        "--json",
+        "--seeds",
+        "1",
+        "--sizes",
+        "64",
+        "--policy",
+        "slurm,greedy-oracle",
+    ]
+    result = CliRunner().invoke(asactl, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    missing = {key for key in json.loads(result.output)["64"]["slurm"] if f"`{key}`" not in FIGURES}
+    assert not missing, f"docs/reference/figures.md does not say {sorted(missing)}"
+
+
+@pytest.mark.parametrize("name", Options._fields)
+def test_every_option_of_asax_is_documented(name: str) -> None:
+    pages = {page: text for page, text in PAGES.items() if "asax.md" in page or "/reference/" in page}
+    assert any(f"`{name}`" in text for text in pages.values()), (
+        f"neither explanation/asax.md nor reference says `{name}`"
+    )
+
+
+@pytest.mark.parametrize("page", OPERATOR_PAGES)
+def test_commands_that_pages_show_can_be_typed(page: str) -> None:
+    blocks = re.findall(r"^```console\n(.*?)^```", OPERATOR_PAGES[page], re.M | re.S)
+    lines = re.sub(r"\\\n", "", "\n".join(blocks)).splitlines()
+    for line in lines:
+        words = shlex.split(re.sub(r"^[$#] ", "", line)) if line.startswith(("$ ", "# ")) else []
+        if not words or not words[0].endswith("asactl"):
+            continue
+        name, command = " ".join(("asactl", words[1])), COMMANDS[" ".join(("asactl", words[1]))]
+        rest = words[2:]
+        while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+            name, rest = f"{name} {rest[0]}", rest[1:]
+            command = COMMANDS[name]
+        given = {word.split("=")[0] for word in rest if word.startswith("--")}
+        assert given <= options(command) | {"--help"}, line
+
+
+@pytest.mark.parametrize(
+    "line", [line for line in REPLAY.splitlines() if line.startswith("asactl: ")], ids=lambda line: line[8:40]
+)
+def test_messages_that_the_reference_shows_are_what_is_said(
+    line: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tried = {
+        "unknown policy": ["--policy", "easy"],
+        "--nodes and": ["--nodes", "4"],
+        "--report": ["--report", "missing/january.html"],
+    }
+    words = next(words for start, words in tried.items() if line.startswith(f"asactl: {start}"))
+    with pytest.raises(AsadError) as error:
+        CliRunner().invoke(asactl, ["replay", str(log), "--store", "none", *words], catch_exceptions=False)
+    assert f"asactl: {error.value}" == line
+    assert error.value.exit_status == 2
+
+
+def test_every_page_is_in_the_navigation_and_on_the_front() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    front = PAGES["docs/index.md"]
+    for page in PAGES:
+        name = page.removeprefix("docs/")
+        assert f"- {name}" in navigation
+        assert name == "index.md" or f"]({name})" in front
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *PAGES])
+def test_links_lead_somewhere(page: str) -> None:
+    here = ROOT / page
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", here.read_text(encoding="utf-8")):
+        assert (here.parent / target).exists(), f"{page} links to {target}"
