@@ -95,6 +95,10 @@ JOB = np.dtype(
         ("lent", "f8"),  # core-seconds that it got from hosts as a guest
         ("lending", "f8"),  # cores that it gets from hosts now
         ("stamp", "i8"),
+        # lists of jobs, each from row 0 on: they have nothing to do with the job in whose row they stand
+        ("ended", "i4"),  # in order of their end
+        ("guest_row", "i4"),  # guests that run, in no order
+        ("affected", "i4"),  # scratch
         ("state", "i1"),
         ("killed", "?"),
         ("capped", "?"),  # its share binds its host too (quotas on both); else it is in the idle class
@@ -121,6 +125,7 @@ NODE = np.dtype(
         ("spare", "i4"),  # free now and beside the head's reservation
         ("later", "i4"),  # free when the head is to start, itself not counted
         ("guests", "i4"),  # cores with a guest
+        ("touched", "i4"),  # scratch: a list of nodes, from row 0 on
     ],
     align=True,
 )
@@ -150,10 +155,6 @@ class State(NamedTuple):
     superblock: NDArray[Any]  # the least of each 4096
     node: NDArray[Any]  # (N,) NODE
     core: NDArray[Any]  # (C,) CORE
-    ended: NDArray[np.int32]  # rows in order of their end
-    guest_rows: NDArray[np.int32]  # guests that run, in no order
-    touched: NDArray[np.int32]  # scratch: nodes
-    affected: NDArray[np.int32]  # scratch: jobs
 
 
 # ------------------------------------------------------------------------------------------------------ event heap
@@ -588,7 +589,7 @@ def _mark_nodes(s: State, first: int, of_guest: bool) -> int:
         node = s.core[core].node
         if s.node[node].stamp != s.c[STAMP] and (of_guest or s.node[node].guests > 0):
             s.node[node].stamp = s.c[STAMP]
-            s.touched[count] = node
+            s.node[count].touched = node
             count += 1
         core = s.core[core].guest_next if of_guest else s.core[core].owner_next
     return count
@@ -598,8 +599,8 @@ def _mark_nodes(s: State, first: int, of_guest: bool) -> int:
 def _mark_leads(s: State, nodes: int) -> None:
     """Owners have changed on the touched nodes: a guest that straddles two hosts claims its share of each."""
     for i in range(nodes):
-        first = s.node[s.touched[i]].first
-        for core in range(first, first + s.node[s.touched[i]].cores):
+        first = s.node[s.node[i].touched].first
+        for core in range(first, first + s.node[s.node[i].touched].cores):
             guest, owner = s.core[core].guest, s.core[core].owner
             if guest >= 0:
                 before = first
@@ -614,17 +615,17 @@ def _refresh(s: State, nodes: int, now: float) -> None:
     s.c[STAMP] += 1
     jobs = 0
     for i in range(nodes):
-        node = s.touched[i]
+        node = s.node[i].touched
         for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
             for job in (s.core[core].owner, s.core[core].guest):
                 if job >= 0 and s.job[job].stamp != s.c[STAMP]:
                     s.job[job].stamp = s.c[STAMP]
-                    s.affected[jobs] = job
+                    s.job[jobs].affected = job
                     jobs += 1
     for i in range(jobs):
-        _settle(s, s.affected[i], now)
+        _settle(s, s.job[i].affected, now)
     for i in range(jobs):
-        job = s.affected[i]
+        job = s.job[i].affected
         _set_rate(s, job, _guest_rate(s, job) if s.job[job].state == GUEST else _host_rate(s, job), now)
 
 
@@ -638,7 +639,7 @@ def _undecide(s: State, guest: int, nodes: int) -> int:
             node = s.core[core].node
             if s.node[node].stamp != s.c[STAMP]:
                 s.node[node].stamp = s.c[STAMP]
-                s.touched[nodes] = node
+                s.node[nodes].touched = node
                 nodes += 1
             core = s.core[core].guest_next
     return nodes
@@ -764,7 +765,7 @@ def lend(
                 take -= 1
             core += 1
     s.job[guest].guest_at = s.c[GUESTS]
-    s.guest_rows[s.c[GUESTS]] = guest
+    s.job[s.c[GUESTS]].guest_row = guest
     s.c[GUESTS] += 1
     _push(s, guest, now + s.job[guest].work)
     _settle(s, guest, now)
@@ -836,8 +837,8 @@ def _end(s: State, job: int, now: float) -> None:
             s.job[job].killed = True
         if was_guest:
             last = s.c[GUESTS] - 1
-            s.guest_rows[s.job[job].guest_at] = s.guest_rows[last]
-            s.job[s.guest_rows[last]].guest_at = s.job[job].guest_at
+            s.job[s.job[job].guest_at].guest_row = s.job[last].guest_row
+            s.job[s.job[last].guest_row].guest_at = s.job[job].guest_at
             s.c[GUESTS] = last
             nodes = _mark_nodes(s, s.job[job].guest_first, True)
             core = s.job[job].guest_first
@@ -857,7 +858,7 @@ def _end(s: State, job: int, now: float) -> None:
                 _leave_guests(s, job, now)
     s.job[job].state = DONE
     s.job[job].end = now
-    s.ended[s.c[ENDED]] = job
+    s.job[s.c[ENDED]].ended = job
     s.c[ENDED] += 1
     if not was_guest:
         s.c[FREE] += s.job[job].cores
@@ -1224,7 +1225,7 @@ def _newly_measured(s: State, tick: float) -> bool:
         if latest - s.f[POLL] < s.job[s.run[i].job].start <= latest:
             return True
     for i in range(s.c[GUESTS]):
-        if latest - s.f[POLL] < s.job[s.guest_rows[i]].start <= latest:
+        if latest - s.f[POLL] < s.job[s.job[i].guest_row].start <= latest:
             return True
     return False
 
@@ -1289,7 +1290,7 @@ def look(
         if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
             cpu[job] = s.job[job].demand
     for i in range(s.c[GUESTS]):
-        job = s.guest_rows[i]
+        job = s.job[i].guest_row
         if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
             cpu[job] = s.job[job].demand
         _settle(s, job, s.f[NOW])
@@ -1379,10 +1380,6 @@ def new_state(
         superblock=np.zeros(padded // (BLOCK * BLOCK), BLOCK_ENTRY),
         node=np.zeros(nodes, NODE),
         core=np.zeros(total, CORE),
-        ended=np.zeros(n, np.int32),
-        guest_rows=np.zeros(min(total, n) + 1, np.int32),
-        touched=np.zeros(nodes, np.int32),
-        affected=np.zeros(2 * total, np.int32),
     )
     for name in JOB_COLUMNS:
         s.job[name] = jobs[name]

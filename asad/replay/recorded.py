@@ -201,7 +201,7 @@ class RecordedCluster:
         """Run to the next poll that has anything new, or the first at or after `wake_s`; False when all is over."""
         going_on = bool(engine.run_to_poll(self.state, wake_s))
         if self._twin is not None:
-            rows = self.state.ended[self._told : self.state.c[engine.ENDED]]
+            rows = self.state.job["ended"][self._told : self.state.c[engine.ENDED]]
             self._told = int(self.state.c[engine.ENDED])
             job = self.state.job
             engine.learn_ends(self._twin, rows, job["end"][rows] - job["start"][rows] - job["lost"][rows])
@@ -233,7 +233,7 @@ class RecordedCluster:
             jobs=self._jobs,
             queue=self._queue[:count],
             running=self._running[: s.c[engine.RUN]],
-            guests=s.guest_rows[: s.c[engine.GUESTS]],
+            guests=s.job["guest_row"][: s.c[engine.GUESTS]].copy(),
             core_owner=s.core["owner"],
             core_guest=s.core["guest"],
             waiting=int(s.c[engine.WAITING]),
@@ -278,7 +278,7 @@ class RecordedCluster:
 
     def finished(self, since_s: float = -np.inf) -> Finished:
         """The jobs that ended since the last call (and after `since_s`)."""
-        rows = self.state.ended[self._seen : self.state.c[engine.ENDED]]
+        rows = self.state.job["ended"][self._seen : self.state.c[engine.ENDED]].copy()
         self._seen = int(self.state.c[engine.ENDED])
         rows = rows[self.state.job["end"][rows] > since_s]
         job = self.state.job

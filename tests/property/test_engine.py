@@ -101,7 +101,7 @@ def run(state: engine.State) -> engine.State:
     engine.run_until(state, np.inf)
     count = len(state.job)
     assert state.c[engine.ENDED] == count
-    assert sorted(state.ended.tolist()) == list(range(count))
+    assert sorted(state.job["ended"].tolist()) == list(range(count))
     np.testing.assert_array_equal(state.job["end"], state.job["start"] + state.job["work"])
     return state
 

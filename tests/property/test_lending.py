@@ -197,7 +197,7 @@ def check(case: Case, cluster: RecordedCluster) -> None:
         assert job["host"][row] in (hosts or {-1})
     assert set(core["owner"].tolist()) - {-1} == set(rows[engine.RUNNING].tolist())
     assert set(core["guest"].tolist()) - {-1} == set(rows[engine.GUEST].tolist())
-    assert sorted(state.guest_rows[: state.c[engine.GUESTS]].tolist()) == rows[engine.GUEST].tolist()
+    assert sorted(state.job["guest_row"][: state.c[engine.GUESTS]].tolist()) == rows[engine.GUEST].tolist()
     # the batch scheduler never counts guests
     assert state.c[engine.FREE] == len(core) - jobs.cores[rows[engine.RUNNING]].sum()
     for number, cores in enumerate(shares.node_cores):
@@ -380,7 +380,7 @@ class Account:
         """Everything is over: nobody is missing, and every second of work was done."""
         job, work = self.cluster.state.job, self.case.workload.work_s
         count = len(work)
-        assert sorted(self.cluster.state.ended.tolist()) == list(range(count))
+        assert sorted(self.cluster.state.job["ended"].tolist()) == list(range(count))
         assert self.cluster.ended == count
         assert (job["state"] == engine.DONE).all()
         np.testing.assert_allclose(job["lost"], job["end"] - job["start"] - self.done, atol=1e-6)
