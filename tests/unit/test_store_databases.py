@@ -572,10 +572,8 @@ def test_a_file_that_is_no_database_is_named_with_the_mend(tmp_path: Path) -> No
 
 
 def test_postgresql_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:
-    if find_spec("psycopg") is None:
-        expected = r"pip install 'asad\[postgres\]'"
-    else:
-        expected = "check that the database is there"
+    missing = find_spec("psycopg") is None
+    expected = r"pip install 'asad\[postgres\]'" if missing else "check that the database is there"
     with pytest.raises(StoreError, match=expected) as caught:
         Store.open(f"postgresql://asad:secret@/asad?host={tmp_path}")
     assert "secret" not in str(caught.value)
