@@ -90,7 +90,7 @@ def better_off(snapshot: Snapshot, decision: Decision) -> str:
     """A guest has a time limit and an estimated start, and should end sooner than by waiting."""
     if isinstance(decision, CoAllocate):
         jobs = snapshot.jobs
-        if math.isnan(jobs.time_limit_s[decision.guest]):
+        if not math.isfinite(jobs.time_limit_s[decision.guest]):
             return "it has no time limit"
         if math.isnan(jobs.estimated_start_s[decision.guest]):
             return "its own start has not been estimated"

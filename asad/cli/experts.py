@@ -40,7 +40,7 @@ def experts() -> None:
     """
 
 
-@experts.command()
+@experts.command(short_help="Check files of experts.")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def check(paths: tuple[Path, ...], as_json: bool) -> None:
@@ -73,7 +73,7 @@ def check(paths: tuple[Path, ...], as_json: bool) -> None:
         )
 
 
-@experts.command()
+@experts.command(short_help="Draw experts as trees.")
 @click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
 @click.option(
     "--experts", "folder", type=FOLDER, help="Folder of the experts [default: those that asad ships]."
@@ -99,6 +99,7 @@ def show(names: tuple[str, ...], folder: Path | None) -> None:
 
 @experts.command(
     name="eval",
+    short_help="Which leaf does a state reach, and why?",
     epilog="\b\nFeatures:\n" + FEATURE_LIST,
 )
 @click.argument("names", nargs=-1, metavar="[NAME|PATH]...")
@@ -165,7 +166,7 @@ def evaluate(
     )
 
 
-@experts.command(epilog="\b\nFeatures:\n" + FEATURE_LIST)
+@experts.command(short_help="Learn a tree from history.", epilog="\b\nFeatures:\n" + FEATURE_LIST)
 @click.option(
     "--history",
     type=click.Path(path_type=Path),

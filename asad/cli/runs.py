@@ -67,7 +67,7 @@ def runs(context: click.Context, store_url: str | None, as_json: bool, limit: in
         click.echo(f"{printable(place)} holds no runs yet; `asactl replay LOG` makes some")
 
 
-@runs.command("rm")
+@runs.command("rm", short_help="Remove runs.")
 @click.argument("run_ids", metavar="ID...", type=int, nargs=-1, required=True)
 @STORE
 @YES
@@ -82,7 +82,7 @@ def remove(
         _remove(store, records, yes, force)
 
 
-@runs.command()
+@runs.command(short_help="Keep the newest runs only.")
 @click.option("--keep", type=click.IntRange(min=0), required=True, help="How many of the newest runs stay.")
 @STORE
 @YES
@@ -146,7 +146,7 @@ def _print_table(records: Sequence[RunRecord]) -> None:
 # ---------------------------------------------------------------------------------------------------- explain
 
 
-@click.command()
+@click.command(short_help="Tell the story of a job.")
 @click.argument("job")
 @click.option(
     "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest finished]."

@@ -42,7 +42,7 @@ def figures(
     guest: NDArray[np.bool_],
     lent_core_s: float,
     baseline_end_s: Floats | None = None,
-    displaced_placebo: int | None = None,
+    displaced_placebo: float | None = None,
 ) -> dict[str, float | int | None]:
     """The figures of one policy.
 
@@ -54,7 +54,7 @@ def figures(
     makespan; `cpu_utilization` the same with the CPU that jobs really wanted; `delivered_core_s` Σ cores·isolated
     work, `delivered_by_last_submit_core_s` the part done before the last submission; stretches are run time over
     isolated run time; `losers` hosts and guests that ended later than without us (see `later`), `displaced` other
-    jobs that did, `displaced_placebo` jobs that did when as many run times were made 1 s longer.
+    jobs that did, `displaced_placebo` jobs that did when as many run times were made 1 s longer (a mean over draws).
     """
     cores = workload.cores.astype(float)
     response = end_s - workload.submit_s

@@ -58,6 +58,7 @@ class Workload:
     planned_s: Floats
     """Run time that the scheduler plans with."""
     limit_s: Floats
+    """Time limit, inf if unlimited, NaN if not recorded: nothing kills such a job, and asad offers it nothing."""
     cores: Ints
     nodes: Ints
     memory_bytes_per_core: Floats
@@ -113,7 +114,7 @@ class RecordedCluster:
             "submit": workload.submit_s,
             "work": workload.work_s,
             "planned": workload.planned_s,
-            "limit": workload.limit_s,
+            "limit": np.where(np.isnan(workload.limit_s), np.inf, workload.limit_s),
             "memory": workload.memory_bytes_per_core,
             "demand": workload.demand,
             "think": workload.think_s,
@@ -165,7 +166,7 @@ class RecordedCluster:
             user=workload.user,
             cores=job["cores"],
             nodes=job["wide"],
-            time_limit_s=job["limit"],
+            time_limit_s=workload.limit_s,
             memory_bytes_per_core=workload.memory_bytes_per_core,
             submit_s=job["submit"],
             start_s=job["start"],

@@ -49,6 +49,9 @@ YEAR_S = 365 * 86400.0
 VERDICT_JOBS = 100_000
 """Above this many jobs the assumption of demand is not varied unless asked for."""
 
+PLACEBOS, PLACEBOS_LONG = 20, 3
+"""Draws of the placebo, and for logs above VERDICT_JOBS."""
+
 Progress = Callable[[str, int, int], None]
 """(what is being done, jobs ended, jobs in all)"""
 
@@ -107,6 +110,9 @@ class Settings:
             "backfill_interval_s": self.backfill_interval_s,
             "window_s": self.window_s,
             "demand_assumed": str(self.demand.assumption),
+            "demand_profile": dict(self.demand.applications),
+            "demand_measured": self.demand.use_measured,
+            "vary_demand": self.vary_demand,
             "experts": "shipped" if self.experts is None else str(self.experts),
             "contention": "shipped" if self.contention is None else str(self.contention),
             "options": dict(self.options._asdict()),
@@ -121,24 +127,25 @@ def build_workload(
     Raises MachineError if a job could not run even on the empty machine.
     """
     jobs = recorded.jobs
-    limit = jobs.time_limit_s.copy()
-    absent = np.isnan(limit)
+    absent = np.isnan(jobs.time_limit_s)
     if absent.any():
         notes.append(
-            f"{int(absent.sum())} jobs have no time limit: the scheduler plans them with the run time they had"
+            f"{int(absent.sum())} jobs have no time limit: the scheduler plans them with the run time they had, nothing "
+            "kills them, and asad offers them nothing"
         )
-        limit[absent] = jobs.run_s[absent]
-    finite = np.where(np.isinf(limit), YEAR_S, limit)
+    limit = np.where(absent, np.inf, jobs.time_limit_s)
+    planned = np.where(absent, jobs.run_s, np.where(np.isinf(limit), YEAR_S, limit))
     kill = settings.overrun == "kill"
     work = np.minimum(jobs.run_s, limit) if kill else jobs.run_s.copy()
-    planned = finite if kill else np.maximum(finite, jobs.run_s)
+    if not kill:
+        planned = np.maximum(planned, jobs.run_s)
     fingerprint, _ = jobs.fingerprints()
     workload = Workload(
         job_id=jobs.job_id,
         submit_s=jobs.submit_s,
         work_s=work,
         planned_s=planned,
-        limit_s=limit,
+        limit_s=jobs.time_limit_s,
         cores=jobs.cores,
         nodes=jobs.nodes,
         memory_bytes_per_core=_memory_per_core(jobs, settings.use_memory),
@@ -338,7 +345,7 @@ class _ExpertWatch:
 
 
 def _summarise(
-    bench: Bench, name: str, played: Played, baseline: Played | None, displaced_placebo: int | None
+    bench: Bench, name: str, played: Played, baseline: Played | None, displaced_placebo: float | None
 ) -> PolicyResult:
     workload, machine = bench.workload, bench.machine
     job = played.cluster.state.job
@@ -370,21 +377,31 @@ def _summarise(
     return PolicyResult(name, metrics, start, end, host, guest, loser, edges, allocated, used, played.history)
 
 
-def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> int:
-    """How many jobs end later, beyond the tolerance, when `touched` run times are made 1 s longer and nothing else."""
+def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> float:
+    """How many jobs end later, beyond the tolerance, when `touched` run times are made 1 s longer and nothing else.
+
+    The mean of several draws, since one may hit anything between nothing and a great many.
+    """
     if touched == 0:
-        return 0
+        return 0.0
     workload = bench.workload
     rng = np.random.default_rng(np.random.SeedSequence((seed, 0x9A)))
-    rows = rng.choice(len(workload), size=min(touched, len(workload)), replace=False)
-    work = workload.work_s.copy()
-    work[rows] += 1.0
-    planned = np.maximum(workload.planned_s, work)
-    moved = replace(workload, work_s=work, planned_s=planned, limit_s=np.maximum(workload.limit_s, work))
-    played = leave_alone(bench, "slurm", moved, "placebo")
-    worse = later(workload, played.cluster.state.job["end"], baseline.cluster.state.job["end"])
-    worse[rows] = False
-    return int(worse.sum())
+    late = []
+    for _ in range(PLACEBOS if len(workload) <= VERDICT_JOBS else PLACEBOS_LONG):
+        rows = rng.choice(len(workload), size=min(touched, len(workload)), replace=False)
+        work = workload.work_s.copy()
+        work[rows] += 1.0
+        moved = replace(
+            workload,
+            work_s=work,
+            planned_s=np.maximum(workload.planned_s, work),
+            limit_s=np.maximum(workload.limit_s, work),
+        )
+        played = leave_alone(bench, "slurm", moved, "placebo")
+        worse = later(workload, played.cluster.state.job["end"], baseline.cluster.state.job["end"])
+        worse[rows] = False
+        late.append(int(worse.sum()))
+    return float(np.mean(late))
 
 
 def replay(
