@@ -130,8 +130,8 @@ def build_workload(
     absent = np.isnan(jobs.time_limit_s)
     if absent.any():
         notes.append(
-            f"{int(absent.sum())} jobs have no time limit: the scheduler plans them with the run time they had, nothing "
-            "kills them, and asad offers them nothing"
+            f"{int(absent.sum())} jobs have no time limit: the scheduler plans them with the run time they had, "
+            "nothing kills them, and asad offers them nothing"
         )
     limit = np.where(absent, np.inf, jobs.time_limit_s)
     planned = np.where(absent, jobs.run_s, np.where(np.isinf(limit), YEAR_S, limit))

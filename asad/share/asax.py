@@ -1,9 +1,9 @@
 """`asax`: expert decision trees and exponential weights decide how much of a host is lent, and to whom.
 
 Source: the ASAx paper, §3 and Algorithm 1, mended where it leaves things open (docs/explanation/asax.md lists the
-points side by side with `asax-paper`, which is the letter). For every waiting job in the order of the queue:
+points side by side with `asax-paper`, which is the letter). For every waiting job, the widest first:
 
-1. hosts with room: CPU measured, `1 - CPU - headroom` above what they lend already, still in time (happiness);
+1. hosts with room: CPU measured, `1 - CPU - headroom` above what they lend already, in time (happiness), not late;
 2. the host beside which the job would run fastest; the experts' opinions on the pair, mixed by the weights of the
    host's application; one share drawn among those that leave the job better off than waiting; 0 tries another host;
 3. the guest lives in the idle class with the share as a cap; it rises once the job would have started by itself;
@@ -26,7 +26,15 @@ from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
 from asad.experts.state import FEATURES
 from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
-from asad.share.history import History, expected_cpu, expected_run, longest_run, new_history, record
+from asad.share.history import (
+    History,
+    expected_cpu,
+    expected_run,
+    longest_run,
+    new_history,
+    record,
+    shortest_run,
+)
 from asad.share.learner import ASAD, Weights, add_case, meet, new_weights
 from asad.share.limits import extensions
 from asad.share.openings import ROOM, Openings, View, find, fit, new_openings, take, view_of
@@ -51,19 +59,29 @@ class Options(NamedTuple):
     tries: int = 3
     """Hosts that one job is tried on in one cycle."""
     patience_s: float = 300.0
-    """After a vain try, so long until the next."""
+    """After a draw of nothing, so long until the next."""
+    again_s: float = 90.0
+    """After a search in vain for a host, so long until the next."""
     least_happiness: float = 1.05
     """A host whose happiness is known and below this lends nothing more."""
     overhead: float = 0.93
     """Rate to expect of a job beside another, before anything is known."""
-    settle_s: float = 60.0
-    """A job has waited so long before it is offered anything: many start by themselves within moments."""
     full_rate: float = 0.95
     """Share of its full speed at which a guest is hardly slowed; such jobs are offered hosts before the others."""
-    least_rate: float = 0.5
+    least_rate: float = 0.2
     """No guest is expected to run slower than this."""
     pessimism: float = 2.0
     """Standard deviations of its application's run time by which a guest may run longer than the mean."""
+    outlast: float = 0.5
+    """A host is expected to run on for this fraction of the time that it has run, unless its application's run times
+    promise more."""
+    most_losers: float = 0.01
+    """While no more than `free_losers` and this part of the jobs that shared have ended late, the policy is bold."""
+    free_losers: int = 2
+    """Late jobs that are not yet a reason for caution."""
+    bold_slack: float = 0.5
+    bold_pessimism: float = 0.0
+    """`slack` and `pessimism` while it is bold."""
     slack_s: float = 60.0
     slack: float = 0.05
     """A delay of so many seconds, or of this fraction of its response, does not hurt a job."""
@@ -78,6 +96,8 @@ class Memo(NamedTuple):
 
     ceiling: NDArray[np.float64]
     """Share of a host that may be lent in all; 0 if not measured."""
+    ceiling_at: NDArray[np.float64]
+    """When that was reckoned."""
     own_start: NDArray[np.float64]
     """When a guest would have started by itself."""
     retry_at: NDArray[np.float64]
@@ -96,8 +116,12 @@ class Memo(NamedTuple):
     """Share that a guest's nodes could lend it beyond what it has."""
     counted: NDArray[np.bool_]
     """Its own start has been compared with its first estimate."""
+    shared: NDArray[np.bool_]
+    """It was a guest or a host."""
+    tally: NDArray[np.int64]
+    """[ended jobs that shared, those of them that ended later than by themselves]"""
     early: NDArray[np.float64]
-    """[quantile of real wait over estimated wait, number of jobs behind it]"""
+    """(SIZES, 2) by size class: quantile of real wait over estimated wait, number of jobs behind it."""
 
 
 class Out(NamedTuple):
@@ -119,24 +143,28 @@ class Out(NamedTuple):
     new: NDArray[np.bool_]
 
 
+SIZES = 8
+"""Size classes of jobs, by powers of two of their part of the cluster."""
+HOSTS = 24
+"""Hosts that are looked at for one job in one search: the first that are large enough."""
 MOST = 512
 """Decisions of one cycle at the most; the rest waits for the next."""
 
 
 @njit(cache=True)
 def _ceilings(view: View, history: History, o: Options, memo: Memo) -> None:
-    """How much each running job may lend: what its CPU use and headroom leave, nothing if it would be late."""
-    for i in range(len(view.running)):
-        host = view.running[i]
-        if np.isnan(view.cpu[host]):
-            memo.ceiling[host] = 0.0
+    """How much jobs that may hold whole nodes may lend: what CPU use and headroom leave, nothing if they are late."""
+    for node in range(len(view.node_first) - 1):
+        host = view.core_owner[view.node_first[node]]
+        if host < 0 or memo.ceiling_at[host] == view.now:
             continue
+        memo.ceiling_at[host] = view.now
+        memo.ceiling[host] = 0.0
+        if np.isnan(view.cpu[host]) or view.start[host] > view.own_start[host] + o.poll_s:
+            continue  # not measured; or late already, and shall not be made later
         ceiling = 1.0 - view.cpu[host] - o.headroom
-        if view.start[host] > view.own_start[host] + o.poll_s:
-            ceiling = 0.0  # it is late already, and shall not be made later
-        if ceiling > 0 and happiness(view, history, host) < o.least_happiness:
-            ceiling = 0.0
-        memo.ceiling[host] = ceiling
+        if ceiling > 0 and not happiness(view, history, host) < o.least_happiness:
+            memo.ceiling[host] = ceiling
 
 
 @njit(cache=True)
@@ -176,23 +204,32 @@ def _feedback(view: View, weights: Weights, o: Options, memo: Memo) -> None:
 
 
 @njit(cache=True)
-def _watch_starts(view: View, rows: NDArray[np.int32], o: Options, memo: Memo) -> None:
+def _size_class(view: View, job: int) -> int:
+    """0 for jobs of more than half of the cluster, 1 for more than a quarter, and so on."""
+    return int(min(SIZES - 1, np.log2(len(view.core_owner) / view.cores[job])))
+
+
+@njit(cache=True)
+def _watch_starts(view: View, o: Options, memo: Memo) -> None:
     """Track how early jobs start by themselves against the twin's first estimate.
 
-    A running quantile, by stochastic approximation; each job counts once.
+    A running quantile for each size class, by stochastic approximation; each job counts once. Small jobs are
+    backfilled long before their estimate, large ones hardly.
     """
-    for i in range(len(rows)):
-        job = rows[i]
-        if memo.counted[job] or np.isnan(memo.first_estimate[job]) or np.isnan(view.own_start[job]):
-            continue
-        memo.counted[job] = True
-        estimated = memo.first_estimate[job] - memo.first_seen[job]
-        if estimated >= 60.0:
-            ratio = (view.own_start[job] - memo.first_seen[job]) / estimated
-            memo.early[1] += 1
-            step = max(0.005, 1.0 / memo.early[1])
-            memo.early[0] += step * (o.early - (1.0 if ratio < memo.early[0] else 0.0))
-            memo.early[0] = min(1.0, max(0.0, memo.early[0]))
+    for rows in (view.queue, view.guests, view.running):
+        for i in range(len(rows)):
+            job = rows[i]
+            if memo.counted[job] or np.isnan(memo.first_estimate[job]) or np.isnan(view.own_start[job]):
+                continue
+            memo.counted[job] = True
+            estimated = memo.first_estimate[job] - memo.first_seen[job]
+            if estimated >= 60.0:
+                ratio = (view.own_start[job] - memo.first_seen[job]) / estimated
+                early = memo.early[_size_class(view, job)]
+                early[1] += 1
+                step = max(0.005, 1.0 / (10.0 + early[1]))
+                early[0] += step * (o.early - (1.0 if ratio < early[0] else 0.0))
+                early[0] = min(1.0, max(0.0, early[0]))
 
 
 @njit(cache=True)
@@ -209,15 +246,15 @@ def _guest_rooms(view: View, openings: Openings, memo: Memo) -> None:
 
 
 @njit(cache=True)
-def _left(view: View, history: History, host: int) -> float:
-    """How long a host is expected to run on, and no longer than its limit allows."""
+def _left(view: View, history: History, o: Options, host: int) -> float:
+    """How long a host will probably run on (s), and no longer than its limit allows.
+
+    What its application's shortest runs leave, or a part of the time that it has run: the longer a job has run, the
+    longer it runs on.
+    """
     done = view.now - view.start[host] - view.lost[host]
-    run = expected_run(history, view.application[host], view.limit[host])
-    to_limit = view.limit_end[host] - view.now
-    left = run - done
-    if np.isnan(left) or left <= 0:  # longer than its application did before
-        left = done
-    return min(left, to_limit)
+    left = max(shortest_run(history, view.application[host], 1.0) - done, o.outlast * done)
+    return min(left, view.limit_end[host] - view.now)
 
 
 @njit(cache=True)
@@ -276,7 +313,7 @@ def _revise(
         node = 0
         for core in range(len(view.core_guest)):
             if view.core_guest[core] == guest:
-                node = np.searchsorted(view.node_first, core, side="right") - 1
+                node = int(np.searchsorted(view.node_first, core, side="right")) - 1
                 break
         describe(view, history, host, guest, load, node, x)
         evaluate_all(experts, x, p, leaf)
@@ -348,22 +385,22 @@ def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) 
     if np.isnan(run):
         return nothing
     longest = max(run, longest_run(history, application, limit, o.pessimism))
-    wait = max(0.0, estimate - view.now) * memo.early[0]
-    own = _own_start(view, guest, o, memo, wait)
+    wait = max(0.0, estimate - view.now) * memo.early[_size_class(view, guest), 0]
+    own = _own_start(view, guest, memo)
     spare = max(o.slack_s, o.slack * (own - view.submit[guest] + longest)) + own - view.now
     return Prospect(run, longest, max(0.01, expected_cpu(history, application)), wait, spare)
 
 
 @njit(cache=True)
-def _own_start(view: View, guest: int, o: Options, memo: Memo, wait: float) -> float:
+def _own_start(view: View, guest: int, memo: Memo) -> float:
     """When a waiting job would start, or would have started, by itself; rather too early than too late."""
     if not np.isnan(view.own_start[guest]):
         return view.own_start[guest]
-    if not np.isnan(memo.first_estimate[guest]):
-        own_wait = max(0.0, view.own_estimate[guest] - memo.first_seen[guest])
-        return memo.first_seen[guest] + memo.early[0] * own_wait
-    # the twin has not met it yet: it may have started at once
-    return view.now + wait if view.now >= view.submit[guest] + o.settle_s else view.submit[guest]
+    if not np.isnan(view.own_estimate[guest]):  # it still waits there
+        return view.now + memo.early[_size_class(view, guest), 0] * max(
+            0.0, view.own_estimate[guest] - view.now
+        )
+    return view.submit[guest]  # the twin has not met it yet: it may have started at once
 
 
 @njit(cache=True)
@@ -407,7 +444,8 @@ def _best_host(
     best = -1
     best_rate = 0.0
     best_left = np.inf
-    for k in range(openings.count[0]):
+    looked = 0
+    for k in range(openings.found[0]):
         if openings.open_total[k] < view.cores[guest]:
             continue
         again = False
@@ -415,6 +453,9 @@ def _best_host(
             again = again or tried[before] == k
         if again:
             continue
+        if looked == HOSTS:
+            break
+        looked += 1
         used, room, ratio = fit(view, openings, openings.hosts[k], guest, 0.1, job.cpu)
         if used == 0:
             continue
@@ -439,6 +480,7 @@ def _allow(
     least_rate: float,
     left_s: float,
     after: float,
+    steady: bool,
     allowed: NDArray[np.bool_],
 ) -> bool:
     """Which shares leave the job better off than waiting, and no worse off than by itself; is there one above 0?"""
@@ -449,6 +491,7 @@ def _allow(
             actions[j] == 0
             or (
                 rate >= least_rate - ROOM
+                and (job.longest <= rate * left_s or steady)
                 and _duration(job.longest, rate, left_s, after) - job.longest < job.spare
                 and _duration(job.run, rate, left_s, after) - job.run < job.wait
             )
@@ -474,7 +517,8 @@ def _offer(
 ) -> int:
     """Waiting jobs beside running ones; how many decisions there are now.
 
-    In the order of the queue, first those that would hardly be slowed, then the others.
+    First those that would hardly be slowed, then the others; of each the widest first. Bold as long as few of the jobs
+    that shared have ended late, else careful.
     """
     n, m = weights.alpha.shape[1], len(actions)
     p = np.empty((n, m))
@@ -483,21 +527,52 @@ def _offer(
     x = np.full(out.x.shape[1], np.nan, np.float32)
     x[F_FAIR_SHARE] = 0.5
     tried = np.empty(o.tries, np.int32)
-    left_s = np.zeros(openings.count[0])
+    left_s = np.zeros(openings.found[0])
     most_open = 0
-    for k in range(openings.count[0]):
-        left_s[k] = _left(view, history, openings.hosts[k])
+    bold = memo.tally[1] <= o.free_losers + o.most_losers * memo.tally[0]
+    waiting = 0
+    for i in range(len(view.queue)):
+        if view.host[view.queue[i]] < 0:
+            waiting += 1
+    crowded = False  # is there a job that by itself would have started by now? Then lending has moved others already
+    for i in range(len(view.queue)):
+        if view.host[view.queue[i]] < 0 and view.own_start[view.queue[i]] < view.now - o.slack_s:
+            crowded = True
+    order = np.argsort(-view.cores[view.queue], kind="mergesort")  # the widest first
+    for k in range(openings.found[0]):
         most_open = max(most_open, openings.open_total[k])
+    due = 0
+    for i in range(len(view.queue)):
+        guest = view.queue[i]
+        if (
+            view.now >= memo.retry_at[guest]
+            and view.cores[guest] <= most_open
+            and not np.isnan(view.estimate[guest])
+        ):
+            due += 1
+    if due == 0:
+        return count
+    for k in range(openings.found[0]):
+        left_s[k] = _left(view, history, o, openings.hosts[k])
     end = out.nodes_end[count - 1] if count > 0 else 0
     for least_rate in (o.full_rate * o.overhead, o.least_rate):
-        for i in range(len(view.queue)):
+        last = least_rate == o.least_rate
+        for i in order:
             guest = view.queue[i]
-            if view.cores[guest] > most_open or view.host[guest] >= 0 or count == MOST:
+            alone = waiting == 1 or bold
+            if view.now < memo.retry_at[guest] or view.cores[guest] > most_open or view.host[guest] >= 0:
                 continue
+            if count == MOST:
+                break
             job = _prospect(view, history, o, memo, guest)
+            if crowded and not bold:
+                # only what cannot hurt even a job that would have started at once
+                surely = max(o.slack_s, o.slack * job.run) + view.submit[guest] - view.now
+                job = Prospect(job.run, job.longest, job.cpu, job.wait, min(job.spare, surely))
             if job.spare <= 0:
                 continue
             drawn_nothing = False
+            done = False
             for attempt in range(o.tries):
                 k = _best_host(view, openings, history, o, guest, job, least_rate, left_s, tried, attempt)
                 if k < 0:
@@ -506,7 +581,7 @@ def _offer(
                 host = openings.hosts[k]
                 used, room, ratio = fit(view, openings, host, guest, 0.1, job.cpu)
                 after = min(1.0, _leftover(view, history, host, guest) / job.cpu)
-                if not _allow(actions, room, ratio, o, job, least_rate, left_s[k], after, allowed):
+                if not _allow(actions, room, ratio, o, job, least_rate, left_s[k], after, alone, allowed):
                     break  # no other host would make it faster
                 describe(view, history, host, guest, load, openings.chosen[0], x)
                 evaluate_all(experts, x, p, leaf)
@@ -531,11 +606,14 @@ def _offer(
                 take(view, openings, guest, used, actions[drawn])
                 openings.open_total[k] -= view.cores[guest]
                 memo.retry_at[guest] = np.inf  # it has its offer
+                waiting -= 1
                 count += 1
-                drawn_nothing = False
+                done = True
                 break
-            if drawn_nothing:
+            if drawn_nothing and not done:
                 memo.retry_at[guest] = view.now + o.patience_s
+            elif last and not done:
+                memo.retry_at[guest] = view.now + o.again_s
     return count
 
 
@@ -563,7 +641,7 @@ class Asax:
         self.rng = rng
         self.decided = 0
         self._rows = -1
-        self._early = np.array([0.5, 0.0])
+        self._early = np.tile((0.5, 0.0), (SIZES, 1))
         self._wake_s = math.inf
 
     def _prepare(self, snapshot: Snapshot) -> View:
@@ -575,6 +653,7 @@ class Asax:
             self._first = snapshot.machine.first_core
             self._memo = Memo(
                 ceiling=np.zeros(rows),
+                ceiling_at=np.full(rows, np.nan),
                 own_start=np.full(rows, np.inf),
                 retry_at=np.full(rows, -np.inf),
                 first_seen=np.full(rows, np.nan),
@@ -586,6 +665,8 @@ class Asax:
                 raise_share=np.zeros(rows, np.bool_),
                 guest_room=np.zeros(rows),
                 counted=np.zeros(rows, np.bool_),
+                shared=np.zeros(rows, np.bool_),
+                tally=np.zeros(2, np.int64),
                 early=self._early,
             )
             self._out = Out(
@@ -610,17 +691,35 @@ class Asax:
         """Losses of earlier decisions, run times and CPU use of ended jobs, and how early jobs start."""
         record(self.history, snapshot.jobs, finished)
         view = self._prepare(snapshot)
+        self._count_losers(snapshot, finished)
         _ceilings(view, self.history, self.options, self._memo)
         find(view, self._memo.ceiling, 0.1, self._openings)
         if len(snapshot.guests):
             _guest_rooms(view, self._openings, self._memo)
             _feedback(view, self.weights, self.options, self._memo)
-        for rows in (snapshot.queue, snapshot.guests, snapshot.running):
-            _watch_starts(view, rows, self.options, self._memo)
+        _watch_starts(view, self.options, self._memo)
+
+    def _count_losers(self, snapshot: Snapshot, finished: Finished) -> None:
+        """Tell late jobs from others among those that shared, by the starts of the twin, as a report does."""
+        jobs, memo, o = snapshot.jobs, self._memo, self.options
+        shared = memo.shared[finished.row]
+        if shared.any():
+            row = finished.row[shared]
+            own_end = jobs.own_start_s[row] + finished.run_s[shared] - finished.lost_s[shared]
+            response = own_end - jobs.submit_s[row]
+            late = finished.end_s[shared] - own_end > np.maximum(o.slack_s, o.slack * response)
+            memo.tally[0] += len(row)
+            memo.tally[1] += int(late.sum())
+        hosts = jobs.host[snapshot.guests]
+        memo.shared[snapshot.guests] = True
+        memo.shared[hosts[hosts >= 0]] = True
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Limits first, then shares of those who share already, then new guests."""
         o, view = self.options, self._prepare(snapshot)
+        bold = self._memo.tally[1] <= o.free_losers + o.most_losers * self._memo.tally[0]
+        if bold:
+            o = o._replace(slack=o.bold_slack, pessimism=o.bold_pessimism)
         decisions, limits_s = extensions(snapshot, self.name, o.poll_s)
         held = int(snapshot.jobs.cores[snapshot.running].sum())
         wanted = held + int(snapshot.jobs.cores[snapshot.queue].sum())
@@ -639,7 +738,7 @@ class Asax:
         )
         if len(snapshot.guests):
             count = _revise(view, self._openings, *state)
-        if len(snapshot.queue) and self._openings.count[0]:
+        if len(snapshot.queue) and self._openings.found[0]:
             count = _offer(view, self._openings, *state, count)
         decisions += [self._decision(snapshot, k) for k in range(count)]
         self.decided += count

@@ -93,7 +93,7 @@ def _offer(
     end = 0
     for i in range(len(view.queue)):
         guest = view.queue[i]
-        for k in range(openings.count[0]):
+        for k in range(openings.found[0]):
             host = openings.hosts[k]
             used, _, _ = fit(view, openings, host, guest, LARGEST, 1.0)
             if used == 0:
@@ -204,7 +204,7 @@ class AsaxPaper:
             np.isnan(jobs.cpu_fraction[snapshot.running]), 0.0, LARGEST
         )
         find(view, self._ceiling, LARGEST, self._openings)
-        if self._openings.count[0] == 0:
+        if self._openings.found[0] == 0:
             return decisions
         count = _offer(
             view, self._openings, *tools, self._out, self._nodes, self._mixtures, self._opinions, self._leaves

@@ -47,7 +47,7 @@ def _best_pairs(
                 continue
             if view.cores[guest] * min(1.0, demand[guest]) <= best:
                 continue  # not even at full rate
-            for k in range(openings.count[0]):
+            for k in range(openings.found[0]):
                 host = openings.hosts[k]
                 used, room, ratio = fit(view, openings, host, guest, LEAST, demand[guest])
                 if used == 0:
@@ -113,7 +113,7 @@ class GreedyOracle:
         if len(snapshot.queue):
             view = view_of(snapshot, self._first)
             find(view, self._ceiling, LEAST, self._openings)
-            if self._openings.count[0]:
+            if self._openings.found[0]:
                 count = _best_pairs(
                     view,
                     self._openings,

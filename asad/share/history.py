@@ -22,6 +22,8 @@ class History(NamedTuple):
     """(A + 1,) Σ of its square (s²)."""
     used: NDArray[np.float64]
     """(A + 1,) Σ run time over time limit, where there is a limit."""
+    used_squares: NDArray[np.float64]
+    """(A + 1,) Σ of its square."""
     limited: NDArray[np.float64]
     """(A + 1,) jobs with a limit."""
     cpu: NDArray[np.float64]
@@ -37,27 +39,35 @@ def new_history(applications: int) -> History:
 
 def record(history: History, jobs: Jobs, finished: Finished) -> None:
     """Add ended jobs to the sums of their application and of the cluster."""
-    application = jobs.application[finished.row]
-    run = np.maximum(0.0, finished.run_s - finished.lost_s)
-    limit = jobs.time_limit_s[finished.row]
-    limited = np.isfinite(limit) & (limit > 0)
-    used = np.divide(run, limit, out=np.zeros_like(run), where=limited)
-    measured = np.isfinite(finished.cpu_fraction)
-    cpu = np.where(measured, finished.cpu_fraction, 0.0)
-    columns = (
-        (history.runs, np.ones_like(run)),
-        (history.run, run),
-        (history.run_squares, run * run),
-        (history.used, np.minimum(used, 1.0)),
-    )
-    for total, values in (
-        *columns,
-        (history.limited, limited.astype(float)),
-        (history.cpu, cpu),
-        (history.measured, measured.astype(float)),
-    ):
-        np.add.at(total, application, values)
-        total[-1] += values.sum()
+    if len(finished.row):
+        run_s = np.maximum(0.0, finished.run_s - finished.lost_s)
+        _add(history, jobs.application, jobs.time_limit_s, finished.row, run_s, finished.cpu_fraction)
+
+
+@njit(cache=True)
+def _add(
+    history: History,
+    application: NDArray[np.int32],
+    limit: NDArray[np.float64],
+    rows: NDArray[np.int32],
+    run_s: NDArray[np.float64],
+    cpu: NDArray[np.float64],
+) -> None:
+    last = len(history.runs) - 1
+    for i in range(len(rows)):
+        for k in range(2):
+            scope = application[rows[i]] if k == 0 else last
+            history.runs[scope] += 1
+            history.run[scope] += run_s[i]
+            history.run_squares[scope] += run_s[i] * run_s[i]
+            if limit[rows[i]] > 0 and not np.isinf(limit[rows[i]]):
+                used = min(1.0, run_s[i] / limit[rows[i]])
+                history.limited[scope] += 1
+                history.used[scope] += used
+                history.used_squares[scope] += used * used
+            if not np.isnan(cpu[i]):
+                history.measured[scope] += 1
+                history.cpu[scope] += cpu[i]
 
 
 @njit(cache=True)
@@ -76,16 +86,42 @@ def expected_run(history: History, application: int, limit: float) -> float:
 
 @njit(cache=True)
 def longest_run(history: History, application: int, limit: float, deviations: float) -> float:
-    """Isolated run time that is seldom exceeded (s): mean and `deviations` standard deviations, at most the limit.
+    """Isolated run time that is seldom exceeded (s), at most the limit.
 
-    An application with fewer than three runs is taken to need all of its limit.
+    The mean and `deviations` standard deviations, of its run times or of the shares of their limits that its runs
+    used, whichever is longer: who asks for more time than usual may need it. An application with fewer than two
+    runs is taken to need all of its limit.
     """
     runs = history.runs[application]
-    if runs < 3:
+    if runs < 2:
         return float(limit)
-    mean = history.run[application] / runs
-    variance = max(0.0, history.run_squares[application] / runs - mean * mean)
-    return float(min(limit, mean + deviations * np.sqrt(variance)))
+    longest = history.run[application] / runs + deviations * _deviation(
+        runs, history.run[application], history.run_squares[application]
+    )
+    limited = history.limited[application]
+    if limited > 0 and limit < np.inf:
+        used, squares = history.used[application], history.used_squares[application]
+        longest = max(longest, limit * (used / limited + deviations * _deviation(limited, used, squares)))
+    return float(min(limit, longest))
+
+
+@njit(cache=True)
+def shortest_run(history: History, application: int, deviations: float) -> float:
+    """Isolated run time that is seldom undercut (s); 0 for an application with fewer than two runs."""
+    runs = history.runs[application]
+    if runs < 2:
+        return 0.0
+    total = history.run[application]
+    return float(
+        max(0.0, total / runs - deviations * _deviation(runs, total, history.run_squares[application]))
+    )
+
+
+@njit(cache=True)
+def _deviation(count: float, total: float, squares: float) -> float:
+    """Standard deviation of `count` values by their sum and the sum of their squares."""
+    mean = total / count
+    return float(np.sqrt(max(0.0, squares / count - mean * mean)))
 
 
 @njit(cache=True)

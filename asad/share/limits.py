@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from asad.model import Cause, Decision, ExtendLimit, Floats, Ints, Snapshot
+from asad.model import Cause, Decision, ExtendLimit, Ints, Snapshot
 
 AHEAD = 4
 """Polls before a limit at which it is extended: two may be missed."""

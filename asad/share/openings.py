@@ -50,7 +50,7 @@ class View(NamedTuple):
 class Openings(NamedTuple):
     """Scratch of a policy for N nodes and the rows of its snapshots; see `find`."""
 
-    count: NDArray[np.int64]  # [hosts with an opening]
+    found: NDArray[np.int64]  # [hosts with an opening]
     hosts: NDArray[np.int32]  # (N,) rows of those hosts, in the order of their first node
     open_total: NDArray[np.int32]  # (N,) open cores of each of those hosts, over its open nodes
     open_cores: NDArray[np.int32]  # (N,) cores of a node that no guest has
@@ -67,7 +67,7 @@ class Openings(NamedTuple):
 def new_openings(nodes: int, rows: int) -> Openings:
     """Scratch for `nodes` nodes and snapshots of up to `rows` jobs."""
     return Openings(
-        count=np.zeros(1, np.int64),
+        found=np.zeros(1, np.int64),
         hosts=np.zeros(nodes, np.int32),
         open_total=np.zeros(nodes, np.int32),
         open_cores=np.zeros(nodes, np.int32),
@@ -119,9 +119,9 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
 
     A guest whose share is not decided yet takes all the room there is.
     """
-    for i in range(openings.count[0]):
+    for i in range(openings.found[0]):
         openings.first[openings.hosts[i]] = -1
-    openings.count[0] = 0
+    openings.found[0] = 0
     for node in range(
         len(view.node_first) - 2, -1, -1
     ):  # the scheduler fills from the lowest: guests from the highest
@@ -168,13 +168,13 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
         if open_cores == 0 or not room >= least - ROOM:
             continue
         if openings.first[owner] < 0:
-            openings.hosts[openings.count[0]] = owner
-            openings.count[0] += 1
+            openings.hosts[openings.found[0]] = owner
+            openings.found[0] += 1
             openings.first[owner] = node
         else:
             openings.following[openings.last[owner]] = node
         openings.last[owner] = node
-    for k in range(openings.count[0]):
+    for k in range(openings.found[0]):
         openings.open_total[k] = 0
         node = openings.first[openings.hosts[k]]
         while node >= 0:

@@ -26,7 +26,7 @@ def _first_fits(
     end = 0
     for i in range(len(view.queue)):
         guest = view.queue[i]
-        for k in range(openings.count[0]):
+        for k in range(openings.found[0]):
             host = openings.hosts[k]
             used, _, _ = fit(view, openings, host, guest, share, 1.0)
             if used == 0:
