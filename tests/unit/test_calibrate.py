@@ -340,7 +340,9 @@ def test_a_small_real_calibration(controller: CpuController) -> None:
 
 
 def test_without_cgroups_the_idle_class_is_used_and_said() -> None:
-    result = calibrate(0.1, 1, pairs=[("duty-30", "cpu")], controller=None)
+    result = calibrate(
+        1.0, 1, pairs=[("duty-30", "cpu")], controller=None
+    )  # shorter, and a busy machine shows nothing
     assert result.provenance.quotas == "none"
     assert result.provenance.idle_class == "SCHED_IDLE"
     assert [sample.lending for sample in result.samples] == [Lending("idle", 1.0)]
