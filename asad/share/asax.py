@@ -70,12 +70,12 @@ class Options(NamedTuple):
     """Share of its full speed at which a guest is hardly slowed; such jobs are offered hosts before the others."""
     least_rate: float = 0.2
     """No guest is expected to run slower than this."""
-    pessimism: float = 2.0
+    pessimism: float = 1.5
     """Standard deviations of its application's run time by which a guest may run longer than the mean."""
     outlast: float = 0.5
     """A host is expected to run on for this fraction of the time that it has run, unless its application's run times
     promise more."""
-    most_losers: float = 0.01
+    most_losers: float = 0.002
     """While no more than `free_losers` and this part of the jobs that shared have ended late, the policy is bold."""
     free_losers: int = 2
     """Late jobs that are not yet a reason for caution."""
@@ -85,7 +85,7 @@ class Options(NamedTuple):
     slack_s: float = 60.0
     slack: float = 0.05
     """A delay of so many seconds, or of this fraction of its response, does not hurt a job."""
-    early: float = 0.1
+    early: float = 0.2
     """Quantile of (real wait / estimated wait) that counts as the wait a job would have had by itself."""
     poll_s: float = 30.0
     """Interval of the cycle."""
@@ -462,8 +462,9 @@ def _best_host(
         rate = o.overhead * min(1.0, np.floor((room + ROOM) * 10) / 10 * ratio / job.cpu)
         if rate < least_rate - ROOM:
             continue
-        after = min(1.0, _leftover(view, history, openings.hosts[k], guest) / job.cpu)
-        rate = job.run / _duration(job.run, rate, left_s[k], after)
+        if job.run > rate * left_s[k]:  # it outlasts the host
+            after = min(1.0, _leftover(view, history, openings.hosts[k], guest) / job.cpu)
+            rate = job.run / _duration(job.run, rate, left_s[k], after)
         left = openings.open_total[k] - view.cores[guest]
         if rate > best_rate + ROOM or (rate > best_rate - ROOM and left < best_left):
             best, best_rate, best_left = k, rate, left
