@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Codes = NDArray[np.int8]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
@@ -170,6 +171,45 @@ class Jobs:
     """Row of the batch job beside which a guest runs, -1 for none (a batch job, or a guest on idle cores)."""
     share: Floats
     """Share of its host's CPU that a guest may take; NaN: not decided, so the idle class alone holds it."""
+    happiness: Floats
+    """What the job itself tells of being in time, from its progress (1 and more: it is); NaN if it tells nothing."""
+    pressure: Floats
+    """Fraction of the last seconds in which something of it wanted CPU and got none; NaN if not measured."""
+    latest_end_s: Floats
+    """Beyond this no extension may move its end (reservation, partition's or association's limit); inf for none."""
+    offered_s: Floats
+    """Since when a lending is offered to a pending job that has not started yet; NaN for no offer."""
+    host_bar: Codes
+    guest_bar: Codes
+    """Why it may not lend, or may not be a guest: an index into `BARS`, 0 if nothing bars it."""
+
+
+BARS = (
+    "",
+    "it opted out",
+    "its user opted out",
+    "its account opted out",
+    "its partition opted out",
+    "its QOS opted out",
+    "it runs on several nodes, and a host slowed on one is slowed on all",
+    "it holds or wants gres",
+    "it holds all memory of its nodes",
+    "it has its nodes for itself (--exclusive)",
+    "it shares its node with other batch jobs",
+    "it wants licences",
+    "it runs in a reservation",
+    "it depends on a job that has not ended",
+    "it has no time limit",
+    "Slurm has not estimated its start",
+    "it is held, or waits for something other than its turn",
+    "its partition has no guest partition",
+    "it is not known well enough yet",
+    "its user's jobs may share with that user's alone",
+    "its node takes no guests",
+)
+"""What bars a job from lending or from being a guest, as a sentence about the job."""
+NODE_BARS = ("", "it is drained, down or not answering", "it opted out", "its node actor does not answer")
+"""What bars a node from lending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +233,8 @@ class Snapshot:
     """(cores,) row of the guest on each core, -1 for none."""
     waiting: int
     """How many jobs wait in all, beyond the depth of `queue` too."""
+    node_bar: Codes
+    """(N,) why nothing is lent on a node: an index into `NODE_BARS`, 0 if nothing bars it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +320,17 @@ class ExtendLimit(Decision):
     by_s: float
 
 
-DECISIONS: dict[str, type[Decision]] = {kind.kind: kind for kind in (CoAllocate, SetShare, ExtendLimit)}
+@dataclass(frozen=True, slots=True)
+class Withdraw(Decision):
+    """Take back the offer to a job that has not started beside its host: it waits as if it had never been offered."""
+
+    kind: ClassVar[str] = "withdraw"
+    guest: int
+
+
+DECISIONS: dict[str, type[Decision]] = {
+    kind.kind: kind for kind in (CoAllocate, SetShare, ExtendLimit, Withdraw)
+}
 
 
 def decision_from_json(plain: Mapping[str, Any]) -> Decision:
@@ -317,4 +369,81 @@ class Cluster(Protocol):
 
     def finished(self, since_s: float) -> Finished:
         """The jobs that ended after `since_s`."""
+        ...
+
+
+# ------------------------------------------------------------------------------------------------------- node reports
+
+
+@dataclass(frozen=True, slots=True)
+class JobSample:
+    """What the node actor saw of one job on its node, over the window of its profile."""
+
+    job_id: str
+    guest: bool
+    cores: int
+    """Cores of this node that the job may run on."""
+    core_ids: tuple[int, ...]
+    """Their numbers on the node."""
+    cpu_fraction: float
+    """CPU used over those cores, mean of the window; NaN until it is full."""
+    cpu_peak: float
+    """95th percentile of the same; NaN until the window is full."""
+    cpu_time_s: float
+    memory_bytes: float
+    throttled: float
+    """Fraction of the periods in which its quota stopped it; NaN if it has none."""
+    pressure: float
+    """CPU pressure (some, of the last 10 s) as a fraction; NaN if the kernel does not tell."""
+    read_bytes: float
+    written_bytes: float
+    threads: int
+    parallel: bool
+    """More than one core was busy (stage)."""
+    progress: float
+    """Part of its work that the job says it has done, in [0, 1]; NaN if it says nothing."""
+    since_s: float
+    """When the actor first saw it (UTC epoch)."""
+    quota: float
+    """Share of its cores that its quota leaves it; NaN for no quota."""
+    idle_class: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One look of a node actor at its node."""
+
+    node: str
+    time_s: float
+    """When it was taken, by the daemon's clock."""
+    cgroup: Literal[1, 2]
+    jobs: Mapping[str, JobSample]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What may bind one job on one node until the lease runs out."""
+
+    job_id: str
+    guest: bool
+    host_id: str
+    """The host of a guest; empty for a host itself and for a guest on idle cores."""
+    quota: float
+    """Share of `cores` that it may use; NaN: no quota, the idle class alone holds a guest."""
+    cores: int
+
+
+class NodeLink(Protocol):
+    """The node actors, as a cluster plugin sees them."""
+
+    def reports(self) -> Mapping[str, NodeReport]:
+        """The latest report of every node whose actor answers."""
+        ...
+
+    def announce(self, node_names: Sequence[str], job_id: str) -> bool:
+        """Tell the actors of these nodes that a job will come as a guest; did all of them take note of it?"""
+        ...
+
+    def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
+        """By node name, all that holds there until the lease runs out; what is not named is lifted."""
         ...

@@ -160,6 +160,9 @@ class RecordedCluster:
         self._running = np.zeros(len(self.state.run), np.int32)
         self._seen = self._told = 0
         job = self.state.job
+        # a log tells nothing of these
+        unknown, unbarred = np.full(len(workload), np.nan), np.zeros(len(workload), np.int8)
+        self._node_bar = np.zeros(len(machine.cores), np.int8)
         self._jobs = Jobs(
             job_id=workload.job_id,
             application=workload.application,
@@ -180,6 +183,12 @@ class RecordedCluster:
             extended_s=job["extended"],
             host=job["host"],
             share=job["share"],
+            happiness=unknown,
+            pressure=unknown,
+            latest_end_s=np.full(len(workload), np.inf),
+            offered_s=unknown,
+            host_bar=unbarred,
+            guest_bar=unbarred,
         )
 
     # ------------------------------------------------------------------------------------------------------- clock
@@ -238,6 +247,7 @@ class RecordedCluster:
             core_owner=s.core["owner"],
             core_guest=s.core["guest"],
             waiting=int(s.c[engine.WAITING]),
+            node_bar=self._node_bar,
         )
 
     def apply(self, decisions: Sequence[Decision]) -> list[Outcome]:
