@@ -1,0 +1,418 @@
+"""asad.toml → typed settings. What is not known here is an error, with the nearest name that is.
+
+The defaults are those of docs/reference/configuration.md; a test holds the two to each other. Tables of cluster plugins
+(`[slurm]`, or one named by `daemon.cluster`) and options of policies (`[share.asax]`) are kept as plain data: whoever
+they belong to checks them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from asad.errors import ConfigError
+
+DEFAULT_PATH = Path("/etc/asad/asad.toml")
+MAX_FILE_BYTES = 1024 * 1024
+MODES = ("observe", "advise", "enforce")
+Mode = Literal["observe", "advise", "enforce"]
+
+
+def _setting(
+    default: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    address: bool = False,
+) -> Any:
+    """A key with its default, the range of a number, and whether a text is `HOST:PORT`."""
+    checks = {"least": least, "above": above, "most": most, "address": address}
+    if isinstance(default, list):
+        return field(default_factory=lambda: tuple(default), metadata=checks)
+    return field(default=default, metadata=checks)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSettings:
+    """`[daemon]`"""
+
+    mode: Mode = "observe"
+    """`observe` measures and learns, `advise` also decides and records, `enforce` also acts."""
+    cluster: str = "slurm"
+    """Name of a plugin (entry point group `asad.clusters`), or `recorded`."""
+    interval_s: float = _setting(30.0, above=0.0, most=3600.0)
+    """From the beginning of one cycle to that of the next."""
+    state_dir: Path = Path("/var/lib/asad")
+    store: str = ""
+    """Path or URL of the state store; empty: `asad.db` in `state_dir`."""
+    socket: Path = Path("/run/asad/asad.sock")
+    """Where `asactl` asks."""
+    operators: str = ""
+    """Group whose members may pause, resume, release and change the mode; empty: root and the daemon's user alone."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    retention_days: float = _setting(90.0, above=0.0, most=36_500.0)
+    """Age at which decisions, quota changes and ledger entries are removed from the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """`[policies]`"""
+
+    admit: Literal["everyone"] = "everyone"
+    defer: Literal["at-once"] = "at-once"
+    place: Literal["native"] = "native"
+    share: Literal["exclusive", "static", "asax", "asax-paper"] = "asax"
+    experts: str = ""
+    """Folder of expert trees; empty: those that asad ships."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSettings:
+    """`[guard]`. Shares and fractions in [0, 1]."""
+
+    happiness_floor: float = _setting(1.0, least=0.0, most=100.0)
+    """A host whose happiness is known and below this lends nothing more."""
+    host_floor: float = _setting(0.1, least=0.0, most=1.0)
+    """Share of its allocation that a host keeps beyond what it uses."""
+    pressure: float = _setting(0.2, above=0.0, most=1.0)
+    """A host that waited for CPU for more than this fraction of the last seconds gets all of its cores back."""
+    node_share_cap: float = _setting(0.9, least=0.0, most=1.0)
+    """Most that is lent of one host on one node, to all guests together."""
+    guests_cap: int = _setting(0, least=0)
+    """Most guests at one time, running and offered; 0: no cap."""
+    offer_patience_s: float = _setting(60.0, above=0.0)
+    """An offer that was not taken for so long is withdrawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodesSettings:
+    """`[nodes]`: how node actors and the daemon speak to each other."""
+
+    listen: str = _setting("0.0.0.0:6820", address=True)
+    auth: Literal["munge", "tls"] = "munge"
+    user: str = "asad"
+    """The daemon's user, whose messages an actor obeys."""
+    munge_socket: str = ""
+    """Empty: munge's own."""
+    cert: str = ""
+    key: str = ""
+    ca: str = ""
+    """Files for `auth = "tls"`: own certificate, its key, and the authority that signs both sides'."""
+    lease_s: float = _setting(0.0, least=0.0)
+    """How long quotas hold without a completed cycle; 0: three cycles, at least 15 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """`[node]`: the node actor's own."""
+
+    daemon: str = _setting("localhost:6820", address=True)
+    node: str = ""
+    """Its name in Slurm; empty: the host name."""
+    sample_s: float = _setting(5.0, above=0.0, most=600.0)
+    pressure_s: float = _setting(0.5, above=0.0, most=60.0)
+    state_dir: Path = Path("/var/lib/asad-node")
+    guest_partitions: tuple[str, ...] = _setting(["guest"])
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """`[metrics]`"""
+
+    listen: str = _setting("127.0.0.1:9620", address=True)
+    """Where Prometheus scrapes; empty: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSettings:
+    """`[recorded]`: what `cluster = "recorded"` plays."""
+
+    log: str = ""
+    """Accounting log, in any form that `asactl replay` reads."""
+    nodes: int = _setting(0, least=0)
+    cores: int = _setting(0, least=0)
+    memory: str = ""
+    """The machine: nodes, cores and memory of each; 0 and empty: inferred from the log."""
+    demand: str = ""
+    """CPU demand where the log has none, as `--demand` of `asactl replay`."""
+    speed: float = _setting(1000.0, above=0.0)
+    """Seconds of the log in one second."""
+    seed: int = _setting(0, least=0)
+    stay: bool = False
+    """Stay and answer when the log has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All settings of one asad.toml."""
+
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    policies: PolicySettings = field(default_factory=PolicySettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    nodes: NodesSettings = field(default_factory=NodesSettings)
+    node: NodeSettings = field(default_factory=NodeSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    recorded: RecordedSettings = field(default_factory=RecordedSettings)
+    share: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Options of share policies by their name (`[share.asax]`), as plain data."""
+    clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Tables of cluster plugins by their name, as plain data."""
+    path: Path | None = None
+    """The file; None for the defaults."""
+
+    @property
+    def slurm(self) -> Mapping[str, Any]:
+        """The table `[slurm]`."""
+        return self.clusters.get("slurm", {})
+
+    @property
+    def store_url(self) -> str:
+        """Path or URL of the state store."""
+        return self.daemon.store or str(self.daemon.state_dir / "asad.db")
+
+    @property
+    def lease_s(self) -> float:
+        """How long quotas hold without a completed cycle."""
+        return self.nodes.lease_s or max(15.0, 3.0 * self.daemon.interval_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings as plain data, by table."""
+        plain: dict[str, Any] = {
+            name: {column.name: _plain(getattr(getattr(self, name), column.name)) for column in fields(table)}
+            for name, table in TABLES.items()
+        }
+        plain["share"] = {name: dict(options) for name, options in self.share.items()}
+        return plain | {name: dict(table) for name, table in self.clusters.items()}
+
+
+TABLES: dict[str, type[Any]] = {
+    "daemon": DaemonSettings,
+    "policies": PolicySettings,
+    "guard": GuardSettings,
+    "nodes": NodesSettings,
+    "node": NodeSettings,
+    "metrics": MetricsSettings,
+    "recorded": RecordedSettings,
+}
+"""Name of a table → its settings."""
+
+
+def load(path: str | Path) -> Config:
+    """The settings of a file.
+
+    Raises ConfigError that names file, line, key and mend of everything that is wrong, a line each.
+    """
+    path = Path(path)
+    try:
+        raw = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; name a configuration with --config") from error
+    if raw is None:
+        raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES // 1024} KiB; this is no configuration")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+    return parse(text, path)
+
+
+def parse(text: str, path: Path) -> Config:
+    """The settings that `text` holds; `path` is named in errors. Raises ConfigError as `load` does."""
+    try:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not TOML: {_printable(str(error)[:200])}; mend what it names") from error
+    faults: list[_Fault] = []
+    settings: dict[str, Any] = {
+        name: _read_table(name, table, document.get(name, {}), faults) for name, table in TABLES.items()
+    }
+    plugins = {"slurm", settings["daemon"].cluster} - {*TABLES, "share"}
+    known = {*TABLES, "share", *plugins}
+    for name, value in document.items():
+        if name not in known:
+            faults.append(_Fault((name,), "unknown table", _nearest(name, sorted(known))))
+        elif name in plugins and not isinstance(value, dict):
+            faults.append(_Fault((name,), "not a table", f"write [{name}]"))
+    share = document.get("share", {})
+    if not isinstance(share, dict) or not all(isinstance(options, dict) for options in share.values()):
+        faults.append(_Fault(("share",), "not a table of tables", "write [share.asax] and options under it"))
+    else:
+        policies = get_args(get_type_hints(PolicySettings)["share"])
+        faults += [
+            _Fault(("share", name), "no policy of the share stage", _nearest(name, policies))
+            for name in share
+            if name not in policies
+        ]
+    faults += _mistakes(settings)
+    if faults:
+        lines = key_lines(text)
+        raise ConfigError("\n".join(fault.told(path, lines) for fault in faults))
+    return Config(
+        **settings,
+        share=share,
+        clusters={name: document[name] for name in sorted(plugins & document.keys())},
+        path=path,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    key: tuple[str, ...]
+    problem: str
+    mend: str
+
+    def told(self, path: Path, lines: Mapping[tuple[str, ...], int]) -> str:
+        """`file:line: table.key: problem; mend`"""
+        line = lines.get(self.key) or lines.get(self.key[:1])
+        place = f"{path}:{line}" if line else str(path)
+        return (
+            f"{place}: {_printable('.'.join(self.key))}: {_printable(self.problem)}; {_printable(self.mend)}"
+        )
+
+
+def _read_table(name: str, table: type[Any], given: Any, faults: list[_Fault]) -> Any:
+    """The settings of one table; what is wrong goes to `faults`, and its default stands in."""
+    if not isinstance(given, dict):
+        faults.append(_Fault((name,), "not a table", f"write [{name}] and its keys below"))
+        return table()
+    types_of = get_type_hints(table)
+    columns = {column.name: column for column in fields(table)}
+    good = {}
+    for key, value in given.items():
+        if key not in columns:
+            faults.append(_Fault((name, key), "unknown key", _nearest(key, list(columns))))
+            continue
+        taken, wrong = _take(value, types_of[key], columns[key].metadata)
+        if wrong:
+            faults.append(_Fault((name, key), f"{value!r:.80} {wrong[0]}", wrong[1]))
+        else:
+            good[key] = taken
+    return table(**good)
+
+
+def _take(value: Any, wanted: Any, checks: Mapping[str, Any]) -> tuple[Any, tuple[str, str] | None]:
+    """A value as `wanted`, or what is wrong with it and the mend."""
+    if get_origin(wanted) is Literal:
+        choices = get_args(wanted)
+        if value not in choices or not isinstance(value, str):
+            return None, ("is none of the choices", f"choose one of {', '.join(choices)}")
+        return value, None
+    if wanted is bool:
+        return value, None if isinstance(value, bool) else ("is no truth value", "write true or false")
+    if wanted in (int, float):
+        return _take_number(value, wanted, checks)
+    if isinstance(wanted, types.GenericAlias):  # a list of texts
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            return None, ("is no list of names", 'write ["name", "other"]')
+        return tuple(value), None
+    if not isinstance(value, str):
+        return None, ("is no text", "write it in quotes")
+    if "\0" in value or not value.isprintable():
+        return None, ("holds control characters", "remove them")
+    if wanted is Path:
+        if not value.startswith("/"):
+            return None, ("is no absolute path", "begin it with /")
+        return Path(value), None
+    if checks.get("address") and value:
+        try:
+            split_address(value)
+        except ValueError as error:
+            return None, (str(error), "write host:port, or [address]:port for IPv6")
+    return value, None
+
+
+def _take_number(
+    value: Any, wanted: type[int] | type[float], checks: Mapping[str, Any]
+) -> tuple[Any, tuple[str, str] | None]:
+    if isinstance(value, bool) or not isinstance(value, int if wanted is int else int | float):
+        return None, ("is no whole number" if wanted is int else "is no number", "write a number, no quotes")
+    least, above, most = checks.get("least"), checks.get("above"), checks.get("most")
+    bounds = [
+        f"at least {least:g}" if least is not None else "",
+        f"above {above:g}" if above is not None else "",
+        f"at most {most:g}" if most is not None else "",
+    ]
+    outside = (
+        not math.isfinite(value)
+        or (least is not None and value < least)
+        or (above is not None and value <= above)
+        or (most is not None and value > most)
+    )
+    if outside:
+        return None, ("is out of range", f"give {' and '.join(filter(None, bounds)) or 'a finite number'}")
+    return wanted(value), None
+
+
+def _mistakes(settings: Mapping[str, Any]) -> Iterator[_Fault]:
+    """What is wrong between keys that are right by themselves."""
+    nodes, daemon, recorded = settings["nodes"], settings["daemon"], settings["recorded"]
+    if nodes.auth == "tls":
+        for key in ("cert", "key", "ca"):
+            if not getattr(nodes, key):
+                yield _Fault(("nodes", key), "is not given", 'auth = "tls" needs cert, key and ca')
+    if 0 < nodes.lease_s < max(5.0, daemon.interval_s):
+        yield _Fault(
+            ("nodes", "lease_s"),
+            f"{nodes.lease_s:g} is less than a cycle",
+            "quotas would be lifted between two cycles; give three cycles, or 0",
+        )
+    if (recorded.nodes > 0) != (recorded.cores > 0):
+        yield _Fault(("recorded", "cores"), "nodes and cores go together", "give both, or neither")
+    if recorded.memory and recorded.nodes == 0:
+        yield _Fault(("recorded", "memory"), "memory is that of each node", "give nodes and cores with it")
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`host:port` or `[address]:port` → host and port (0 to 65535). Raises ValueError that says what is wrong."""
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]/@]+)):(\d{1,5})", text)
+    if found is None:
+        raise ValueError("is no address")
+    if int(found[3]) > 65_535:
+        raise ValueError("has no such port")
+    return found[1] or found[2], int(found[3])
+
+
+def default_of(table: str, key: str) -> Any:
+    """What a key is if nobody gives it, as it would be written."""
+    column = next(column for column in fields(TABLES[table]) if column.name == key)
+    value = column.default if column.default_factory is MISSING else column.default_factory()
+    return _plain(value)
+
+
+def key_lines(text: str) -> dict[tuple[str, ...], int]:
+    """Table and key → the line (from 1) on which it is written, as far as plain lines tell it."""
+    lines: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.split("\n"), 1):
+        header = re.match(r"\s*\[\s*([\w.\"' -]+?)\s*\]\s*(?:#.*)?$", line)
+        key = re.match(r"\s*([\w\"'.-]+)\s*=", line)
+        if header:
+            table = tuple(part.strip("\"' ") for part in header[1].split("."))
+            lines.setdefault(table, number)
+        elif key:
+            lines.setdefault((*table, *(part.strip("\"'") for part in key[1].split("."))), number)
+    return lines
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name[:80], names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
+
+
+def _printable(text: str) -> str:
+    """Keys and values are shown in a terminal: what could steer it is spelt out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
