@@ -1,0 +1,659 @@
+"""The connections between the daemon and its node actors: `NodeServer` on one end, `NodeClient` on the other.
+
+Each runs an event loop in a thread of its own; nothing that the other end does, or fails to do, holds up the caller
+for longer than `announce` may wait. A connection costs memory and nothing else; what waits to be sent is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import random
+import resource
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+from asad import __version__
+from asad.api.wire import (
+    MAX_FRAME_BYTES,
+    MAX_GREETING_BYTES,
+    Answer,
+    Authenticator,
+    Channel,
+    Frames,
+    Message,
+    WireError,
+    frame,
+    lease_to_json,
+    node_name,
+    pack,
+    parse_address,
+    report_from_json,
+    unpack,
+)
+from asad.model import Json, Lease, NodeReport
+
+log = logging.getLogger(__name__)
+
+PING_S = 5.0
+"""An end that has been told nothing for so long is told that we live; it answers."""
+SILENCE_S = 4 * PING_S
+"""An end that says nothing for so long is gone."""
+GREETING_S = 10.0
+"""Within this a connection proves who it is."""
+WRITE_S = 5.0
+"""An end that takes nothing for so long is let go; it will come back."""
+STRANGERS = 4096
+"""Connections that have not proved who they are; above it the oldest go."""
+AUDIT_ROWS = 10_000
+BUFFER_BYTES = 256 << 10
+ANNOUNCEMENTS = 256
+
+
+class NodeServer:
+    """The daemon's end; the `NodeLink` that cluster plugins see.
+
+    `listen` is host:port (port 0: any; `address` tells), `lease_s` how long a granted lease holds without renewal,
+    `answer_s` how long an announcement may wait for all nodes together, `clock` the daemon's (UTC epoch, s); silence
+    is measured by the monotonic clock. `audit` holds the last rows that actors told, oldest first, to be drained by
+    `popleft`; `refused` counts connections closed because the other end did not prove who it is, or talked nonsense.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        auth: Authenticator,
+        lease_s: float,
+        answer_s: float = 2.0,
+        clock: Callable[[], float] = time.time,
+        *,
+        greeting_s: float = GREETING_S,
+        write_s: float = WRITE_S,
+    ) -> None:
+        self.host, self.port = parse_address(listen, "[nodes] listen")
+        self.auth, self.lease_s, self.answer_s, self.clock = auth, lease_s, answer_s, clock
+        self.greeting_s, self.write_s = greeting_s, write_s
+        self.audit: deque[Message] = deque(maxlen=AUDIT_ROWS)
+        self.refused = 0
+        self.address = (self.host, self.port)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._workers = concurrent.futures.ThreadPoolExecutor(4, "asad-nodes-auth")
+        self._strangers: dict[_Connection, None] = {}
+        self._nodes: dict[str, _Connection] = {}
+        self._reports: dict[str, tuple[float, NodeReport]] = {}
+        self._known: dict[str, float] = {}
+        self._notes: dict[int, _Note] = {}
+        self._note_number = 0
+
+    # -------------------------------------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Listen. Raises WireError, naming the setting, if that address cannot be had."""
+        _raise_file_limit()
+        started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(started)), name="asad-nodes", daemon=True
+        )
+        self._thread.start()
+        try:
+            started.result()
+        except OSError as error:
+            self._thread.join()
+            self._thread = None
+            raise WireError(
+                f"[nodes] listen: {self.host}:{self.port} cannot be had: {error.strerror or error}"
+            ) from None
+
+    def stop(self) -> None:
+        """Close every connection. Leases that are out run out by themselves."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(self._stopping.set)
+        thread.join()
+        self._loop = self._thread = None
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve(self, started: concurrent.futures.Future[None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        try:
+            server = await loop.create_server(
+                lambda: _Connection(self, loop), self.host, self.port, backlog=1024
+            )
+        except OSError as error:
+            started.set_exception(error)
+            return
+        self.address = server.sockets[0].getsockname()[:2]
+        self._loop = loop
+        started.set_result(None)
+        sweeper = loop.create_task(self._sweep())
+        await self._stopping.wait()
+        sweeper.cancel()
+        server.close()
+        for connection in [*self._strangers, *self._nodes.values()]:
+            connection.close("the daemon stops")
+
+    async def _sweep(self) -> None:
+        """Once a second: close what proves nothing, takes nothing or is gone; ping where nothing was said."""
+        while True:
+            await asyncio.sleep(min(1.0, self.greeting_s / 2, self.write_s / 2))
+            now = time.monotonic()
+            for connection in list(self._strangers):
+                if now - connection.opened > self.greeting_s:
+                    self.refuse(connection, f"it did not prove who it is within {self.greeting_s:.0f} s")
+            for connection in list(self._nodes.values()):
+                if connection.stuck_since is not None and now - connection.stuck_since > self.write_s:
+                    connection.close(f"it took nothing for {self.write_s:.0f} s")
+                elif now - connection.heard > SILENCE_S:
+                    connection.close(f"it said nothing for {SILENCE_S:.0f} s")
+                elif now - connection.told > PING_S:
+                    connection.send({"kind": "ping"})
+
+    # ------------------------------------------------------------------------------------ what others ask
+
+    def reports(self) -> Mapping[str, NodeReport]:
+        """The latest report of every node that has sent one within the lease."""
+        oldest = time.monotonic() - self.lease_s
+        return {node: report for node, (at, report) in list(self._reports.items()) if at >= oldest}
+
+    @property
+    def connected(self) -> list[str]:
+        """Nodes whose actors are connected now."""
+        return sorted(self._nodes.copy())
+
+    def silent(self) -> list[str]:
+        """Nodes whose actors have been here since the daemon started, and have sent nothing within the lease."""
+        return sorted(self._known.copy().keys() - self.reports().keys())
+
+    def announce(self, node_names: Sequence[str], job_id: str) -> bool:
+        """Tell the actors of these nodes that a job will come as a guest; did all note it within `answer_s`?"""
+        loop = self._loop
+        if loop is None:
+            return False
+        done: concurrent.futures.Future[bool] = concurrent.futures.Future()
+        try:
+            loop.call_soon_threadsafe(self._announce, list(node_names), job_id, done)
+            return done.result(self.answer_s)
+        except (RuntimeError, TimeoutError):  # stopped meanwhile; too late
+            return False
+
+    def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
+        """Send every node what holds there for the next `lease_s`. Does not wait."""
+        if self._loop is not None:
+            copy = {node: tuple(held) for node, held in leases.items()}
+            with contextlib.suppress(RuntimeError):  # stopped meanwhile
+                self._loop.call_soon_threadsafe(self._grant, copy)
+
+    # ---------------------------------------------------------------------------- in the event loop's thread
+
+    def _announce(self, node_names: list[str], job_id: str, done: concurrent.futures.Future[bool]) -> None:
+        connections = [self._nodes.get(node) for node in node_names]
+        if None in connections:
+            done.set_result(False)
+            return
+        self._note_number += 1
+        number = self._note_number
+        note = _Note(set(node_names), done)
+        if not note.waits_for:
+            done.set_result(True)
+            return
+        self._notes[number] = note
+        asyncio.get_running_loop().call_later(self.answer_s, self._notes.pop, number, None)
+        for connection in cast("list[_Connection]", connections):
+            if not connection.send({"kind": "announce", "id": number, "job": job_id}):
+                note.settle(False)
+
+    def _grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
+        for node, connection in self._nodes.items():
+            connection.lease([lease_to_json(lease) for lease in leases.get(node, ())])
+
+    def came(self, connection: _Connection) -> None:
+        """A new connection, of a stranger so far."""
+        self._strangers[connection] = None
+        if len(self._strangers) > STRANGERS:
+            self.refuse(next(iter(self._strangers)), "too many connections prove nothing")
+
+    def proved(self, connection: _Connection) -> None:
+        """The actor of `connection.node` has sent its first sealed frame; a connection it had before is dead."""
+        del self._strangers[connection]
+        before = self._nodes.get(connection.node)
+        self._nodes[connection.node] = connection
+        self._known[connection.node] = time.monotonic()
+        if before is not None:
+            before.close("its node connected anew")
+        log.info("node %s connected from %s", connection.node, connection.peer)
+
+    def left(self, connection: _Connection, why: str) -> None:
+        """The connection is closed."""
+        self._strangers.pop(connection, None)
+        if self._nodes.get(connection.node) is connection:
+            del self._nodes[connection.node]
+            log.info("node %s left: %s", connection.node, why)
+            for note in list(self._notes.values()):
+                if connection.node in note.waits_for:
+                    note.settle(False)
+
+    def refuse(self, connection: _Connection, why: str) -> None:
+        """Close a connection whose other end is not to be believed."""
+        self.refused += 1
+        if self.refused & (self.refused - 1) == 0:  # strangers cannot fill the log: the 1st, 2nd, 4th, 8th …
+            log.warning("connection from %s refused (%d so far): %s", connection.peer, self.refused, why)
+        connection.close(why)
+
+    def heard(self, connection: _Connection, message: Message) -> None:
+        """A message of a node's actor. Raises WireError for nonsense; kinds that we do not know are let be."""
+        kind, node = message.get("kind"), connection.node
+        if kind in ("hello", "report") and message.get("node", node) != node:
+            raise WireError(f"the actor of {node} speaks for {node_name(message['node'])}")
+        if kind == "hello":
+            if message.get("cgroup") not in (0, 1, 2):
+                raise WireError(f"cgroup version {message.get('cgroup')!r} is neither 1 nor 2")
+            connection.cgroup = cast("int", message["cgroup"]) or connection.cgroup
+            connection.version = str(message.get("version"))[:64]
+        elif kind == "report":
+            report = report_from_json(message, node, connection.cgroup, self.clock())
+            self._reports[node] = (time.monotonic(), report)
+        elif kind == "audit":
+            rows = message.get("rows")
+            if not isinstance(rows, list) or len(rows) > AUDIT_ROWS:
+                raise WireError("an audit has no rows")
+            self.audit.extend(_audit_row(row, node) for row in rows)
+        elif kind == "noted":
+            number = message.get("id")
+            note = self._notes.get(number) if isinstance(number, int) else None
+            if note is not None:
+                note.waits_for.discard(node)
+                if not note.waits_for:
+                    note.settle(True)
+
+
+class _Note:
+    """An announcement, until all nodes have noted it."""
+
+    def __init__(self, waits_for: set[str], done: concurrent.futures.Future[bool]) -> None:
+        self.waits_for, self._done = waits_for, done
+
+    def settle(self, noted: bool) -> None:
+        if not self._done.done():
+            self._done.set_result(noted)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of the server: new → checking → greeted → open, or closed at any time."""
+
+    state: Literal["new", "checking", "greeted", "open", "closed"]
+
+    def __init__(self, server: NodeServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.server, self._loop = server, loop
+        self.state = "new"
+        self.node = self.version = self.peer = ""
+        self.cgroup = 2
+        self.opened = self.heard = self.told = time.monotonic()
+        self.stuck_since: float | None = None
+        self._frames = Frames(MAX_GREETING_BYTES)
+        self._early: bytes | None = None
+        self._waiting: deque[Message] = deque()
+        self._lease: list[Json] | None = None
+        self._lease_told: bool | None = None
+
+    # asyncio's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.peer = str(transport.get_extra_info("peername", ("?",))[0])
+        self.server.came(self)
+        if self.server.auth.server_tls is not None:
+            self._early = b""
+            self._transport.pause_reading()
+            self._task = self._loop.create_task(self._encrypt())
+        self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
+
+    async def _encrypt(self) -> None:
+        assert self.server.auth.server_tls is not None
+        try:
+            transport = await self._loop.start_tls(
+                self._transport,
+                self,
+                self.server.auth.server_tls,
+                server_side=True,
+                ssl_handshake_timeout=self.server.greeting_s,
+            )
+        except (OSError, ConnectionError) as error:  # ssl.SSLError is an OSError
+            if self.state != "closed":
+                self.server.refuse(self, f"no TLS: {error}")
+            return
+        if transport is None or self.state == "closed":
+            self.close("it went before it had said who it is")
+            return
+        self._transport = transport
+        self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        early, self._early = self._early, None
+        if early:
+            self.data_received(early)
+
+    def data_received(self, data: bytes) -> None:
+        if self._early is not None:  # after TLS's handshake, and before we were told that it is over
+            self._early += data
+            if len(self._early) > 2 * MAX_GREETING_BYTES:
+                self.server.refuse(self, "it talks before it has said who it is")
+            return
+        try:
+            for sealed in self._frames.feed(data):
+                self._take(sealed)
+                if self.state == "closed":
+                    return
+        except WireError as error:
+            self.server.refuse(self, str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(str(exc) if exc else "it closed the connection")
+
+    def pause_writing(self) -> None:
+        self.stuck_since = time.monotonic()
+
+    def resume_writing(self) -> None:
+        self.stuck_since = None
+        while self._waiting and self.stuck_since is None:
+            self._write(self._waiting.popleft())
+        if self._lease is not None and self.stuck_since is None:
+            held, self._lease = self._lease, None
+            self.lease(held)
+
+    # what the server tells
+
+    def send(self, message: Message) -> bool:
+        """Write it, or keep it until the other end takes something; False if too much is kept already."""
+        if self.state != "open" or len(self._waiting) >= ANNOUNCEMENTS:
+            return False
+        if self.stuck_since is not None:
+            self._waiting.append(message)
+        else:
+            self._write(message)
+        return True
+
+    def lease(self, jobs: list[Json]) -> None:
+        """Grant; only the latest counts. Nothing is renewed where nothing was granted."""
+        if self.state != "open" or (not jobs and self._lease_told is False and self._lease is None):
+            return
+        if self.stuck_since is not None:
+            self._lease = jobs
+            return
+        self._write({"kind": "lease", "lease_s": self.server.lease_s, "jobs": jobs})
+        self._lease_told = bool(jobs)
+
+    def close(self, why: str) -> None:
+        """Now, whatever was still to be sent."""
+        if self.state != "closed":
+            self.state = "closed"
+            self._waiting.clear()
+            self._lease = None
+            self._transport.abort()
+            self.server.left(self, why)
+
+    def _write(self, message: Message) -> None:
+        self.told = time.monotonic()
+        self._transport.write(frame(self._channel.seal(pack(message))))
+
+    # what the other end tells
+
+    def _take(self, sealed: bytes) -> None:
+        if self.state == "new":
+            self.state = "checking"
+            certificate = self._transport.get_extra_info("peercert")
+            answer = self._loop.run_in_executor(
+                self.server._workers, self.server.auth.answer, sealed, certificate
+            )
+            answer.add_done_callback(self._checked)
+        elif self.state == "checking":
+            raise WireError("it did not wait for our answer")
+        else:
+            payload = self._channel.open(sealed)
+            self.heard = time.monotonic()
+            if self.state == "greeted":  # only now is it sure that it holds its half of the secret
+                self.state = "open"
+                self._frames.limit = MAX_FRAME_BYTES
+                self.server.proved(self)
+            self.server.heard(self, unpack(payload))
+
+    def _checked(self, answered: asyncio.Future[Answer]) -> None:
+        if self.state != "checking" or answered.cancelled():
+            return
+        error = answered.exception()
+        if error is not None:
+            self.server.refuse(self, str(error))
+            if not isinstance(error, WireError):
+                log.error("checking who connects failed", exc_info=error)
+            return
+        answer = answered.result()
+        self.node, self._channel = answer.node, answer.channel
+        self.state = "greeted"
+        self._transport.write(frame(answer.frame))
+
+
+class NodeClient:
+    """The actor's end: one connection to the daemon at `address` (host:port), made again whenever it is lost.
+
+    `on_message` is given every lease and announcement, in the client's thread; what it raises is logged. `cgroup` is
+    the version that the daemon is told. Nothing here blocks its caller.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        node: str,
+        auth: Authenticator,
+        on_message: Callable[[Message], None],
+        *,
+        cgroup: int = 0,
+        retry_s: tuple[float, float] = (0.2, 15.0),
+    ) -> None:
+        self.host, self.port = parse_address(address, "[node] daemon")
+        self.node, self.auth, self.on_message, self.cgroup = node, auth, on_message, cgroup
+        self.retry_s = retry_s
+        self.connected = False
+        self.trouble = ""
+        """Why there is no connection, as one sentence; empty while there is one."""
+        self._lock = threading.Lock()
+        self._report: bytes | None = None
+        self._queue: deque[bytes] = deque()
+        self._audit: deque[bytes] = deque(maxlen=AUDIT_ROWS)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Connect, in a thread of its own, and keep trying."""
+        started = threading.Event()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._run(started)), name="asad-node-client", daemon=True
+        )
+        self._thread.start()
+        started.wait()
+
+    def stop(self) -> None:
+        """Close the connection and end the thread."""
+        if self._thread is None or self._loop is None:
+            return
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._main.cancel)
+        self._thread.join()
+        self._thread = self._loop = None
+        self.connected = False
+
+    def send(self, message: Message) -> bool:
+        """Hand over a message to be sent; False if it is dropped.
+
+        Of reports only the latest is kept, and nothing but audits is kept while there is no connection. Raises
+        ValueError for a message with a NaN (`wire.sample_to_json` writes none).
+        """
+        kind, payload = message.get("kind"), pack(message)
+        with self._lock:
+            if kind == "audit":
+                self._audit.append(payload)
+            elif not self.connected:
+                return False
+            elif kind == "report":
+                self._report = payload
+            elif len(self._queue) >= ANNOUNCEMENTS:
+                return False
+            else:
+                self._queue.append(payload)
+        self._wake()
+        return True
+
+    def _wake(self) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # stopped meanwhile
+                self._loop.call_soon_threadsafe(self._something.set)
+
+    def _next(self) -> tuple[bytes, bool] | None:
+        """What to send next, and is it an audit: answers go first, then audits, then the report."""
+        with self._lock:
+            if self._queue:
+                return self._queue.popleft(), False
+            if self._audit:
+                return self._audit.popleft(), True
+            report, self._report = self._report, None
+            return None if report is None else (report, False)
+
+    # ------------------------------------------------------------------------------ in the client's thread
+
+    async def _run(self, started: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._something = asyncio.Event()
+        self._main = asyncio.create_task(self._connect_for_ever())
+        started.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._main
+
+    async def _connect_for_ever(self) -> None:
+        least_s, most_s = self.retry_s
+        wait_s = least_s
+        chance = random.SystemRandom()
+        while True:
+            before = time.monotonic()
+            try:
+                await self._talk()
+            except (OSError, TimeoutError, WireError, EOFError) as error:
+                trouble = str(error) or type(error).__name__
+                if trouble != self.trouble:
+                    log.warning("no connection to the daemon at %s:%d: %s", self.host, self.port, trouble)
+                self.trouble = trouble
+            except Exception:  # a fault of ours must not cut the node off for good
+                log.exception("the connection to the daemon broke")
+                self.trouble = "the connection broke by a fault of asad's; see the log"
+            finally:
+                with self._lock:
+                    self.connected = False
+                    self._queue.clear()
+                    self._report = None
+            if time.monotonic() - before > most_s:
+                wait_s = least_s
+            # a daemon that starts again is not called by all nodes in one moment
+            await asyncio.sleep(chance.uniform(wait_s / 2, wait_s))
+            wait_s = min(2 * wait_s, most_s)
+
+    async def _talk(self) -> None:
+        """One connection from greeting to end. Raises what ended it."""
+        loop = asyncio.get_running_loop()
+        tls = self.auth.client_tls
+        hostname: dict[str, Any] = {"ssl": tls, "server_hostname": self.host} if tls is not None else {}
+        async with asyncio.timeout(GREETING_S):
+            reader, writer = await asyncio.open_connection(self.host, self.port, **hostname)
+        try:
+            async with asyncio.timeout(GREETING_S):
+                greeting = await loop.run_in_executor(None, self.auth.greet, self.node)
+                writer.write(frame(greeting.frame))
+                answer = await _read_frame(reader, MAX_GREETING_BYTES)
+                channel = await loop.run_in_executor(None, self.auth.accept, greeting, answer)
+            hello: Message = {
+                "kind": "hello",
+                "node": self.node,
+                "version": __version__,
+                "cgroup": self.cgroup,
+            }
+            writer.write(frame(channel.seal(pack(hello))))
+            with self._lock:
+                self.connected = True
+            self.trouble = ""
+            self._something.set()  # audits may have waited
+            log.info("connected to the daemon at %s:%d", self.host, self.port)
+            both = [
+                loop.create_task(self._listen(reader, channel)),
+                loop.create_task(self._speak(writer, channel)),
+            ]
+            try:
+                done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in both:
+                    task.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
+        finally:
+            writer.transport.abort()
+
+    async def _listen(self, reader: asyncio.StreamReader, channel: Channel) -> None:
+        while True:
+            async with asyncio.timeout(SILENCE_S):
+                sealed = await _read_frame(reader, MAX_FRAME_BYTES)
+            message = unpack(channel.open(sealed))
+            if message.get("kind") == "ping":
+                self.send({"kind": "pong"})
+                continue
+            try:
+                self.on_message(message)
+            except Exception:
+                log.exception("a %s from the daemon could not be followed", message.get("kind"))
+
+    async def _speak(self, writer: asyncio.StreamWriter, channel: Channel) -> None:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            while (taken := self._next()) is not None:
+                payload, audit = taken
+                try:
+                    writer.write(frame(channel.seal(payload)))
+                    async with asyncio.timeout(WRITE_S):
+                        await writer.drain()
+                except BaseException:
+                    if audit:  # told twice is better than never
+                        with self._lock:
+                            self._audit.appendleft(payload)
+                    raise
+
+
+async def _read_frame(reader: asyncio.StreamReader, limit: int) -> bytes:
+    length = int.from_bytes(await reader.readexactly(4), "big")
+    if length > limit:
+        raise WireError(f"a frame of {length} bytes is announced; {limit} are allowed")
+    return await reader.readexactly(length)
+
+
+def _audit_row(row: Json, node: str) -> Message:
+    """What an actor wrote, cut to sizes that the store takes."""
+    if not isinstance(row, dict):
+        raise WireError("a row of an audit is not an object")
+    time_s = row.get("time_s")
+    if not isinstance(time_s, int | float) or isinstance(time_s, bool):
+        raise WireError("a row of an audit has no time_s")
+    texts: Message = {
+        key: str(row[key])[:1024] if row.get(key) is not None else None
+        for key in ("file", "job_id", "old", "new", "why")
+    }
+    return {"node": node, "time_s": float(time_s), **texts}
+
+
+def _raise_file_limit() -> None:
+    """A connection is an open file, and the usual limit of 1024 is less than the nodes of a large cluster."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65536 if hard == resource.RLIM_INFINITY else min(65536, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
