@@ -5,15 +5,25 @@ The numbered steps are the table of contents. A cycle sees one snapshot; nothing
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from asad.admit import AdmitPolicy
 from asad.defer import DeferPolicy
 from asad.guard import Guard
-from asad.model import Cluster, Outcome, Snapshot
+from asad.model import Cluster, Decision, ExtendLimit, Finished, Outcome, Snapshot
 from asad.place import PlacePolicy
 from asad.share import SharePolicy
+
+DEEDS = {
+    "co-allocate": ("job is offered a host", "jobs are offered a host"),
+    "set-share": ("share changes", "shares change"),
+    "extend-limit": ("limit is extended", "limits are extended"),
+    "withdraw": ("offer is withdrawn", "offers are withdrawn"),
+}
+"""What a kind of decision does, of one and of many."""
 
 
 @dataclass(slots=True)
@@ -27,19 +37,52 @@ class Cycle:
     share: SharePolicy
     guard: Guard
     record: Callable[[int, Snapshot, Sequence[Outcome]], None] | None = None
+    mode: Literal["observe", "advise", "enforce"] = "enforce"
+    """`observe` only learns, `advise` decides and records too, `enforce` acts."""
+    paused: bool = False
+    """Nothing new is lent; limits move and hosts under pressure are relieved as ever."""
     number: int = 0
     decisions: int = 0
     last_s: float = float("-inf")
+    snapshot: Snapshot | None = None
+    """What the last cycle saw, who had ended, and what became of its decisions."""
+    finished: Finished | None = None
+    outcomes: Sequence[Outcome] = ()
 
     def run_once(self) -> float:
-        """One cycle over what the cluster shows now; when the policies want the next one at the latest (s)."""
+        """One cycle over what the cluster shows now; when the policies want the next one at the latest (s).
+
+        Raises ClusterError if the cluster cannot be asked; the next cycle then goes on from where this one began.
+        """
         # 1. observe: one snapshot, and the jobs that have ended since the last
         self.number += 1
         snapshot = self.cluster.snapshot()
         finished = self.cluster.finished(self.last_s)
         self.last_s = snapshot.time_s
+        self.snapshot, self.finished, self.outcomes = snapshot, finished, ()
         # 2. learn from what has happened since, before anything new is decided
         self.share.learn(snapshot, finished)
+        if self.mode == "observe":
+            return self.share.wake_s()
+        # what the guard takes back comes before all that is asked of it
+        relief = self.guard.relieve(snapshot)
+        decisions = self._paused(snapshot) if self.paused else self._decide(snapshot)
+        if relief or decisions:
+            # 7. guard: the last word on every decision
+            allowed, outcomes = self.guard.check(snapshot, decisions, relief)
+            # 8. act
+            if self.mode == "enforce":
+                outcomes += self.cluster.apply(allowed)
+            else:
+                outcomes += [Outcome(decision, False, "advise") for decision in allowed]
+            self.decisions += sum(outcome.done for outcome in outcomes)
+            self.outcomes = outcomes
+            # 9. record: only a cycle that decided something leaves a trace
+            if self.record is not None:
+                self.record(self.number, snapshot, outcomes)
+        return self.share.wake_s()
+
+    def _decide(self, snapshot: Snapshot) -> list[Decision]:
         # 3. admit: which jobs may run, when, how wide
         decisions = list(self.admit.decide(snapshot))
         # 4. defer: which deferrable jobs start now
@@ -48,13 +91,60 @@ class Cycle:
         decisions += self.place.decide(snapshot)
         # 6. share: how much of running allocations is lent, and to whom
         decisions += self.share.decide(snapshot)
-        if decisions:
-            # 7. guard: the last word on every decision
-            allowed, outcomes = self.guard.check(snapshot, decisions)
-            # 8. act
-            outcomes += self.cluster.apply(allowed)
-            self.decisions += sum(outcome.done for outcome in outcomes)
-            # 9. record: only a cycle that decided something leaves a trace
-            if self.record is not None:
-                self.record(self.number, snapshot, outcomes)
-        return self.share.wake_s()
+        return decisions
+
+    def _paused(self, snapshot: Snapshot) -> list[Decision]:
+        """Nobody waits, as far as the policies see, and of what they decide only the limits move."""
+        decisions = self._decide(replace(snapshot, queue=snapshot.queue[:0]))
+        return [decision for decision in decisions if isinstance(decision, ExtendLimit)]
+
+    def sentence(self) -> str:
+        """The last cycle for an operator: what it saw and what it did."""
+        if self.snapshot is None:
+            return "no cycle yet"
+        seen, jobs = self.snapshot, self.snapshot.jobs
+        held = int(jobs.cores[seen.running].sum())
+        told = (
+            f"cycle {self.number}: {_count(len(seen.running), 'job')} on {held} of "
+            f"{_count(len(seen.core_owner), 'core')}, {seen.waiting} waiting, {_count(len(seen.guests), 'guest')}; "
+        )
+        if self.mode == "observe":
+            return told + "only observed"
+        would = self.mode == "advise"
+        kinds = Counter(
+            outcome.decision.kind
+            for outcome in self.outcomes
+            if outcome.done or (would and outcome.reason == "advise")
+        )
+        deeds = [
+            f"{kinds[kind]} {one if kinds[kind] == 1 else many}"
+            for kind, (one, many) in DEEDS.items()
+            if kinds[kind]
+        ]
+        vetoed = Counter(name for name in map(vetoed_by, self.outcomes) if name)
+        if vetoed:
+            names = ", ".join(f"{name} {number}" for name, number in sorted(vetoed.items()))
+            deeds.append(f"{sum(vetoed.values())} vetoed ({names})")
+        refused = sum(
+            not outcome.done and not vetoed_by(outcome) and outcome.reason != "advise"
+            for outcome in self.outcomes
+        )
+        if refused:
+            deeds.append(f"{refused} refused by the cluster")
+        what = ", ".join(deeds) or "nothing to do"
+        return (
+            told
+            + ("paused: " if self.paused else "")
+            + (f"advised only: {what}" if would and deeds else what)
+        )
+
+
+def vetoed_by(outcome: Outcome) -> str:
+    """Name of the guard's property that held a decision back; empty if none did."""
+    if outcome.done or not outcome.reason.startswith("vetoed ("):
+        return ""
+    return outcome.reason[len("vetoed (") :].partition("):")[0]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

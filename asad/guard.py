@@ -1,33 +1,108 @@
 """The guard: named safety properties. It looks at every decision before it is done and vetoes, with the reason.
 
 A policy is expected to keep these by itself; the guard is written apart from the policies, looks at the plain
-snapshot, and has the last word. Each property is a function (snapshot, decision) → why not, or the empty string.
+snapshot, and has the last word. Each property is a function (look, decision) → why not, or the empty string. Those of
+`ALWAYS` bind every policy, the others those that name them. `relieve` is the guard's own: what it takes back by itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
-from asad.model import CoAllocate, Decision, Outcome, SetShare, Snapshot
+import numpy as np
+
+from asad.config import GuardSettings
+from asad.model import (
+    BARS,
+    NODE_BARS,
+    Cause,
+    CoAllocate,
+    Decision,
+    ExtendLimit,
+    Outcome,
+    SetShare,
+    Snapshot,
+    Withdraw,
+)
+
+REPLAY = GuardSettings(node_share_cap=math.inf)
+"""Of a replay: its policies are compared with each other as they are, and a log knows no happiness and no pressure."""
 
 TOLERANCE = 1e-6
 
 
-def waits(snapshot: Snapshot, decision: Decision) -> str:
+@dataclass
+class Look:
+    """What a property looks at: a snapshot, the settings, and what was allowed before in the same cycle."""
+
+    snapshot: Snapshot
+    settings: GuardSettings
+    allowed: list[Decision] = field(default_factory=list)
+
+    @cached_property
+    def places(self) -> frozenset[tuple[int, int]]:
+        """(node, guest) for every guest on every node it is on."""
+        cores = np.flatnonzero(self.snapshot.core_guest >= 0)
+        nodes = np.searchsorted(self.snapshot.machine.first_core, cores, side="right") - 1
+        return frozenset(zip(nodes.tolist(), self.snapshot.core_guest[cores].tolist(), strict=True))
+
+    @cached_property
+    def guests_on(self) -> dict[int, list[int]]:
+        """Node → the guests on it."""
+        found: dict[int, list[int]] = {}
+        for node, guest in sorted(self.places):
+            found.setdefault(node, []).append(guest)
+        return found
+
+    @cached_property
+    def nodes_of(self) -> dict[int, list[int]]:
+        """Guest → the nodes it is on."""
+        found: dict[int, list[int]] = {}
+        for node, guest in sorted(self.places):
+            found.setdefault(guest, []).append(node)
+        return found
+
+    @cached_property
+    def offered(self) -> list[int]:
+        """Waiting jobs that have an offer."""
+        queue = self.snapshot.queue
+        return [int(row) for row in queue[~np.isnan(self.snapshot.jobs.offered_s[queue])]]
+
+
+def lends_more(look: Look, decision: Decision) -> int:
+    """The host of whom `decision` would take more than now; -1 if it takes no more.
+
+    A share for a guest that had none takes less: until then the idle class alone held it.
+    """
+    if isinstance(decision, CoAllocate):
+        return decision.host
+    if isinstance(decision, SetShare):
+        jobs = look.snapshot.jobs
+        if decision.share > jobs.share[decision.guest] + TOLERANCE:  # NaN: no share yet
+            return int(jobs.host[decision.guest])
+    return -1
+
+
+def waits(look: Look, decision: Decision) -> str:
     """Only a waiting job becomes a guest, and only a running batch job a host."""
     if isinstance(decision, CoAllocate):
-        if not math.isnan(snapshot.jobs.start_s[decision.guest]):
+        jobs = look.snapshot.jobs
+        if not math.isnan(jobs.start_s[decision.guest]):
             return "the guest does not wait"
-        if math.isnan(snapshot.jobs.start_s[decision.host]):
+        if not math.isnan(jobs.offered_s[decision.guest]):
+            return "it has an offer already"
+        if math.isnan(jobs.start_s[decision.host]):
             return "the host does not run"
     return ""
 
 
-def whole_nodes(snapshot: Snapshot, decision: Decision) -> str:
+def whole_nodes(look: Look, decision: Decision) -> str:
     """A guest is only offered nodes that one batch job, its host, holds wholly: idle cores are the scheduler's."""
     if isinstance(decision, CoAllocate):
+        snapshot = look.snapshot
         first = snapshot.machine.first_core
         for node in decision.nodes:
             if (snapshot.core_owner[first[node] : first[node + 1]] != decision.host).any():
@@ -35,9 +110,10 @@ def whole_nodes(snapshot: Snapshot, decision: Decision) -> str:
     return ""
 
 
-def one_guest_a_core(snapshot: Snapshot, decision: Decision) -> str:
+def one_guest_a_core(look: Look, decision: Decision) -> str:
     """There is at most one guest on a core."""
     if isinstance(decision, CoAllocate):
+        snapshot = look.snapshot
         first = snapshot.machine.first_core
         free = sum(
             int((snapshot.core_guest[first[node] : first[node + 1]] < 0).sum()) for node in decision.nodes
@@ -47,9 +123,10 @@ def one_guest_a_core(snapshot: Snapshot, decision: Decision) -> str:
     return ""
 
 
-def memory(snapshot: Snapshot, decision: Decision) -> str:
+def memory(look: Look, decision: Decision) -> str:
     """Memory of a guest fits beside its host and the guests that are there."""
     if isinstance(decision, CoAllocate):
+        snapshot = look.snapshot
         jobs, machine = snapshot.jobs, snapshot.machine
         need = float(jobs.memory_bytes_per_core[decision.guest])
         if need > 0:
@@ -68,28 +145,25 @@ def memory(snapshot: Snapshot, decision: Decision) -> str:
     return ""
 
 
-HEADROOM = 0.1
-
-
-def host_floor(snapshot: Snapshot, decision: Decision) -> str:
+def host_floor(look: Look, decision: Decision) -> str:
     """A host keeps what it uses and some headroom."""
     if isinstance(decision, CoAllocate | SetShare):
-        jobs = snapshot.jobs
+        jobs, headroom = look.snapshot.jobs, look.settings.host_floor
         host = decision.host if isinstance(decision, CoAllocate) else int(jobs.host[decision.guest])
-        if host < 0:
+        if host < 0 or decision.share <= 0:
             return ""
         used = float(jobs.cpu_fraction[host])
         if math.isnan(used):
             return "the CPU use of its host has not been measured"
-        if decision.share > 1.0 - used - HEADROOM + TOLERANCE:
-            return f"the host uses {used:.0%} and keeps {HEADROOM:.0%} of headroom"
+        if decision.share > 1.0 - used - headroom + TOLERANCE:
+            return f"the host uses {used:.0%} and keeps {headroom:.0%} of headroom"
     return ""
 
 
-def better_off(snapshot: Snapshot, decision: Decision) -> str:
+def better_off(look: Look, decision: Decision) -> str:
     """A guest has a time limit and an estimated start, and should end sooner than by waiting."""
     if isinstance(decision, CoAllocate):
-        jobs = snapshot.jobs
+        jobs = look.snapshot.jobs
         if not math.isfinite(jobs.time_limit_s[decision.guest]):
             return "it has no time limit"
         if math.isnan(jobs.estimated_start_s[decision.guest]):
@@ -101,45 +175,199 @@ def better_off(snapshot: Snapshot, decision: Decision) -> str:
     return ""
 
 
-PROPERTIES: dict[str, Callable[[Snapshot, Decision], str]] = {
+def opted_out(look: Look, decision: Decision) -> str:
+    """Jobs and nodes that are barred from lending, or from being a guest, are left alone."""
+    host = lends_more(look, decision)
+    if host < 0:
+        return ""
+    jobs = look.snapshot.jobs
+    if jobs.host_bar[host]:
+        return f"the host cannot lend: {BARS[jobs.host_bar[host]]}"
+    if isinstance(decision, CoAllocate):
+        if jobs.guest_bar[decision.guest]:
+            return f"it cannot be a guest: {BARS[jobs.guest_bar[decision.guest]]}"
+        nodes: Iterable[int] = decision.nodes
+    else:
+        assert isinstance(decision, SetShare)
+        nodes = look.nodes_of.get(decision.guest, ())
+    for node in nodes:
+        if look.snapshot.node_bar[node]:
+            name = look.snapshot.machine.node_names[node]
+            return f"node {name} cannot lend: {NODE_BARS[look.snapshot.node_bar[node]]}"
+    return ""
+
+
+def happiness_floor(look: Look, decision: Decision) -> str:
+    """A host that tells of being late lends nothing more."""
+    host = lends_more(look, decision)
+    if host >= 0:
+        happiness, floor = float(look.snapshot.jobs.happiness[host]), look.settings.happiness_floor
+        if happiness < floor:  # never of NaN
+            return f"the host's happiness is {happiness:.2f}, below {floor:.2f}"
+    return ""
+
+
+def pressure(look: Look, decision: Decision) -> str:
+    """Beside a host that waits for CPU nobody gets more."""
+    host = lends_more(look, decision)
+    if host >= 0 and look.snapshot.jobs.pressure[host] > look.settings.pressure:
+        return f"the host waited for CPU {look.snapshot.jobs.pressure[host]:.0%} of the time"
+    return ""
+
+
+def node_share_cap(look: Look, decision: Decision) -> str:
+    """All guests on a node together get no more of their host than the cap."""
+    host, cap = lends_more(look, decision), look.settings.node_share_cap
+    if host < 0 or cap == math.inf:
+        return ""
+    assert isinstance(decision, CoAllocate | SetShare)
+    jobs = look.snapshot.jobs
+    decided = {other.guest: other.share for other in look.allowed if isinstance(other, SetShare)}
+
+    def share(guest: int) -> float:
+        known = decided.get(guest, float(jobs.share[guest]))
+        return 1.0 if math.isnan(known) else known
+
+    # which nodes of its host an offer is for is not in the snapshot: it counts on each
+    promised = sum(share(guest) for guest in look.offered if jobs.host[guest] == host)
+    nodes = decision.nodes if isinstance(decision, CoAllocate) else look.nodes_of.get(decision.guest, ())
+    for node in nodes:
+        lent = promised + sum(
+            share(guest) for guest in look.guests_on.get(node, ()) if guest != decision.guest
+        )
+        lent += sum(
+            other.share for other in look.allowed if isinstance(other, CoAllocate) and node in other.nodes
+        )
+        if lent + decision.share > cap + TOLERANCE:
+            name = look.snapshot.machine.node_names[node]
+            return f"node {name} would lend {lent + decision.share:.0%}, more than {cap:.0%}"
+    return ""
+
+
+def guests_cap(look: Look, decision: Decision) -> str:
+    """There are no more guests than the cap, with those that have an offer."""
+    cap = look.settings.guests_cap
+    if cap and isinstance(decision, CoAllocate):
+        new = sum(isinstance(other, CoAllocate) for other in look.allowed)
+        if len(look.snapshot.guests) + len(look.offered) + new >= cap:
+            return f"there are {cap} guests already"
+    return ""
+
+
+def one_change(look: Look, decision: Decision) -> str:
+    """A job's lending changes once a cycle, so that what comes of it can be told; its limit moves once at the most."""
+    if isinstance(decision, ExtendLimit):
+        if any(isinstance(other, ExtendLimit) and other.job == decision.job for other in look.allowed):
+            return "its limit has been moved in this cycle already"
+    elif isinstance(decision, CoAllocate | SetShare | Withdraw):
+        for other in look.allowed:
+            if isinstance(other, CoAllocate | SetShare | Withdraw) and other.guest == decision.guest:
+                return f"its lending changes in this cycle already ({other.kind})"
+    return ""
+
+
+def latest_end(look: Look, decision: Decision) -> str:
+    """No extension reaches into a reservation or over a partition's or an association's limit."""
+    if isinstance(decision, ExtendLimit) and decision.by_s <= 0:
+        return "a reservation or a limit of its partition or association leaves no room"
+    return ""
+
+
+def shortened(look: Look, decision: ExtendLimit) -> ExtendLimit:
+    """The extension as far as the job's latest end allows, in whole minutes as limits are; by 0 if not at all."""
+    jobs = look.snapshot.jobs
+    room = float(jobs.latest_end_s[decision.job] - jobs.limit_end_s[decision.job])
+    if not decision.by_s > room:  # NaN: no limit is known
+        return decision
+    by_s = 60.0 * math.floor(max(0.0, room) / 60.0)
+    cause = decision.cause
+    reason = f"{cause.reason}; {decision.by_s:.0f} s would pass its latest end"
+    return replace(decision, by_s=by_s, cause=replace(cause, reason=reason))
+
+
+PROPERTIES: dict[str, Callable[[Look, Decision], str]] = {
     "waits": waits,
     "whole nodes": whole_nodes,
     "one guest a core": one_guest_a_core,
     "memory": memory,
     "host floor": host_floor,
     "better off": better_off,
+    "opted out": opted_out,
+    "happiness floor": happiness_floor,
+    "pressure": pressure,
+    "node share cap": node_share_cap,
+    "guests cap": guests_cap,
+    "one change": one_change,
+    "latest end": latest_end,
 }
+
+ALWAYS = frozenset(list(PROPERTIES)[6:])
+"""Properties that bind every policy, whether it names them or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The properties in force."""
+    """The properties in force, and their settings."""
 
     properties: tuple[str, ...]
+    settings: GuardSettings = REPLAY
 
     def check(
-        self, snapshot: Snapshot, decisions: Sequence[Decision]
+        self, snapshot: Snapshot, decisions: Sequence[Decision], relief: Sequence[Decision] = ()
     ) -> tuple[list[Decision], list[Outcome]]:
-        """The decisions that may be done, and a vetoed outcome for each of the others."""
-        allowed: list[Decision] = []
+        """The decisions that may be done, `relief` first, and a vetoed outcome for each of the others.
+
+        `relief` is what `relieve` told for this snapshot; nothing is vetoed of it.
+        """
+        look = Look(snapshot, self.settings, list(relief))
         vetoed: list[Outcome] = []
         for decision in decisions:
+            if isinstance(decision, ExtendLimit):
+                decision = shortened(look, decision)
             for name in self.properties:
-                why = PROPERTIES[name](snapshot, decision)
+                why = PROPERTIES[name](look, decision)
                 if why:
                     vetoed.append(Outcome(decision, False, f"vetoed ({name}): {why}"))
                     break
             else:
-                allowed.append(decision)
-        return allowed, vetoed
+                look.allowed.append(decision)
+        return look.allowed, vetoed
+
+    def relieve(self, snapshot: Snapshot) -> list[Decision]:
+        """What is taken back whatever the policy says: from guests beside hosts under pressure, and stale offers."""
+        jobs, settings = snapshot.jobs, self.settings
+        relief: list[Decision] = []
+        guests = snapshot.guests
+        if len(guests):
+            hosts = jobs.host[guests]
+            squeezed = (hosts >= 0) & (jobs.pressure[hosts] > settings.pressure) & ~(jobs.share[guests] <= 0)
+            for guest in guests[squeezed].tolist():
+                host = int(jobs.host[guest])
+                waited = f"its host {jobs.job_id[host]} waited for CPU {jobs.pressure[host]:.0%} of the time"
+                relief.append(SetShare(Cause("guard", waited), guest, 0.0))
+        if len(snapshot.queue):
+            offered = jobs.offered_s[snapshot.queue]
+            for guest in snapshot.queue[~np.isnan(offered)].tolist():
+                waited_s, host = snapshot.time_s - float(jobs.offered_s[guest]), int(jobs.host[guest])
+                if waited_s > settings.offer_patience_s:
+                    why = f"the offer was not taken for {waited_s:.0f} s"
+                elif host >= 0 and jobs.pressure[host] > settings.pressure:
+                    why = f"its host {jobs.job_id[host]} waits for CPU itself"
+                else:
+                    continue
+                relief.append(Withdraw(Cause("guard", why), guest))
+        return relief
 
 
-def guard_for(properties: frozenset[str]) -> Guard:
-    """A guard that enforces `properties`, in the order of `PROPERTIES`. Raises KeyError for an unknown name."""
+def guard_for(properties: frozenset[str], settings: GuardSettings = REPLAY) -> Guard:
+    """A guard that enforces `properties` and those of `ALWAYS`, in the order of `PROPERTIES`.
+
+    Raises KeyError for an unknown name.
+    """
     unknown = properties - PROPERTIES.keys()
     if unknown:
         raise KeyError(f"unknown properties: {sorted(unknown)}")
-    return Guard(tuple(name for name in PROPERTIES if name in properties))
+    return Guard(tuple(name for name in PROPERTIES if name in properties | ALWAYS), settings)
 
 
-__all__ = ["HEADROOM", "PROPERTIES", "Guard", "guard_for"]
+__all__ = ["ALWAYS", "PROPERTIES", "REPLAY", "Guard", "Look", "guard_for"]

@@ -1,0 +1,283 @@
+"""The guard, property by property, on a small made-up cluster: two nodes of four cores, a host on each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from asad.config import GuardSettings
+from asad.guard import ALWAYS, PROPERTIES, REPLAY, Guard, guard_for
+from asad.model import (
+    BARS,
+    Cause,
+    CoAllocate,
+    Decision,
+    ExtendLimit,
+    Jobs,
+    Machine,
+    SetShare,
+    Snapshot,
+    Withdraw,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+CAUSE = Cause("test", "because", {"guest_end_s": 100.0, "wait_end_s": 200.0})
+HOST, OTHER_HOST, GUEST, WAITING, OFFERED = range(5)
+"""Host with a guest on node 0, host alone on node 1, the guest, two waiting jobs of which one has an offer."""
+NOW = 1000.0
+SETTINGS = GuardSettings()
+
+
+def cluster(**columns: Any) -> Snapshot:
+    """The made-up cluster; `columns` of its jobs are replaced by row: `pressure={HOST: 0.5}`."""
+    nan = math.nan
+    table: dict[str, Any] = {
+        "job_id": np.array(["10", "11", "12", "13", "14"]),
+        "application": np.zeros(5, np.int32),
+        "user": np.zeros(5, np.int32),
+        "cores": np.array([4, 4, 2, 2, 2], np.int32),
+        "nodes": np.ones(5, np.int32),
+        "time_limit_s": np.full(5, 3600.0),
+        "memory_bytes_per_core": np.full(5, 1.0),
+        "submit_s": np.zeros(5),
+        "start_s": np.array([0.0, 0.0, 500.0, nan, nan]),
+        "limit_end_s": np.array([3600.0, 3600.0, 4100.0, nan, nan]),
+        "estimated_start_s": np.array([nan, nan, nan, 3600.0, 3600.0]),
+        "own_start_s": np.full(5, nan),
+        "own_estimate_s": np.full(5, nan),
+        "cpu_fraction": np.array([0.3, 0.2, 0.9, nan, nan]),
+        "pace": np.ones(5),
+        "lost_s": np.zeros(5),
+        "extended_s": np.zeros(5),
+        "host": np.array([-1, -1, HOST, -1, OTHER_HOST], np.int32),
+        "share": np.array([nan, nan, 0.3, nan, 0.4]),
+        "happiness": np.full(5, nan),
+        "pressure": np.zeros(5),
+        "latest_end_s": np.full(5, math.inf),
+        "offered_s": np.array([nan, nan, nan, nan, NOW - 10]),
+        "host_bar": np.zeros(5, np.int8),
+        "guest_bar": np.zeros(5, np.int8),
+    }
+    node_bar = np.zeros(2, np.int8)
+    for name, values in columns.items():
+        column = node_bar if name == "node_bar" else table[name]
+        for row, value in values.items():
+            column[row] = value
+    return Snapshot(
+        time_s=NOW,
+        version=1,
+        machine=Machine(("n0", "n1"), np.array([4, 4], np.int32), np.array([16.0, 16.0]), "made up"),
+        jobs=Jobs(**table),
+        queue=np.array([WAITING, OFFERED], np.int32),
+        running=np.array([HOST, OTHER_HOST], np.int32),
+        guests=np.array([GUEST], np.int32),
+        core_owner=np.repeat(np.array([HOST, OTHER_HOST], np.int32), 4),
+        core_guest=np.array([-1, -1, GUEST, GUEST, -1, -1, -1, -1], np.int32),
+        waiting=2,
+        node_bar=node_bar,
+    )
+
+
+def offer(guest: int = WAITING, host: int = HOST, share: float = 0.3) -> CoAllocate:
+    return CoAllocate(CAUSE, guest, host, (0 if host == HOST else 1,), share)
+
+
+def vetoes(
+    snapshot: Snapshot,
+    *decisions: Decision,
+    settings: GuardSettings = SETTINGS,
+    properties: frozenset[str] = frozenset(PROPERTIES),
+) -> list[str]:
+    """Why each of the decisions that was vetoed was, in the words of the guard."""
+    return [outcome.reason for outcome in guard_for(properties, settings).check(snapshot, decisions)[1]]
+
+
+def relieved(snapshot: Snapshot, settings: GuardSettings = SETTINGS) -> Sequence[Decision]:
+    return Guard((), settings).relieve(snapshot)
+
+
+def test_the_made_up_cluster_is_sound() -> None:
+    assert vetoes(cluster(), offer(), SetShare(CAUSE, GUEST, 0.2), ExtendLimit(CAUSE, HOST, 600.0)) == []
+    assert relieved(cluster()) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "decision", "why"),
+    [
+        ({"start_s": {WAITING: 5.0}}, offer(), "waits): the guest does not wait"),
+        ({}, offer(OFFERED), "waits): it has an offer already"),
+        ({"start_s": {HOST: math.nan}}, offer(), "waits): the host does not run"),
+        ({}, CoAllocate(CAUSE, WAITING, HOST, (1,), 0.3), "whole nodes): node n1 is not wholly held"),
+        ({"cores": {WAITING: 3}}, offer(), "one guest a core): there are not enough cores"),
+        ({"memory_bytes_per_core": {WAITING: 6.0}}, offer(), "memory): its memory does not fit"),
+        ({"cpu_fraction": {HOST: math.nan}}, offer(), "host floor): the CPU use of its host has not been"),
+        ({}, offer(share=0.61), "host floor): the host uses 30% and keeps 10% of headroom"),
+        ({}, SetShare(CAUSE, GUEST, 0.7), "host floor): the host uses 30%"),
+        ({"time_limit_s": {WAITING: math.inf}}, offer(), "better off): it has no time limit"),
+        ({"estimated_start_s": {WAITING: math.nan}}, offer(), "better off): its own start has not been"),
+        ({"host_bar": {HOST: 2}}, offer(), f"opted out): the host cannot lend: {BARS[2]}"),
+        ({"host_bar": {HOST: 2}}, SetShare(CAUSE, GUEST, 0.4), "opted out): the host cannot lend"),
+        ({"guest_bar": {WAITING: 1}}, offer(), "opted out): it cannot be a guest: it opted out"),
+        ({"node_bar": {0: 1}}, offer(), "opted out): node n0 cannot lend: it is drained"),
+        (
+            {"node_bar": {0: 3}},
+            SetShare(CAUSE, GUEST, 0.4),
+            "opted out): node n0 cannot lend: its node actor",
+        ),
+        ({"happiness": {HOST: 0.99}}, offer(), "happiness floor): the host's happiness is 0.99, below 1.00"),
+        ({"happiness": {HOST: 0.5}}, SetShare(CAUSE, GUEST, 0.4), "happiness floor)"),
+        ({"pressure": {HOST: 0.25}}, offer(), "pressure): the host waited for CPU 25% of the time"),
+        ({"pressure": {HOST: 0.25}}, SetShare(CAUSE, GUEST, 0.4), "pressure)"),
+        ({"latest_end_s": {HOST: 3650.0}}, ExtendLimit(CAUSE, HOST, 120.0), "latest end): a reservation"),
+        ({"latest_end_s": {HOST: 3000.0}}, ExtendLimit(CAUSE, HOST, 60.0), "latest end): a reservation"),
+    ],
+)
+def test_what_breaks_a_property_is_vetoed_in_its_name(
+    columns: dict[str, Any], decision: Decision, why: str
+) -> None:
+    told = vetoes(cluster(**columns), decision)
+    assert len(told) == 1
+    assert told[0].startswith(f"vetoed ({why}")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"host_bar": {HOST: 2}},
+        {"node_bar": {0: 1}},
+        {"happiness": {HOST: 0.5}},
+        {"pressure": {HOST: 0.9}},
+    ],
+)
+def test_nothing_stands_in_the_way_of_taking_less(columns: dict[str, Any]) -> None:
+    assert vetoes(cluster(**columns), SetShare(CAUSE, GUEST, 0.1)) == []
+    undecided = cluster(**columns, share={GUEST: math.nan})
+    assert vetoes(undecided, SetShare(CAUSE, GUEST, 0.4)) == [], "until now nothing capped it"
+
+
+def test_a_host_that_tells_nothing_of_its_happiness_may_lend() -> None:
+    assert vetoes(cluster(happiness={HOST: math.nan}), offer()) == []
+    assert vetoes(cluster(happiness={HOST: 1.0}), offer()) == []
+
+
+def test_the_floor_of_the_host_is_a_setting() -> None:
+    assert vetoes(cluster(), offer(share=0.4)) == []
+    told = vetoes(cluster(), offer(share=0.4), settings=GuardSettings(host_floor=0.4))
+    assert told == ["vetoed (host floor): the host uses 30% and keeps 40% of headroom"]
+
+
+def test_the_cap_of_a_node_counts_guests_offers_and_this_cycle() -> None:
+    cap = frozenset({"node share cap"})
+    assert vetoes(cluster(), offer(share=0.6), properties=cap) == []
+    assert vetoes(cluster(), offer(share=0.7), properties=cap) == [
+        "vetoed (node share cap): node n0 would lend 100%, more than 90%"
+    ]
+    beside_the_offer = CoAllocate(CAUSE, WAITING, OTHER_HOST, (1,), 0.6)
+    assert "n1 would lend 100%" in vetoes(cluster(), beside_the_offer, properties=cap)[0]
+    assert vetoes(cluster(), SetShare(CAUSE, GUEST, 0.9), properties=cap) == []
+    lowered = SetShare(CAUSE, GUEST, 0.1)
+    assert vetoes(cluster(), lowered, offer(share=0.8), properties=cap) == []
+    assert len(vetoes(cluster(share={GUEST: math.nan}), offer(share=0.1), properties=cap)) == 1
+    assert vetoes(cluster(), offer(share=0.9), properties=cap, settings=REPLAY) == []
+
+
+def test_two_offers_of_one_cycle_share_the_cap_of_their_node() -> None:
+    free = cluster(offered_s={OFFERED: math.nan}, host={OFFERED: -1}, share={OFFERED: math.nan})
+    one, other = offer(WAITING, OTHER_HOST, 0.5), offer(OFFERED, OTHER_HOST, 0.5)
+    assert len(vetoes(free, one, other, properties=frozenset({"node share cap"}))) == 1
+
+
+def test_the_cap_of_guests_counts_running_offered_and_new_ones() -> None:
+    assert vetoes(cluster(), offer(), settings=GuardSettings(guests_cap=3)) == []
+    assert vetoes(cluster(), offer(), settings=GuardSettings(guests_cap=2)) == [
+        "vetoed (guests cap): there are 2 guests already"
+    ]
+    free = cluster(offered_s={OFFERED: math.nan}, host={OFFERED: -1}, share={OFFERED: math.nan})
+    both = (offer(WAITING, HOST), offer(OFFERED, OTHER_HOST))
+    assert len(vetoes(free, *both, settings=GuardSettings(guests_cap=2))) == 1
+
+
+def test_a_job_changes_once_a_cycle() -> None:
+    told = vetoes(cluster(), SetShare(CAUSE, GUEST, 0.2), SetShare(CAUSE, GUEST, 0.1))
+    assert told == ["vetoed (one change): its lending changes in this cycle already (set-share)"]
+    assert vetoes(cluster(), ExtendLimit(CAUSE, GUEST, 60.0), SetShare(CAUSE, GUEST, 0.2)) == []
+    told = vetoes(cluster(), ExtendLimit(CAUSE, GUEST, 60.0), ExtendLimit(CAUSE, GUEST, 60.0))
+    assert told == ["vetoed (one change): its limit has been moved in this cycle already"]
+
+
+def test_an_extension_is_cut_to_whole_minutes_before_the_latest_end() -> None:
+    snapshot = cluster(latest_end_s={HOST: 3600.0 + 200.0})
+    allowed, vetoed = guard_for(frozenset(), SETTINGS).check(snapshot, [ExtendLimit(CAUSE, HOST, 600.0)])
+    assert not vetoed
+    assert isinstance(allowed[0], ExtendLimit)
+    assert allowed[0].by_s == 180.0
+    assert allowed[0].cause.reason == "because; 600 s would pass its latest end"
+    kept, _ = guard_for(frozenset(), SETTINGS).check(snapshot, [ExtendLimit(CAUSE, HOST, 170.0)])
+    assert kept == [ExtendLimit(CAUSE, HOST, 170.0)]
+
+
+# ---------------------------------------------------------------------------------------------------- relief
+
+
+def test_guests_beside_a_host_under_pressure_lose_their_share_at_once() -> None:
+    (relief,) = relieved(cluster(pressure={HOST: 0.21}))
+    assert (relief.kind, getattr(relief, "guest", None), getattr(relief, "share", None)) == (
+        "set-share",
+        GUEST,
+        0.0,
+    )
+    assert relief.cause == Cause("guard", "its host 10 waited for CPU 21% of the time")
+    undecided = cluster(pressure={HOST: 0.21}, share={GUEST: math.nan})
+    assert [decision.kind for decision in relieved(undecided)] == ["set-share"]
+
+
+def test_a_guest_that_has_nothing_is_not_relieved_again() -> None:
+    assert relieved(cluster(pressure={HOST: 0.9}, share={GUEST: 0.0})) == []
+    assert relieved(cluster(pressure={HOST: 0.2})) == [], "the threshold itself is no pressure"
+    assert relieved(cluster(pressure={HOST: math.nan})) == []
+    assert relieved(cluster(pressure={OTHER_HOST: 0.9}, offered_s={OFFERED: math.nan})) == []
+    assert relieved(cluster(pressure={HOST: 0.9}, host={GUEST: -1})) == []
+
+
+def test_an_offer_is_withdrawn_when_its_time_is_over_or_its_host_needs_its_cores() -> None:
+    assert relieved(cluster(offered_s={OFFERED: NOW - 60.0})) == []
+    (stale,) = relieved(cluster(offered_s={OFFERED: NOW - 61.0}))
+    assert stale == Withdraw(Cause("guard", "the offer was not taken for 61 s"), OFFERED)
+    (pressed,) = relieved(cluster(pressure={OTHER_HOST: 0.5}))
+    assert pressed == Withdraw(Cause("guard", "its host 11 waits for CPU itself"), OFFERED)
+    assert relieved(cluster(offered_s={OFFERED: NOW - 61.0}), replace(SETTINGS, offer_patience_s=100.0)) == []
+
+
+def test_relief_comes_first_and_what_contradicts_it_is_vetoed() -> None:
+    snapshot = cluster(pressure={HOST: 0.5}, offered_s={OFFERED: NOW - 61.0})
+    guard = guard_for(frozenset(), SETTINGS)
+    relief = guard.relieve(snapshot)
+    wish = [SetShare(CAUSE, GUEST, 0.2), ExtendLimit(CAUSE, HOST, 60.0)]
+    allowed, vetoed = guard.check(snapshot, wish, relief)
+    assert allowed == [*relief, wish[1]]
+    assert [outcome.reason for outcome in vetoed] == [
+        "vetoed (one change): its lending changes in this cycle already (set-share)"
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ properties
+
+
+def test_every_guard_has_the_properties_that_bind_always() -> None:
+    assert set(guard_for(frozenset({"waits"})).properties) == ALWAYS | {"waits"}
+    with pytest.raises(KeyError, match="no such"):
+        guard_for(frozenset({"no such"}))
+
+
+def test_the_explanation_names_every_property_and_setting() -> None:
+    page = (ROOT / "docs/explanation/guard.md").read_text(encoding="utf-8")
+    for name in PROPERTIES:
+        assert f"| {name} |" in page, name
+    for column in fields(GuardSettings):
+        assert f"`{column.name}`" in page, column.name
