@@ -1,0 +1,148 @@
+"""What a learner has learned, as plain data: kept over restarts, and given back application by application.
+
+A live cluster meets applications one by one, so their number grows: `grow` makes room, and `fill` gives a new row what
+is remembered of its application. Experts are matched by name, since operators add and remove them: an expert that
+was not there starts with the mean of what the others have lost, and is neither favoured nor doomed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import Json
+from asad.share.history import History, new_history
+from asad.share.learner import Weights, gamma, new_weights
+
+CLUSTER = "*"
+"""The row of the whole cluster; no application is called that, since a fingerprint has slashes."""
+BY_EXPERT = ("prior", "round_risk", "risk")
+
+Memory = Mapping[str, Mapping[str, Json]]
+"""By application (and `CLUSTER`): its history, and its weights by name of the expert."""
+
+
+def to_memory(
+    weights: Weights | None, history: History, applications: Sequence[str], experts: Sequence[str]
+) -> dict[str, dict[str, Json]]:
+    """What is known, for every application of which anything is known; applications without a row yet are left out.
+
+    `weights` is None for a policy that keeps a history alone.
+    """
+    memory: dict[str, dict[str, Json]] = {}
+    last = len(history.runs) - 1
+    met = history.runs > 0
+    if weights is not None:
+        met |= weights.rounds >= 0
+    met[last] = True
+    for row in np.flatnonzero(met).tolist():
+        if row < last and row >= len(applications):
+            continue
+        entry: dict[str, Json] = {
+            "history": {name: float(getattr(history, name)[row]) for name in History._fields}
+        }
+        if weights is not None and weights.rounds[row] >= 0:
+            entry["learner"] = {
+                "rounds": int(weights.rounds[row]),
+                "cases": int(weights.cases[row]),
+                "mixture_risk": float(weights.mixture_risk[row]),
+                "gamma_squares": float(weights.gamma_squares[row]),
+                "experts": {
+                    name: {column: float(getattr(weights, column)[row, i]) for column in BY_EXPERT}
+                    for i, name in enumerate(experts)
+                },
+            }
+        memory[CLUSTER if row == last else applications[row]] = entry
+    return memory
+
+
+def grow(weights: Weights | None, history: History, applications: int) -> tuple[Weights | None, History]:
+    """The same with rows for `applications` applications, at least as many as before; the cluster's row stays last."""
+    more = new_history(applications)
+    for name in History._fields:
+        _copy(getattr(history, name), getattr(more, name))
+    if weights is None:
+        return None, more
+    wider = new_weights(applications, weights.alpha.shape[1])
+    for name in Weights._fields:
+        _copy(getattr(weights, name), getattr(wider, name))
+    return wider, more
+
+
+def _copy(old: NDArray[np.generic], new: NDArray[np.generic]) -> None:
+    new[: len(old) - 1] = old[:-1]
+    new[-1] = old[-1]
+
+
+def fill(
+    weights: Weights | None,
+    history: History,
+    rows: Iterable[int],
+    applications: Sequence[str],
+    experts: Sequence[str],
+    memory: Memory,
+) -> None:
+    """Give `rows` what is remembered of their applications (-1: of the cluster); the others stay as they are.
+
+    An entry that cannot be read is passed over: what was learned is worth less than a daemon that starts.
+    """
+    for row in rows:
+        entry = memory.get(CLUSTER if row < 0 else applications[row])
+        if entry is None:
+            continue
+        known = _history(entry.get("history"))
+        if known is not None:
+            for name, value in known.items():
+                getattr(history, name)[row] = value
+        if weights is not None:
+            _fill_learner(weights, row, entry.get("learner"), experts)
+
+
+def _history(entry: Json) -> dict[str, float] | None:
+    if not isinstance(entry, dict):
+        return None
+    values = {name: _number(entry.get(name)) for name in History._fields}
+    known = {name: value for name, value in values.items() if value is not None}
+    return known if len(known) == len(values) else None
+
+
+def _fill_learner(weights: Weights, row: int, entry: Json, experts: Sequence[str]) -> None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("experts"), dict):
+        return
+    plain = {name: _number(entry.get(name)) for name in ("rounds", "cases", "mixture_risk", "gamma_squares")}
+    kept = entry["experts"]
+    assert isinstance(kept, dict)
+    columns: dict[str, list[float]] = {}
+    for column in BY_EXPERT:
+        found = [
+            _number(values.get(column)) if isinstance(values, dict) else None
+            for values in map(kept.get, experts)
+        ]
+        there = [value for value in found if value is not None]
+        if not there:
+            return
+        mean = sum(there) / len(there)
+        columns[column] = [mean if value is None else value for value in found]
+    numbers = {name: value for name, value in plain.items() if value is not None}
+    if len(numbers) < len(plain):
+        return
+    for name, value in numbers.items():
+        getattr(weights, name)[row] = value
+    for column, values in columns.items():
+        getattr(weights, column)[row] = values
+    rate = gamma(len(experts), int(numbers["rounds"]) + 1)
+    loss = weights.prior[row] + weights.risk[row]
+    alpha = np.exp(-rate * (loss - loss.min()))
+    weights.alpha[row] = alpha / alpha.sum()
+
+
+def _number(value: Json) -> float | None:
+    """A finite number from 0; sums, losses and counts are no less."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+        return None
+    return float(value)
+
+
+__all__ = ["CLUSTER", "Memory", "fill", "grow", "to_memory"]
