@@ -9,13 +9,14 @@ BIN := $(VENV)/bin
 SAMPLE := profiles/samples/generated-cluster.sacct.gz
 POLICIES := slurm,fcfs,conservative,static,asax-paper,asax,greedy-oracle
 
-.PHONY: help demo test bench lint style types imports docs clean system-packages
+.PHONY: help demo test test-vm bench lint style types imports docs clean system-packages
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
 help:
 	@echo 'make demo             replay the sample log under all policies; writes demo/report.html'
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
+	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make docs             build the documentation into build/docs; a broken link fails'
@@ -34,6 +35,10 @@ test: $(VENV)/.installed-test
 	@mkdir -p build && rm -f build/tests.xml
 	$(BIN)/python -m pytest -q tests/contract > build/warm-up.log || true
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
+
+# Not part of `make test`: it takes minutes, and 6 GB in build/vm. build/vm/steps.txt tells what was done and seen.
+test-vm: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/vm/test_vm.py --durations 10 $(TEST_ARGS)
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest benchmarks -s --durations 0

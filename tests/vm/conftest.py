@@ -1,0 +1,48 @@
+"""One boot of a Debian machine for all tests of test_vm.py, which are run by `make test-vm` alone."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parent))
+
+from debian import ROOT, build_wheel, make_disk, prepare
+from machine import Machine
+
+HERE = Path(__file__).resolve().parent
+BUILD = ROOT / "build" / "vm"
+
+collect_ignore = ["test_vm.py"]
+"""It takes minutes: only who names the file runs it."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "vm: runs in the virtual machine, by `make test-vm`")
+
+
+@pytest.fixture(scope="session")
+def payload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The disk that brings this checkout into the machine: wheel, units, profiles, and the probe."""
+    folder = tmp_path_factory.mktemp("payload")
+    shutil.copy(HERE / "probe.py", folder)
+    shutil.copytree(HERE / "etc", folder / "etc")
+    for name in ("systemd", "profiles"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    image = prepare(BUILD)
+    shutil.copytree(image.wheels, folder / "wheels")
+    build_wheel(folder / "wheels")
+    disk = folder.with_suffix(".ext4")
+    make_disk(folder, disk, "1G")
+    return disk
+
+
+@pytest.fixture(scope="session")
+def machine(payload: Path) -> Iterator[Machine]:
+    """Debian 12, booted. Its console and every step run in it are kept in build/vm."""
+    with Machine(prepare(BUILD), payload, BUILD) as booted:
+        yield booted
