@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from asad.config import split_address
 from asad.errors import AsadError, ConfigError
 from asad.model import JobSample, Json, Lease, NodeReport
 
@@ -95,11 +96,10 @@ def _no_constant(name: str) -> None:
 
 def parse_address(text: str, key: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`; `key` names the setting in the ConfigError."""
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ConfigError(f"{key}: {text!r} is not host:port; write for example 0.0.0.0:6820")
-    return host, int(port)
+    try:
+        return split_address(text)
+    except ValueError as error:
+        raise ConfigError(f"{key}: {text!r} {error}; write host:port, for example 0.0.0.0:6820") from None
 
 
 # ------------------------------------------------------------------------------------------------- who is there
