@@ -1,0 +1,10 @@
+"""The lab: a real Slurm on this machine, real small jobs, and what they do under Slurm alone, static lending and asad.
+
+Run from the checkout, never installed: `python -m lab`.
+"""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """The lab cannot go on; the message names the place and the mend."""

@@ -1,0 +1,47 @@
+"""A real Slurm for the tests of this folder: started once, two nodes of one core each, left idle by every test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY))  # the lab is run from the checkout, never installed
+
+from lab.slurm import RealSlurm, why_not  # noqa: E402
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "slurm: needs a real Slurm, started by the test (root, Slurm's packages)"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All of them on one worker (`--dist loadgroup`): they time things, and the cores are few."""
+    folder = Path(__file__).parent
+    for item in items:
+        if folder in item.path.parents:
+            item.add_marker(pytest.mark.slurm)
+            item.add_marker(pytest.mark.xdist_group("slurm"))
+
+
+@pytest.fixture(scope="session")
+def slurm_session() -> Iterator[RealSlurm]:
+    """The cluster of all tests. A test that breaks its daemons starts a cluster of its own."""
+    obstacle = why_not()
+    if obstacle:
+        pytest.skip(obstacle)
+    with RealSlurm() as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def slurm(slurm_session: RealSlurm) -> Iterator[RealSlurm]:
+    """The same, idle: jobs that a test leaves behind are cancelled and gone before the next one begins."""
+    yield slurm_session
+    slurm_session.clear()
