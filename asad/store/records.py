@@ -169,3 +169,42 @@ class LearnerState:
     """How many rounds are behind it."""
     risk: Mapping[str, float] = field(default_factory=dict)
     """Loss gathered in the round that goes on, by name of the expert."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What lending gave to a guest, or took from a host, that has ended."""
+
+    job: str
+    role: Role
+    time_s: float
+    """When it ended."""
+    account: str
+    lent_core_s: float
+    """Core-seconds that it got (guest) or gave (host)."""
+    extended_s: float
+    """By how much its time limit was extended."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountTotal:
+    """The ledger of one account in one role."""
+
+    account: str
+    role: Role
+    jobs: int
+    lent_core_s: float
+    extended_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaChange:
+    """A file that a node actor wrote."""
+
+    node: str
+    time_s: float
+    job: str
+    file: str
+    old: str | None
+    new: str | None
+    why: str

@@ -36,6 +36,7 @@ from sqlalchemy import (
     union,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from asad.errors import StoreError, UsageError
@@ -43,7 +44,18 @@ from asad.model import DECISIONS, Decision, Json, Outcome, SetShare
 from asad.store import tables
 from asad.store.migrations import check_version, installed_migrations, upgrade, version_of
 from asad.store.process import ProcessMark, this_process
-from asad.store.records import COLUMNS, JOB_FIELDS, DecisionRecord, JobEnd, LearnerState, RunKind, RunRecord
+from asad.store.records import (
+    COLUMNS,
+    JOB_FIELDS,
+    AccountTotal,
+    DecisionRecord,
+    JobEnd,
+    LearnerState,
+    LedgerEntry,
+    QuotaChange,
+    RunKind,
+    RunRecord,
+)
 
 BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for another one's transaction."""
@@ -359,6 +371,19 @@ class Store:
             connection.execute(insert(tables.runs).values(id=number, **row))
         return Run(self, number, flush_every)
 
+    def continue_run(self, run_id: int, *, flush_every: int = FLUSH_EVERY) -> Run:
+        """Go on recording a run of this process after its store was lost and found.
+
+        Raises UsageError if the store does not hold it (any more).
+        """
+        self.run(run_id)
+        run = Run(self, run_id, flush_every)
+        with self._reading("finding the end of a run") as connection:
+            for table, attribute in ((tables.decisions, "_next_decision"), (tables.job_ends, "_next_end")):
+                last = connection.scalar(select(func.max(table.c.seq)).where(table.c.run_id == run_id))
+                setattr(run, attribute, 0 if last is None else last + 1)
+        return run
+
     def _mark_killed(self, connection: Connection) -> None:
         """Note which runs are gone while that can still be told: after a move or a reboot it may not be."""
         running = select(tables.runs).where(tables.runs.c.state == "running")
@@ -520,6 +545,143 @@ class Store:
                 row.application: LearnerState(json.loads(row.weights), row.rounds, json.loads(row.risk))
                 for row in connection.execute(query.order_by(tables.learner.c.application))
             }
+
+    # ------------------------------------------------------------------------------------------- live clusters
+
+    def save_learned(self, scope: str, memory: Mapping[str, Mapping[str, Json]]) -> None:
+        """Keep what a policy learned of these applications; what is kept of others stays."""
+        saved_at = time.time()
+        rows = [
+            {
+                "scope": _text(scope),
+                "application": _text(application),
+                "saved_at": saved_at,
+                "memory": to_text(known),
+            }
+            for application, known in memory.items()
+        ]
+        if not rows:
+            return
+        names = [row["application"] for row in rows]
+        with self._writing("keeping what was learned") as connection:
+            for begin in range(0, len(rows), PAGE):
+                of_page = tables.learned.c.application.in_(names[begin : begin + PAGE])
+                connection.execute(
+                    delete(tables.learned).where(tables.learned.c.scope == _text(scope), of_page)
+                )
+            connection.execute(insert(tables.learned), rows)
+
+    def load_learned(self, scope: str) -> dict[str, dict[str, Json]]:
+        """What was kept of a scope, by application; entries that are no JSON objects are left out."""
+        query = select(tables.learned).where(tables.learned.c.scope == _text(scope))
+        found: dict[str, dict[str, Json]] = {}
+        with self._reading("reading what was learned") as connection:
+            for row in connection.execute(query):
+                try:
+                    known = json.loads(row.memory)
+                except ValueError:
+                    continue
+                if isinstance(known, dict):
+                    found[row.application] = known
+        return found
+
+    def add_ledger(self, entries: Iterable[LedgerEntry]) -> None:
+        """Add entries; one that is there already (same job, role and time) is there once."""
+        rows = [
+            {
+                "job": _text(entry.job),
+                "role": entry.role,
+                "time_s": float(entry.time_s),
+                "account": _text(entry.account),
+                "lent_core_s": float(entry.lent_core_s),
+                "extended_s": float(entry.extended_s),
+            }
+            for entry in entries
+        ]
+        if not rows:
+            return
+        of_dialect = sqlite.insert if self.url.get_backend_name() == "sqlite" else postgresql.insert
+        with self._writing("writing the ledger") as connection:
+            connection.execute(of_dialect(tables.ledger).on_conflict_do_nothing(), rows)
+
+    def account_totals(self, since_s: float = -math.inf) -> list[AccountTotal]:
+        """The ledger summed by account and role, from `since_s` on, in order of account."""
+        columns = tables.ledger.c
+        query = (
+            select(
+                columns.account,
+                columns.role,
+                func.count().label("jobs"),
+                func.sum(columns.lent_core_s).label("lent_core_s"),
+                func.sum(columns.extended_s).label("extended_s"),
+            )
+            .group_by(columns.account, columns.role)
+            .order_by(columns.account, columns.role)
+        )
+        if since_s > -math.inf:
+            query = query.where(columns.time_s >= since_s)
+        with self._reading("reading the ledger") as connection:
+            return [
+                AccountTotal(row.account, row.role, row.jobs, row.lent_core_s, row.extended_s)
+                for row in connection.execute(query)
+            ]
+
+    def add_quota_changes(self, changes: Iterable[QuotaChange]) -> None:
+        """Add what node actors wrote."""
+        rows = [
+            {
+                "node": _text(change.node),
+                "time_s": float(change.time_s),
+                "job": _text(change.job),
+                "file": _text(change.file),
+                "old": None if change.old is None else _text(change.old),
+                "new": None if change.new is None else _text(change.new),
+                "why": _text(change.why),
+            }
+            for change in changes
+        ]
+        if rows:
+            with self._writing("writing changes of quotas") as connection:
+                connection.execute(insert(tables.quota_audit), rows)
+
+    def quota_changes(self, job: str, limit: int = 1000) -> list[QuotaChange]:
+        """The newest changes of a job's quotas, oldest first, at most `limit` of them."""
+        columns = tables.quota_audit.c
+        query = (
+            select(tables.quota_audit)
+            .where(columns.job == _text(job))
+            .order_by(columns.time_s.desc())
+            .limit(limit)
+        )
+        with self._reading("reading changes of quotas") as connection:
+            found = [QuotaChange(*row) for row in connection.execute(query)]
+        return found[::-1]
+
+    def forget_before(self, time_s: float) -> int:
+        """Remove decisions and ends of live runs, ledger entries and quota changes older than `time_s`; how many.
+
+        Live runs that are over and of which nothing is left go with them. `time_s` is by the clock of the cluster.
+        """
+        live = select(tables.runs.c.id).where(tables.runs.c.kind == "live")
+        removed = 0
+        with self._writing("removing what is old") as connection:
+            for table, when in (
+                (tables.decisions, tables.decisions.c.time_s),
+                (tables.job_ends, tables.job_ends.c.end_s),
+            ):
+                old = delete(table).where(table.c.run_id.in_(live), when < time_s)
+                removed += connection.execute(old).rowcount
+            for table in (tables.ledger, tables.quota_audit):
+                removed += connection.execute(delete(table).where(table.c.time_s < time_s)).rowcount
+            empty = delete(tables.runs).where(
+                tables.runs.c.kind == "live",
+                tables.runs.c.state != "running",
+                tables.runs.c.checkpoint_s < time_s,
+                tables.runs.c.id.not_in(select(tables.decisions.c.run_id)),
+                tables.runs.c.id.not_in(select(tables.job_ends.c.run_id)),
+            )
+            removed += connection.execute(empty).rowcount
+        return removed
 
     # ----------------------------------------------------------------------------------------------- database
 

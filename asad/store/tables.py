@@ -87,3 +87,35 @@ learner = Table(
     Column("risk", Text, nullable=False),
     Column("rounds", BigInteger, nullable=False),
 )
+
+learned = Table(
+    "learned",
+    METADATA,
+    Column("scope", Text, primary_key=True),
+    Column("application", Text, primary_key=True),
+    Column("saved_at", Double, nullable=False),
+    Column("memory", Text, nullable=False),
+)
+
+ledger = Table(
+    "ledger",
+    METADATA,
+    Column("job", Text, primary_key=True),
+    Column("role", Text, primary_key=True),
+    Column("time_s", Double, primary_key=True, autoincrement=False),
+    Column("account", Text, nullable=False),
+    Column("lent_core_s", Double, nullable=False),
+    Column("extended_s", Double, nullable=False),
+)
+
+quota_audit = Table(
+    "quota_audit",
+    METADATA,
+    Column("node", Text, nullable=False),
+    Column("time_s", Double, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("file", Text, nullable=False),
+    Column("old", Text),
+    Column("new", Text),
+    Column("why", Text, nullable=False),
+)

@@ -1,0 +1,269 @@
+"""Writes to a state store that may be away: full, locked, corrupt or on a server that does not answer.
+
+A daemon hands over what it has to say and goes on at once. A thread writes it; while it cannot, what is said waits in
+memory, the newest of it when it is too much, and is written when the store is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from asad.errors import AsadError, UsageError
+from asad.model import Json, Outcome, SetShare
+from asad.store.records import JobEnd, LedgerEntry, QuotaChange
+from asad.store.store import Run, Store
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 20_000
+"""Rows of each kind that wait for a store that is away; then the oldest are dropped, and counted."""
+UNASKED = 2 * MOST_WAITING
+"""Rows after which a run would write by itself: never, so that a batch is written whole or not at all."""
+AGAIN_S, AGAIN_MOST_S = 2.0, 60.0
+"""After a failure the store is tried again so soon, then twice as late each time, at most so late."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """What `Store.begin_run` is told of a live run."""
+
+    policy: str
+    machine: Mapping[str, Json]
+    settings: Mapping[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What became of one decision, with names instead of rows: rows are given to other jobs in time."""
+
+    cycle: int
+    time_s: float
+    outcome: Outcome
+    names: Mapping[int, str]
+    hosts: Mapping[int, int]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What has not been written yet."""
+
+    decided: deque[_Decided] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    ends: deque[JobEnd] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    ledger: deque[LedgerEntry] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    quotas: deque[QuotaChange] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    learned: dict[str, dict[str, Mapping[str, Json]]] = field(default_factory=dict)
+    """By scope and application; newer knowledge replaces older."""
+    forget_before_s: float | None = None
+
+    def __bool__(self) -> bool:
+        lists = self.decided or self.ends or self.ledger or self.quotas or self.learned
+        return bool(lists) or self.forget_before_s is not None
+
+
+class Writer:
+    """The one that writes; all methods but `close` return at once.
+
+    `trouble` is one sentence about a store that cannot be written, empty while all is well; `dropped` counts what was
+    lost for it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        start: RunStart,
+        *,
+        open_store: Callable[[str], Store] = Store.open,
+        again_s: tuple[float, float] = (AGAIN_S, AGAIN_MOST_S),
+    ) -> None:
+        self.url, self.start = url, start
+        self.trouble = ""
+        self.dropped = 0
+        self.run_id: int | None = None
+        self._open, self._again_s = open_store, again_s
+        self._waiting = _Waiting()
+        self._changed = threading.Condition()
+        self._store: Store | None = None
+        self._run: Run | None = None
+        self._metrics: Mapping[str, Json] | None = None
+        self._stopping = False
+        self._idle = True
+        self._thread = threading.Thread(target=self._write_for_ever, name="asad-store", daemon=True)
+        self._thread.start()
+
+    # --------------------------------------------------------------------------------------- what the daemon says
+
+    def record(
+        self,
+        cycle: int,
+        time_s: float,
+        outcomes: Sequence[Outcome],
+        job_id: Sequence[str],
+        host: Sequence[int],
+    ) -> None:
+        """Keep what became of the decisions of a cycle; `job_id` and `host` are those columns of its snapshot."""
+        decided = []
+        for outcome in outcomes:
+            decision = outcome.decision
+            rows = {int(getattr(decision, key)) for key in ("guest", "host", "job") if hasattr(decision, key)}
+            hosts = {}
+            if isinstance(decision, SetShare):
+                hosts[decision.guest] = int(host[decision.guest])
+                rows |= {row for row in hosts.values() if row >= 0}
+            names = {row: str(job_id[row]) for row in rows}
+            decided.append(_Decided(cycle, time_s, outcome, names, hosts))
+        self._add("decided", decided)
+
+    def record_ends(self, ends: Sequence[JobEnd]) -> None:
+        """Keep how jobs that lending touched ended."""
+        self._add("ends", ends)
+
+    def add_ledger(self, entries: Sequence[LedgerEntry]) -> None:
+        """Keep what lending gave and took."""
+        self._add("ledger", entries)
+
+    def add_quota_changes(self, changes: Sequence[QuotaChange]) -> None:
+        """Keep what node actors wrote."""
+        self._add("quotas", changes)
+
+    def save_learned(self, scope: str, memory: Mapping[str, Mapping[str, Json]]) -> None:
+        """Keep what was learned of these applications."""
+        if memory:
+            with self._changed:
+                self._waiting.learned.setdefault(scope, {}).update(memory)
+                self._changed.notify_all()
+
+    def forget_before(self, time_s: float) -> None:
+        """Remove what is older (see `Store.forget_before`)."""
+        with self._changed:
+            self._waiting.forget_before_s = time_s
+            self._changed.notify_all()
+
+    def _add(self, kind: str, rows: Sequence[object]) -> None:
+        with self._changed:
+            queue = getattr(self._waiting, kind)
+            self.dropped += max(0, len(queue) + len(rows) - MOST_WAITING)
+            queue.extend(rows)
+            self._changed.notify_all()
+
+    def wait_until_written(self, timeout_s: float) -> bool:
+        """Wait until nothing is left to write; False if that took too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._idle and not self._waiting, timeout_s)
+
+    def close(self, metrics: Mapping[str, Json], timeout_s: float = 5.0) -> bool:
+        """Write what waits and the run's figures, and stop; False if the store did not take it in time."""
+        with self._changed:
+            self._metrics, self._stopping = metrics, True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive() and not self._waiting
+
+    # ------------------------------------------------------------------------------------------- in the thread
+
+    def _write_for_ever(self) -> None:
+        wait_s = self._again_s[0]
+        while True:
+            with self._changed:
+                self._idle = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting or self._stopping or self._run is None)
+                self._idle = False
+                stopping = self._stopping
+            try:
+                self._write()
+                if stopping:
+                    self._finish()
+                    return
+                if self.trouble:
+                    log.warning("the state store works again; %d rows were dropped meanwhile", self.dropped)
+                self.trouble, wait_s = "", self._again_s[0]
+            except Exception as error:
+                self._failed(error)
+                if stopping:
+                    return
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopping, wait_s)
+                wait_s = min(2 * wait_s, self._again_s[1])
+
+    def _failed(self, error: Exception) -> None:
+        if not self.trouble:  # told once, not at every try
+            log.warning("the state store cannot be written; what is decided waits in memory: %s", error)
+            if not isinstance(error, AsadError):
+                log.error("writing to the store failed in a way nobody foresaw", exc_info=error)
+        self.trouble = str(error) or type(error).__name__
+        self._run = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _ready(self) -> tuple[Store, Run]:
+        """The open store and the run in it, as it was before a failure if the store still has it."""
+        if self._store is None:
+            self._store = self._open(self.url)
+        if self._run is None and self.run_id is not None:
+            try:
+                self._run = self._store.continue_run(self.run_id, flush_every=UNASKED)
+            except UsageError:
+                log.warning("the state store has lost run %d; a new one begins", self.run_id)
+        if self._run is None:
+            self._run = self._store.begin_run(
+                "live",
+                self.start.policy,
+                None,
+                self.start.machine,
+                self.start.settings,
+                flush_every=UNASKED,
+            )
+            self.run_id = self._run.id
+        return self._store, self._run
+
+    def _write(self) -> None:
+        """Write what waits, each kind in a transaction of its own; what could not be written waits on."""
+        with self._changed:
+            batch, self._waiting = self._waiting, _Waiting()
+        try:
+            store, run = self._ready()
+            for row in batch.decided:
+                run.record(row.cycle, row.time_s, [row.outcome], row.names, host_rows=row.hosts)
+            run.record_ends(batch.ends)
+            if batch.decided or batch.ends:
+                run.flush()
+            batch.decided.clear()
+            batch.ends.clear()
+            store.add_ledger(batch.ledger)
+            batch.ledger.clear()
+            store.add_quota_changes(batch.quotas)
+            batch.quotas.clear()
+            for scope in list(batch.learned):
+                store.save_learned(scope, batch.learned[scope])
+                del batch.learned[scope]
+            if batch.forget_before_s is not None:
+                store.forget_before(batch.forget_before_s)
+                batch.forget_before_s = None
+        except BaseException:
+            self._put_back(batch)
+            raise
+
+    def _put_back(self, batch: _Waiting) -> None:
+        """What could not be written comes before what was said meanwhile."""
+        with self._changed:
+            new = self._waiting
+            for kind in ("decided", "ends", "ledger", "quotas"):
+                rows = [*getattr(batch, kind), *getattr(new, kind)]
+                self.dropped += max(0, len(rows) - MOST_WAITING)
+                setattr(new, kind, deque(rows, maxlen=MOST_WAITING))
+            for scope, memory in batch.learned.items():
+                new.learned[scope] = {**memory, **new.learned.get(scope, {})}
+            if new.forget_before_s is None:
+                new.forget_before_s = batch.forget_before_s
+
+    def _finish(self) -> None:
+        """All is written: the run is done."""
+        if self._run is not None:
+            self._run.finish(self._metrics or {})
+        if self._store is not None:
+            self._store.close()
