@@ -1,21 +1,20 @@
-"""What a live daemon keeps: the store's tables for it, and the writer for whom the store may be away."""
+"""The writer of a live daemon, for whom the store may be away."""
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from asad.errors import StoreError, UsageError
+from asad.errors import StoreError
 from asad.model import Cause, CoAllocate, Outcome, SetShare
 from asad.store import writer as writing
-from asad.store.records import AccountTotal, JobEnd, LedgerEntry, QuotaChange
+from asad.store.records import JobEnd, LedgerEntry, QuotaChange
 from asad.store.store import Store
 from asad.store.writer import RunStart, Writer
 
@@ -26,83 +25,6 @@ OUTCOMES = [
     Outcome(SetShare(CAUSE, 2, 0.2), False, "vetoed (pressure): no"),
 ]
 NAMES, HOSTS = ["10", "11", "12_3"], [-1, -1, 0]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(str(tmp_path / "asad.db")) as opened:
-        yield opened
-
-
-# ------------------------------------------------------------------------------------------------------ tables
-
-
-def test_what_was_learned_is_kept_by_application(store: Store) -> None:
-    store.save_learned("slurm/asax", {"ann/sim/8": {"a": 1.5}, "*": {"b": [1, math.nan]}})
-    store.save_learned("slurm/asax", {"ann/sim/8": {"a": 2}})
-    store.save_learned("other", {"ann/sim/8": {"a": 3}})
-    store.save_learned("other", {})
-    assert store.load_learned("slurm/asax") == {"ann/sim/8": {"a": 2}, "*": {"b": [1, None]}}
-    assert store.load_learned("nobody") == {}
-
-
-def test_many_applications_are_kept_at_once(store: Store) -> None:
-    many = {f"user{number}/name/1": {"n": number} for number in range(5000)}
-    store.save_learned("s", many)
-    store.save_learned("s", many)
-    assert store.load_learned("s") == many
-
-
-def test_the_ledger_is_summed_by_account_and_entries_count_once(store: Store) -> None:
-    entry = LedgerEntry("10", "host", 100.0, "physics", 50.0, 60.0)
-    store.add_ledger([entry, entry])
-    store.add_ledger([entry, LedgerEntry("11", "host", 200.0, "physics", 25.0, 0.0)])
-    store.add_ledger([LedgerEntry("12", "guest", 300.0, "evil\0\x1b[2J", 75.0, 0.0)])
-    assert store.account_totals() == [
-        AccountTotal("evil\\x00\x1b[2J", "guest", 1, 75.0, 0.0),
-        AccountTotal("physics", "host", 2, 75.0, 60.0),
-    ]
-    assert [total.jobs for total in store.account_totals(since_s=150.0)] == [1, 1]
-
-
-def test_changes_of_quotas_are_told_by_job(store: Store) -> None:
-    changes = [QuotaChange("n1", float(t), "10", "cpu.max", "max", f"{t}000", "leased") for t in (1, 2, 3)]
-    store.add_quota_changes([*changes, QuotaChange("n1", 2.0, "11", "cpu.idle", None, "1", "guest")])
-    assert store.quota_changes("10") == changes
-    assert store.quota_changes("10", limit=2) == changes[1:]
-    assert store.quota_changes("11")[0].old is None
-
-
-def test_what_is_old_is_forgotten_and_replays_stay(store: Store) -> None:
-    for kind, policy in (("live", "old"), ("live", "new"), ("replay", "kept")):
-        with store.begin_run(kind, policy, None, {}, {}) as run:  # type: ignore[arg-type]
-            time_s = 500.0 if policy == "new" else 50.0
-            run.record(1, time_s, OUTCOMES, NAMES, host_rows=HOSTS)
-            run.record_ends([JobEnd("10", "host", 0.0, 1.0, time_s, None, False)])
-            run.finish({})
-    running = store.begin_run("live", "running", None, {}, {})
-    running.record(1, 50.0, OUTCOMES, NAMES)
-    running.flush()
-    store.add_ledger([LedgerEntry("10", "host", t, "a", 1.0, 0.0) for t in (50.0, 500.0)])
-    store.add_quota_changes([QuotaChange("n", t, "10", "f", None, None, "") for t in (50.0, 500.0)])
-    # of the old run two decisions, an end and the run itself; two decisions of the running one; an entry, a change
-    assert store.forget_before(100.0) == 4 + 2 + 2
-    assert {run.policy for run in store.runs()} == {"new", "kept", "running"}
-    assert len(store.quota_changes("10")) == 1
-    assert store.forget_before(100.0) == 0
-
-
-def test_a_run_goes_on_where_it_stopped(store: Store) -> None:
-    run = store.begin_run("live", "asax", None, {}, {})
-    run.record(1, 1.0, OUTCOMES, NAMES)
-    run.flush()
-    again = store.continue_run(run.id)
-    again.record(2, 2.0, OUTCOMES, NAMES)
-    again.finish({})
-    assert [decision.seq for decision in store.decisions(run.id)] == [0, 1, 2, 3]
-    assert store.run(run.id).decisions == 4
-    with pytest.raises(UsageError, match="there is no run 99"):
-        store.continue_run(99)
 
 
 # ------------------------------------------------------------------------------------------------------ writer

@@ -24,10 +24,10 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from asad.errors import StoreError, UsageError
-from asad.model import DECISIONS, Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare
+from asad.model import DECISIONS, Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare, Withdraw
 from asad.store import migrations, process, store, tables
 from asad.store.process import this_process
-from asad.store.records import JobEnd, LearnerState
+from asad.store.records import AccountTotal, JobEnd, LearnerState, LedgerEntry, QuotaChange
 from asad.store.store import Store, default_path, file_sha256, to_text
 
 LOG = {"path": "/logs/KTH.swf", "sha256": "ab" * 32, "jobs": 3}
@@ -123,7 +123,7 @@ def test_decisions_come_back_as_they_were(opened: Store) -> None:
 
 
 def test_every_kind_of_decision_can_be_recorded(opened: Store) -> None:
-    samples = [STARTS, CHANGES, EXTENDS]
+    samples = [STARTS, CHANGES, EXTENDS, Withdraw(cause=CAUSE, guest=1)]
     assert {type(sample) for sample in samples} == set(DECISIONS.values()), "a new kind needs a sample here"
     run = begin(opened)
     run.record(1, 0.0, outcomes(*samples), NAMES)
@@ -621,3 +621,76 @@ def test_a_log_is_known_by_its_sha256(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"abc")
     assert file_sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+# ------------------------------------------------------------------------------------------------ live clusters
+
+LIVE = outcomes(STARTS, CHANGES)
+
+
+def test_what_was_learned_is_kept_by_application(opened: Store) -> None:
+    opened.save_learned("slurm/asax", {"ann/sim/8": {"a": 1.5}, "*": {"b": [1, math.nan]}})
+    opened.save_learned("slurm/asax", {"ann/sim/8": {"a": 2}})
+    opened.save_learned("other", {"ann/sim/8": {"a": 3}})
+    opened.save_learned("other", {})
+    assert opened.load_learned("slurm/asax") == {"ann/sim/8": {"a": 2}, "*": {"b": [1, None]}}
+    assert opened.load_learned("nobody") == {}
+
+
+def test_many_applications_are_kept_at_once(opened: Store) -> None:
+    many = {f"user{number}/name/1": {"n": number} for number in range(5000)}
+    opened.save_learned("s", many)
+    opened.save_learned("s", many)
+    assert opened.load_learned("s") == many
+
+
+def test_the_ledger_is_summed_by_account_and_entries_count_once(opened: Store) -> None:
+    entry = LedgerEntry("10", "host", 100.0, "physics", 50.0, 60.0)
+    opened.add_ledger([entry, entry])
+    opened.add_ledger([entry, LedgerEntry("11", "host", 200.0, "physics", 25.0, 0.0)])
+    opened.add_ledger([LedgerEntry("12", "guest", 300.0, "evil\0\x1b[2J", 75.0, 0.0)])
+    assert opened.account_totals() == [
+        AccountTotal("evil\\x00\x1b[2J", "guest", 1, 75.0, 0.0),
+        AccountTotal("physics", "host", 2, 75.0, 60.0),
+    ]
+    assert [total.jobs for total in opened.account_totals(since_s=150.0)] == [1, 1]
+
+
+def test_changes_of_quotas_are_told_by_job(opened: Store) -> None:
+    changes = [QuotaChange("n1", float(t), "10", "cpu.max", "max", f"{t}000", "leased") for t in (1, 2, 3)]
+    opened.add_quota_changes([*changes, QuotaChange("n1", 2.0, "11", "cpu.idle", None, "1", "guest")])
+    assert opened.quota_changes("10") == changes
+    assert opened.quota_changes("10", limit=2) == changes[1:]
+    assert opened.quota_changes("11")[0].old is None
+
+
+def test_what_is_old_is_forgotten_and_replays_stay(opened: Store) -> None:
+    for kind, policy in (("live", "old"), ("live", "new"), ("replay", "kept")):
+        with opened.begin_run(kind, policy, None, {}, {}) as run:  # type: ignore[arg-type]
+            time_s = 500.0 if policy == "new" else 50.0
+            run.record(1, time_s, LIVE, NAMES)
+            run.record_ends([JobEnd("10", "host", 0.0, 1.0, time_s, None, False)])
+            run.finish({})
+    running = opened.begin_run("live", "running", None, {}, {})
+    running.record(1, 50.0, LIVE, NAMES)
+    running.flush()
+    opened.add_ledger([LedgerEntry("10", "host", t, "a", 1.0, 0.0) for t in (50.0, 500.0)])
+    opened.add_quota_changes([QuotaChange("n", t, "10", "f", None, None, "") for t in (50.0, 500.0)])
+    # of the old run two decisions, an end and the run itself; two decisions of the running one; an entry, a change
+    assert opened.forget_before(100.0) == 4 + 2 + 2
+    assert {run.policy for run in opened.runs()} == {"new", "kept", "running"}
+    assert len(opened.quota_changes("10")) == 1
+    assert opened.forget_before(100.0) == 0
+
+
+def test_a_run_goes_on_where_it_stopped(opened: Store) -> None:
+    run = opened.begin_run("live", "asax", None, {}, {})
+    run.record(1, 1.0, LIVE, NAMES)
+    run.flush()
+    again = opened.continue_run(run.id)
+    again.record(2, 2.0, LIVE, NAMES)
+    again.finish({})
+    assert [decision.seq for decision in opened.decisions(run.id)] == [0, 1, 2, 3]
+    assert opened.run(run.id).decisions == 4
+    with pytest.raises(UsageError, match="there is no run 99"):
+        opened.continue_run(99)
