@@ -1,15 +1,131 @@
-"""`asad-node`: the actor on every node. It does not exist yet; the command says so."""
+"""`asad-node`: the actor on every node."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
+import os
+import re
+import resource
+import signal
+import socket
 import sys
+import time
+from pathlib import Path
+
+import click
+
+from asad import __version__
+from asad.api.auth import open_authenticator
+from asad.api.nodes import NodeClient
+from asad.config import DEFAULT_PATH, Config, load
+from asad.errors import AsadError, UsageError
+from asad.node.actor import Actor, Settings, sample_to_json
+from asad.node.cgroups import Cgroups
+from asad.node.profile import Profile
+from asad.node.progress import folder_of
+from asad.node.quotas import Quotas
+
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,254}", re.ASCII)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="asad-node")
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    default=DEFAULT_PATH,
+    show_default=True,
+    help="The tables [node] and [nodes] of this file say what to do.",
+)
+@click.option("--node", default="", help="Name of this node in Slurm, instead of [node] node.")
+@click.option(
+    "--cgroup-root",
+    type=click.Path(path_type=Path),
+    default=Path("/sys/fs/cgroup"),
+    show_default=True,
+    help="Where cgroups are mounted.",
+)
+@click.option(
+    "--once", is_flag=True, help="Look at the jobs once, print them as JSON, change nothing, and end."
+)
+def asad_node(path: Path, node: str, cgroup_root: Path, once: bool) -> None:
+    """Measure the jobs of this node, and hold guests to what the daemon leases them."""
+    config = load(path)
+    node = node or config.node.node or socket.gethostname().partition(".")[0]
+    if not NODE_NAME.fullmatch(node):
+        raise UsageError(f"{node!r} is no name of a node; give it with --node, as Slurm has it")
+    logging.basicConfig(
+        level=config.daemon.log_level.upper(), stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s"
+    )
+    _raise_file_limit()
+    cgroups = Cgroups(cgroup_root, node)
+    if once:
+        click.echo(look(cgroups))
+    else:
+        run(config, node, cgroups)
+
+
+def run(config: Config, node: str, cgroups: Cgroups) -> None:
+    """Run the actor until it is told to stop (SIGTERM or SIGINT)."""
+    authenticator = open_authenticator(config.nodes, "actor")  # nothing is touched before there are keys
+    settings = Settings(
+        node=node,
+        state_dir=config.node.state_dir / node,
+        sample_s=config.node.sample_s,
+        pressure_s=config.node.pressure_s,
+        guest_partitions=frozenset(config.node.guest_partitions),
+    )
+    actor = Actor(settings, cgroups, progress=folder_of(os.environ))
+    client = NodeClient(config.node.daemon, node, authenticator, actor.hear, cgroup=cgroups.version)
+    actor.link = client
+    for which in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(which, lambda *_: actor.stop())
+    client.start()
+    try:
+        actor.run()
+    finally:
+        client.stop()
+
+
+def look(cgroups: Cgroups) -> str:
+    """The jobs of this node as JSON: what a report says, from one look (so means over a window are null)."""
+    quotas = Quotas(cgroups, Path(os.devnull), time.time)
+    profile = Profile(cgroups, quotas, time.time, folder_of(os.environ), offer_progress=False)
+    now_s = time.monotonic()
+    jobs = cgroups.jobs(now_s)
+    profile.follow(jobs)
+    guests = {job_id for job_id, group in jobs.items() if quotas.is_idle(group)}
+    samples = profile.look(now_s, guests)
+    profile.close()
+    return json.dumps(
+        {
+            "node": cgroups.node,
+            "cgroup": cgroups.version,
+            "jobs": {k: sample_to_json(v) for k, v in samples.items()},
+        },
+        indent=2,
+    )
+
+
+def _raise_file_limit() -> None:
+    """Some files of each job are kept open."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def main() -> None:
-    """Entry point. Always leaves with exit status 2."""
-    print(
-        "asad-node: the node actor is not there yet. It will measure jobs and write CPU quotas.\n"
-        "What works today is the replay of an accounting log: asactl replay LOG",
-        file=sys.stderr,
-    )
-    sys.exit(2)
+    """Entry point. Exit status: 0 stopped as told, 2 wrong usage, configuration or keys, 1 anything else."""
+    try:
+        asad_node(standalone_mode=False)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except AsadError as error:
+        click.echo(f"asad-node: {error}", err=True)
+        sys.exit(error.exit_status)

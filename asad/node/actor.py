@@ -1,0 +1,427 @@
+"""The node actor: measures the jobs of one node, and holds guests as the daemon says, for as long as it says so.
+
+A single loop with four duties: follow the jobs that come and go (each second), look at hosts for pressure (each half
+second), let leases run out, and report (each few seconds). Messages of the daemon come in through a queue. Each duty
+stands alone: a fault in one is logged, and does not keep the others from lifting a quota.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import math
+import os
+import queue
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Protocol
+
+from asad.errors import ClusterError
+from asad.model import JobSample, Json, Lease
+from asad.node.cgroups import Cgroups, JobGroup
+from asad.node.leases import Leases
+from asad.node.pressure import Stalls, hosts_beside, presses
+from asad.node.profile import Profile
+from asad.node.progress import FOLDER
+from asad.node.quotas import Quotas, write_durably
+
+log = logging.getLogger(__name__)
+
+JOB_ID = re.compile(r"[A-Za-z0-9_+.\-]{1,64}", re.ASCII)
+SCAN_S = 1.0
+ANNOUNCED_S = 86_400.0
+"""An announcement of a job that has not come within this is forgotten."""
+ANNOUNCED_JOBS = 10_000
+PARTITION_LOOKS = 10
+"""A job is so often asked in which partition it was started, if nothing answers."""
+SAMPLE_FIELDS = tuple(column.name for column in fields(JobSample))
+
+
+class Link(Protocol):
+    """The connection to the daemon."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    def send(self, message: dict[str, Json]) -> bool:
+        """Hand over a message; never waits. False if it is dropped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator can choose."""
+
+    node: str
+    state_dir: Path
+    """This node's own; made if it is not there."""
+    sample_s: float = 5.0
+    pressure_s: float = 0.5
+    guest_partitions: frozenset[str] = frozenset({"guest"})
+
+
+class Actor:
+    """The actor of one node. `clock` never goes back (s), `wall` is UTC epoch (s).
+
+    Raises ClusterError when the state folder cannot be used, or another actor holds this node.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cgroups: Cgroups,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        progress: Path = FOLDER,
+    ) -> None:
+        self.settings, self.cgroups, self.clock, self.wall = settings, cgroups, clock, wall
+        self.link: Link | None = None
+        self.lock = take_lock(settings.state_dir, settings.node)
+        self.quotas = Quotas(cgroups, settings.state_dir, wall)
+        self.profile = Profile(cgroups, self.quotas, wall, progress)
+        self.leases = Leases()
+        self.jobs: Mapping[str, JobGroup] = {}
+        self.guests: set[str] = set()
+        self.samples: dict[str, JobSample] = {}
+        self.inbox: queue.SimpleQueue[dict[str, Json] | None] = queue.SimpleQueue()
+        self.announced = self._load_announced()
+        self._roles: dict[tuple[str, int], bool] = {}
+        """The daemon's last word on each job, which holds when its lease has run out."""
+        self._partitions: dict[tuple[str, int], tuple[str, int]] = {}
+        """What each job's environment says, and how often it was asked."""
+        self._alone: dict[str, float] = {}
+        """How much each job stalled while no guest was beside it."""
+        self._stalls: dict[str, Stalls] = {}
+        self._pressed: dict[str, float] = {}
+        """Hosts under pressure, for as long as guests are squeezed for them."""
+        self._stopping = False
+
+    # ------------------------------------------------------------------------------------------------------- life
+
+    def hear(self, message: dict[str, Json]) -> None:
+        """A message of the daemon; may be called in any thread."""
+        self.inbox.put(message)
+
+    def stop(self) -> None:
+        """End `run`; may be called in a signal handler."""
+        self._stopping = True
+        self.inbox.put(None)
+
+    def run(self) -> None:
+        """Until `stop`. Quotas are lifted before the first duty and after the last."""
+        self.start()
+        notify("READY=1")
+        settings, now = self.settings, self.clock()
+        duties: list[tuple[Callable[[float], None], float]] = [
+            (self.scan, SCAN_S),
+            (self.watch_pressure, settings.pressure_s),
+            (self.sample, settings.sample_s),
+        ]
+        due = [now, now, now]
+        try:
+            while not self._stopping:
+                now = self.clock()
+                for index, (duty, every_s) in enumerate(duties):
+                    if due[index] <= now:
+                        due[index] = now + every_s
+                        self._do(duty, now)
+                if self.leases.next_s() <= now:
+                    self._do(self.expire, now)
+                self._do(self._tell_audit, now)
+                notify("WATCHDOG=1")
+                wait_s = min(*due, self.leases.next_s()) - self.clock()
+                with contextlib.suppress(queue.Empty):
+                    message = self.inbox.get(timeout=max(0.0, wait_s))
+                    if message is not None:
+                        self._do(partial(self.follow, message), self.clock())
+        finally:
+            notify("STOPPING=1")
+            self.close()
+
+    def _do(self, duty: Callable[[float], None], now_s: float) -> None:
+        try:
+            duty(now_s)
+        except Exception:
+            log.exception("%s failed; the actor goes on", getattr(duty, "__name__", "a message"))
+
+    def start(self) -> None:
+        """Mend what a killed predecessor has left, and find guests that are here already."""
+        now_s = self.clock()
+        self.jobs = self.cgroups.jobs(now_s)
+        self.quotas.mend(self.jobs, "the actor starts: no lease is known")
+        self.scan(now_s)
+
+    def close(self) -> None:
+        """Lift every quota and let go of everything. Guests stay in the idle class."""
+        self.quotas.lift_all("the actor stops")
+        self._tell_audit(self.clock())
+        self.profile.close()
+        self.lock.close()
+
+    # ----------------------------------------------------------------------------------------------------- duties
+
+    def scan(self, now_s: float) -> None:
+        """Follow the jobs of this node; put guests into the idle class from first sight."""
+        before, self.jobs = self.jobs, self.cgroups.jobs(now_s)
+        self.profile.follow(self.jobs)
+        self.quotas.follow(self.jobs)
+        ended = before.keys() - self.jobs.keys()
+        for job_id in ended:
+            self.leases.forget(job_id)
+            self._alone.pop(job_id, None)
+            self.samples.pop(job_id, None)
+        if ended:
+            here = {(group.job_id, group.inode) for group in self.jobs.values()}
+            self._roles = {key: role for key, role in self._roles.items() if key in here}
+            self._partitions = {key: told for key, told in self._partitions.items() if key in here}
+        self._forget_announced(ended)
+        self.classify()
+        self.apply(now_s)
+
+    def classify(self) -> None:
+        """Who is a guest? What the daemon says of a job counts first, then the partition that Slurm started it in,
+        then an announcement, then a predecessor's mark (the idle class itself)."""
+        self.guests = set()
+        for job_id, group in self.jobs.items():
+            if self._is_guest(group):
+                self.guests.add(job_id)
+                held = self.quotas.held.get(job_id)
+                if held is None or not held.idle:
+                    self.quotas.set_idle(group, True, "guests are in the idle class")
+            elif job_id in self.quotas.held and self.quotas.held[job_id].idle:
+                self.quotas.set_idle(group, False, "it is no guest")
+
+    def _is_guest(self, group: JobGroup) -> bool:
+        key = (group.job_id, group.inode)
+        role = self.leases.role(group.job_id)
+        if role is not None:
+            self._roles[key] = role
+        if key in self._roles:
+            return self._roles[key]
+        partition, looks = self._partitions.get(key, ("", 0))
+        if not partition and looks < PARTITION_LOOKS:
+            partition = self.cgroups.partition(group)
+            self._partitions[key] = (partition, looks + 1)
+        if partition:
+            return partition in self.settings.guest_partitions
+        return group.job_id in self.announced or self.quotas.is_idle(group)
+
+    def apply(self, now_s: float) -> None:
+        """Bring quotas to what leases and squeezes say now."""
+        caps = self.leases.caps(now_s)
+        over = "its lease ran out" if now_s >= self.leases.end_s else "the daemon lifted it"
+        for job_id, group in self.jobs.items():
+            cores, why = caps.get(job_id, (math.nan, over))
+            self.quotas.set_quota(group, cores, why)
+
+    def expire(self, now_s: float) -> None:
+        """Lift what has run out."""
+        if self.leases.expire(now_s):
+            self.apply(now_s)
+
+    def watch_pressure(self, now_s: float) -> None:
+        """Look at the hosts that have guests beside them; squeeze the guests of one that stalls."""
+        beside = hosts_beside(self.guests, self.profile.cores(), self._named_host)
+        self._stalls = {host: self._stalls.get(host) or Stalls() for host in beside}
+        squeezed = {squeeze.host_id for squeeze in self.leases.squeezes.values()}
+        self._pressed = {host: found for host, found in self._pressed.items() if host in squeezed}
+        acted = False
+        for host, stalls in self._stalls.items():
+            waits = self.profile.waits(host)
+            lease = self.leases.jobs.get(host)
+            if waits is None or (lease is not None and not math.isnan(lease.quota)):
+                continue  # a host with a cap of its own waits because it was decided so
+            fraction = stalls.look(waits, now_s)
+            if not presses(fraction, self._alone.get(host, math.nan)):
+                continue
+            for guest in beside[host]:
+                if self.leases.squeeze(guest, host, now_s):
+                    acted = True
+                    self._pressed[host] = fraction
+                    log.info(
+                        "job %s waits for CPU %.0f %% of the time: job %s gives way",
+                        host,
+                        100 * fraction,
+                        guest,
+                    )
+        if acted:
+            self.apply(now_s)
+            self._report()
+
+    def _named_host(self, guest: str) -> str:
+        lease = self.leases.jobs.get(guest)
+        return "" if lease is None else lease.host_id
+
+    def sample(self, now_s: float) -> None:
+        """Look at every job and report."""
+        self.samples = self.profile.look(now_s, self.guests)
+        beside = hosts_beside(self.guests, self.profile.cores(), self._named_host)
+        for job_id, found in self.samples.items():
+            if job_id not in beside:
+                self._alone[job_id] = found.pressure
+        self._report()
+
+    # ---------------------------------------------------------------------------------------------------- messages
+
+    def follow(self, message: dict[str, Json], now_s: float) -> None:
+        """Do what the daemon says. What makes no sense is logged and let be; unknown kinds are for later versions."""
+        kind = message.get("kind")
+        if kind == "lease":
+            try:
+                jobs = message["jobs"]
+                if not isinstance(jobs, list):
+                    raise ValueError("its jobs are no list")
+                leases = [lease_from_json(plain) for plain in jobs]
+                length_s = number(message.get("lease_s"))
+            except (KeyError, ValueError) as error:
+                log.warning("a lease that makes no sense is let be: %s", error)
+                return
+            self.leases.renew(leases, length_s, now_s)
+            self.classify()
+            self.apply(now_s)
+        elif kind == "announce":
+            self._note(message)
+
+    def _note(self, message: dict[str, Json]) -> None:
+        """Remember that a job will come as a guest; only then say so: the daemon offers nothing before."""
+        number_, job_id = message.get("id"), message.get("job")
+        if not isinstance(number_, int) or not isinstance(job_id, str) or not JOB_ID.fullmatch(job_id):
+            log.warning("an announcement that makes no sense is let be")
+            return
+        if not self.cgroups.can_hold:
+            log.warning("job %s cannot be held here: `cpu` is mounted together with `cpuacct`", job_id)
+            return
+        self.announced[job_id] = self.wall()
+        while len(self.announced) > ANNOUNCED_JOBS:
+            del self.announced[next(iter(self.announced))]
+        try:
+            self._save_announced()
+        except OSError as error:
+            log.warning("%s: %s; job %s is not noted", self._announced_file, error.strerror, job_id)
+            return
+        self.classify()
+        if self.link is not None:
+            self.link.send({"kind": "noted", "id": number_})
+
+    def _report(self) -> None:
+        if self.link is None or not self.link.connected:
+            return
+        jobs: dict[str, Json] = {}
+        for job_id, found in self.samples.items():
+            quota = self.quotas.quota_cores(job_id) / max(1, found.cores)
+            found = replace(found, quota=min(quota, 1.0), pressure=self._pressure(job_id, found.pressure))
+            jobs[job_id] = sample_to_json(found)
+        self.link.send({"kind": "report", "node": self.settings.node, "jobs": jobs})
+
+    def _pressure(self, job_id: str, measured: float) -> float:
+        """What is reported of a host: while guests are squeezed for it, why they were; a cycle may come later."""
+        pressed = self._pressed.get(job_id, math.nan)
+        return measured if math.isnan(pressed) or measured > pressed else pressed
+
+    def _tell_audit(self, now_s: float) -> None:
+        if self.link is not None and self.quotas.rows:
+            rows: list[Json] = []
+            while self.quotas.rows and len(rows) < 1000:
+                rows.append(self.quotas.rows.popleft().to_json())
+            self.link.send({"kind": "audit", "rows": rows})
+
+    # ------------------------------------------------------------------------------------------------ guests.json
+
+    @property
+    def _announced_file(self) -> Path:
+        return self.settings.state_dir / "guests.json"
+
+    def _load_announced(self) -> dict[str, float]:
+        try:
+            plain = json.loads(self._announced_file.read_text(encoding="utf-8"))["announced"]
+            return {str(job_id): float(time_s) for job_id, time_s in plain.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning(
+                "%s cannot be read (%s); guests are known by their partition", self._announced_file, error
+            )
+            return {}
+
+    def _save_announced(self) -> None:
+        write_durably(self._announced_file, json.dumps({"announced": self.announced}))
+
+    def _forget_announced(self, ended: set[str]) -> None:
+        """A job that has ended here may run again, as an ordinary one; one that never came was not offered for long."""
+        oldest_s = self.wall() - ANNOUNCED_S
+        gone = [job for job, time_s in self.announced.items() if job in ended or time_s < oldest_s]
+        if gone:
+            for job_id in gone:
+                del self.announced[job_id]
+            with contextlib.suppress(OSError):
+                self._save_announced()
+
+
+def take_lock(folder: Path, node: str) -> IO[str]:
+    """The lock of this node's state, held while the file is open.
+
+    Raises ClusterError when another actor holds it, or the folder cannot be used.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a+", encoding="utf-8")
+    except OSError as error:
+        raise ClusterError(
+            f"{folder}: {error.strerror}; give asad-node a folder that it may write ([node] state_dir)"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise ClusterError(f"{folder}/lock: another asad-node runs for node {node}; stop it first") from None
+    return lock
+
+
+def lease_from_json(plain: Json) -> Lease:
+    """A lease of a message. Raises ValueError when it makes no sense."""
+    if not isinstance(plain, dict):
+        raise ValueError("a lease is no object")
+    job_id, host_id, guest = plain.get("job_id"), plain.get("host_id", ""), plain.get("guest")
+    if not isinstance(job_id, str) or not JOB_ID.fullmatch(job_id) or not isinstance(guest, bool):
+        raise ValueError("a lease has no job, or does not say whether it is a guest")
+    if not isinstance(host_id, str) or not (host_id == "" or JOB_ID.fullmatch(host_id)):
+        raise ValueError(f"the host of job {job_id} is no job")
+    quota = math.nan if plain.get("quota") is None else number(plain["quota"])
+    cores = number(plain.get("cores"))
+    if quota < 0 or quota > 1 or cores < 1 or cores > 1 << 16:
+        raise ValueError(f"the quota of job {job_id} is out of range")
+    return Lease(job_id, guest, host_id, quota, int(cores))
+
+
+def number(plain: Json) -> float:
+    """A finite number. Raises ValueError for anything else."""
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not math.isfinite(plain):
+        raise ValueError(f"{str(plain)[:40]!r} is no number")
+    return float(plain)
+
+
+def sample_to_json(sample: JobSample) -> dict[str, Json]:
+    """Every field by its name, NaN as null."""
+    plain: dict[str, Json] = {}
+    for name in SAMPLE_FIELDS:
+        value = getattr(sample, name)
+        if isinstance(value, tuple):
+            value = list(value)
+        plain[name] = None if isinstance(value, float) and not math.isfinite(value) else value
+    return plain
+
+
+def notify(text: str) -> None:
+    """Tell systemd, if it waits to be told (sd_notify)."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(text.encode(), "\0" + address[1:] if address.startswith("@") else address)

@@ -1,0 +1,64 @@
+"""Does a job want CPU that it does not get, and who beside it must give way? Pure.
+
+Guests in the idle class yield to their hosts by themselves. What is left are caches, memory and the moment that the
+kernel needs: when a host stalls for more of the last second than it did before guests came, they are squeezed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+THRESHOLD = 0.2
+"""A host is under pressure when it stalls for this much more of the time than it does alone."""
+LOOKS = 2
+"""Looks over which stalls are averaged: the host's own hiccups are shorter."""
+
+
+@dataclass(slots=True)
+class Stalls:
+    """How much of the last looks something of one job waited for CPU."""
+
+    counters: dict[int, float] = field(default_factory=dict)
+    """Seconds of waiting so far, by thread (v1) or of the whole job (v2: one counter, 0)."""
+    time_s: float = math.nan
+    fractions: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKS))
+
+    def look(self, counters: Mapping[int, float], now_s: float) -> float:
+        """Take a look's counters; the mean fraction of the last `LOOKS` looks, NaN after the first look.
+
+        Of several threads the one that waited longest counts, as the kernel's `some` counts at least that.
+        """
+        passed_s = now_s - self.time_s
+        if passed_s > 0:
+            waited = (seconds - self.counters.get(key, 0.0) for key, seconds in counters.items())
+            self.fractions.append(min(1.0, max(0.0, max(waited, default=0.0) / passed_s)))
+        self.counters, self.time_s = dict(counters), now_s
+        return self.fraction
+
+    @property
+    def fraction(self) -> float:
+        return sum(self.fractions) / len(self.fractions) if self.fractions else math.nan
+
+
+def presses(stalled: float, alone: float, threshold: float = THRESHOLD) -> bool:
+    """Is a job under pressure that it does not make itself? `alone` is how much it stalled without guests (NaN: 0)."""
+    return stalled > (0.0 if math.isnan(alone) else alone) + threshold
+
+
+def hosts_beside(
+    guests: Iterable[str], cores: Mapping[str, frozenset[int]], named: Callable[[str], str]
+) -> dict[str, set[str]]:
+    """Host → guests that run on cores of it, for every job that is no guest.
+
+    `cores` are the cores of each job by id; `named` tells the host that a guest's lease names ("" for none).
+    """
+    guests = set(guests)
+    beside: dict[str, set[str]] = {}
+    for guest in guests:
+        for job_id, held in cores.items():
+            if job_id not in guests and (job_id == named(guest) or held & cores.get(guest, frozenset())):
+                beside.setdefault(job_id, set()).add(guest)
+    return beside

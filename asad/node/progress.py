@@ -1,0 +1,127 @@
+"""What a job says of its progress: a line in a file of its own.
+
+The actor makes `/run/asad-progress/<job>` for every job that it sees and gives it to the job's user; so nobody can
+take another's place, and a job can write without asking anybody. `asactl progress 40/100` inside the job writes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from asad.errors import ClusterError, UsageError
+
+FOLDER = Path("/run/asad-progress")
+VARIABLE = "ASAD_PROGRESS_DIR"
+"""Names another folder, for actor and jobs alike."""
+FILE_BYTES = 64
+"""A file that is longer is not believed, and emptied: /run is memory of the node, not of the job."""
+NUMBER = r"(\d{1,18}(?:\.\d{1,18})?)"
+FORMS = re.compile(rf"{NUMBER}(?:\s*/\s*{NUMBER}|\s*(%))?", re.ASCII)
+JOB_ID = re.compile(r"\d{1,18}", re.ASCII)
+
+
+def folder_of(environ: Mapping[str, str]) -> Path:
+    """Where progress files are."""
+    return Path(environ.get(VARIABLE) or FOLDER)
+
+
+def parse(text: str) -> float:
+    """The fraction in `40/100`, `0.4` or `40%`; NaN for anything else and for what is not in [0, 1]."""
+    found = FORMS.fullmatch(text.strip(" \t\r\n\0"))
+    if found is None:
+        return math.nan
+    value = float(found[1])
+    if found[2] is not None:
+        whole = float(found[2])
+        value = value / whole if whole > 0 else math.nan
+    elif found[3] is not None:
+        value /= 100.0
+    return value if 0.0 <= value <= 1.0 else math.nan
+
+
+def write_progress(text: str, environ: Mapping[str, str]) -> None:
+    """Say how far the job of `environ` (SLURM_JOB_ID) is: `40/100`, `0.4` or `40%`.
+
+    Raises UsageError for another text or outside of a job, ClusterError where no node actor takes it.
+    """
+    fraction = parse(text)
+    if math.isnan(fraction):
+        shown = "".join(c for c in text[:40] if c.isprintable())
+        raise UsageError(
+            f"progress {shown!r}: write it like 40/100, 0.4 or 40%, from nothing to all of the work"
+        )
+    job_id = environ.get("SLURM_JOB_ID", "")
+    if JOB_ID.fullmatch(job_id) is None:
+        raise UsageError("SLURM_JOB_ID is not set: say the progress of a job inside the job")
+    path = folder_of(environ) / job_id
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, f"{fraction:.12f}\n".encode(), 0)  # always as long: one write replaces all
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise ClusterError(
+            f"{path} is not there: asad-node does not run on this node, or has not seen the job yet; "
+            "the job loses nothing, go on without"
+        ) from None
+    except OSError as error:
+        raise ClusterError(f"{path}: {error.strerror}; the progress is not told, go on without") from None
+
+
+def offer_file(job_id: str, uid: int, folder: Path = FOLDER) -> bool:
+    """Make the file of a job and give it to its user; False where that cannot be done. Needs root."""
+    path = folder / job_id
+    try:
+        folder.mkdir(mode=0o755, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        try:
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode) and found.st_uid == uid:
+                return True
+            path.unlink()  # of an earlier job by this number
+        except OSError:
+            return False
+        return False  # made anew at the next look
+    except OSError:
+        return False
+    try:
+        os.fchown(descriptor, uid, -1)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def remove_file(job_id: str, folder: Path = FOLDER) -> None:
+    """The job has ended on this node."""
+    with contextlib.suppress(OSError):
+        (folder / job_id).unlink()
+
+
+def read_progress(job_id: str, uid: int, folder: Path = FOLDER) -> float:
+    """The progress that a job of `uid` has told, in [0, 1]; NaN if it told nothing that can be believed."""
+    try:
+        descriptor = os.open(folder / job_id, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return math.nan
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
+            return math.nan
+        if found.st_size > FILE_BYTES:
+            os.ftruncate(descriptor, 0)
+            return math.nan
+        return parse(os.read(descriptor, FILE_BYTES).decode("ascii", "replace"))
+    except OSError:
+        return math.nan
+    finally:
+        os.close(descriptor)
