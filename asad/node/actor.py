@@ -27,7 +27,7 @@ from asad.errors import ClusterError
 from asad.model import JobSample, Json, Lease
 from asad.node.cgroups import Cgroups, JobGroup
 from asad.node.leases import Leases
-from asad.node.pressure import Stalls, hosts_beside, presses
+from asad.node.pressure import Fractions, gives_way, hosts_beside
 from asad.node.profile import Profile
 from asad.node.progress import FOLDER
 from asad.node.quotas import Quotas, write_durably
@@ -99,7 +99,9 @@ class Actor:
         """What each job's environment says, and how often it was asked."""
         self._alone: dict[str, float] = {}
         """How much each job stalled while no guest was beside it."""
-        self._stalls: dict[str, Stalls] = {}
+        self._stalls: dict[str, Fractions] = {}
+        self._used: dict[str, Fractions] = {}
+        """Waiting of hosts that have guests, and CPU of those guests."""
         self._pressed: dict[str, float] = {}
         """Hosts under pressure, for as long as guests are squeezed for them."""
         self._stopping = False
@@ -230,26 +232,31 @@ class Actor:
     def watch_pressure(self, now_s: float) -> None:
         """Look at the hosts that have guests beside them; squeeze the guests of one that stalls."""
         beside = hosts_beside(self.guests, self.profile.cores(), self._named_host)
-        self._stalls = {host: self._stalls.get(host) or Stalls() for host in beside}
+        self._stalls = {host: self._stalls.get(host) or Fractions() for host in beside}
+        self._used = {
+            guest: self._used.get(guest) or Fractions() for guests in beside.values() for guest in guests
+        }
         squeezed = {squeeze.host_id for squeeze in self.leases.squeezes.values()}
         self._pressed = {host: found for host, found in self._pressed.items() if host in squeezed}
+        used: dict[str, float] = {}
+        for guest, fractions in self._used.items():
+            cpu_s = self.profile.cpu_s(guest)
+            used[guest] = math.nan if math.isnan(cpu_s) else fractions.look({0: cpu_s}, now_s)
         acted = False
         for host, stalls in self._stalls.items():
             waits = self.profile.waits(host)
             lease = self.leases.jobs.get(host)
             if waits is None or (lease is not None and not math.isnan(lease.quota)):
                 continue  # a host with a cap of its own waits because it was decided so
-            fraction = stalls.look(waits, now_s)
-            if not presses(fraction, self._alone.get(host, math.nan)):
-                continue
+            stalled, alone = stalls.look(waits, now_s), self._alone.get(host, math.nan)
             for guest in beside[host]:
-                if self.leases.squeeze(guest, host, now_s):
+                if gives_way(stalled, alone, used[guest]) and self.leases.squeeze(guest, host, now_s):
                     acted = True
-                    self._pressed[host] = fraction
+                    self._pressed[host] = stalled
                     log.info(
-                        "job %s waits for CPU %.0f %% of the time: job %s gives way",
+                        "job %s waits for CPU %.0f%% of the time: job %s gives way",
                         host,
-                        100 * fraction,
+                        100 * stalled,
                         guest,
                     )
         if acted:

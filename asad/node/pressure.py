@@ -14,38 +14,40 @@ from dataclasses import dataclass, field
 THRESHOLD = 0.2
 """A host is under pressure when it stalls for this much more of the time than it does alone."""
 LOOKS = 2
-"""Looks over which stalls are averaged: the host's own hiccups are shorter."""
+"""Looks over which fractions are averaged: the host's own hiccups are shorter."""
 
 
 @dataclass(slots=True)
-class Stalls:
-    """How much of the last looks something of one job waited for CPU."""
+class Fractions:
+    """For how much of the last looks counters of one job ran on: of waiting, or of CPU."""
 
     counters: dict[int, float] = field(default_factory=dict)
-    """Seconds of waiting so far, by thread (v1) or of the whole job (v2: one counter, 0)."""
+    """Seconds so far, by thread (waiting in v1) or of the whole job (key 0)."""
     time_s: float = math.nan
-    fractions: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    looks: deque[float] = field(default_factory=lambda: deque(maxlen=LOOKS))
 
     def look(self, counters: Mapping[int, float], now_s: float) -> float:
-        """Take a look's counters; the mean fraction of the last `LOOKS` looks, NaN after the first look.
+        """Take a look's counters; the mean fraction of the last `LOOKS` looks in [0, 1], NaN after the first look.
 
-        Of several threads the one that waited longest counts, as the kernel's `some` counts at least that.
+        Of several threads the one that waited longest counts: the kernel's `some` of a cgroup is at least that.
         """
         passed_s = now_s - self.time_s
         if passed_s > 0:
-            waited = (seconds - self.counters.get(key, 0.0) for key, seconds in counters.items())
-            self.fractions.append(min(1.0, max(0.0, max(waited, default=0.0) / passed_s)))
+            grown = (seconds - self.counters.get(key, 0.0) for key, seconds in counters.items())
+            self.looks.append(min(1.0, max(0.0, max(grown, default=0.0) / passed_s)))
         self.counters, self.time_s = dict(counters), now_s
-        return self.fraction
-
-    @property
-    def fraction(self) -> float:
-        return sum(self.fractions) / len(self.fractions) if self.fractions else math.nan
+        return sum(self.looks) / len(self.looks) if self.looks else math.nan
 
 
-def presses(stalled: float, alone: float, threshold: float = THRESHOLD) -> bool:
-    """Is a job under pressure that it does not make itself? `alone` is how much it stalled without guests (NaN: 0)."""
-    return stalled > (0.0 if math.isnan(alone) else alone) + threshold
+def gives_way(stalled: float, alone: float, guest_used: float, threshold: float = THRESHOLD) -> bool:
+    """Must a guest give way to a host that stalled for the fraction `stalled` of the last second?
+
+    `alone` is how much the host stalled before guests came (NaN: not at all), `guest_used` how much CPU the guest used
+    in that second, in cores (NaN: not known). A guest cannot have kept anybody waiting for longer than it ran: a host
+    that waits for others, or for itself, is not helped by squeezing it.
+    """
+    more = stalled - (0.0 if math.isnan(alone) else alone)
+    return more > threshold and not guest_used <= threshold
 
 
 def hosts_beside(

@@ -20,7 +20,7 @@ import psutil  # type: ignore[import-untyped]
 
 from asad.model import JobSample
 from asad.node.cgroups import Cgroups, JobGroup, core_ids
-from asad.node.pressure import Stalls
+from asad.node.pressure import Fractions
 from asad.node.progress import FOLDER, offer_file, read_progress, remove_file
 from asad.node.quotas import Quotas
 
@@ -49,7 +49,7 @@ class Watched:
     cpu_s: float = 0.0
     periods: tuple[float, float] = (math.nan, math.nan)
     """Quota periods so far, and those in which it was stopped."""
-    stalls: Stalls = field(default_factory=Stalls)
+    stalls: Fractions = field(default_factory=Fractions)
     processes: dict[int, psutil.Process] = field(default_factory=dict)
     counted: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """Process → CPU seconds, bytes read, bytes written, at the last look."""
@@ -114,7 +114,7 @@ class Profile:
         }
 
     def waits(self, job_id: str) -> dict[int, float] | None:
-        """Seconds for which the job waited for CPU so far (see `Stalls`); None if the kernel does not tell."""
+        """Seconds for which the job waited for CPU so far (see `Fractions`); None if the kernel does not tell."""
         watched = self.jobs.get(job_id)
         if watched is None:
             return None
@@ -123,6 +123,15 @@ class Profile:
             some = text.partition("\n")[0].rpartition("total=")[2]
             return {0: int(some) / 1e6} if some.isdecimal() else None
         return thread_waits(self.cgroups.threads(watched.group)[-THREADS:], self.cgroups.proc)
+
+    def cpu_s(self, job_id: str) -> float:
+        """CPU seconds of a job so far; NaN where no cgroup counts them."""
+        watched = self.jobs.get(job_id)
+        if watched is None:
+            return math.nan
+        return self._usage_s(
+            watched, self._text(watched, "", "cpu.stat") if self.cgroups.version == 2 else ""
+        )
 
     # ------------------------------------------------------------------------------------------------- one job
 
