@@ -1,0 +1,132 @@
+"""Who may lend, and who may be a guest: what of a single job can be told from its record alone.
+
+What depends on other jobs, on nodes or on measurements (shared nodes, nodes without guests, not known well enough) is
+added by `asad_slurm.cluster`, which sees them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from asad.model import BARS, NODE_BARS
+from asad_slurm.records import JobRecord, NodeRecord
+from asad_slurm.settings import Settings
+
+
+def _bar(sentence: str) -> int:
+    return BARS.index(sentence)
+
+
+JOB_OUT = _bar("it opted out")
+USER_OUT = _bar("its user opted out")
+ACCOUNT_OUT = _bar("its account opted out")
+PARTITION_OUT = _bar("its partition opted out")
+QOS_OUT = _bar("its QOS opted out")
+MULTI_NODE = _bar("it runs on several nodes, and a host slowed on one is slowed on all")
+GRES = _bar("it holds or wants gres")
+WHOLE_MEMORY = _bar("it holds all memory of its nodes")
+EXCLUSIVE = _bar("it has its nodes for itself (--exclusive)")
+SHARED_NODE = _bar("it shares its node with other batch jobs")
+LICENCES = _bar("it wants licences")
+RESERVATION = _bar("it runs in a reservation")
+DEPENDENCY = _bar("it depends on a job that has not ended")
+NO_LIMIT = _bar("it has no time limit")
+NO_ESTIMATE = _bar("Slurm has not estimated its start")
+NOT_ITS_TURN = _bar("it is held, or waits for something other than its turn")
+NO_GUEST_PARTITION = _bar("its partition has no guest partition")
+NOT_KNOWN = _bar("it is not known well enough yet")
+OTHER_USERS = _bar("its user's jobs may share with that user's alone")
+NODE_TAKES_NONE = _bar("its node takes no guests")
+
+NODE_DOWN = NODE_BARS.index("it is drained, down or not answering")
+NODE_OUT = NODE_BARS.index("it opted out")
+NODE_SILENT = NODE_BARS.index("its node actor does not answer")
+
+
+def guest_partition(partition: str, settings: Settings) -> str:
+    """Where a job that waits in `partition` (Slurm allows `a,b`) runs as a guest; the empty string for nowhere.
+
+    A job that waits in several partitions needs the same guest partition for each.
+    """
+    found = {settings.guest_partitions.get(name, "") for name in partition.split(",")}
+    return found.pop() if len(found) == 1 else ""
+
+
+def host_bar(job: JobRecord, settings: Settings) -> int:
+    """Why a running job may not lend: an index into `BARS`, 0 for nothing."""
+    out = opted_out(job, settings, "asad:no-host")
+    if out:
+        return out
+    lend = settings.lend
+    if guest_partition(job.partition, settings) == "":
+        return NO_GUEST_PARTITION
+    if (job.nodes > 1 or job.het) and "multi-node" not in lend:
+        return MULTI_NODE
+    if job.gres and "gres" not in lend:
+        return GRES
+    if job.whole_memory and "whole-memory" not in lend:
+        return WHOLE_MEMORY
+    if job.exclusive and "exclusive" not in lend:
+        return EXCLUSIVE
+    if job.reservation:
+        return RESERVATION
+    if job.suspended:
+        return NOT_ITS_TURN
+    return 0
+
+
+def guest_bar(job: JobRecord, settings: Settings) -> int:
+    """Why a waiting job may not be a guest: an index into `BARS`, 0 for nothing."""
+    out = opted_out(job, settings, "asad:no-guest")
+    if out:
+        return out
+    if guest_partition(job.partition, settings) == "":
+        return NO_GUEST_PARTITION
+    if job.gres:
+        return GRES
+    if job.whole_memory:
+        return WHOLE_MEMORY
+    if job.exclusive:
+        return EXCLUSIVE
+    if job.licences:
+        return LICENCES
+    if job.reservation:
+        return RESERVATION
+    if job.dependency:
+        return DEPENDENCY
+    if not math.isfinite(job.time_limit_s):
+        return NO_LIMIT
+    if job.het or not job.waits_turn:  # parts of a heterogeneous job wait for each other
+        return NOT_ITS_TURN
+    if math.isnan(job.estimate_s):
+        return NO_ESTIMATE
+    return 0
+
+
+def opted_out(job: JobRecord, settings: Settings, word: str) -> int:
+    """Did the job, or the operators for it, opt out? `word` in its comment does for one role, `asad:no` for both."""
+    out = settings.opt_out
+    if "asad:no" in job.comment:
+        words = job.comment.replace(",", " ").replace(";", " ").split()
+        if "asad:no" in words or word in words:
+            return JOB_OUT
+    if out.jobs and (job.text in out.jobs or str(job.raw) in out.jobs or job.text.split("_")[0] in out.jobs):
+        return JOB_OUT
+    if job.user in out.users:
+        return USER_OUT
+    if job.account in out.accounts:
+        return ACCOUNT_OUT
+    if not out.partitions.isdisjoint(job.partition.split(",")):
+        return PARTITION_OUT
+    if job.qos in out.qos:
+        return QOS_OUT
+    return 0
+
+
+def node_bar(node: NodeRecord, settings: Settings, answers: bool) -> int:
+    """Why nothing is lent on a node: an index into `NODE_BARS`, 0 for nothing."""
+    if not node.usable:
+        return NODE_DOWN
+    if node.name in settings.opt_out.nodes:
+        return NODE_OUT
+    return 0 if answers else NODE_SILENT

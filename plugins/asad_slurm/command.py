@@ -1,0 +1,298 @@
+"""Slurm over its command line: argv lists, JSON where it is written, every call with a time-out.
+
+A cycle costs one squeue and one sinfo. What changes seldom (partitions, reservations, limits of associations) is asked
+for at most every five minutes; sacct only for jobs that squeue has forgotten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from asad.errors import ClusterError
+from asad_slurm.records import NAN, JobReader, JobRecord, NodeReader, NodeRecord, clean
+
+
+class Look(NamedTuple):
+    """All jobs and nodes, at one time."""
+
+    jobs: list[JobRecord]
+    nodes: list[NodeRecord]
+
+
+class Answer(NamedTuple):
+    """What became of a change."""
+
+    done: bool
+    why: str
+    """Why not, or the empty string."""
+    certain: bool = True
+    """False if Slurm did not answer: it may have done it, or may do it yet."""
+
+
+class Partition(NamedTuple):
+    """A partition, hidden or not."""
+
+    name: str
+    nodes: str
+    max_time_s: float
+    tier: float
+    qos: str
+
+
+class Reservation(NamedTuple):
+    """Nodes that are promised to somebody for a time."""
+
+    name: str
+    nodes: str
+    start_s: float
+    end_s: float
+
+
+class Ended(NamedTuple):
+    """A job as the accounting database remembers it."""
+
+    raw: int
+    start_s: float
+    end_s: float
+    cpu_time_s: float
+    """NaN if it was not measured."""
+
+
+class Transport(Protocol):
+    """A way to talk to Slurm. Reading raises ClusterError when Slurm does not answer; `update` says so instead."""
+
+    def look(self) -> Look:
+        """All jobs and nodes now."""
+        ...
+
+    def update(self, raw: int | str, changes: Mapping[str, str]) -> Answer:
+        """Change a job: `scontrol update` with these words."""
+        ...
+
+    def split_task(self, text: str) -> int:
+        """Make a waiting task of an array (`12_3`) a job of its own; its number, 0 if it does not wait any more."""
+        ...
+
+    def partitions(self) -> list[Partition]: ...
+
+    def reservations(self) -> list[Reservation]: ...
+
+    def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
+        """Longest run times (s) by (account, user, partition) and by QOS; empty without accounting."""
+        ...
+
+    def ended(self, raws: Sequence[int]) -> dict[int, Ended]:
+        """What accounting knows of jobs that squeue has forgotten; empty without accounting."""
+        ...
+
+    def sentence(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+MOST_IDS = 500
+"""Jobs in one call of sacct."""
+
+
+class CommandTransport:
+    """Transport over squeue, sinfo, scontrol, sacct and sacctmgr."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._jobs, self._nodes = JobReader(), NodeReader()
+        self._accounting = True
+
+    def look(self) -> Look:
+        """One squeue and one sinfo."""
+        jobs = self._jobs.read(self._run(["squeue", "--all", "--states=all", "--json"]))
+        nodes = self._nodes.read(self._run(["sinfo", "--all", "--Node", "--json"]))
+        return Look(jobs, nodes)
+
+    def update(self, raw: int | str, changes: Mapping[str, str]) -> Answer:
+        words = [f"{key}={value}" for key, value in changes.items()]
+        try:
+            self._run(["scontrol", "update", f"jobid={raw}", *words])
+        except _Refused as refusal:
+            return Answer(False, str(refusal), certain=not refusal.unreachable)
+        except ClusterError as error:
+            return Answer(False, str(error), certain=False)
+        return Answer(True, "")
+
+    def split_task(self, text: str) -> int:
+        try:
+            self._run(["scontrol", "update", f"jobid={text}", "ReqNodeList="])
+            shown = self._run(["scontrol", "show", "job", "--oneliner", text]).decode(errors="replace")
+        except ClusterError:
+            return 0
+        # the fields of one task; the name of the job is the user's, but JobId stands before it
+        found = re.match(r"JobId=(\d+) ArrayJobId=\d+ ArrayTaskId=(\d+) ", shown)
+        return int(found.group(1)) if found and text.endswith(f"_{found.group(2)}") else 0
+
+    def partitions(self) -> list[Partition]:
+        found = []
+        for line in self._lines(["scontrol", "show", "partition", "--all", "--oneliner"]):
+            facts = _facts(line)
+            if "PartitionName" in facts:
+                found.append(
+                    Partition(
+                        facts["PartitionName"],
+                        facts.get("Nodes", ""),
+                        duration_s(facts.get("MaxTime", "UNLIMITED")),
+                        float(facts.get("PriorityTier", "1")),
+                        "" if facts.get("QoS", "N/A") == "N/A" else facts["QoS"],
+                    )
+                )
+        return found
+
+    def reservations(self) -> list[Reservation]:
+        found = []
+        for line in self._lines(["scontrol", "show", "reservation", "--oneliner"]):
+            facts = _facts(line)
+            if "ReservationName" in facts:
+                found.append(
+                    Reservation(
+                        facts["ReservationName"],
+                        facts.get("Nodes", ""),
+                        float(facts.get("StartTime", "0")),
+                        float(facts.get("EndTime", "0")),
+                    )
+                )
+        return found
+
+    def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
+        by_user: dict[tuple[str, str, str], float] = {}
+        by_qos: dict[str, float] = {}
+        if not self._accounting:
+            return by_user, by_qos
+        try:
+            shown = ["sacctmgr", "--noheader", "--parsable2", "show"]
+            for line in self._lines([*shown, "assoc", "format=Account,User,Partition,MaxWall"]):
+                account, user, partition, wall = [*line.split("|"), "", "", ""][:4]
+                if wall:
+                    by_user[account, user, partition] = duration_s(wall)
+            for line in self._lines([*shown, "qos", "format=Name,MaxWall"]):
+                name, _, wall = line.partition("|")
+                if wall:
+                    by_qos[name] = duration_s(wall)
+        except ClusterError:
+            return {}, {}
+        return by_user, by_qos
+
+    def ended(self, raws: Sequence[int]) -> dict[int, Ended]:
+        known: dict[int, Ended] = {}
+        if not self._accounting or not raws:
+            return known
+        ids = ",".join(str(raw) for raw in raws[:MOST_IDS])
+        shown = "--format=JobIDRaw,Start,End,TotalCPU"
+        try:
+            # no field of the users': the separator cannot be forged
+            for line in self._lines(
+                ["sacct", "--noheader", "--parsable2", "--allusers", f"--jobs={ids}", shown]
+            ):
+                name, start, end, cpu = [*line.split("|"), "", "", ""][:4]
+                if name.isdigit() and start.isdigit() and end.isdigit():
+                    used = duration_s(cpu) if cpu else NAN
+                    known[int(name)] = Ended(int(name), float(start), float(end), used if used > 0 else NAN)
+        except ClusterError as error:
+            if "disabled" in str(error):
+                self._accounting = False  # this Slurm keeps none; asking again changes nothing
+        return known
+
+    def sentence(self) -> str:
+        version = self._jobs.version
+        release = f" {version.release}" if version.release else ""
+        return f"Slurm{release} over squeue and scontrol"
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _lines(self, argv: list[str]) -> list[str]:
+        return self._run(argv).decode(errors="replace").splitlines()
+
+    def _run(self, argv: list[str]) -> bytes:
+        """What a command writes. Raises ClusterError when it is not there, fails, or hangs (then it is killed)."""
+        try:
+            process = subprocess.Popen(  # noqa: S603 (an argv list, no shell)
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env=environment(),
+            )
+        except OSError as error:
+            raise ClusterError(
+                f"{argv[0]}: {error.strerror}; install Slurm's client commands on this machine"
+            ) from None
+        try:
+            out, err = process.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise ClusterError(
+                f"{argv[0]}: no answer within {self._timeout_s:g} s; is slurmctld well? try `scontrol ping`"
+            ) from None
+        if process.returncode != 0:
+            said = clean(" ".join(err.decode(errors="replace").split()))[:300]
+            raise _Refused(argv[0], said or f"it ended with status {process.returncode}")
+        return out
+
+
+class _Refused(ClusterError):
+    """A command answered, and did not do it."""
+
+    def __init__(self, command: str, said: str) -> None:
+        self.unreachable = any(word in said for word in _UNREACHABLE)
+        mend = "; is slurmctld well? try `scontrol ping`" if self.unreachable else ""
+        super().__init__(f"{command}: {said}{mend}")
+
+
+_UNREACHABLE = ("Unable to contact", "Connection refused", "timed out", "Socket timed", "Zero Bytes")
+
+
+def environment() -> dict[str, str]:
+    """The environment of a Slurm command: ours, without the settings that change what it writes."""
+    ours = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith(("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_")) and key != "SLURM_CLUSTERS"
+    }
+    return ours | {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+
+
+def duration_s(text: str) -> float:
+    """Seconds of `[days-]hours:minutes:seconds`, `minutes:seconds.fraction`; inf for UNLIMITED.
+
+    Raises ClusterError if it is none.
+    """
+    if text.upper() in ("UNLIMITED", "INFINITE", "NONE", "N/A"):
+        return math.inf
+    days, _, clock = text.rpartition("-")
+    try:
+        parts = [float(part) for part in clock.split(":")]
+        if days and len(parts) < 3:  # `1-12` is a day and twelve hours
+            parts += [0.0] * (3 - len(parts))
+        seconds = 0.0
+        for part in parts:
+            seconds = 60.0 * seconds + part
+        return seconds + 86400.0 * float(days or 0)
+    except ValueError:
+        raise ClusterError(f"{clean(text)[:40]!r} is no duration as Slurm writes them") from None
+
+
+def _facts(line: str) -> dict[str, str]:
+    """`Key=value` words of a line of `scontrol show`; names of partitions and reservations hold no blanks."""
+    facts: dict[str, str] = {}
+    for word in line.split():
+        key, equals, value = word.partition("=")
+        if equals:
+            facts.setdefault(key, value)
+    return facts

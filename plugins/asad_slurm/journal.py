@@ -1,0 +1,87 @@
+"""The journal of offers: written down and on the disk before Slurm is asked for anything.
+
+One JSON line an event. An offer stays open from its `offer` line until a line that closes it (`withdrawn`, `restored`,
+`refused`, `closed`). The format is read by `asad_slurm.undo` as well, which must work when nothing else does; so
+reading lives there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from asad_slurm.undo import JOURNAL, LOCK, open_offers
+
+
+class JournalError(Exception):
+    """The journal cannot be written; whoever makes offers must not."""
+
+
+class Journal:
+    """Appends lines to `<folder>/offers.journal`, each on the disk before `write` returns."""
+
+    def __init__(self, folder: Path) -> None:
+        """The folder must exist by the first `write`."""
+        self.path = folder / JOURNAL
+        self._lock = folder / LOCK
+
+    def write(self, what: str, time_s: float, job: str, **facts: Any) -> None:
+        """Note an event. Raises JournalError if it could not be brought to the disk."""
+        line = json.dumps({"what": what, "time_s": time_s, "job": job, **facts}) + "\n"
+        try:
+            with self._locked():
+                handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+                try:
+                    # a line that a full disk cut short must not swallow this one
+                    whole = os.fstat(handle).st_size == 0 or self._ends_line()
+                    data = (line if whole else "\n" + line).encode()
+                    if os.write(handle, data) != len(data):
+                        raise OSError("written in part")
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be written ({error})") from error
+
+    def open_offers(self) -> dict[str, dict[str, Any]]:
+        """By job, the last `offer` line that nothing has closed. Raises JournalError if it cannot be read."""
+        try:
+            return open_offers(self.path)
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be read ({error})") from error
+
+    def compact(self, offers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Keep only these lines. Raises JournalError; the old journal is then as it was."""
+        fresh = self.path.with_suffix(".new")
+        try:
+            with self._locked():
+                with fresh.open("w", encoding="utf-8") as file:
+                    for line in offers.values():
+                        file.write(json.dumps(line) + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                fresh.replace(self.path)
+                folder = os.open(self.path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be written ({error})") from error
+
+    def _ends_line(self) -> bool:
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Alone with the journal: `asad-undo` appends to it as well."""
+        with self._lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,226 @@
+"""Offers: a waiting job is sent into the guest partition and onto its host's nodes, or brought back.
+
+Whatever is changed of a user's job is in the journal first. An offer is taken back when it was not taken in time, when
+the job's own turn has come, when its host has ended, and when the daemon that made it is gone; a guest that was
+requeued is restored before anything else. An offer whose fate is not known (Slurm did not answer) stays open until it
+is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from asad_slurm.command import Transport
+from asad_slurm.journal import Journal, JournalError
+from asad_slurm.nodesets import fold
+from asad_slurm.records import ENDED, RUNS, WAITS, JobRecord
+
+
+@dataclass(slots=True)
+class Offer:
+    """A lending that was offered to a job, from then until the job has ended."""
+
+    job: str
+    raw: int
+    partition: str
+    """Where it waited, and the nodes that its user asked for: what is given back."""
+    required_nodes: str
+    guest_partition: str
+    nodes: tuple[str, ...]
+    host: str
+    time_s: float
+    estimate_s: float
+    """When Slurm would have started it; NaN if it had no idea."""
+    share: float
+    capped: bool
+    restarts: int = 0
+    """How often it had been requeued."""
+    started: bool = False
+    stale: bool = False
+    """Made by an earlier daemon, or its fate is unknown: taken back as soon as it is seen to wait."""
+    home_since_s: float = math.nan
+    """Since when it has been seen where it was before the offer, as Slurm may yet do what it did not answer."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The journal's line."""
+        return {
+            "what": "offer",
+            "time_s": self.time_s,
+            "job": self.job,
+            "raw": self.raw,
+            "partition": self.partition,
+            "required_nodes": self.required_nodes,
+            "guest_partition": self.guest_partition,
+            "nodes": fold(self.nodes),
+            "host": self.host,
+            "estimate_s": None if math.isnan(self.estimate_s) else self.estimate_s,
+            "share": self.share,
+            "capped": self.capped,
+            "restarts": self.restarts,
+            "started": self.started,
+        }
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any], nodes: Callable[[str], tuple[str, ...]]) -> Offer:
+        """The offer of a journal's line. Raises KeyError, TypeError or ValueError if it is none."""
+        estimate = line.get("estimate_s")
+        return cls(
+            job=str(line["job"]),
+            raw=int(line["raw"]),
+            partition=str(line["partition"]),
+            required_nodes=str(line["required_nodes"]),
+            guest_partition=str(line["guest_partition"]),
+            nodes=nodes(str(line["nodes"])),
+            host=str(line["host"]),
+            time_s=float(line["time_s"]),
+            estimate_s=math.nan if estimate is None else float(estimate),
+            share=float(line["share"]),
+            capped=bool(line["capped"]),
+            restarts=int(line.get("restarts", 0)),
+            started=bool(line.get("started", False)),
+            stale=not line.get("started", False),
+        )
+
+
+class Offers:
+    """All offers that are open, by job."""
+
+    def __init__(
+        self, transport: Transport, journal: Journal, patience_s: float, clock: Callable[[], float]
+    ) -> None:
+        self._transport, self._journal, self._patience_s, self._clock = transport, journal, patience_s, clock
+        self.open: dict[str, Offer] = {}
+        self._retry_at: dict[str, tuple[float, float]] = {}
+        """By job whose offer was not taken: when it may get another, and how long it waited for that."""
+
+    def load(self, nodes: Callable[[str], tuple[str, ...]]) -> None:
+        """Take up what an earlier daemon left open. Raises JournalError if the journal cannot be read."""
+        for job, line in self._journal.open_offers().items():
+            try:
+                self.open[job] = Offer.from_json(line, nodes)
+            except (KeyError, TypeError, ValueError):
+                continue  # asad-undo reads less of a line, and says what it cannot take back
+        self._journal.compact({job: offer.to_json() for job, offer in self.open.items()})
+
+    def offer(self, offer: Offer) -> str:
+        """Make an offer; why it was not made, or the empty string."""
+        retry_s, _ = self._retry_at.get(offer.job, (-math.inf, 0.0))
+        if offer.time_s < retry_s:
+            return f"an earlier offer was not taken; it gets none for another {retry_s - offer.time_s:.0f} s"
+        line = offer.to_json()
+        try:
+            self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
+        except JournalError as error:
+            return str(error)
+        answer = self._transport.update(
+            offer.raw, {"Partition": offer.guest_partition, "ReqNodeList": fold(offer.nodes)}
+        )
+        if answer.done:
+            self.open[offer.job] = offer
+            return ""
+        if answer.certain:
+            self._note("refused", offer.job)
+            self._wait_longer(offer.job, offer.time_s)
+            return f"Slurm refused: {answer.why}"
+        offer.stale = True
+        self.open[offer.job] = offer
+        return f"it is not known whether Slurm took it, so it is taken back: {answer.why}"
+
+    def withdraw(self, job: str, what: str = "withdrawn") -> str:
+        """Take back the offer to a waiting job; why that failed, or the empty string.
+
+        A job that did not take its offer in time waits for the next one.
+        """
+        offer = self.open.get(job)
+        if offer is None:
+            return "nothing is offered to it"
+        answer = self._transport.update(
+            offer.raw, {"Partition": offer.partition, "ReqNodeList": offer.required_nodes}
+        )
+        if not answer.done:
+            return answer.why
+        del self.open[job]
+        self._note(what, job)
+        now_s = self._clock()
+        if not offer.started and not offer.stale and now_s - offer.time_s >= self._patience_s:
+            self._wait_longer(job, now_s)
+        return ""
+
+    def watch(self, jobs: Mapping[str, JobRecord], hosts: Iterable[str], now_s: float) -> list[str]:
+        """Compare the open offers with what Slurm shows; one sentence for each that was taken back or closed.
+
+        `jobs` has the jobs of the open offers as Slurm shows them now, without those it has forgotten; `hosts` are the
+        batch jobs that run.
+        """
+        said = []
+        running = frozenset(hosts)
+        # requeued guests first: they wait for nodes that they never asked for
+        for job, offer in sorted(self.open.items(), key=lambda item: not item[1].started):
+            record = jobs.get(job)
+            why = self._over(offer, record, running, now_s)
+            if why is None:
+                continue
+            if record is not None and record.phase == WAITS and record.partition == offer.guest_partition:
+                failure = self.withdraw(job, "restored" if offer.started else "withdrawn")
+                said.append(
+                    f"{job}: {why}, but it could not be brought back: {failure}"
+                    if failure
+                    else f"{job}: {why}; it waits in {offer.partition} again"
+                )
+                offer.stale = bool(failure)
+            else:
+                del self.open[job]
+                self._note("closed", job)
+                said.append(f"{job}: {why}")
+        if len(self._retry_at) > 100_000:
+            self._retry_at.clear()
+        return said
+
+    def _over(
+        self, offer: Offer, record: JobRecord | None, running: frozenset[str], now_s: float
+    ) -> str | None:
+        """Why an offer is over, None while it is not."""
+        if record is None or record.phase == ENDED:
+            return "it has ended"
+        if record.partition != offer.guest_partition:
+            if record.phase == WAITS:
+                if math.isnan(offer.home_since_s):
+                    offer.home_since_s = now_s
+                unsure = offer.stale and not offer.started and now_s - offer.home_since_s < self._patience_s
+                return None if unsure else "somebody else has moved it back"
+            return "it had started by itself"
+        if record.phase == RUNS:
+            if not offer.started:
+                offer.started, offer.stale = True, False
+                offer.restarts = record.restarts
+                self._note("started", offer.job)
+            return None
+        if record.phase != WAITS:
+            return None
+        if offer.started:
+            return "it was requeued"
+        if offer.stale:
+            return "an offer to it was left over"
+        if now_s - offer.time_s >= self._patience_s:
+            return f"it has not taken its offer within {self._patience_s:g} s"
+        if offer.host not in running:
+            return "its host has ended"
+        if now_s >= offer.estimate_s:
+            return "its own turn has come"
+        return None
+
+    def _wait_longer(self, job: str, now_s: float) -> None:
+        """After an offer that came to nothing a job gets none for a while, and longer each time."""
+        _, last_s = self._retry_at.get(job, (0.0, self._patience_s))
+        wait_s = min(2.0 * last_s, 3600.0)
+        self._retry_at[job] = (now_s + wait_s, wait_s)
+
+    def _note(self, what: str, job: str) -> None:
+        """Write a line that only closes or describes: without it the offer is looked at again, and no harm done."""
+        try:
+            self._journal.write(what, self._clock(), job)
+        except JournalError:
+            return

@@ -1,0 +1,136 @@
+"""Slurm over pyslurm, which runs in a child process that is killed when it hangs and recycled when it grows.
+
+Reading the queue goes through the child. Changes and what is asked for seldom go over the command line: clearing a node
+list and adding to a time limit are things that pyslurm's `modify` cannot say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from asad.errors import ClusterError
+from asad_slurm.command import CommandTransport, Look, environment
+from asad_slurm.records import JobRecord, NodeRecord, clean, loads, read_job, read_nodes
+
+CHILD = Path(__file__).with_name("pyslurm_child.py")
+MOST_BYTES = 1024 * 2**20
+"""Resident memory beyond which the child is replaced."""
+MOST_CALLS = 1000
+MOST_ANSWER_BYTES = 2**30
+
+
+class PyslurmTransport(CommandTransport):
+    """Transport that reads jobs and nodes through pyslurm."""
+
+    def __init__(
+        self, timeout_s: float, *, most_bytes: int = MOST_BYTES, most_calls: int = MOST_CALLS
+    ) -> None:
+        super().__init__(timeout_s)
+        self._most_bytes, self._most_calls = most_bytes, most_calls
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._calls = 0
+        self._version = ""
+        self.started = 0
+        """How many children there have been."""
+        self._known: dict[str, JobRecord] = {}
+
+    def look(self) -> Look:
+        answer = self._ask({"op": "look"})
+        try:
+            jobs = [self._same(read_job(job)) for job in answer["jobs"]]
+            nodes: list[NodeRecord] = read_nodes({"nodes": answer["nodes"]})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ClusterError(
+                f'pyslurm: its answer cannot be read ({clean(str(error))[:120]}); set transport = "command"'
+            ) from None
+        self._known = {job.text: job for job in jobs}
+        return Look(jobs, nodes)
+
+    def start(self) -> None:
+        """Start a child and hear from it. Raises ClusterError when it cannot import pyslurm, exits or hangs."""
+        self.close()
+        self.started += 1
+        self._calls, self._buffer = 0, b""
+        self._process = subprocess.Popen(  # noqa: S603 (our own script)
+            [sys.executable, str(CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment(),
+        )
+        self._version = str(self._hear().get("version", ""))
+
+    def sentence(self) -> str:
+        return f"Slurm over pyslurm {clean(self._version)}, in a child process (number {self.started})"
+
+    def close(self) -> None:
+        """Kill the child."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            process.communicate()
+
+    def _same(self, record: JobRecord) -> JobRecord:
+        known = self._known.get(record.text)
+        return known if known == record else record
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        if self._process is None or self._worn():
+            self.start()
+        assert self._process is not None and self._process.stdin is not None
+        self._calls += 1
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            self.close()
+            raise ClusterError("pyslurm: its process has ended; the next cycle starts another") from None
+        return self._hear()
+
+    def _worn(self) -> bool:
+        assert self._process is not None
+        if self._calls >= self._most_calls or self._process.poll() is not None:
+            return True
+        try:
+            pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return False
+        return pages * os.sysconf("SC_PAGE_SIZE") > self._most_bytes
+
+    def _hear(self) -> dict[str, Any]:
+        """One answer. Kills the child and raises ClusterError if none comes in time."""
+        assert self._process is not None and self._process.stdout is not None
+        handle = self._process.stdout.fileno()
+        pieces = [self._buffer]
+        deadline = time.monotonic() + self._timeout_s
+        while b"\n" not in pieces[-1]:
+            ready, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+            piece = os.read(handle, 2**20) if ready else b""
+            if not ready or not piece or sum(map(len, pieces)) > MOST_ANSWER_BYTES:
+                why = "has ended" if ready and not piece else f"did not answer within {self._timeout_s:g} s"
+                self.close()
+                raise ClusterError(
+                    f"pyslurm: its process {why}; is slurmctld well, and slurm.conf readable? "
+                    'transport = "command" does without pyslurm'
+                )
+            pieces.append(piece)
+        line, _, self._buffer = b"".join(pieces).partition(b"\n")
+        answer: dict[str, Any] = loads(line)
+        if not answer.get("ok"):
+            raise ClusterError(f"pyslurm: {clean(str(answer.get('error', '')))[:300]}")
+        return answer

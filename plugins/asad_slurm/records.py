@@ -1,0 +1,496 @@
+"""Slurm's JSON as plain rows.
+
+The shape differs by version: 22.05 (`openapi/v0.0.38`) writes plain numbers, one word for a state and null for what is
+not set; from 23.02 on (`data_parser/v0.0.39`) a number may be `{"set": …, "infinite": …, "number": …}`, a state may be
+a list of words, and `sinfo` lists groups of nodes instead of nodes. `meta` tells which it is. Names and comments come
+from users: nothing here trusts them.
+
+The answer of squeue is large (about 3 kB a job) and mostly what it was a cycle ago. So it is cut into the text of each
+job, and only a text that was not there last time is parsed. A cut in the wrong place cannot go unseen, since each
+piece must be a JSON object with a job in it; then the whole answer is parsed instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from asad.errors import ClusterError
+
+loads: Callable[[bytes], Any] = json.loads
+with contextlib.suppress(ImportError):  # json does the same in four times the time
+    import orjson
+
+    loads = orjson.loads
+
+WAITS, RUNS, LEAVES, ENDED = range(4)
+"""Phases of a job. A job that leaves (completing, also before a requeue) holds its cores and is nothing else."""
+MIB = 2.0**20
+NAN, INF = math.nan, math.inf
+OLDEST = 37
+
+
+class JobRecord(NamedTuple):
+    """One job as squeue tells it; numbers first, in the order of `NUMBERS`."""
+
+    cores: float
+    nodes: float
+    time_limit_s: float
+    memory_bytes_per_core: float
+    submit_s: float
+    start_s: float
+    """NaN while it waits."""
+    end_s: float
+    """When it ended, or its time limit will end it; inf for none, NaN while it waits."""
+    estimate_s: float
+    """Slurm's estimate of its start while it waits; NaN for none."""
+    priority: float
+    phase: int
+    text: str
+    """Its name for people: `12`, `12_3`, `12+1`."""
+    raw: int
+    """Slurm's own number of it, which cgroups are named by."""
+    tasks: int
+    """Jobs that this record stands for: the waiting tasks of an array are one record."""
+    name: str
+    user: str
+    account: str
+    partition: str
+    qos: str
+    reason: str
+    nodes_text: str
+    required_nodes: str
+    excluded_nodes: str
+    features: str
+    comment: str
+    dependency: str
+    licences: str
+    reservation: str
+    gres: bool
+    whole_memory: bool
+    exclusive: bool
+    het: bool
+    waits_turn: bool
+    """Nothing but its turn keeps it waiting."""
+    suspended: bool
+    restarts: int
+    places: tuple[tuple[str, int], ...]
+    """Node and cores (or CPUs) on it; empty if Slurm did not tell."""
+    places_are_cores: bool
+
+
+NUMBERS = (
+    "cores",
+    "nodes",
+    "time_limit_s",
+    "memory_bytes_per_core",
+    "submit_s",
+    "start_s",
+    "end_s",
+    "estimate_s",
+    "priority",
+    "phase",
+)
+
+
+class NodeRecord(NamedTuple):
+    """One node as sinfo tells it."""
+
+    name: str
+    cpus: int
+    threads: int
+    memory_bytes: float
+    usable: bool
+    """Neither drained nor down, failing, rebooting, reserved for maintenance, or not answering."""
+    partitions: tuple[str, ...]
+    features: frozenset[str]
+
+
+class Version(NamedTuple):
+    """Who wrote an answer."""
+
+    parser: int
+    """38 for openapi/v0.0.38, 41 for data_parser/v0.0.41; 0 if it does not say."""
+    release: str
+
+
+# ------------------------------------------------------------------------------------------------------------- jobs
+
+_STARTS = re.compile(rb'"jobs"\s*:\s*\[(\s*\{\s*"(?:[^"\\]|\\.)*")')
+_NO_JOBS = re.compile(rb'"jobs"\s*:\s*\[\s*\]')
+
+
+@dataclass(slots=True)
+class JobReader:
+    """Reads one answer of squeue after another, and parses only what has changed in between."""
+
+    version: Version = field(default_factory=lambda: Version(0, ""))
+    parsed: int = 0
+    """Jobs whose text was new in the last answer."""
+    _cache: dict[int, JobRecord] = field(default_factory=dict)
+
+    def read(self, answer: bytes) -> list[JobRecord]:
+        """All jobs of an answer. A job that has not changed is the very same object as the last time.
+
+        Raises ClusterError when it is no answer of squeue, or the answer of a Slurm that is too old.
+        """
+        start = _STARTS.search(answer)
+        if start is None:
+            return self._read_whole(answer)
+        opening = start.group(1)
+        texts = answer.split(b"}," + opening)
+        head, texts[0] = texts[0][: start.start()], texts[0][start.end() :]
+        frame = self._last(opening + texts[-1])
+        if frame is None:
+            return self._read_whole(answer)
+        texts[-1], tail = frame
+        self._read_meta(head + b'"jobs": []' + tail)
+        cache, fresh, records = self._cache, {}, []
+        parsed = 0
+        for text in texts:
+            key = hash(text)  # 64 bits with a secret of this process: nobody can aim at a collision
+            record = cache.get(key)
+            if record is None:
+                parsed += 1
+                try:
+                    record = read_job(loads(opening + text + b"}"))
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    return self._read_whole(answer)
+            fresh[key] = record
+            records.append(record)
+        self._cache, self.parsed = fresh, parsed
+        return records
+
+    def _last(self, text: bytes) -> tuple[bytes, bytes] | None:
+        """The text of the last job without its brace, and what follows the list."""
+        depth, quoted = 0, False
+        for match in re.finditer(rb'\\.|["{}]', text, re.DOTALL):
+            mark = match.group()
+            if mark == b'"':
+                quoted = not quoted
+            elif not quoted and mark == b"{":
+                depth += 1
+            elif not quoted and mark == b"}":
+                depth -= 1
+                if depth == 0:
+                    tail = text[match.end() :].lstrip()
+                    if not tail.startswith(b"]"):
+                        return None
+                    opening = text[: match.start()]
+                    first = _STARTS.match(b'"jobs":[' + opening)
+                    return (opening[len(first.group(1)) :], tail[1:]) if first else None
+        return None
+
+    def _read_whole(self, answer: bytes) -> list[JobRecord]:
+        try:
+            document = loads(answer)
+            jobs = document["jobs"]
+            self._note_meta(document)
+            records = [read_job(job) for job in jobs]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ClusterError(
+                f"squeue --json: the answer cannot be read ({_short(error)}); "
+                "try the command by hand as the daemon's user"
+            ) from None
+        self._cache, self.parsed = {}, len(records)
+        return records
+
+    def _read_meta(self, frame: bytes) -> None:
+        try:
+            self._note_meta(loads(frame))
+        except (ValueError, TypeError, AttributeError):
+            self.version = Version(0, "")
+
+    def _note_meta(self, document: Mapping[str, Any]) -> None:
+        self.version = read_version(document)
+        if 0 < self.version.parser < OLDEST:
+            raise ClusterError(
+                f"Slurm {self.version.release} writes JSON of v0.0.{self.version.parser}, which is too old; "
+                "asad needs Slurm 21.08 or newer"
+            )
+
+
+def read_version(document: Mapping[str, Any]) -> Version:
+    """What `meta` says of the writer."""
+    meta = document.get("meta") or {}
+    plugin = meta.get("plugin") or meta.get("plugins") or {}
+    text = str(plugin.get("data_parser") or plugin.get("type") or "")
+    found = re.search(r"v0\.0\.(\d+)", text)
+    slurm = meta.get("slurm") or meta.get("Slurm") or {}
+    return Version(int(found.group(1)) if found else 0, clean(str(slurm.get("release", "")))[:40])
+
+
+def read_job(job: Mapping[str, Any]) -> JobRecord:
+    """One job of squeue's JSON, of any version. Raises KeyError, TypeError or ValueError if it is none."""
+    get = job.get
+    raw = int(job["job_id"])
+    state = job["job_state"]
+    words = (state,) if state.__class__ is str else tuple(state)
+    phase = _phase_of.get(words)
+    if phase is None:
+        phase = _phase_of[words] = _phase(words)
+    reason = get("state_reason") or "None"
+    cores = max(1.0, _number(get("cpus"), 1.0))
+    nodes = _number(get("node_count"), 0.0)
+    limit = get("time_limit")
+    limit_s = INF if limit is None else 60.0 * _number(limit, INF)
+    start = _number(get("start_time"), 0.0)
+    end = _number(get("end_time"), 0.0)
+    waits = phase == WAITS
+    places, are_cores = ((), False) if waits or phase == ENDED else _places(get("job_resources"))
+    requested, allocated = get("tres_req_str") or "", get("tres_alloc_str") or ""
+    memory = _memory_mib(allocated if allocated and not waits else requested)
+    per_node, per_cpu = _number(get("memory_per_node"), 0.0), _number(get("memory_per_cpu"), 0.0)
+    if math.isnan(memory):
+        memory = per_cpu * cores if per_cpu > 0 else per_node * max(1.0, nodes) if per_node > 0 else NAN
+    shared, exclusive = get("shared"), get("exclusive")
+    priority = _number(get("priority"), 0.0)
+    text, tasks = _job_text(raw, job)
+    return JobRecord(
+        cores,
+        nodes,
+        limit_s,
+        memory * MIB / cores,
+        _number(get("submit_time"), NAN),
+        NAN if waits or start <= 0 else start,
+        NAN if waits else (INF if limit_s == INF and phase != ENDED else end),
+        start if waits and start > 0 else NAN,
+        priority,
+        phase,
+        text,
+        raw,
+        tasks,
+        clean(get("name") or ""),
+        clean(get("user_name") or str(get("user_id", ""))),
+        clean(get("account") or ""),
+        get("partition") or "",
+        clean(get("qos") or ""),
+        reason,
+        get("nodes") or "",
+        get("required_nodes") or "",
+        get("excluded_nodes") or "",
+        get("features") or "",
+        get("comment") or "",
+        get("dependency") or "",
+        get("licenses") or "",
+        get("resv_name") or "",
+        "gres" in requested
+        or "gres" in allocated
+        or "gres"
+        in f"{get('tres_per_node')}{get('tres_per_job')}{get('tres_per_task')}{get('tres_per_socket')}"
+        or bool(get("gres_detail")),
+        per_node <= 0 and per_cpu <= 0,
+        _word(shared) in _EXCLUSIVE or _word(exclusive) in _EXCLUSIVE,
+        _number(get("het_job_id"), 0.0) > 0,
+        waits and priority > 0 and reason in _TURN,
+        "SUSPENDED" in words,
+        int(_number(get("restart_cnt"), 0.0)),
+        places,
+        are_cores,
+    )
+
+
+_EXCLUSIVE = frozenset(("none", "user", "mcs", "topo", "true"))
+"""squeue's `shared` is "none" for --exclusive; newer ones say so in `exclusive` as well."""
+_TURN = frozenset(("None", "Priority", "Resources"))
+_RUNS = frozenset(("RUNNING", "CONFIGURING", "RESIZING", "SIGNALING", "STOPPED", "SUSPENDED"))
+_WAITS = frozenset(("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
+_LEAVES = frozenset(("COMPLETING", "STAGE_OUT"))
+
+
+_phase_of: dict[tuple[str, ...], int] = {}
+
+
+def _phase(words: tuple[str, ...]) -> int:
+    if not _LEAVES.isdisjoint(words):
+        return LEAVES
+    if not _RUNS.isdisjoint(words):
+        return RUNS
+    if not _WAITS.isdisjoint(words):
+        return WAITS
+    return ENDED
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value or ())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        value = value[0] if value else ""
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any, default: float) -> float:
+    """A number of any version's shape; `default` if it is not set."""
+    if value is None:
+        return default
+    if value.__class__ is dict:
+        if value["infinite"]:
+            return INF
+        return float(value["number"]) if value["set"] else default
+    return float(value)
+
+
+def _job_text(raw: int, job: Mapping[str, Any]) -> tuple[str, int]:
+    array, het = _number(job.get("array_job_id"), 0.0), _number(job.get("het_job_id"), 0.0)
+    if array <= 0 and het <= 0:
+        return str(raw), 1
+    if array > 0:
+        waiting = job.get("array_task_string") or ""
+        if waiting:
+            first, count = _waiting_tasks(waiting)
+            return f"{int(array)}_{first}", count
+        task = _number(job.get("array_task_id"), NAN)
+        if not math.isnan(task):
+            return f"{int(array)}_{int(task)}", 1
+    if het > 0:
+        return f"{int(het)}+{int(_number(job.get('het_job_offset'), 0.0))}", 1
+    return str(raw), 1
+
+
+def _waiting_tasks(text: str) -> tuple[int, int]:
+    """First task and number of tasks of `1-10:2,15%4`; a long list ends in `…` and is counted as far as it goes."""
+    first, count = -1, 0
+    for part in text.partition("%")[0].split(","):
+        found = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if found is None:
+            continue
+        low = int(found.group(1))
+        high = int(found.group(2) or low)
+        first = low if first < 0 else min(first, low)
+        count += max(0, (high - low) // max(1, int(found.group(3) or 1)) + 1)
+    return max(0, first), max(1, count)
+
+
+_memory_of: dict[str, float] = {}
+_UNIT = {"K": 2.0**-10, "M": 1.0, "": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
+
+
+def _memory_mib(tres: str) -> float:
+    """Memory in a TRES text (`cpu=2,mem=4G,node=1`), NaN if it names none."""
+    memory = _memory_of.get(tres)
+    if memory is None:
+        found = re.search(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)", tres)
+        memory = float(found.group(1)) * _UNIT[found.group(2)] if found else NAN
+        if len(_memory_of) > 100_000:
+            _memory_of.clear()
+        _memory_of[tres] = memory
+    return memory
+
+
+def _places(resources: Any) -> tuple[tuple[tuple[str, int], ...], bool]:
+    """Where a job has its cores: (node, number) pairs, and whether the numbers are cores (else CPUs)."""
+    if not isinstance(resources, dict):
+        return (), False
+    nodes = resources.get("nodes")
+    if isinstance(nodes, dict):  # from v0.0.41 on
+        found = []
+        for node in nodes.get("allocation") or ():
+            cpus = node.get("cpus") or {}
+            found.append((str(node["name"]), int(_number(cpus.get("count"), 0.0))))
+        return (tuple(found), False) if all(count > 0 for _, count in found) else ((), False)
+    found = []
+    for node in resources.get("allocated_nodes") or ():
+        sockets = node.get("sockets") or {}
+        sockets = sockets.values() if isinstance(sockets, dict) else sockets
+        cores = sum(len(socket.get("cores") or ()) for socket in sockets)
+        found.append((str(node["nodename"]), cores))
+    return (tuple(found), True) if all(count > 0 for _, count in found) else ((), False)
+
+
+# ------------------------------------------------------------------------------------------------------------ nodes
+
+_USABLE = frozenset(
+    ("IDLE", "ALLOCATED", "MIXED", "COMPLETING", "PLANNED", "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "")
+)
+
+
+@dataclass(slots=True)
+class NodeReader:
+    """Reads one answer of sinfo after another."""
+
+    _last: bytes = b""
+    _records: list[NodeRecord] = field(default_factory=list)
+
+    def read(self, answer: bytes) -> list[NodeRecord]:
+        """All nodes of an answer, each once; the very same list while the answer is the same.
+
+        Raises ClusterError when it is no answer of sinfo.
+        """
+        if answer != self._last:
+            try:
+                self._records = read_nodes(loads(answer))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ClusterError(
+                    f"sinfo --json: the answer cannot be read ({_short(error)}); "
+                    "try the command by hand as the daemon's user"
+                ) from None
+            self._last = answer
+        return self._records
+
+
+def read_nodes(document: Mapping[str, Any]) -> list[NodeRecord]:
+    """Nodes of sinfo's JSON, of any version."""
+    from asad_slurm.nodesets import expand
+
+    nodes: dict[str, NodeRecord] = {}
+    if "nodes" in document:
+        for node in document["nodes"]:
+            words = (*_words(node.get("state")), *_words(node.get("state_flags")))
+            name = str(node["name"])
+            nodes[name] = NodeRecord(
+                name,
+                int(_number(node.get("effective_cpus") or node["cpus"], 0.0)),
+                max(1, int(_number(node.get("threads"), 1.0))),
+                _number(node.get("real_memory"), NAN) * MIB,
+                _USABLE.issuperset(word.upper() for word in words),
+                tuple(_listed(node.get("partitions"))),
+                frozenset(_listed(node.get("active_features") or node.get("features"))),
+            )
+        return list(nodes.values())
+    for group in document["sinfo"]:
+        partition = group.get("partition") or {}
+        partitions = tuple(_listed(partition.get("name")))
+        words = _words((group.get("node") or {}).get("state"))
+        features = frozenset(_listed((group.get("features") or {}).get("active")))
+        for text in group["nodes"].get("nodes") or ():
+            for name in expand(text):
+                known = nodes.get(name)
+                nodes[name] = NodeRecord(
+                    name,
+                    int(_number(group["cpus"]["minimum"], 0.0)),
+                    max(1, int(_number((group.get("threads") or {}).get("minimum"), 1.0))),
+                    _number((group.get("memory") or {}).get("minimum"), NAN) * MIB,
+                    _USABLE.issuperset(word.upper() for word in words),
+                    (known.partitions if known else ()) + partitions,
+                    features,
+                )
+    return list(nodes.values())
+
+
+def _listed(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [word for word in value.split(",") if word]
+    return [str(word) for word in value or ()]
+
+
+# ------------------------------------------------------------------------------------------------------------- words
+
+_CONTROL = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233, *range(8234, 8239)), "�")
+
+
+def clean(text: str) -> str:
+    """Text of a user without control characters, which would speak to a terminal."""
+    return text if text.isprintable() else text.translate(_CONTROL)
+
+
+def _short(error: Exception) -> str:
+    return clean(str(error))[:120]

@@ -1,0 +1,153 @@
+"""The rows of the snapshot: a job keeps its row while it lives.
+
+A row is used again only after its job was told as finished (or was seen to be gone) and one more snapshot has passed,
+so that a decision or a learner that still names it never means another job. Arrays grow by doubling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import Codes, Floats, Jobs
+from asad_slurm.records import NUMBERS, JobRecord
+
+FIRST_CAPACITY = 1024
+_CODES = ("host_bar", "guest_bar")
+_INTS = ("application", "user", "cores", "nodes", "host")
+
+
+class Rows:
+    """Columns of `Jobs`, and what is remembered of a job besides."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, int] = {}
+        """Row by the job's name."""
+        self.records: list[JobRecord | None] = []
+        self.jobs = _empty(0)
+        self.extra = _Extra(0)
+        self._free: list[int] = []
+        self._gone: list[int] = []
+        self._resting: list[int] = []
+        self._grow(FIRST_CAPACITY)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def record(self, row: int) -> JobRecord:
+        """What Slurm said last of the job in a row that is in use."""
+        record = self.records[row]
+        assert record is not None, f"row {row} is not in use"
+        return record
+
+    def take(self, text: str) -> int:
+        """A row for a new job."""
+        if not self._free:
+            self._grow(2 * len(self.records))
+        row = self._free.pop()
+        self.of[text] = row
+        self.jobs.job_id[row] = text
+        return row
+
+    def drop(self, row: int) -> None:
+        """The job is gone: its row is free after one more snapshot."""
+        self.of.pop(str(self.jobs.job_id[row]), None)
+        self._gone.append(row)
+
+    def turn(self) -> None:
+        """A new snapshot begins."""
+        self._clear(self._resting)
+        self._free.extend(reversed(self._resting))
+        self._resting, self._gone = self._gone, []
+
+    def write(self, rows: Sequence[int], records: Sequence[JobRecord]) -> None:
+        """What Slurm says of these jobs."""
+        if not rows:
+            return
+        for row, record in zip(rows, records, strict=True):
+            self.records[row] = record
+        at = np.array(rows)
+        numbers = np.array([record[: len(NUMBERS)] for record in records], dtype=np.float64)
+        column = dict(zip(NUMBERS, numbers.T, strict=True))
+        jobs, extra = self.jobs, self.extra
+        jobs.cores[at] = column["cores"]
+        jobs.nodes[at] = column["nodes"]
+        for name in ("time_limit_s", "memory_bytes_per_core", "submit_s", "start_s"):
+            getattr(jobs, name)[at] = column[name]
+        jobs.limit_end_s[at] = column["end_s"]
+        jobs.estimated_start_s[at] = column["estimate_s"]
+        extra.priority[at] = column["priority"]
+        extra.phase[at] = column["phase"]
+
+    def _clear(self, rows: list[int]) -> None:
+        if not rows:
+            return
+        for row in rows:
+            self.records[row] = None
+        blank = _empty(1)
+        for column in fields(Jobs):
+            getattr(self.jobs, column.name)[rows] = getattr(blank, column.name)[0]
+        self.extra.clear(rows)
+
+    def _grow(self, capacity: int) -> None:
+        old, new = self.jobs, _empty(capacity)
+        count = len(self.records)
+        for column in fields(Jobs):
+            getattr(new, column.name)[:count] = getattr(old, column.name)
+        self.jobs = new
+        self.extra = self.extra.grown(capacity)
+        self.records.extend([None] * (capacity - count))
+        self._free.extend(reversed(range(count, capacity)))
+
+
+class _Extra:
+    """Columns that nobody else sees."""
+
+    def __init__(self, capacity: int) -> None:
+        self.priority: Floats = np.zeros(capacity)
+        self.phase: Codes = np.zeros(capacity, np.int8)
+        self.tier: Floats = np.zeros(capacity)
+        self.static_host_bar: Codes = np.zeros(capacity, np.int8)
+        self.static_guest_bar: Codes = np.zeros(capacity, np.int8)
+        self.tries: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        """Slurm would try to start it now."""
+        self.guest: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        """It is in a guest partition."""
+        self.cpu_time_s: Floats = np.full(capacity, np.nan)
+        self.cpu_time_at_s: Floats = np.full(capacity, np.nan)
+        self.lent_core_s: Floats = np.zeros(capacity)
+        self.was_host: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        self.squeezed: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        """It has not always got the CPU that it wanted."""
+        self.end_bound_s: Floats = np.full(capacity, np.inf)
+
+    def clear(self, rows: list[int]) -> None:
+        for name, column in vars(_Extra(1)).items():
+            getattr(self, name)[rows] = column[0]
+
+    def grown(self, capacity: int) -> _Extra:
+        new = _Extra(capacity)
+        for name, column in vars(self).items():
+            getattr(new, name)[: len(column)] = column
+        return new
+
+
+def _empty(capacity: int) -> Jobs:
+    columns: dict[str, NDArray[Any]] = {}
+    for column in fields(Jobs):
+        name = column.name
+        if name == "job_id":
+            columns[name] = np.full(capacity, "", dtype=object)
+        elif name in _CODES:
+            columns[name] = np.zeros(capacity, np.int8)
+        elif name in _INTS:
+            columns[name] = np.full(capacity, -1 if name in ("application", "user", "host") else 0, np.int32)
+        else:
+            columns[name] = np.full(capacity, np.nan)
+    columns["lost_s"][:] = columns["extended_s"][:] = 0.0
+    columns["latest_end_s"][:] = np.inf
+    return Jobs(**columns)

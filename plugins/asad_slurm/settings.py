@@ -1,0 +1,140 @@
+"""The table `[slurm]` of asad.toml, checked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asad.errors import ConfigError
+from asad_slurm.nodesets import expand
+
+TRANSPORTS = ("auto", "command", "pyslurm")
+SHARE_USERS = ("same", "account", "any")
+LEND = ("multi-node", "gres", "whole-memory", "exclusive", "shared-node")
+
+
+@dataclass(frozen=True, slots=True)
+class OptOut:
+    """Who takes no part, neither as host nor as guest."""
+
+    jobs: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
+    qos: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How Slurm is asked, and who may share with whom."""
+
+    transport: str = "auto"
+    timeout_s: float = 10.0
+    """A command that has not answered by then is killed."""
+    guest_partitions: Mapping[str, str] = field(default_factory=lambda: {"batch": "guest"})
+    """By partition whose jobs wait: the partition in which they run as guests."""
+    share_users: str = "same"
+    """Hosts and guests belong to the same user, to the same account, or to any."""
+    lend: frozenset[str] = frozenset()
+    """Kinds of hosts that lend although they do not by default: out of `LEND`."""
+    opt_out: OptOut = OptOut()
+    offer_patience_s: float = 60.0
+    """An offer that has not been taken by then is taken back."""
+    depth: int = 100
+    """Waiting jobs that are looked at."""
+    window_s: float = 60.0
+    """A job is known when every node of it has watched it for this long."""
+
+
+def read_settings(table: Mapping[str, Any]) -> Settings:
+    """Check the table `[slurm]`. Raises ConfigError naming the key, and the nearest known one for an unknown key."""
+    defaults = Settings()
+    _known(table, Settings.__dataclass_fields__, "slurm")
+    partitions = _table(table, "guest_partitions", dict(defaults.guest_partitions))
+    for source, guest in partitions.items():
+        if not isinstance(guest, str) or not guest or not source:
+            raise ConfigError(
+                f"[slurm] guest_partitions.{source}: {guest!r} is no partition; "
+                'write guest_partitions = {batch = "guest"}'
+            )
+    if set(partitions) & set(partitions.values()):
+        raise ConfigError(
+            "[slurm] guest_partitions: a guest partition cannot be a source of guests as well; "
+            "give each source partition a guest partition of its own"
+        )
+    return Settings(
+        transport=_choice(table, "transport", TRANSPORTS, defaults.transport),
+        timeout_s=_number(table, "timeout_s", defaults.timeout_s, 0.1, 600.0),
+        guest_partitions=partitions,
+        share_users=_choice(table, "share_users", SHARE_USERS, defaults.share_users),
+        lend=_lend(table),
+        opt_out=_opt_out(_table(table, "opt_out", {})),
+        offer_patience_s=_number(table, "offer_patience_s", defaults.offer_patience_s, 1.0, 86400.0),
+        depth=int(_number(table, "depth", defaults.depth, 1, 100_000)),
+        window_s=_number(table, "window_s", defaults.window_s, 0.0, 86400.0),
+    )
+
+
+def _lend(table: Mapping[str, Any]) -> frozenset[str]:
+    chosen = _names(table, "lend", "[slurm] lend")
+    for name in chosen:
+        if name not in LEND:
+            raise ConfigError(f"[slurm] lend: {name!r} is unknown; choose from {', '.join(LEND)}")
+    return chosen
+
+
+def _opt_out(table: Mapping[str, Any]) -> OptOut:
+    _known(table, OptOut.__dataclass_fields__, "slurm.opt_out")
+    nodes = table.get("nodes", "")
+    if not isinstance(nodes, str):
+        raise ConfigError(f'[slurm.opt_out] nodes: {nodes!r} is no node set; write nodes = "n[1-3]"')
+    try:
+        names = expand(nodes)
+    except ValueError as error:
+        raise ConfigError(f'[slurm.opt_out] nodes: {error}; write nodes = "n[1-3]"') from None
+    return OptOut(
+        **{
+            key: _names(table, key, f"[slurm.opt_out] {key}")
+            for key in ("jobs", "users", "accounts", "partitions", "qos")
+        },
+        nodes=frozenset(names),
+    )
+
+
+def _known(table: Mapping[str, Any], known: Mapping[str, object], name: str) -> None:
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            mend = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise ConfigError(f"[{name}] {key}: there is no such setting; {mend}")
+
+
+def _table(table: Mapping[str, Any], key: str, default: dict[str, Any]) -> dict[str, Any]:
+    value = table.get(key, default)
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"[slurm] {key}: {value!r} is no table")
+    return dict(value)
+
+
+def _names(table: Mapping[str, Any], key: str, place: str) -> frozenset[str]:
+    value = table.get(key, [])
+    if isinstance(value, str) or not isinstance(value, list | tuple):
+        raise ConfigError(f'{place}: {value!r} is no list of names; write {key} = ["…"]')
+    return frozenset(str(name) for name in value)
+
+
+def _choice(table: Mapping[str, Any], key: str, choices: tuple[str, ...], default: str) -> str:
+    value = table.get(key, default)
+    if value not in choices:
+        raise ConfigError(f"[slurm] {key}: {value!r} is unknown; choose from {', '.join(choices)}")
+    return str(value)
+
+
+def _number(table: Mapping[str, Any], key: str, default: float, least: float, most: float) -> float:
+    value = table.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ConfigError(f"[slurm] {key}: {value!r} is no number from {least:g} to {most:g}")
+    return float(value)
