@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -150,7 +150,8 @@ class Cgroups:
     def _search(self, now_s: float) -> None:
         """Learn from slurmstepds where the jobs of this node are."""
         with contextlib.suppress(OSError):
-            running = {entry.name for entry in os.scandir(self.proc) if entry.name.isdecimal()}
+            with os.scandir(self.proc) as entries:
+                running = {entry.name for entry in entries if entry.name.isdecimal()}
             if now_s - self._searched_s >= FULL_SEARCH_S:
                 self._searched_s, self._looked_at = now_s, set()
             fresh = running - self._looked_at
@@ -186,7 +187,7 @@ class Cgroups:
         found: dict[str, JobGroup] = {}
         for folder, controller in list(self.folders.items()):
             try:
-                entries = list(self._list(folder, controller))
+                entries = self._list(folder, controller)
             except OSError:  # slurmd was set up anew
                 del self.folders[folder]
                 continue
@@ -201,23 +202,33 @@ class Cgroups:
         self._known = known
         return found
 
-    def _list(self, folder: str, controller: str) -> Iterator[tuple[str, int]]:
-        """(path, inode) of the folders of jobs in a folder."""
+    def _list(self, folder: str, controller: str) -> list[tuple[str, int]]:
+        """(path, inode) of the folders of jobs in a folder. Raises OSError when it is gone."""
         if self.version == 2:
-            for entry in os.scandir(self.root / folder):
-                if entry.name != "system" and entry.is_dir(follow_symlinks=False):
-                    yield f"{folder}/{entry.name}", entry.inode()
-            return
-        for user in os.scandir(self.root / controller / folder):
-            if user.name.startswith("uid_"):
-                with contextlib.suppress(FileNotFoundError):  # the user's last job has just ended
-                    for entry in os.scandir(user.path):
-                        if entry.name.startswith("job_"):
-                            yield f"{folder}/{user.name}/{entry.name}", entry.inode()
+            with os.scandir(self.root / folder) as entries:
+                return [
+                    (f"{folder}/{entry.name}", entry.inode())
+                    for entry in entries
+                    if entry.name != "system" and entry.is_dir(follow_symlinks=False)
+                ]
+        found: list[tuple[str, int]] = []
+        with os.scandir(self.root / controller / folder) as entries:
+            users = [entry.name for entry in entries if entry.name.startswith("uid_")]
+        for user in users:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                os.scandir(self.root / controller / folder / user) as entries,
+            ):
+                found += [
+                    (f"{folder}/{user}/{entry.name}", entry.inode())
+                    for entry in entries
+                    if entry.name.startswith("job_")
+                ]  # the user's last job may have ended just now
+        return found
 
     def _resolve(self, path: str, inode: int) -> JobGroup | None:
         """The job in a folder; None while that cannot be told (a SLUID, before its first process)."""
-        if not any(self._steps(JobGroup("", -1, path, inode))):
+        if not self._steps(JobGroup("", -1, path, inode)):
             return None
         numbered = re.search(r"/job_(\d+)$", path)
         owner = re.search(r"/uid_(\d+)/", path)
@@ -258,11 +269,12 @@ class Cgroups:
     def _listed_in(self, group: JobGroup) -> str:
         return self.folders.get(group.path.rpartition("/uid_")[0], V1_CONTROLLERS[0])
 
-    def _steps(self, group: JobGroup) -> Iterator[Path]:
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(self._base(group)):
-                if entry.name.startswith("step_"):
-                    yield Path(entry.path)
+    def _steps(self, group: JobGroup) -> list[Path]:
+        try:
+            with os.scandir(self._base(group)) as entries:
+                return [Path(entry.path) for entry in entries if entry.name.startswith("step_")]
+        except OSError:
+            return []
 
     def stepds(self, group: JobGroup) -> list[int]:
         """The slurmstepds of the job. In v1 they stay out of its quotas, and tell where its processes came from."""
