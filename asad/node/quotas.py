@@ -357,8 +357,7 @@ class Quotas:
             old = path.read_text().strip()
             if old == text:
                 return True
-            with path.open("r+") as file:  # never makes a file where the kernel has none
-                file.write(text)
+            put(path, text)
             new = path.read_text().strip()
         except OSError as error:
             if error.errno not in GONE:
@@ -431,3 +430,12 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file that is there; never makes one where the kernel has none. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
