@@ -9,7 +9,18 @@ BIN := $(VENV)/bin
 SAMPLE := profiles/samples/generated-cluster.sacct.gz
 POLICIES := slurm,fcfs,conservative,static,asax-paper,asax,greedy-oracle
 
-.PHONY: help demo test test-vm bench lint style types imports docs clean system-packages
+# of `make lab`: a mix of lab/mixes by name or any file, measured runs, and a factor on all times
+MIX ?= half-light
+RUNS ?= 3
+SCALE ?= 1
+LAB_ARGS ?=
+
+# for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics and job_submit.lua
+PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server \
+	iproute2 systemd prometheus lua5.3
+PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3
+
+.PHONY: help demo lab test test-vm bench lint style types imports docs clean system-packages
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
@@ -17,10 +28,11 @@ help:
 	@echo 'make demo             replay the sample log under all policies; writes demo/report.html'
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
+	@echo 'make lab              a mix of real jobs on a real Slurm: alone, static and asad (as root; MIX=FILE RUNS=3 SCALE=1)'
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make docs             build the documentation into build/docs; a broken link fails'
-	@echo 'make system-packages  Debian: what the browser and PostgreSQL tests need (as root)'
+	@echo 'make system-packages  Debian: browser, PostgreSQL, Slurm and whatever else the tests need (as root)'
 	@echo 'make clean            remove everything that these targets made'
 
 demo: $(VENV)/.installed-run
@@ -29,12 +41,16 @@ demo: $(VENV)/.installed-run
 		--store demo/asad.db --report demo/report.html
 	@echo "The page: file://$(CURDIR)/demo/report.html"
 
+# The figures go to lab/result.json; the logs of all daemons to build/lab.
+lab: $(VENV)/.installed-test
+	$(BIN)/python -m lab $(MIX) --runs $(RUNS) --scale $(SCALE) --logs build/lab $(LAB_ARGS)
+
 # The contract tests run first and alone: they compile the scheduler into numba's cache, so that the workers do not each
 # compile it again. What fails here fails below again, and is told there.
 test: $(VENV)/.installed-test
 	@mkdir -p build && rm -f build/tests.xml
 	$(BIN)/python -m pytest -q tests/contract > build/warm-up.log || true
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
 
 # Not part of `make test`: it takes minutes, and 6 GB in build/vm. build/vm/steps.txt tells what was done and seen.
 test-vm: $(VENV)/.installed-test
@@ -79,14 +95,20 @@ $(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 system-packages:
-	@if { [ -x /usr/bin/chromium ] || [ -x /usr/bin/google-chrome ]; } \
-		&& { ls /usr/lib/postgresql/*/bin/initdb || command -v initdb; } > /dev/null 2>&1; then \
-		echo "chromium and postgresql are there"; \
+	@missing=""; \
+	for program in $(PROGRAMS); do \
+		PATH="$$PATH:/usr/sbin:/sbin" command -v $$program > /dev/null || missing="$$missing $$program"; \
+	done; \
+	[ -x /usr/bin/chromium ] || [ -x /usr/bin/google-chrome ] || missing="$$missing chromium"; \
+	{ ls /usr/lib/postgresql/*/bin/initdb || command -v initdb; } > /dev/null 2>&1 || missing="$$missing initdb"; \
+	ls /usr/lib/*/slurm-wlm/task_cgroup.so > /dev/null 2>&1 || missing="$$missing slurm-wlm-plugins"; \
+	if [ -z "$$missing" ]; then \
+		echo "all packages are there"; \
 	elif ! command -v apt-get > /dev/null; then \
-		echo "no apt-get here: install chromium and the PostgreSQL server with this system's own means"; exit 1; \
+		echo "no apt-get here: install with this system's own means what brings$$missing"; exit 1; \
 	elif [ "$$(id -u)" != 0 ]; then \
-		echo "only root can install packages: sudo make system-packages"; exit 1; \
+		echo "missing:$$missing; only root can install packages: sudo make system-packages"; exit 1; \
 	else \
 		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends chromium postgresql; \
+		apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends $(PACKAGES); \
 	fi

@@ -264,13 +264,6 @@ def test_an_exclusive_job_cannot_be_a_host(slurm: RealSlurm) -> None:
 # ------------------------------------------------------------------------------------------------------ the idle class
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("00:07.991", 7.991), ("01:02:03", 3723), ("2-01:00:00", 176_400), ("", 0)]
-)
-def test_durations_of_accounting_are_read(text: str, seconds: float) -> None:
-    assert duration_s(text) == pytest.approx(seconds)
-
-
 @pytest.fixture
 def cpu_group() -> Iterator[Path]:
     """A cgroup (v1) of the controller that Slurm leaves alone; removed when its jobs have ended."""

@@ -1,0 +1,147 @@
+"""The real asad on the lab's cluster: one daemon and a node actor for every node, from a generated asad.toml."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from asad.api.control import ask
+from asad.errors import AsadError
+from lab import LabError
+from lab.slurm import RealSlurm, free_ports
+
+INTERVAL_S = 2.0
+READY_S = 60.0
+"""How long the daemon may take until it has completed a cycle with all actors (it compiles at its first start)."""
+STOP_S = 15.0
+
+
+def asad_toml(slurm: RealSlurm, folder: Path, share: str, ports: list[int]) -> str:
+    """A configuration that lends between all users' jobs, acts, and decides every two seconds."""
+    return f"""[daemon]
+mode = "enforce"
+cluster = "slurm"
+interval_s = {INTERVAL_S}
+state_dir = "{folder}/state"
+socket = "{folder}/asad.sock"
+
+[policies]
+share = "{share}"
+
+[nodes]
+listen = "127.0.0.1:{ports[0]}"
+auth = "munge"
+user = "root"
+munge_socket = "{slurm.munge_socket}"
+
+[node]
+daemon = "127.0.0.1:{ports[0]}"
+state_dir = "{folder}/node"
+sample_s = 1.0
+
+[metrics]
+listen = "127.0.0.1:{ports[1]}"
+
+[slurm]
+transport = "command"
+guest_partitions = {{ batch = "guest" }}
+share_users = "any"
+"""
+
+
+class LiveAsad:
+    """A context manager: on entry the daemon cycles and hears all node actors, on exit they have been stopped.
+
+    `share` is the policy of the share stage. Raises LabError if asad does not come up; the message holds what it said.
+    """
+
+    def __init__(self, slurm: RealSlurm, share: str) -> None:
+        self.slurm, self.share = slurm, share
+        self.folder = slurm.folder / f"asad-{share}"
+        self.socket = self.folder / "asad.sock"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> LiveAsad:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("state", "node"):
+            (self.folder / name).mkdir(parents=True)
+        config = self.folder / "asad.toml"
+        config.write_text(asad_toml(self.slurm, self.folder, self.share, free_ports(2)))
+        try:
+            self._start("asad", "asad", "--config", str(config))
+            for node in self.slurm.node_names:
+                self._start(node, "asad-node", "--config", str(config), "--node", node)
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self, name: str, program: str, *options: str) -> None:
+        path = Path(sys.executable).parent / program
+        if not path.exists():
+            raise LabError(f"{path}: not there; install asad in place (`make lab` does)")
+        with (self.folder / f"{name}.log").open("ab") as log:
+            # as for Slurm's daemons: they end when we die, however we die
+            self.processes[name] = subprocess.Popen(  # noqa: S603
+                ["/usr/bin/setpriv", "--pdeathsig", "TERM", str(path), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.slurm.env,
+                start_new_session=True,
+            )
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + READY_S
+        while True:
+            self.check()
+            with contextlib.suppress(AsadError):
+                status = ask(self.socket, "status")
+                if self._ready(status):
+                    return
+            if time.monotonic() > deadline:
+                raise LabError(f"asad was not ready in {READY_S:.0f} s; it said:\n{self.last_words()}")
+            time.sleep(0.2)
+
+    def _ready(self, status: object) -> bool:
+        """Has the daemon completed a cycle, and do all actors speak to it?"""
+        if not isinstance(status, dict):
+            return False
+        cycle, actors = status.get("cycle") or {}, status.get("actors") or {}
+        return bool(cycle.get("number")) and actors.get("connected") == len(self.slurm.node_names)
+
+    def check(self) -> None:
+        """Raises LabError if one of the processes has ended."""
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                raise LabError(
+                    f"{name} ended with status {process.returncode}; it said:\n{self.last_words(name)}"
+                )
+
+    def last_words(self, name: str = "asad", lines: int = 20) -> str:
+        """The end of a process's log."""
+        return "\n".join((self.folder / f"{name}.log").read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self) -> None:
+        """Stop them as an operator would, the daemon first: it takes back its offers."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(STOP_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+        self.processes.clear()

@@ -1,0 +1,146 @@
+"""A mix: the jobs that the lab submits, read from a TOML file."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from lab import LabError
+from lab.slurm import USERS
+from lab.workloads import KINDS, stage_rates
+
+MIXES = Path(__file__).parent / "mixes"
+
+
+@dataclass(frozen=True, slots=True)
+class MixJob:
+    """One job of a mix."""
+
+    name: str
+    """Its job name in Slurm: jobs of one name are runs of one application."""
+    user: str
+    cpu_s: float
+    """CPU seconds of its work, on all its cores and nodes together."""
+    busy: float
+    """Part of its allocation that it keeps busy when it runs alone, in (0, 1]."""
+    kind: str = "compute"
+    cores: int = 1
+    """Cores on each of its nodes."""
+    nodes: int = 1
+    memory_mb: int = 200
+    """Memory that it asks for on each node; it uses half of it."""
+    stages: int = 1
+    time_limit_s: float = 120.0
+    submit_s: float = 0.0
+    """When it is submitted, counted from the first."""
+
+    @property
+    def alone_s(self) -> float:
+        """How long it runs when nobody shares its cores."""
+        return self.cpu_s / (self.busy * self.cores * self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Jobs in order of submission."""
+
+    name: str
+    jobs: tuple[MixJob, ...]
+
+    @property
+    def core_s(self) -> float:
+        """Core-seconds that the jobs hold when each runs alone."""
+        return sum(job.alone_s * job.cores * job.nodes for job in self.jobs)
+
+    @property
+    def light_part(self) -> float:
+        """Part of the core-seconds in jobs that use less than half of their CPU."""
+        light = sum(job.alone_s * job.cores * job.nodes for job in self.jobs if job.busy < 0.5)
+        return light / self.core_s
+
+    def scaled(self, scale: float) -> Mix:
+        """The same with all times multiplied; the time limit stays at least a minute (Slurm counts in minutes)."""
+        return replace(
+            self,
+            jobs=tuple(
+                replace(
+                    job,
+                    cpu_s=job.cpu_s * scale,
+                    submit_s=job.submit_s * scale,
+                    time_limit_s=job.time_limit_s * scale,
+                )
+                for job in self.jobs
+            ),
+        )
+
+
+def read_mix(path: Path) -> Mix:
+    """The mix in a file; a bare name is one of `lab/mixes`.
+
+    Raises LabError that names the file, the job (from 1), the key and the mend.
+    """
+    if not path.exists() and path.name == str(path):
+        path = MIXES / f"{path.stem}.toml"
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        known = ", ".join(sorted(mix.stem for mix in MIXES.glob("*.toml")))
+        raise LabError(f"{path}: {error.strerror}; name a file, or one of {known}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise LabError(f"{path}: not TOML: {error}; mend what it names") from error
+    jobs = document.get("jobs")
+    if not isinstance(jobs, list) or not jobs or set(document) != {"jobs"}:
+        raise LabError(f"{path}: a mix is one list `jobs` of tables; see lab/mixes/half-light.toml")
+    made = [_read_job(f"{path}: job {number}", job) for number, job in enumerate(jobs, 1)]
+    return Mix(path.stem, tuple(sorted(made, key=lambda job: job.submit_s)))
+
+
+def _read_job(place: str, given: Any) -> MixJob:
+    if not isinstance(given, dict):
+        raise LabError(f"{place}: not a table; write {{ name = …, user = …, cpu_s = …, busy = … }}")
+    columns = {column.name: column for column in fields(MixJob)}
+    for key in given:
+        if key not in columns:
+            raise LabError(f"{place}: unknown key {key!r}; known are {', '.join(columns)}")
+    for key in ("name", "user", "cpu_s", "busy"):
+        if key not in given:
+            raise LabError(f"{place}: {key} is missing; add it")
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        wanted = columns[key].type
+        right = (
+            isinstance(value, str)
+            if wanted == "str"
+            else isinstance(value, int if wanted == "int" else int | float) and not isinstance(value, bool)
+        )
+        if not right:
+            raise LabError(f"{place}: {key} is {value!r}; give {'a text' if wanted == 'str' else 'a number'}")
+        values[key] = float(value) if wanted == "float" else value
+    job = MixJob(**values)
+    wrong = _fault(job)
+    if wrong:
+        raise LabError(f"{place}: {wrong}")
+    return job
+
+
+def _fault(job: MixJob) -> str:
+    """What is wrong with a job, and the mend; empty if nothing is."""
+    numbers = (job.cpu_s, job.busy, job.time_limit_s, job.submit_s)
+    if not all(map(math.isfinite, numbers)) or job.cpu_s <= 0 or job.time_limit_s <= 0 or job.submit_s < 0:
+        return "cpu_s and time_limit_s must be above 0, submit_s at least 0"
+    if not 0 < job.busy <= 1:
+        return f"busy is {job.busy:g}; give a fraction in (0, 1]"
+    if job.kind not in KINDS:
+        return f"kind is {job.kind!r}; choose one of {', '.join(KINDS)}"
+    if job.user not in (*USERS, "root"):
+        return f"user is {job.user!r}; choose one of {', '.join(USERS)}, root"
+    if min(job.cores, job.nodes, job.stages) < 1 or job.memory_mb < 32:
+        return "cores, nodes and stages must be at least 1, memory_mb at least 32"
+    if not job.name.isprintable() or not 0 < len(job.name) <= 64:
+        return "name must be 1 to 64 printable characters"
+    if job.kind == "message" and (job.stages % 2 or stage_rates(job.busy, job.cores)[1] > job.cores):
+        return "a message job needs an even number of stages and busy of at most 0.75"
+    return ""

@@ -1,0 +1,336 @@
+"""The node actor on the kernel's own cgroups (v1, root): quotas really hold, and nothing of them is left.
+
+A node is made by hand: cgroups as Slurm's, a process called slurmstepd, and jobs that run for real. What Slurm itself
+does is in test_real_slurm.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from asad.model import Lease
+from asad.node.actor import Actor, Settings
+from asad.node.cgroups import Cgroups, numbers
+
+CGROUP = Path("/sys/fs/cgroup")
+BUSY = "while :; do :; done"
+NAMES = itertools.count()
+CORE = max(os.sched_getaffinity(0))
+
+
+def until(condition: Callable[[], object], timeout_s: float = 10.0) -> float:
+    """How long it took."""
+    start = time.monotonic()
+    while not condition():
+        assert time.monotonic() < start + timeout_s, "it did not come to pass"
+        time.sleep(0.01)
+    return time.monotonic() - start
+
+
+class Node:
+    """A node of jobs on one core."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, f"asadtest{os.getpid()}x{next(NAMES)}"
+        self.home = f"slurm_{self.name}"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.groups: list[Path] = []
+        self.stepd = folder / "slurmstepd"
+        shutil.copy("/bin/sleep", self.stepd)
+
+    def group(self, controller: str, path: str) -> Path:
+        """Make a group with all those above it."""
+        group = CGROUP / controller
+        for part in f"{self.home}/{path}".split("/"):
+            group = group / part
+            if not group.exists():
+                group.mkdir()
+                self.groups.append(group)
+                if controller == "cpuset":
+                    for name in ("cpuset.cpus", "cpuset.mems"):
+                        (group / name).write_text("0" if name == "cpuset.mems" else str(CORE))
+        return group
+
+    def run(self, command: list[str], groups: dict[str, str], environ: dict[str, str]) -> int:
+        process = subprocess.Popen(command, env={**os.environ, **environ}, start_new_session=True)
+        self.processes.append(process)
+        for controller, path in groups.items():
+            (self.group(controller, path) / "cgroup.procs").write_text(str(process.pid))
+        return process.pid
+
+    def job(self, job_id: str, *scripts: str, partition: str = "batch") -> list[int]:
+        """Start a job of one step."""
+        job = f"uid_0/job_{job_id}"
+        self.run([str(self.stepd), "600"], {"freezer": job}, {})
+        return [self.step(job_id, script, partition=partition) for script in scripts]
+
+    def step(self, job_id: str, script: str, number: int = 0, partition: str = "batch") -> int:
+        job = f"uid_0/job_{job_id}"
+        groups = {
+            "freezer": f"{job}/step_{number}",
+            "cpuacct": f"{job}/step_{number}/task_0",
+            "cpuset": f"{job}/step_{number}",
+        }
+        told = {"SLURM_JOB_ID": job_id, "SLURM_JOB_PARTITION": partition}
+        return self.run(["/bin/sh", "-c", script], groups, told)
+
+    def end(self, job_id: str) -> None:
+        """As Slurm does at a job's end."""
+        folder = CGROUP / "freezer" / self.home / f"uid_0/job_{job_id}"
+        pids = {pid for place, _, _ in os.walk(folder) for pid in numbers(Path(place) / "cgroup.procs")}
+        for process in self.processes:
+            if process.pid in pids:
+                process.kill()
+                process.wait()
+        gone = [group for group in self.groups if f"job_{job_id}" in group.parts]
+        self.remove(gone)
+
+    def remove(self, groups: list[Path]) -> None:
+        for group in reversed(groups):
+            until(lambda group=group: not group.exists() or removed(group))
+            self.groups.remove(group)
+
+    def used_s(self, job_id: str) -> float:
+        return int((CGROUP / "cpuacct" / self.home / f"uid_0/job_{job_id}/cpuacct.usage").read_text()) / 1e9
+
+    def rate(self, job_id: str, seconds: float = 1.5) -> float:
+        """Cores that a job uses."""
+        before, start = self.used_s(job_id), time.monotonic()
+        time.sleep(seconds)
+        return (self.used_s(job_id) - before) / (time.monotonic() - start)
+
+    def actor(self) -> Actor:
+        return Actor(
+            Settings(self.name, self.folder / "state"),
+            Cgroups(CGROUP, self.name),
+            progress=self.folder / "progress",
+        )
+
+    @property
+    def guests(self) -> Path:
+        return CGROUP / "cpu" / f"asad_{self.name}"
+
+    @property
+    def hosts(self) -> Path:
+        return CGROUP / "cpu" / f"asad-hosts_{self.name}"
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.remove(list(self.groups))
+        for parent in (self.guests, self.hosts):
+            for group in [*parent.glob("job_*"), parent]:
+                until(lambda group=group: not group.exists() or removed(group))
+
+
+def removed(group: Path) -> bool:
+    with contextlib.suppress(OSError):
+        group.rmdir()
+    return not group.exists()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    if os.geteuid() != 0:
+        pytest.skip("cgroups are root's: run as root")
+    if not (CGROUP / "cpu/cpu.cfs_quota_us").exists() and not (CGROUP / "cpu").is_dir():
+        pytest.skip("this machine has no cgroup v1; tests/vm covers v2")
+    node = Node(tmp_path)
+    yield node
+    node.close()
+
+
+def lease(job_id: str, quota: float, guest: bool = True) -> Lease:
+    return Lease(job_id, guest, "", quota, 1)
+
+
+def cpu_group(pid: int) -> str:
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return path
+    raise AssertionError(f"process {pid} is in no cpu group")
+
+
+def test_a_quota_holds_a_busy_guest_and_its_end_frees_it(node: Node) -> None:
+    [pid] = node.job("1", BUSY, partition="guest")
+    actor = node.actor()
+    actor.start()
+    assert cpu_group(pid) == f"/asad_{node.name}/job_1"
+    now_s = time.monotonic()
+    actor.leases.renew([lease("1", 0.25)], 60.0, now_s)
+    actor.apply(now_s)
+    assert 0.15 < node.rate("1") < 0.3
+    sample = (actor.sample(now_s), actor.samples["1"])[1]
+    assert sample.throttled > 0.3
+    assert sample.quota == pytest.approx(0.25)
+    actor.leases.renew([], 60.0, now_s)
+    actor.apply(now_s)
+    assert (node.guests / "job_1/cpu.cfs_quota_us").read_text().strip() == "-1"
+    actor.close()
+
+
+def test_a_guest_in_the_idle_class_leaves_the_core_to_its_host(node: Node) -> None:
+    node.job("1", BUSY)
+    node.job("2", BUSY, partition="guest")
+    actor = node.actor()
+    actor.start()
+    assert (node.guests / "cpu.idle").read_text().strip() == "1"
+    before = node.used_s("1"), node.used_s("2")
+    time.sleep(2.0)
+    host, guest = node.used_s("1") - before[0], node.used_s("2") - before[1]
+    assert host > 8 * guest
+    actor.close()
+
+
+def test_later_steps_and_their_children_are_held_too(node: Node) -> None:
+    node.job("1", "sleep 600", partition="guest")
+    actor = node.actor()
+    actor.start()
+    later = node.step("1", "sleep 600 & sleep 600 & wait", number=1, partition="guest")
+    actor.scan(time.monotonic())
+    assert cpu_group(later) == f"/asad_{node.name}/job_1"
+    inside = set(numbers(node.guests / "job_1/cgroup.procs"))
+    assert set(actor.cgroups.pids(actor.jobs["1"])) <= inside
+    assert not inside & set(actor.cgroups.stepds(actor.jobs["1"]))
+    actor.close()
+
+
+def test_a_capped_host_goes_back_to_where_it_was(node: Node) -> None:
+    [pid] = node.job("1", BUSY)
+    origin = cpu_group(pid)
+    actor = node.actor()
+    actor.start()
+    now_s = time.monotonic()
+    actor.leases.renew([lease("1", 0.3, guest=False)], 60.0, now_s)
+    actor.apply(now_s)
+    assert cpu_group(pid) == f"/asad-hosts_{node.name}/job_1"
+    assert node.rate("1") < 0.36
+    actor.expire(now_s + 61.0)
+    assert cpu_group(pid) == origin
+    assert not (node.hosts / "job_1").exists()
+    actor.close()
+
+
+def test_nothing_is_left_of_a_job_that_ended(node: Node) -> None:
+    node.job("1", BUSY, partition="guest")
+    actor = node.actor()
+    actor.start()
+    actor.leases.renew([lease("1", 0.5)], 60.0, time.monotonic())
+    actor.apply(time.monotonic())
+    node.end("1")
+    actor.scan(time.monotonic())
+    assert list(node.guests.glob("job_*")) == []
+    assert actor.jobs == {}
+    assert not [row for row in actor.quotas.rows if "refused" in row.new]
+    actor.close()
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from asad.model import Lease
+from asad.node.actor import Actor, Settings
+from asad.node.cgroups import Cgroups
+name, folder = sys.argv[1:]
+actor = Actor(Settings(name, Path(folder, "state")), Cgroups(Path("/sys/fs/cgroup"), name), progress=Path(folder, "progress"))
+actor.leases.renew([Lease("1", False, "", 0.3, 1), Lease("2", True, "1", 0.2, 1)], 3600.0, time.monotonic())
+actor.run()
+"""
+
+
+def test_kill_9_is_mended_by_the_next_start(node: Node) -> None:
+    [host] = node.job("1", BUSY)
+    origin = cpu_group(host)
+    node.job("2", BUSY, partition="guest")
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, node.name, str(node.folder)])
+    node.processes.append(killed)
+    quota = node.guests / "job_2/cpu.cfs_quota_us"
+    until(lambda: quota.exists() and quota.read_text().strip() == "20000", 30.0)
+    until(lambda: cpu_group(host).endswith(f"/asad-hosts_{node.name}/job_1"))
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert quota.read_text().strip() == "20000"
+    actor = node.actor()
+    actor.start()
+    assert quota.read_text().strip() == "-1"
+    assert cpu_group(host) == origin
+    assert list(node.hosts.glob("job_*")) == []
+    assert (node.guests / "job_2/cpu.idle").read_text().strip() == "1"
+    actor.close()
+
+
+def test_leftovers_of_jobs_that_ended_meanwhile_are_removed(node: Node) -> None:
+    (node.guests / "job_9").mkdir(parents=True)
+    (node.hosts / "job_8").mkdir(parents=True)
+    actor = node.actor()
+    actor.start()
+    assert list(node.guests.glob("job_*")) == list(node.hosts.glob("job_*")) == []
+    actor.close()
+
+
+def test_pressure_on_a_real_host_is_answered_within_a_second(node: Node) -> None:
+    """The guest is taken out of the idle class behind the actor's back: what a kernel that does not honour it would do."""
+    node.job("2", "until [ -e go ]; do sleep 0.02; done; " + BUSY, partition="guest")
+    node.job("1", f"cd {node.folder}; {BUSY}")
+    actor = node.actor()
+    loop = threading.Thread(target=actor.run)
+    loop.start()
+    try:
+        until(lambda: (node.guests / "job_2/cpu.idle").exists() and actor.guests == {"2"})
+        for group in (node.guests, node.guests / "job_2"):
+            (group / "cpu.idle").write_text("0")
+        time.sleep(2.0)
+        quota = node.guests / "job_2/cpu.cfs_quota_us"
+        assert quota.read_text().strip() == "-1"
+        begin = Path.cwd() / "go"
+        begin.touch()
+        try:
+            took_s = until(lambda: quota.read_text().strip() == "1000")
+        finally:
+            begin.unlink()
+        assert took_s < 1.5
+        assert [row.why for row in actor.quotas.rows][-1] == "its host, job 1, waits for CPU"
+    finally:
+        actor.stop()
+        loop.join(10)
+
+
+JOBS = 100
+
+
+def test_the_actor_costs_less_than_half_a_percent_of_a_core(node: Node) -> None:
+    for number in range(1, JOBS + 1):
+        node.job(str(number), "sleep 600; :", partition="guest" if number % 10 == 0 else "batch")
+    actor = node.actor()
+    actor.start()
+    assert len(actor.jobs) == JOBS
+    actor.sample(time.monotonic())
+    cost_s = {}
+    for duty, times, a_second in (
+        (actor.scan, 20, 1.0),
+        (actor.watch_pressure, 20, 2.0),
+        (actor.sample, 10, 0.2),
+    ):
+        before = time.process_time()
+        for _ in range(times):
+            duty(time.monotonic())
+        cost_s[duty.__name__] = (time.process_time() - before) / times * a_second
+    print({name: f"{cost:.3%}" for name, cost in cost_s.items()})
+    assert not math.isnan(actor.samples["1"].cpu_time_s)
+    assert sum(cost_s.values()) < 0.005, cost_s
+    actor.close()
