@@ -76,8 +76,11 @@ class Transport(Protocol):
         """Change a job: `scontrol update` with these words."""
         ...
 
-    def split_task(self, text: str) -> int:
-        """Make a waiting task of an array (`12_3`) a job of its own; its number, 0 if it does not wait any more."""
+    def split_task(self, text: str, required_nodes: str) -> int:
+        """Make a waiting task of an array (`12_3`) a job of its own; its number, 0 if it does not wait any more.
+
+        `required_nodes` is what its user asked for, and stays.
+        """
         ...
 
     def partitions(self) -> list[Partition]: ...
@@ -125,9 +128,10 @@ class CommandTransport:
             return Answer(False, str(error), certain=False)
         return Answer(True, "")
 
-    def split_task(self, text: str) -> int:
+    def split_task(self, text: str, required_nodes: str) -> int:
         try:
-            self._run(["scontrol", "update", f"jobid={text}", "ReqNodeList="])
+            # any change of one task makes a job of it; this one changes nothing
+            self._run(["scontrol", "update", f"jobid={text}", f"ReqNodeList={required_nodes}"])
             shown = self._run(["scontrol", "show", "job", "--oneliner", text]).decode(errors="replace")
         except ClusterError:
             return 0

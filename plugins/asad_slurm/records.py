@@ -98,6 +98,10 @@ NUMBERS = (
 )
 
 
+FACTS = NUMBERS.index("phase")
+"""From here on a record holds no measure that changes while a job waits."""
+
+
 class NodeRecord(NamedTuple):
     """One node as sinfo tells it."""
 

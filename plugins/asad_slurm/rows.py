@@ -123,7 +123,6 @@ class _Extra:
         self.was_host: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
         self.squeezed: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
         """It has not always got the CPU that it wanted."""
-        self.end_bound_s: Floats = np.full(capacity, np.inf)
 
     def clear(self, rows: list[int]) -> None:
         for name, column in vars(_Extra(1)).items():

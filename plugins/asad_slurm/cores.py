@@ -1,0 +1,104 @@
+"""Which job has which cores.
+
+Only how many cores of a node a job holds is taken from Slurm; which ones is nominal, batch jobs and guests each from a
+node's first core on. Nothing is decided by the number of a core, only by whether a node is wholly held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import Ints, Machine
+from asad_slurm.nodesets import expand
+from asad_slurm.records import JobRecord, NodeRecord
+
+
+class Place(NamedTuple):
+    """Where a job is."""
+
+    record: JobRecord
+    """What Slurm said when this was found: while that is the same, so is this."""
+    nodes: Ints
+    """Numbers of its nodes."""
+    cpus: Ints
+    """CPUs on each."""
+
+
+def place(record: JobRecord, number: dict[str, int], nodes: Sequence[NodeRecord]) -> Place:
+    """Where a job is; nodes that are not in `number` are left out.
+
+    Where Slurm does not tell how its CPUs are spread, they are spread evenly.
+    """
+    if record.places:
+        known = [(number[name], count) for name, count in record.places if name in number]
+        where = np.array([node for node, _ in known], dtype=np.int32)
+        cpus = np.array([count for _, count in known], dtype=np.int32)
+        if record.places_are_cores:
+            cpus *= np.array([nodes[node].threads for node, _ in known], dtype=np.int32)
+        return Place(record, where, cpus)
+    try:
+        names = expand(record.nodes_text)
+    except ValueError:
+        names = ()
+    where = np.array([number[name] for name in names if name in number], dtype=np.int32)
+    cpus = np.full(len(where), int(record.cores) // max(1, len(where)), dtype=np.int32)
+    cpus[: int(record.cores) - int(cpus.sum())] += 1
+    return Place(record, where, cpus)
+
+
+def occupy(rows: Sequence[int], places: dict[int, Place], machine: Machine) -> Ints:
+    """(cores,) the row of the job on each core, -1 for none, for the jobs in `rows`.
+
+    Where they hold more than a node has, the last ones go short.
+    """
+    cores = np.full(machine.total_cores, -1, np.int32)
+    if not rows:
+        return cores
+    nodes = np.concatenate([places[row].nodes for row in rows])
+    counts = np.concatenate([places[row].cpus for row in rows])
+    who = np.repeat(np.array(rows, np.int32), [len(places[row].nodes) for row in rows])
+    by_node = np.argsort(nodes, kind="stable")
+    nodes, counts, who = nodes[by_node], counts[by_node], who[by_node]
+    before = np.cumsum(counts) - counts
+    offset = before - before[np.searchsorted(nodes, nodes)]
+    counts = np.minimum(counts, np.maximum(0, machine.cores[nodes] - offset))
+    start = machine.first_core[nodes] + offset
+    index = np.repeat(start - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    cores[index] = np.repeat(who, counts)
+    return cores
+
+
+def keep(core_guest: Ints, row: int, cores: int, nodes: Sequence[int], first_core: Ints) -> None:
+    """Show an offered job on free cores of the nodes that are kept for it, so that nobody else is sent there.
+
+    Spread evenly, as a gang is, and filled up where that leaves some over.
+    """
+    left = cores
+    for most in (-(-cores // max(1, len(nodes))), cores):
+        for node in nodes:
+            begin, end = first_core[node], first_core[node + 1]
+            mine = int((core_guest[begin:end] == row).sum())
+            free = np.flatnonzero(core_guest[begin:end] < 0)[: max(0, min(left, most - mine))]
+            core_guest[begin + free] = row
+            left -= len(free)
+
+
+def holders(core_owner: Ints, machine: Machine) -> tuple[Ints, NDArray[np.bool_]]:
+    """Of each node: the row of the batch job with the most cores there (-1 for none), and whether there are several."""
+    count = len(machine.cores)
+    main = np.full(count, -1, np.int32)
+    several = np.zeros(count, dtype=bool)
+    held = np.flatnonzero(core_owner >= 0)
+    if not len(held):
+        return main, several
+    node = np.repeat(np.arange(count), machine.cores)[held]
+    pairs, sizes = np.unique(node * (int(core_owner.max()) + 1) + core_owner[held], return_counts=True)
+    nodes, rows = np.divmod(pairs, int(core_owner.max()) + 1)
+    by_size = np.argsort(sizes, kind="stable")  # the largest is written last
+    main[nodes[by_size]] = rows[by_size]
+    several[nodes] = np.bincount(nodes, minlength=count)[nodes] > 1
+    return main, several

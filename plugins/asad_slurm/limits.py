@@ -1,0 +1,85 @@
+"""What bounds a job's end, and the order of partitions: asked for seldom, and kept."""
+
+from __future__ import annotations
+
+import math
+
+from asad.errors import ClusterError
+from asad_slurm.command import Transport
+from asad_slurm.nodesets import expand
+from asad_slurm.records import INF, JobRecord
+
+SELDOM_S = 300.0
+"""Partitions and reservations are asked for no more often."""
+RARELY_S = 3600.0
+"""Limits of associations and QOS are asked for no more often."""
+AGAIN_S = 30.0
+"""After a failure."""
+
+
+class Limits:
+    """Partitions, reservations and the limits of associations and QOS, as Slurm told them last."""
+
+    def __init__(self) -> None:
+        self._tier: dict[str, float] = {}
+        self._max_time_s: dict[str, float] = {}
+        self._partition_qos: dict[str, str] = {}
+        self._reservations: list[tuple[str, float, float, frozenset[str]]] = []
+        self._wall_of_user: dict[tuple[str, str, str], float] = {}
+        self._wall_of_qos: dict[str, float] = {}
+        self._next_s = self._next_walls_s = -INF
+
+    def ask(self, transport: Transport, now_s: float) -> str | None:
+        """Ask Slurm if it is time to; why that failed, the empty string if it did not, None if it is not time."""
+        if now_s < self._next_s:
+            return None
+        self._next_s = now_s + AGAIN_S
+        try:
+            for partition in transport.partitions():
+                self._tier[partition.name] = partition.tier
+                self._max_time_s[partition.name] = partition.max_time_s
+                self._partition_qos[partition.name] = partition.qos
+            self._reservations = [
+                (one.name, one.start_s, one.end_s, frozenset(expand(one.nodes)))
+                for one in transport.reservations()
+            ]
+            if now_s >= self._next_walls_s:
+                self._wall_of_user, self._wall_of_qos = transport.wall_limits()
+                self._next_walls_s = now_s + RARELY_S
+        except (ClusterError, ValueError) as error:
+            return f"partitions and reservations are as they were: {error}"
+        self._next_s = now_s + SELDOM_S
+        return ""
+
+    def tier(self, partition: str) -> float:
+        """PriorityTier of a partition, the highest of several (`a,b`)."""
+        return max(self._tier.get(name, 1.0) for name in partition.split(","))
+
+    def latest_end_s(self, job: JobRecord) -> float:
+        """Beyond this no extension may move a running job's end; inf for no bound.
+
+        Its partition's, QOS' and associations' longest run time, and the next reservation of one of its nodes.
+        """
+        longest = self._max_time_s.get(job.partition, INF)
+        for key in (
+            (job.account, job.user, job.partition),
+            (job.account, job.user, ""),
+            (job.account, "", ""),
+        ):
+            longest = min(longest, self._wall_of_user.get(key, INF))
+        for qos in (job.qos, self._partition_qos.get(job.partition, "")):
+            longest = min(longest, self._wall_of_qos.get(qos, INF))
+        bound = job.start_s + longest
+        if self._reservations:
+            try:
+                nodes = frozenset(expand(job.nodes_text))
+            except ValueError:
+                return bound
+            for name, start_s, end_s, reserved in self._reservations:
+                if nodes.isdisjoint(reserved):
+                    continue
+                if name == job.reservation:
+                    bound = min(bound, end_s)
+                elif end_s > job.start_s:
+                    bound = min(bound, start_s)
+        return INF if math.isnan(bound) else bound

@@ -1,0 +1,138 @@
+"""From the reports of the node actors to the columns of the snapshot: CPU, pressure, pace, progress, what was lent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import Floats, Ints, NodeReport
+from asad_slurm.applications import Applications
+from asad_slurm.records import NAN
+from asad_slurm.rows import Rows
+
+LEAST_PACE = 0.01
+SQUEEZED = 0.05
+"""A job that is slowed by more than this does not show what it wants."""
+
+
+def measure(
+    rows: Rows,
+    applications: Applications,
+    reports: Mapping[str, NodeReport],
+    holding: Ints,
+    guests: Ints,
+    now_s: float,
+    elapsed_s: float,
+    window_s: float,
+) -> None:
+    """Fill the measured columns of the jobs in `holding` (all that hold cores), of which `guests` are guests.
+
+    `elapsed_s` is the time since the last look, not finite for the first. A job is measured when each of its nodes has
+    watched it for `window_s`.
+    """
+    jobs, extra, size = rows.jobs, rows.extra, len(rows)
+    hosts = jobs.host[guests]
+    lends = np.zeros(size, dtype=bool)
+    lends[hosts[hosts >= 0]] = True
+    extra.was_host |= lends
+    for column in (jobs.cpu_fraction, jobs.pressure, jobs.pace, jobs.happiness):
+        column[holding] = NAN
+    at, table = _samples(rows, reports, holding, window_s)
+    if len(at):
+        cpu, cores, pressure, throttled, progress, cpu_time_s, times = table
+        there = np.unique(at)
+        full = ~np.isnan(cpu)
+        count = np.bincount(at, weights=full, minlength=size)
+        weight = np.bincount(at, weights=cores * full, minlength=size)
+        used = np.bincount(at, weights=np.where(full, cpu, 0.0) * cores, minlength=size)
+        known = there[(count[there] >= np.maximum(1, jobs.nodes[there])) & (weight[there] > 0)]
+        jobs.cpu_fraction[known] = np.clip(used[known] / weight[known], 0.0, 1.0)
+        jobs.pressure[there] = _largest(at, pressure, size)[there]
+        held_back = np.fmax(jobs.pressure, _largest(at, throttled, size))
+        jobs.pace[there] = 1.0
+        slowed = there[lends[there]]
+        jobs.pace[slowed] = np.clip(1.0 - np.nan_to_num(held_back[slowed], nan=0.0), LEAST_PACE, 1.0)
+        total = np.bincount(at, weights=cpu_time_s, minlength=size).astype(np.float64)
+        _lend(rows, guests, there, total, _largest(at, times, size))
+        _happiness(rows, applications, there, _largest(at, progress, size), total, now_s)
+    for row in guests.tolist():
+        # what a guest gets beside its host is not what it wants: that is known from earlier runs, or not at all
+        got, wants = float(jobs.cpu_fraction[row]), applications.cpu_fraction(int(jobs.application[row]))
+        jobs.cpu_fraction[row] = wants
+        jobs.pace[row] = min(1.0, max(LEAST_PACE, got / wants)) if wants > 0 and got == got else NAN
+    if 0.0 < elapsed_s < np.inf:
+        shares = holding[lends[holding] | extra.guest[holding]]
+        slower = np.nan_to_num(1.0 - jobs.pace[shares], nan=0.0)
+        jobs.lost_s[shares] += slower * np.clip(now_s - jobs.start_s[shares], 0.0, elapsed_s)
+        extra.squeezed[shares] |= slower > SQUEEZED
+
+
+def _samples(
+    rows: Rows, reports: Mapping[str, NodeReport], holding: Ints, window_s: float
+) -> tuple[NDArray[np.intp], Floats]:
+    """Row of the job of every sample, and (7, samples) what it says."""
+    row_of = {str(rows.record(row).raw): row for row in holding.tolist()}
+    at: list[int] = []
+    found: list[tuple[float, int, float, float, float, float, float]] = []
+    for report in reports.values():
+        for name, sample in report.jobs.items():
+            row = row_of.get(name)
+            if row is None:
+                continue
+            watched = report.time_s - sample.since_s >= window_s
+            at.append(row)
+            found.append(
+                (
+                    sample.cpu_fraction if watched else NAN,
+                    sample.cores,
+                    sample.pressure,
+                    sample.throttled,
+                    sample.progress,
+                    sample.cpu_time_s,
+                    report.time_s,
+                )
+            )
+    return np.array(at, dtype=np.intp), np.array(found, dtype=np.float64).T
+
+
+def _lend(rows: Rows, guests: Ints, there: NDArray[np.intp], total: Floats, times: Floats) -> None:
+    """CPU time that guests got beside their hosts since the last look, for the ledger."""
+    jobs, extra = rows.jobs, rows.extra
+    before = np.nan_to_num(extra.cpu_time_s[guests], nan=0.0)
+    extra.cpu_time_s[there], extra.cpu_time_at_s[there] = total[there], times[there]
+    more = np.maximum(0.0, np.nan_to_num(extra.cpu_time_s[guests], nan=0.0) - before)
+    beside = jobs.host[guests] >= 0
+    np.add.at(extra.lent_core_s, guests[beside], more[beside])
+    np.add.at(extra.lent_core_s, jobs.host[guests[beside]], more[beside])
+
+
+def _happiness(
+    rows: Rows,
+    applications: Applications,
+    there: NDArray[np.intp],
+    told: Floats,
+    cpu_time_s: Floats,
+    now_s: float,
+) -> None:
+    """Progress over the part of the time limit that has passed.
+
+    Progress is what the job tells, else its CPU time against the mean of its application's earlier runs.
+    """
+    jobs = rows.jobs
+    work = np.array([applications.work_core_s(code) for code in jobs.application[there].tolist()])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_cpu = np.where(work > 0, np.minimum(1.0, cpu_time_s[there] / work), np.nan)
+        progress = np.where(np.isnan(told[there]), by_cpu, told[there])
+        passed = (now_s - jobs.start_s[there]) / (jobs.limit_end_s[there] - jobs.start_s[there])
+        jobs.happiness[there] = np.where((passed > 0) & (passed < np.inf), progress / passed, np.nan)
+
+
+def _largest(at: NDArray[np.intp], values: Floats, size: int) -> Floats:
+    """By row the largest value that is known, NaN where none is."""
+    largest: Floats = np.full(size, -np.inf)
+    known = ~np.isnan(values)
+    np.maximum.at(largest, at[known], values[known])
+    largest[np.isneginf(largest)] = np.nan
+    return largest
