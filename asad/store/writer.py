@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Outcome, SetShare
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange
-from asad.store.store import Run, Store
+from asad.store.store import Names, Rows, Run, Store
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +101,8 @@ class Writer:
         cycle: int,
         time_s: float,
         outcomes: Sequence[Outcome],
-        job_id: Sequence[str],
-        host: Sequence[int],
+        job_id: Names,
+        host: Rows,
     ) -> None:
         """Keep what became of the decisions of a cycle; `job_id` and `host` are those columns of its snapshot."""
         decided = []

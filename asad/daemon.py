@@ -1,0 +1,1109 @@
+"""The daemon's lifecycle: start, cycle after cycle, reload, stop. What a cycle does stands in `asad.cycle`.
+
+One thread, the main one, owns cluster, policies and guard. The control socket's threads hand their requests over to it,
+the metrics endpoint and `status` tell what the last cycle left, and the state store is written by a thread of its own;
+so neither a slow store nor an operator holds up a cycle. Signals set a flag and wake the main thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import logging
+import math
+import os
+import queue
+import re
+import select
+import signal
+import socket
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+
+import numpy as np
+
+from asad import __version__
+from asad.admit.everyone import Everyone
+from asad.api.auth import open_authenticator
+from asad.api.control import ControlServer, Peer, Request
+from asad.api.nodes import NodeServer
+from asad.config import MODES, Config, Mode
+from asad.cycle import Cycle, vetoed_by
+from asad.defer.at_once import AtOnce
+from asad.errors import AsadError, ConfigError, UsageError
+from asad.experts import Expert, load_experts
+from asad.experts.tree import nearest
+from asad.guard import guard_for
+from asad.metrics import Endpoint, Reading, Readings
+from asad.model import (
+    Cluster,
+    CoAllocate,
+    Finished,
+    Json,
+    Lease,
+    NodeLink,
+    NodeReport,
+    Outcome,
+    Snapshot,
+)
+from asad.place.native import Native
+from asad.replay.playback import Playback
+from asad.share import SharePolicy
+from asad.share.asax import Asax, Options
+from asad.share.asax_paper import AsaxPaper
+from asad.share.exclusive import Exclusive
+from asad.share.static import Static
+from asad.status import MOST_NODES_NAMED, cluster_counts, job_rows, known, lending, node_rows
+from asad.store.records import JobEnd, LedgerEntry, QuotaChange, Role
+from asad.store.store import Store
+from asad.store.writer import RunStart, Writer
+
+log = logging.getLogger(__name__)
+
+SAVE_S = 60.0
+"""What was learned is kept this often, and at the end."""
+FORGET_S = 3600.0
+"""What is older than the retention is removed this often."""
+ANSWER_S = 25.0
+"""So long a request waits for the main thread, which may be in the middle of a cycle."""
+LOAD_S = 10.0
+"""So long a store may take to tell what was learned before."""
+SLACK_S, SLACK = 60.0, 0.05
+"""A job that shared has lost if it ends later than by itself by more than this, and than this part of its response."""
+SENTENCE_S = 1.0
+"""No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
+T = TypeVar("T")
+Memory = Mapping[str, Mapping[str, Json]]
+
+
+class LiveCluster(Cluster, Protocol):
+    """A cluster plugin's object: the port, and what a daemon needs beside it."""
+
+    applications: list[str]
+    """Names of the codes in `Jobs.application`; the list grows."""
+    ledger: list[dict[str, Any]]
+    """What lending gave to and took from jobs that ended; whoever reads it empties it."""
+
+    def sentence(self) -> str:
+        """The cluster and how it is reached, in one line."""
+        ...
+
+    def recover(self) -> list[str]:
+        """Undo what an earlier daemon left; a sentence for each thing undone."""
+        ...
+
+    def release(self) -> list[str]:
+        """Take back every offer that is not taken and every quota; a sentence for each."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is open."""
+        ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A policy whose knowledge outlives the process."""
+
+    def state(self) -> Memory:
+        """What it knows, by application, as plain data."""
+        ...
+
+    def restore(self, memory: Memory) -> None:
+        """Know again what `state` told."""
+        ...
+
+
+class Pace(Protocol):
+    """When cycles are due."""
+
+    def next_cycle(self, wake_s: float) -> float | None:
+        """When the next one is due by the monotonic clock; None if there is none."""
+        ...
+
+
+class Steady:
+    """A cycle every `interval_s` by the monotonic clock, whatever the wall clock does."""
+
+    def __init__(self, interval_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.interval_s, self._monotonic = interval_s, monotonic
+        self.skipped = 0
+        """Cycles that were due while an earlier one still ran."""
+        self._due: float | None = None
+
+    def next_cycle(self, wake_s: float) -> float | None:
+        """An interval after the last; those that have been missed are counted and left out."""
+        now = self._monotonic()
+        if self._due is None:
+            self._due = now
+            return now
+        self._due += self.interval_s
+        if self._due < now:
+            missed = math.ceil((now - self._due) / self.interval_s)
+            self.skipped += missed
+            self._due += missed * self.interval_s
+        return self._due
+
+
+class NoNodes:
+    """The node actors of a cluster that has none."""
+
+    def reports(self) -> Mapping[str, NodeReport]:
+        """None."""
+        return {}
+
+    def announce(self, node_names: Sequence[str], job_id: str) -> bool:
+        """Nobody takes note."""
+        return False
+
+    def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
+        """Nobody is granted anything."""
+
+
+# ---------------------------------------------------------------------------------------------------------- building
+
+
+class StaticOptions(NamedTuple):
+    """Options of `static`."""
+
+    share: float = 0.5
+
+
+def share_policy(config: Config, applications: Sequence[str], seed: int | None = None) -> SharePolicy:
+    """The share policy that the configuration names, with its options; `seed` None draws one.
+
+    Raises ConfigError for an unknown or wrong option, or experts that cannot be read.
+    """
+    name = config.policies.share
+    given = config.share.get(name, {})
+    rng = np.random.default_rng(None if seed is None else np.random.SeedSequence((seed, 0xA5)))
+    if name == "asax":
+        options = _options(name, given, Options(headroom=config.guard.host_floor))
+        return Asax(_experts(config), applications, rng, options._replace(poll_s=config.daemon.interval_s))
+    if name == "static":
+        share = _options(name, given, StaticOptions()).share
+        if not 0 < share <= 1:
+            raise ConfigError(f"[share.static] share = {share:g}; give a share above 0 and at most 1")
+        return Static(share)
+    if given:
+        raise ConfigError(f"[share.{name}]: {name} has no options; remove the table")
+    if name == "asax-paper":
+        return AsaxPaper(_experts(config), applications, rng)
+    return Exclusive()
+
+
+def _experts(config: Config) -> tuple[Expert, ...]:
+    return load_experts(config.policies.experts or None)
+
+
+_Options = TypeVar("_Options", Options, StaticOptions)
+
+
+def _options(policy: str, given: Mapping[str, Any], defaults: _Options) -> _Options:
+    """The options as given, by name and of the type of their default."""
+    plain = defaults._asdict()
+    for key, value in given.items():
+        place = f"[share.{policy}] {key}"
+        if key not in plain:
+            raise ConfigError(f"{place}: unknown option; {nearest(key, plain)}there are {', '.join(plain)}")
+        wanted = type(plain[key])
+        if wanted is bool:
+            fits = isinstance(value, bool)
+        else:
+            fits = isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
+            fits = fits and math.isfinite(value) and value >= 0
+        if not fits:
+            kind = {bool: "true or false", int: "a whole number from 0", float: "a number from 0"}[wanted]
+            raise ConfigError(f"{place} = {value!r:.80}; give {kind}")
+    return defaults._replace(**{key: type(plain[key])(value) for key, value in given.items()})
+
+
+def open_cluster(config: Config, nodes: NodeLink, state_dir: Path) -> LiveCluster:
+    """The cluster that the configuration names. Raises ConfigError and what the plugin raises."""
+    name = config.daemon.cluster
+    if name == "recorded":
+        played = config.recorded
+        if not played.log:
+            raise ConfigError("[recorded] log: a recorded cluster needs a log; name one with --log FILE")
+        return Playback(
+            played.log,
+            policy=config.policies.share,
+            nodes=played.nodes,
+            cores=played.cores,
+            memory=played.memory,
+            demand=played.demand,
+            speed=played.speed,
+            seed=played.seed,
+            poll_s=config.daemon.interval_s,
+            monotonic=time.monotonic,
+        )
+    found = {point.name: point for point in entry_points(group="asad.clusters")}
+    if name not in found:
+        there = ", ".join(sorted({*found, "recorded"}))
+        raise ConfigError(f"[daemon] cluster: there is no cluster plugin {name!r}; there are {there}")
+    opened: LiveCluster = found[name].load()(
+        config.clusters.get(name, {}), nodes=nodes, state_dir=state_dir, clock=time.time
+    )
+    return opened
+
+
+def check(config: Config) -> None:
+    """Everything that can be told without running: options, experts, and the cluster plugin's own table.
+
+    Raises ConfigError, or another UsageError for a log that cannot be read.
+    """
+    share_policy(config, [], 0)
+    with tempfile.TemporaryDirectory(prefix="asad-check-") as folder:
+        open_cluster(config, NoNodes(), Path(folder)).close()
+
+
+# ---------------------------------------------------------------------------------------------------------- lifecycle
+
+
+def notify(*words: str) -> None:
+    """Tell systemd (`READY=1`, `STATUS=…`); nothing without it, and no error ever."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.connect("\0" + address[1:] if address[0] == "@" else address)
+        connection.send("\n".join(words).encode())
+
+
+def watchdog_s() -> float:
+    """How often systemd wants to hear of us; infinite if it does not."""
+    try:
+        if int(os.environ.get("WATCHDOG_PID", os.getpid())) != os.getpid():
+            return math.inf
+        return int(os.environ["WATCHDOG_USEC"]) / 1e6
+    except (KeyError, ValueError):
+        return math.inf
+
+
+@contextlib.contextmanager
+def only_one(state_dir: Path) -> Iterator[None]:
+    """Hold the lock of `state_dir`. Raises AsadError that says who does, if another daemon runs."""
+    path = state_dir / "asad.lock"
+    try:
+        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise AsadError(
+            f"{path}: {error.strerror}; [daemon] state_dir must be a folder that this user can write"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read(100).strip()
+            raise AsadError(
+                f"{path}: another daemon runs here ({holder if holder.isprintable() else '?'}); "
+                "stop it, or give this one a state_dir of its own"
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def within(seconds: float, function: Callable[[], T]) -> T:
+    """What `function` gives, or its error; TimeoutError if it takes too long, and then it is left to itself."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(function())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer.result(seconds)
+
+
+class Gains:
+    """What lending has brought since the daemon started, and how the jobs that shared end."""
+
+    def __init__(self) -> None:
+        self.guests = 0
+        self.lent_core_s = self.extended_s = self.saved_wait_s = 0.0
+        self._roles: dict[int, tuple[str, Role]] = {}
+        self._promised: dict[int, tuple[str, float]] = {}
+
+    def take(self, snapshot: Snapshot, finished: Finished, outcomes: Sequence[Outcome]) -> list[JobEnd]:
+        """Count one cycle; the jobs that shared and have ended since the last."""
+        jobs = snapshot.jobs
+        ends = []
+        for k, row in enumerate(finished.row.tolist()):
+            self._promised.pop(row, None)
+            job, role = self._roles.pop(row, ("", "host"))
+            if job == str(jobs.job_id[row]):
+                ends.append(self._end(snapshot, finished, k, row, role))
+        for guest in snapshot.guests.tolist():
+            job = str(jobs.job_id[guest])
+            if self._roles.get(guest) != (job, "guest"):
+                self._roles[guest] = (job, "guest")
+                self.guests += 1
+                promised, start_s = self._promised.pop(guest, ("", math.nan))
+                if promised == job and start_s > jobs.start_s[guest]:
+                    self.saved_wait_s += start_s - float(jobs.start_s[guest])
+            host = int(jobs.host[guest])
+            if host >= 0:
+                self._roles[host] = (str(jobs.job_id[host]), "host")
+        for outcome in outcomes:
+            decision = outcome.decision
+            if outcome.done and isinstance(decision, CoAllocate):
+                row = decision.guest
+                self._promised[row] = (str(jobs.job_id[row]), float(jobs.estimated_start_s[row]))
+        return ends
+
+    def forget_rows(self) -> None:
+        """Another cluster object numbers jobs anew."""
+        self._roles.clear()
+        self._promised.clear()
+
+    @staticmethod
+    def _end(snapshot: Snapshot, finished: Finished, k: int, row: int, role: Role) -> JobEnd:
+        jobs = snapshot.jobs
+        submit_s, end_s, run_s = float(jobs.submit_s[row]), float(finished.end_s[k]), float(finished.run_s[k])
+        own_end_s = float(jobs.own_start_s[row]) + run_s - float(finished.lost_s[k])
+        late = end_s - own_end_s > max(SLACK_S, SLACK * (own_end_s - submit_s))  # never of NaN
+        baseline_end_s = None if math.isnan(own_end_s) else own_end_s
+        return JobEnd(str(jobs.job_id[row]), role, submit_s, end_s - run_s, end_s, baseline_end_s, late)
+
+    def to_json(self) -> dict[str, Json]:
+        """The figures."""
+        return {
+            "guests": self.guests,
+            "lent_core_s": self.lent_core_s,
+            "extended_s": self.extended_s,
+            "saved_wait_s": self.saved_wait_s,
+        }
+
+
+class Daemon:
+    """One daemon. `run` starts it and returns when it has stopped; `stop` and `reload` may be called from anywhere."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reread: Callable[[], Config] | None = None,
+        cluster: LiveCluster | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`reread` gives the configuration as it is now, for a reload; `cluster` stands in for the configured one."""
+        self.config = config
+        self._reread, self._given = reread, cluster
+        self._monotonic, self._clock = monotonic, clock
+        self._stopping = self._reloading = False
+        self._asks: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._beat_s = watchdog_s() / 4
+        self.readings = Readings()
+        self.endpoint: Endpoint | None = None
+        self.gains = Gains()
+        self._counts: Counter[tuple[str, ...]] = Counter()
+        self._vetoes: Counter[str] = Counter()
+        self._told_vetoes: dict[str, Json] = {}
+        self._completed = self._failed = 0
+        self._since_s = clock()
+        self._told_at = -math.inf
+        self._saved_at = self._forgot_at = monotonic()
+        self._recovered = False
+        self._remembered = False
+        self._saved: dict[str, Mapping[str, Json]] = {}
+        self._last_cycle: dict[str, Json] = {
+            "number": 0,
+            "time_s": None,
+            "wall_ms": None,
+            "sentence": "no cycle yet",
+        }
+        self._cluster_counts: dict[str, Json] = {"sentence": "", "nodes": 0, "cores": 0}
+        self._lending: list[Json] = []
+        self._actors: dict[str, Json] = {"connected": 0, "silent": [], "silent_total": 0}
+
+    # ------------------------------------------------------------------------------------------------------- life
+
+    def run(self) -> int:
+        """Start, cycle until stopped or the log has ended, stop; the exit status.
+
+        Raises AsadError if it cannot start.
+        """
+        with contextlib.ExitStack() as opened:
+            opened.callback(self._wake_in.close)
+            opened.callback(self._wake_out.close)
+            if threading.current_thread() is threading.main_thread():
+                opened.callback(signal.set_wakeup_fd, -1)
+            opened.enter_context(only_one(self.config.daemon.state_dir))
+            self._start(opened)
+            notify("READY=1", f"STATUS={self.cluster.sentence()}")
+            try:
+                self._cycles()
+            finally:
+                notify("STOPPING=1")
+                self._stop()
+        return 0
+
+    def stop(self) -> None:
+        """Stop after the cycle under way."""
+        self._stopping = True
+        self._wake()
+
+    def reload(self) -> None:
+        """Read the configuration again."""
+        self._reloading = True
+        self._wake()
+
+    def handle_signals(self) -> None:
+        """SIGTERM and SIGINT stop, SIGHUP reloads. Only in the main thread."""
+        signal.set_wakeup_fd(self._wake_out.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self, "_stopping", True))
+        signal.signal(signal.SIGHUP, lambda *_: setattr(self, "_reloading", True))
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it is awake; closed: it is gone
+            self._wake_out.send(b".")
+
+    def _start(self, opened: contextlib.ExitStack) -> None:
+        config = self.config
+        self.nodes: NodeServer | None = None
+        link: NodeLink = NoNodes()
+        if self._given is None and config.daemon.cluster != "recorded":
+            keys = open_authenticator(config.nodes, "daemon")
+            self.nodes = link = NodeServer(config.nodes.listen, keys, config.lease_s, clock=self._clock)
+        self.link = link
+        self.cluster = self._given or open_cluster(config, link, config.daemon.state_dir)
+        opened.callback(lambda: self.cluster.close())
+        share = share_policy(config, self.cluster.applications, self._seed(config))
+        if self.nodes is not None:
+            self.nodes.start()
+            opened.callback(self.nodes.stop)
+        self.writer = Writer(
+            config.store_url,
+            RunStart(share.name, {"cluster": config.daemon.cluster}, self.plain_config()),
+        )
+        opened.callback(self.writer.close, {})
+        guard = guard_for(share.properties, config.guard)
+        self.cycle = Cycle(
+            self.cluster,
+            Everyone(),
+            AtOnce(),
+            Native(),
+            share,
+            guard,
+            self._record,
+            mode=config.daemon.mode,
+            paused=self._pause_file.exists(),
+        )
+        self.pace: Pace
+        if isinstance(self.cluster, Playback):
+            self.pace = self.cluster
+        else:
+            self.pace = Steady(config.daemon.interval_s, self._monotonic)
+        self._remember()
+        self._recover()
+        self._read()
+        control = ControlServer(config.daemon.socket, self.handle, config.daemon.operators)
+        control.start()
+        opened.callback(control.stop)
+        self.control = control
+        if config.metrics.listen:
+            self.endpoint = Endpoint(config.metrics.listen, self.readings)
+            opened.callback(self.endpoint.close)
+        log.info(
+            "asad %s: %s, policy %s%s; control socket %s; state store %s",
+            __version__,
+            self.cycle.mode,
+            share.name,
+            ", paused" if self.cycle.paused else "",
+            config.daemon.socket,
+            _without_password(config.store_url),
+        )
+
+    def _stop(self) -> None:
+        """Give back what can be given back, keep what was learned; nothing here may fail the rest."""
+        self._fail_asks()
+        if self.cycle.mode == "enforce":
+            self._release()
+        self._save()
+        metrics = self.gains.to_json() | {"cycles": self._completed, "cycles_failed": self._failed}
+        if not self.writer.close(metrics):
+            log.error(
+                "the state store did not take the last decisions: %s", self.writer.trouble or "it is busy"
+            )
+        log.info("stopped after %d cycles", self._completed)
+
+    # ------------------------------------------------------------------------------------------------------ cycles
+
+    def _cycles(self) -> None:
+        wake_s = math.inf
+        while not self._stopping:
+            due = self.pace.next_cycle(wake_s)
+            if due is None:
+                log.info("the log has ended: %s", self.cluster.sentence())
+                if not self.config.recorded.stay:
+                    return
+                self._wait(math.inf)
+                return
+            self._wait(due)
+            if not self._stopping:
+                wake_s = self._one_cycle()
+
+    def _wait(self, until: float) -> None:
+        """Until then, or until stopped: answer, reload, and tell systemd that we live."""
+        while True:
+            notify("WATCHDOG=1")
+            self._answer_asks()
+            if self._reloading:
+                self._reloading = False
+                self._reload()
+            left = until - self._monotonic()
+            if self._stopping or left <= 0:
+                return
+            select.select([self._wake_in], [], [], min(left, self._beat_s, 60.0))
+            with contextlib.suppress(BlockingIOError):
+                while self._wake_in.recv(4096):
+                    pass
+
+    def _one_cycle(self) -> float:
+        """A cycle and what follows from it. Whatever goes wrong in it, the next one comes."""
+        begin, wake_s = self._monotonic(), math.inf
+        try:
+            if not self._recovered:
+                self._recover(quietly=False)
+            wake_s = self.cycle.run_once()
+            self._completed += 1
+            sentence = self.cycle.sentence()
+        except AsadError as error:
+            self._failed += 1
+            sentence = f"cycle {self.cycle.number} skipped: {error}"
+        except Exception as error:
+            self._failed += 1
+            log.exception("a fault of asad's in cycle %d", self.cycle.number)
+            sentence = (
+                f"cycle {self.cycle.number} broken off by a fault of asad's: {type(error).__name__}: {error}"
+            )
+        wall_s = self._monotonic() - begin
+        if isinstance(self.pace, Steady) and wall_s > self.pace.interval_s:
+            missed = int(wall_s / self.pace.interval_s)
+            sentence += (
+                f"; it took {wall_s:.1f} s, so {missed} more {'was' if missed == 1 else 'were'} skipped"
+            )
+        try:
+            self._after(begin, wall_s, sentence)
+        except Exception:
+            log.exception("a fault of asad's after cycle %d", self.cycle.number)
+        self._tell(sentence)
+        return wake_s
+
+    def _after(self, begin: float, wall_s: float, sentence: str) -> None:
+        """Keep and tell what the cycle has left."""
+        cycle = self.cycle
+        snapshot, finished = cycle.snapshot, cycle.finished
+        cycle.finished = None  # a cycle that fails early must not count the same ends twice
+        if snapshot is not None and finished is not None:
+            ends = self.gains.take(snapshot, finished, cycle.outcomes)
+            if ends:
+                self.writer.record_ends(ends)
+        self._drain()
+        self._last_cycle = {
+            "number": cycle.number,
+            "time_s": None if snapshot is None else snapshot.time_s,
+            "wall_ms": round(1000 * wall_s, 1),
+            "sentence": sentence,
+        }
+        self._read()
+        if self._monotonic() - self._saved_at >= SAVE_S:
+            self._save()
+        if snapshot is not None and self._monotonic() - self._forgot_at >= FORGET_S:
+            self._forgot_at = self._monotonic()
+            self.writer.forget_before(snapshot.time_s - 86_400.0 * self.config.daemon.retention_days)
+
+    def _drain(self) -> None:
+        """Ledger and quota changes into the store."""
+        rows, self.cluster.ledger[:] = list(self.cluster.ledger), []
+        if rows:
+            entries = [
+                LedgerEntry(
+                    str(row["job_id"]),
+                    cast(Role, row["role"]),
+                    float(row["time_s"]),
+                    str(row["account"]),
+                    float(row["lent_core_s"]),
+                    float(row["extended_s"]),
+                )
+                for row in rows
+            ]
+            self.writer.add_ledger(entries)
+            # what a host gave is what its guests got: counted once
+            self.gains.lent_core_s += sum(entry.lent_core_s for entry in entries if entry.role == "guest")
+            self.gains.extended_s += sum(entry.extended_s for entry in entries)
+        if self.nodes is not None and self.nodes.audit:
+            changes = []
+            while self.nodes.audit:
+                row = self.nodes.audit.popleft()
+                old, new = row.get("old"), row.get("new")
+                changes.append(
+                    QuotaChange(
+                        str(row.get("node")),
+                        float(cast(float, row.get("time_s"))),
+                        str(row.get("job_id")),
+                        str(row.get("file")),
+                        None if old is None else str(old),
+                        None if new is None else str(new),
+                        str(row.get("why")),
+                    )
+                )
+            self.writer.add_quota_changes(changes)
+
+    def _record(self, number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
+        """What became of the decisions of a cycle: to be counted, and kept."""
+        for outcome in outcomes:
+            veto = vetoed_by(outcome)
+            if veto:
+                self._vetoes[veto] += 1
+            verdict = (
+                "done"
+                if outcome.done
+                else "vetoed"
+                if veto
+                else "advised"
+                if outcome.reason == "advise"
+                else "refused"
+            )
+            self._counts[outcome.decision.kind, verdict] += 1
+        self.writer.record(number, snapshot.time_s, outcomes, snapshot.jobs.job_id, snapshot.jobs.host)
+
+    def _tell(self, sentence: str) -> None:
+        now = self._monotonic()
+        if now - self._told_at >= SENTENCE_S:
+            self._told_at = now
+            log.info("%s", sentence)
+            notify(f"STATUS={sentence[:500]}")
+        else:
+            log.debug("%s", sentence)
+
+    # --------------------------------------------------------------------------------------------------- knowledge
+
+    @property
+    def _scope(self) -> str:
+        return f"{self.config.daemon.cluster}/{self.cycle.share.name}"
+
+    def _remember(self) -> None:
+        """What was learned before this start. A store that does not tell is asked again when it is time to save."""
+        share = self.cycle.share
+        if not isinstance(share, Remembers):
+            return
+        url, scope = self.config.store_url, self._scope
+
+        def read() -> dict[str, dict[str, Json]]:
+            with Store.open(url) as store:
+                return store.load_learned(scope)
+
+        try:
+            memory = within(LOAD_S, read)
+        except (AsadError, TimeoutError) as error:
+            why = str(error) or f"it did not answer within {LOAD_S:.0f} s"
+            log.warning("what was learned before is not known, until the store tells: %s", why)
+            return
+        share.restore(memory)
+        self._remembered = True
+        self._saved = dict(memory)
+        if memory:
+            log.info("remembers %d applications", len(memory) - ("*" in memory))
+
+    def _save(self) -> None:
+        """Keep what has been learned since the last time."""
+        self._saved_at = self._monotonic()
+        share = self.cycle.share
+        if not isinstance(share, Remembers):
+            return
+        if not self._remembered:
+            if not self.writer.trouble:
+                self._remember()
+            return  # what is kept is more than what a few minutes have taught
+        try:
+            state = share.state()
+        except Exception:
+            log.exception("what was learned could not be told")
+            return
+        changed = {name: entry for name, entry in state.items() if self._saved.get(name) != entry}
+        self._saved = dict(state)
+        self.writer.save_learned(self._scope, changed)
+
+    def _recover(self, *, quietly: bool = True) -> None:
+        """Undo what an earlier daemon left, before anything new is lent. `quietly`: the first cycle tries again."""
+        try:
+            for sentence in self.cluster.recover():
+                log.info("recovered: %s", sentence)
+            self._recovered = True
+        except AsadError as error:
+            if not quietly:
+                raise
+            log.warning("what an earlier daemon left could not be undone yet: %s", error)
+
+    def _release(self) -> list[str]:
+        """Take back all offers and quotas; what could not be is left to asad-undo and to the leases' end."""
+        try:
+            done = self.cluster.release()
+        except Exception as error:
+            log.error("not everything could be given back: %s", error)
+            return [f"not everything could be given back: {error}"]
+        for sentence in done:
+            log.info("released: %s", sentence)
+        return done
+
+    # ------------------------------------------------------------------------------------------------------ reload
+
+    def _seed(self, config: Config) -> int | None:
+        return config.recorded.seed if config.daemon.cluster == "recorded" else None
+
+    def _reload(self) -> None:
+        notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            if self._reread is None:
+                raise UsageError("there is no configuration file; start with --config FILE")
+            self._take_over(self._reread())
+            log.info("reloaded %s", self.config.path)
+        except Exception as error:
+            log.error("reload: the old configuration stays: %s", error)
+            if not isinstance(error, AsadError):
+                log.exception("a fault of asad's")
+        finally:
+            notify("READY=1")
+
+    def _take_over(self, new: Config) -> None:
+        """Go on with a new configuration; whatever it raises, the old one holds."""
+        old = self.config
+        fixed = {
+            "[daemon] " + name: getattr(old.daemon, name)
+            for name in ("cluster", "state_dir", "store", "socket")
+        }
+        later = [key for key, value in fixed.items() if getattr(new.daemon, key.split()[1]) != value]
+        later += [
+            f"[{name}]"
+            for name in ("nodes", "metrics", "recorded")
+            if getattr(new, name) != getattr(old, name)
+        ]
+        if later:
+            log.warning("%s changed, which takes effect at the next start", ", ".join(later))
+        new = dataclasses.replace(
+            new,
+            daemon=dataclasses.replace(new.daemon, **{key.split()[1]: value for key, value in fixed.items()}),
+            nodes=old.nodes,
+            metrics=old.metrics,
+            recorded=old.recorded,
+        )
+        cluster, name = self.cluster, new.daemon.cluster
+        anew = self._given is None and new.clusters.get(name, {}) != old.clusters.get(name, {})
+        if anew and name != "recorded":
+            cluster = open_cluster(new, self.link, new.daemon.state_dir)
+        decides = (new.policies, new.share, new.guard, new.daemon.interval_s)
+        share = self.cycle.share
+        if cluster is not self.cluster or decides != (
+            old.policies,
+            old.share,
+            old.guard,
+            old.daemon.interval_s,
+        ):
+            share = share_policy(new, cluster.applications, self._seed(new))
+            before = self.cycle.share
+            if share.name == before.name and isinstance(share, Remembers) and isinstance(before, Remembers):
+                share.restore(before.state())
+        # nothing of the new configuration can be wrong any more
+        if share.name != self.cycle.share.name:
+            self._save()
+            self._remembered, self._saved = False, {}
+        self.config = new
+        self.cycle.share, self.cycle.guard = share, guard_for(share.properties, new.guard)
+        if cluster is not self.cluster:
+            self._release()
+            self.cluster.close()
+            self.cluster = self.cycle.cluster = cluster
+            self.gains.forget_rows()
+            self._recovered = False
+            self._recover()
+        if not self._remembered:
+            self._remember()
+        if isinstance(self.pace, Steady):
+            self.pace.interval_s = new.daemon.interval_s
+        if self.nodes is not None:
+            self.nodes.lease_s = new.lease_s
+        self.control.operators = new.daemon.operators
+        logging.getLogger().setLevel(new.daemon.log_level.upper())
+        if new.daemon.mode != old.daemon.mode:
+            self._set_mode(new.daemon.mode)
+
+    # ----------------------------------------------------------------------------------------------------- control
+
+    def handle(self, request: Request, peer: Peer) -> Json:
+        """The answer to one request; called in threads of the control socket. Raises AsadError."""
+        match request.verb:
+            case "status":
+                return self.status()
+            case "metrics":
+                return self.readings.text()
+            case "config":
+                return cast(Json, self.plain_config())
+            case "explain":
+                return self._explain(request.text("job"))
+            case "jobs":
+                return self._ask(lambda: self._jobs(request))
+            case "nodes":
+                return self._ask(self._nodes)
+            case "progress":
+                return self._ask(lambda: self._progress(request.text("job")))
+            case "pause" | "resume":
+                return self._ask(lambda: self._pause(request.verb == "pause", peer))
+            case "release":
+                return self._ask(lambda: self._give_back(peer))
+            case "mode":
+                return self._ask(lambda: self._change_mode(request.text("mode", self.cycle.mode), peer))
+        raise UsageError(f"the daemon does not know how to {request.verb}")
+
+    def _ask(self, function: Callable[[], Json]) -> Json:
+        """Have the main thread do something between two cycles. Raises AsadError if it does not come to that."""
+        answer: Future[Json] = Future()
+        self._asks.put((function, answer))
+        self._wake()
+        try:
+            return answer.result(ANSWER_S)
+        except TimeoutError:
+            answer.cancel()
+            raise AsadError(
+                f"the daemon is in the middle of a cycle and did not come to it within {ANSWER_S:.0f} s; try again"
+            ) from None
+        except CancelledError:
+            raise AsadError("the daemon stops; ask again when it runs") from None
+
+    def _answer_asks(self) -> None:
+        while True:
+            try:
+                function, answer = self._asks.get_nowait()
+            except queue.Empty:
+                return
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(function())
+                except Exception as error:
+                    answer.set_exception(error)
+
+    def _fail_asks(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._asks.get_nowait()[1].cancel()
+
+    def status(self) -> dict[str, Json]:
+        """The state of the daemon as of the last cycle."""
+        return {
+            "version": __version__,
+            "mode": self.cycle.mode,
+            "paused": self.cycle.paused,
+            "policy": self.cycle.share.name,
+            "since_s": self._since_s,
+            "cycle": self._last_cycle,
+            "cycles": {"completed": self._completed, "failed": self._failed, "skipped": self._skipped},
+            "cluster": self._cluster_counts,
+            "lending": self._lending,
+            "gains": self.gains.to_json(),
+            "vetoes": self._told_vetoes,
+            "actors": self._actors,
+            "store": {
+                "url": _without_password(self.config.store_url),
+                "run": self.writer.run_id,
+                "trouble": self.writer.trouble,
+                "dropped": self.writer.dropped,
+            },
+        }
+
+    def plain_config(self) -> dict[str, Any]:
+        """The settings in force, without a password."""
+        plain = self.config.to_json()
+        plain["daemon"]["store"] = _without_password(self.config.store_url)
+        return plain
+
+    def _jobs(self, request: Request) -> Json:
+        snapshot = self._snapshot()
+        only = request.arguments.get("job")
+        rows = job_rows(snapshot, self.cluster.applications, None if only is None else str(only))
+        return cast(Json, rows)
+
+    def _nodes(self) -> Json:
+        return cast(Json, node_rows(self._snapshot(), self.link.reports(), self._clock()))
+
+    def _progress(self, job: str) -> Json:
+        """What a job tells of itself, by node, and its happiness."""
+        rows = job_rows(self._snapshot(), self.cluster.applications, job)
+        if not rows:
+            raise UsageError(f"job {job!r:.40} neither runs nor waits; asactl jobs lists those that do")
+        told: dict[str, Json] = {
+            name: known(report.jobs[job].progress)
+            for name, report in self.link.reports().items()
+            if job in report.jobs
+        }
+        return {"job": job, "state": rows[0]["state"], "happiness": rows[0]["happiness"], "progress": told}
+
+    def _snapshot(self) -> Snapshot:
+        if self.cycle.snapshot is None:
+            raise AsadError(
+                f"nothing has been seen yet: {self._last_cycle['sentence']}; try again after a cycle"
+            )
+        return self.cycle.snapshot
+
+    def _explain(self, job: str) -> Json:
+        """The story of a job: what the store has of it in the newest run that touched it, and how it is now."""
+        with contextlib.suppress(AsadError):
+            self.writer.wait_until_written(2.0)
+        live = None
+        if self.cycle.snapshot is not None:
+            rows = cast(
+                "list[Json]",
+                self._ask(lambda: cast(Json, job_rows(self._snapshot(), self.cluster.applications, job))),
+            )
+            live = rows[0] if rows else None
+        with Store.open(self.config.store_url, create=False) as store:
+            runs = store.runs_of(job)
+            if not runs and live is None:
+                raise UsageError(
+                    f"job {job!r:.40}: it neither runs nor waits, and lending did not touch it in any run; "
+                    "asactl jobs lists those that run and wait"
+                )
+            run = next((run for run in runs if run.id == self.writer.run_id), runs[0] if runs else None)
+            story = [] if run is None else [decision.to_json() for decision in store.decisions(run.id, job)]
+            ends = [] if run is None else [end.to_json() for end in store.job_ends(run.id, job)]
+            quotas = [dataclasses.asdict(change) for change in store.quota_changes(job, limit=100)]
+        others = [
+            {"id": other.id, "policy": other.policy, "state": other.state}
+            for other in runs
+            if other is not run
+        ]
+        return {
+            "job": job,
+            "live": live,
+            "run": None if run is None else run.to_json(),
+            "others": cast(Json, others),
+            "decisions": cast(Json, story),
+            "ends": cast(Json, ends),
+            "quotas": cast(Json, quotas),
+        }
+
+    @property
+    def _pause_file(self) -> Path:
+        return self.config.daemon.state_dir / "paused"
+
+    def _pause(self, paused: bool, peer: Peer | None) -> Json:
+        """Pause or resume; a pause outlives a restart."""
+        self.cycle.paused = paused
+        if peer is not None:
+            log.info("%s by %s", "paused" if paused else "resumed", peer.user)
+        try:
+            if paused:
+                self._pause_file.write_text(f"by {peer.user if peer else 'asad'}\n", encoding="utf-8")
+            else:
+                self._pause_file.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s: %s; a restart will not know of it", self._pause_file, error.strerror)
+        self._read()
+        return {"paused": paused}
+
+    def _give_back(self, peer: Peer) -> Json:
+        """Pause, and take back every offer and quota now."""
+        self._pause(True, peer)
+        return {"paused": True, "released": cast(Json, self._release())}
+
+    def _change_mode(self, mode: str, peer: Peer) -> Json:
+        if mode not in MODES:
+            raise UsageError(f"there is no mode {mode!r:.40}; choose {', '.join(MODES)}")
+        before = self.cycle.mode
+        if mode != before:
+            log.info("mode %s instead of %s by %s, until the next start", mode, before, peer.user)
+            self._set_mode(cast(Mode, mode))
+        return {"mode": mode, "before": before}
+
+    def _set_mode(self, mode: Mode) -> None:
+        """A daemon that acts no more gives back what is out."""
+        if self.cycle.mode == "enforce" and mode != "enforce":
+            self._release()
+        self.cycle.mode = mode
+        self._read()
+
+    # ------------------------------------------------------------------------------------------------------ figures
+
+    @property
+    def _skipped(self) -> int:
+        return self.pace.skipped if isinstance(self.pace, Steady) else 0
+
+    def _read(self) -> None:
+        """What `status` and the metrics tell until the next cycle."""
+        snapshot, cycle, config = self.cycle.snapshot, self.cycle, self.config
+        reports = self.link.reports()
+        silent: list[str] = []
+        reading: dict[str, float | Mapping[tuple[str, ...], float]] = {
+            "asad_info": {(__version__, cycle.mode, cycle.share.name, config.daemon.cluster): 1.0},
+            "asad_paused": float(cycle.paused),
+            "asad_cycles_total": float(self._completed),
+            "asad_cycles_failed_total": float(self._failed),
+            "asad_cycles_skipped_total": float(self._skipped),
+            "asad_decisions_total": {key: float(count) for key, count in self._counts.items()},
+            "asad_vetoes_total": {(name,): float(count) for name, count in self._vetoes.items()},
+            "asad_guests_total": float(self.gains.guests),
+            "asad_lent_core_seconds_total": self.gains.lent_core_s,
+            "asad_extended_seconds_total": self.gains.extended_s,
+            "asad_saved_wait_seconds_total": self.gains.saved_wait_s,
+            "asad_store_away": float(bool(self.writer.trouble)),
+            "asad_store_rows_dropped_total": float(self.writer.dropped),
+            "asad_actors_refused_total": 0.0 if self.nodes is None else float(self.nodes.refused),
+        }
+        if snapshot is not None:
+            counts = cluster_counts(snapshot)
+            if self.nodes is not None:
+                silent = [name for name in snapshot.machine.node_names if name not in reports]
+            hosts = np.unique(snapshot.jobs.host[snapshot.guests])
+            pressed = snapshot.jobs.pressure[hosts[hosts >= 0]] > config.guard.pressure
+            figures = {name: float(cast(int, value)) for name, value in counts.items()}
+            reading |= {
+                "asad_nodes": figures["nodes"],
+                "asad_cores": figures["cores"],
+                "asad_cores_allocated": figures["allocated_cores"],
+                "asad_cores_shared": figures["shared_cores"],
+                "asad_jobs": {
+                    (state,): figures[name]
+                    for state, name in (
+                        ("waiting", "waiting"),
+                        ("running", "running"),
+                        ("guest", "guests"),
+                        ("offered", "offered"),
+                    )
+                },
+                "asad_hosts_under_pressure": float(np.count_nonzero(pressed)),
+                "asad_last_cycle_timestamp_seconds": snapshot.time_s,
+                "asad_cycle_duration_seconds": cast(float, self._last_cycle["wall_ms"] or 0.0) / 1000,
+            }
+            self._cluster_counts = {"sentence": self.cluster.sentence(), **counts}
+            self._lending = lending(snapshot, self.cluster.applications)
+        reading["asad_actors_connected"] = float(len(reports))
+        reading["asad_actors_silent"] = float(len(silent))
+        self._actors = {
+            "connected": len(reports),
+            "silent": list(silent[:MOST_NODES_NAMED]),
+            "silent_total": len(silent),
+        }
+        self._told_vetoes = dict(sorted(self._vetoes.items()))
+        self.readings.set(cast(Reading, reading))
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

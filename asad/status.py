@@ -1,0 +1,164 @@
+"""What a daemon tells of a snapshot, as plain data for `asactl`: who lends to whom, jobs, nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from asad.model import BARS, NODE_BARS, Ints, Json, NodeReport, Snapshot
+
+MOST_NODES_NAMED = 100
+"""Silent nodes that are named one by one."""
+
+
+def known(value: Any) -> Json:
+    """A number of a column, or None where it is NaN or infinite."""
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def user_of(snapshot: Snapshot, applications: Sequence[str], row: int) -> str:
+    """The user in the fingerprint of a job's application (`user/name/size`)."""
+    code = int(snapshot.jobs.application[row])
+    return applications[code].partition("/")[0] if 0 <= code < len(applications) else "-"
+
+
+def name_of(snapshot: Snapshot, applications: Sequence[str], row: int) -> str:
+    """The job's name in the fingerprint; it may hold slashes itself."""
+    code = int(snapshot.jobs.application[row])
+    if not 0 <= code < len(applications):
+        return "-"
+    return applications[code].partition("/")[2].rpartition("/")[0]
+
+
+def guest_nodes(snapshot: Snapshot) -> dict[int, list[str]]:
+    """Guest → the names of the nodes it is on."""
+    cores = np.flatnonzero(snapshot.core_guest >= 0)
+    nodes = np.searchsorted(snapshot.machine.first_core, cores, side="right") - 1
+    found: dict[int, list[str]] = {}
+    for guest, node in zip(snapshot.core_guest[cores].tolist(), nodes.tolist(), strict=True):
+        names = found.setdefault(guest, [])
+        name = snapshot.machine.node_names[node]
+        if not names or names[-1] != name:
+            names.append(name)
+    return found
+
+
+def offered(snapshot: Snapshot) -> Ints:
+    """Rows of the waiting jobs that have an offer."""
+    return snapshot.queue[~np.isnan(snapshot.jobs.offered_s[snapshot.queue])]
+
+
+def cluster_counts(snapshot: Snapshot) -> dict[str, Json]:
+    """How much there is."""
+    return {
+        "nodes": len(snapshot.machine.cores),
+        "cores": len(snapshot.core_owner),
+        "allocated_cores": int(np.count_nonzero(snapshot.core_owner >= 0)),
+        "shared_cores": int(np.count_nonzero(snapshot.core_guest >= 0)),
+        "waiting": snapshot.waiting,
+        "running": len(snapshot.running),
+        "guests": len(snapshot.guests),
+        "offered": len(offered(snapshot)),
+    }
+
+
+def lending(snapshot: Snapshot, applications: Sequence[str]) -> list[Json]:
+    """Who lends to whom, in the order of the guests."""
+    jobs, where = snapshot.jobs, guest_nodes(snapshot)
+    rows: list[Json] = []
+    for guest in snapshot.guests.tolist():
+        host = int(jobs.host[guest])
+        rows.append(
+            {
+                "guest": str(jobs.job_id[guest]),
+                "host": str(jobs.job_id[host]) if host >= 0 else None,
+                "nodes": list(where.get(guest, [])),
+                "share": known(jobs.share[guest]),
+                "since_s": known(jobs.start_s[guest]),
+                "guest_user": user_of(snapshot, applications, guest),
+                "host_user": user_of(snapshot, applications, host) if host >= 0 else None,
+                "pace": known(jobs.pace[guest]),
+                "host_pace": known(jobs.pace[host]) if host >= 0 else None,
+                "happiness": known(jobs.happiness[guest]),
+                "host_happiness": known(jobs.happiness[host]) if host >= 0 else None,
+                "host_pressure": known(jobs.pressure[host]) if host >= 0 else None,
+            }
+        )
+    return rows
+
+
+def job_rows(
+    snapshot: Snapshot, applications: Sequence[str], only: str | None = None
+) -> list[dict[str, Json]]:
+    """Every job that the cluster shows: guests, running jobs, and the queue in its order; `only` names one."""
+    jobs, where = snapshot.jobs, guest_nodes(snapshot)
+    rows: list[dict[str, Json]] = []
+    for state, members in (
+        ("guest", snapshot.guests),
+        ("running", snapshot.running),
+        ("waiting", snapshot.queue),
+    ):
+        for row in members.tolist():
+            job = str(jobs.job_id[row])
+            if only is not None and job != only:
+                continue
+            host = int(jobs.host[row])
+            has_offer = state == "waiting" and not math.isnan(jobs.offered_s[row])
+            rows.append(
+                {
+                    "job": job,
+                    "state": "offered" if has_offer else state,
+                    "user": user_of(snapshot, applications, row),
+                    "name": name_of(snapshot, applications, row),
+                    "cores": int(jobs.cores[row]),
+                    "nodes": list(where.get(row, [])),
+                    "submit_s": known(jobs.submit_s[row]),
+                    "start_s": known(jobs.start_s[row]),
+                    "limit_end_s": known(jobs.limit_end_s[row]),
+                    "estimated_start_s": known(jobs.estimated_start_s[row]),
+                    "own_start_s": known(jobs.own_start_s[row]),
+                    "cpu_fraction": known(jobs.cpu_fraction[row]),
+                    "pace": known(jobs.pace[row]),
+                    "lost_s": known(jobs.lost_s[row]),
+                    "extended_s": known(jobs.extended_s[row]),
+                    "host": str(jobs.job_id[host]) if host >= 0 else None,
+                    "share": known(jobs.share[row]),
+                    "happiness": known(jobs.happiness[row]),
+                    "pressure": known(jobs.pressure[row]),
+                    "host_bar": BARS[jobs.host_bar[row]],
+                    "guest_bar": BARS[jobs.guest_bar[row]],
+                }
+            )
+    return rows
+
+
+def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: float) -> list[dict[str, Json]]:
+    """Every node: who is on it, why it may not lend, and what its actor last said."""
+    machine, jobs, first = snapshot.machine, snapshot.jobs, snapshot.machine.first_core
+    rows: list[dict[str, Json]] = []
+    for node, name in enumerate(machine.node_names):
+        cores = slice(int(first[node]), int(first[node + 1]))
+        owners = np.unique(snapshot.core_owner[cores])
+        guests = np.unique(snapshot.core_guest[cores])
+        guests = guests[guests >= 0]
+        report = reports.get(name)
+        rows.append(
+            {
+                "node": name,
+                "cores": int(machine.cores[node]),
+                "memory_bytes": known(machine.memory_bytes[node]),
+                "idle_cores": int(np.count_nonzero(snapshot.core_owner[cores] < 0)),
+                "jobs": [str(jobs.job_id[row]) for row in owners.tolist() if row >= 0],
+                "guests": [str(jobs.job_id[row]) for row in guests.tolist()],
+                "lent": known(np.nansum(jobs.share[guests])) if len(guests) else 0.0,
+                "bar": NODE_BARS[snapshot.node_bar[node]],
+                "actor": report is not None,
+                "report_age_s": None if report is None else max(0.0, now_s - report.time_s),
+                "cgroup": None if report is None else report.cgroup,
+            }
+        )
+    return rows

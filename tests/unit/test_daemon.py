@@ -1,0 +1,825 @@
+"""The daemon's parts, and its life in a thread over a small cluster that the test holds in its hand."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+import os
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_cluster import GUEST, HOST, NOW, OTHER_HOST, WAITING, cluster
+
+from asad import daemon as daemon_module
+from asad.api.control import NotAllowed, Peer, Refused, Request, ask
+from asad.config import Config, parse
+from asad.daemon import (
+    Daemon,
+    Gains,
+    NoNodes,
+    Steady,
+    check,
+    notify,
+    only_one,
+    share_policy,
+    watchdog_s,
+    within,
+)
+from asad.errors import AsadError, ClusterError, ConfigError, UsageError
+from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Finished, Json, Outcome, SetShare, Snapshot
+from asad.share.asax import Asax
+from asad.share.exclusive import Exclusive
+from asad.share.static import Static
+from asad.store.store import Store
+
+HERE = Path("asad.toml")
+CAUSE = Cause("test", "because", {"guest_end_s": 100.0, "wait_end_s": 200.0})
+NOBODY = Peer(os.getuid(), os.getgid(), os.getpid())
+
+
+def nobody_ended() -> Finished:
+    nothing = np.zeros(0)
+    return Finished(np.zeros(0, np.int32), nothing, nothing, nothing, nothing)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it did not happen within {seconds:g} s"
+        threading.Event().wait(0.005)
+
+
+class Held:
+    """A cluster that shows what the test puts there, and remembers what it was told to do."""
+
+    def __init__(self) -> None:
+        self.applications = ["ann/sim/4"]
+        self.ledger: list[dict[str, Any]] = []
+        self.shown = cluster()
+        self.ended = nobody_ended()
+        self.trouble: Exception | None = None
+        self.looks = 0
+        self.done: list[Decision] = []
+        self.calls: list[str] = []
+
+    def snapshot(self) -> Snapshot:
+        self.looks += 1
+        if self.trouble is not None:
+            raise self.trouble
+        return self.shown
+
+    def apply(self, decisions: Sequence[Decision]) -> list[Outcome]:
+        self.done += decisions
+        return [Outcome(decision, True, "") for decision in decisions]
+
+    def finished(self, since_s: float) -> Finished:
+        ended, self.ended = self.ended, nobody_ended()
+        return ended
+
+    def sentence(self) -> str:
+        return "a cluster in the hand of a test"
+
+    def recover(self) -> list[str]:
+        self.calls.append("recover")
+        return ["an offer to job 7 taken back"]
+
+    def release(self) -> list[str]:
+        self.calls.append("release")
+        return ["an offer to job 14 taken back"]
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class Wishes:
+    """A share policy that wants what the test wants, and knows what it was told."""
+
+    name = "asax"
+    properties: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self.wishes: list[Decision] = []
+        self.memory: dict[str, Mapping[str, Json]] = {}
+        self.fault: Exception | None = None
+        self.learned = 0
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.learned += 1
+        self.memory["*"] = {"cycles": self.learned}
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
+        return self.wishes
+
+    def wake_s(self) -> float:
+        return math.inf
+
+    def state(self) -> Mapping[str, Mapping[str, Json]]:
+        return dict(self.memory)
+
+    def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
+        self.memory.update(memory)
+        known = memory.get("*", {}).get("cycles", 0)
+        assert isinstance(known, int)
+        self.learned = max(self.learned, known)
+
+
+@dataclasses.dataclass
+class Life:
+    """A daemon that lives in a thread."""
+
+    daemon: Daemon
+    cluster: Held
+    wishes: Wishes
+    status: list[int]
+    thread: threading.Thread
+
+    @property
+    def socket(self) -> Path:
+        return self.daemon.config.daemon.socket
+
+    def ask(self, verb: str, **arguments: Any) -> Any:
+        return ask(self.socket, verb, **arguments)
+
+    def cycles(self, more: int) -> None:
+        """Wait for so many cycles that begin from now on."""
+        until = self.cluster.looks + more
+        wait_for(lambda: self.cluster.looks > until)
+
+
+def configuration(folder: Path, mode: str = "enforce", more: str = "") -> Config:
+    text = f"""
+        [daemon]
+        mode = "{mode}"
+        interval_s = 0.02
+        state_dir = "{folder}"
+        socket = "{folder}/s"
+        {more}
+        [metrics]
+        listen = "127.0.0.1:0"
+        """
+    return parse(text, folder / "asad.toml")
+
+
+@pytest.fixture
+def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Life]]:
+    """Start daemons; all are stopped at the end."""
+    lives: list[Life] = []
+
+    def begin(
+        mode: str = "enforce", held: Held | None = None, first_cycle: bool = True, **options: Any
+    ) -> Life:
+        held, wishes = held or Held(), Wishes()
+        monkeypatch.setattr(daemon_module, "share_policy", lambda *_: wishes)
+        config = configuration(tmp_path, mode)
+        daemon = Daemon(config, cluster=held, **options)
+        status: list[int] = []
+        thread = threading.Thread(target=lambda: status.append(daemon.run()))
+        life = Life(daemon, held, wishes, status, thread)
+        lives.append(life)
+        thread.start()
+        wait_for(lambda: not thread.is_alive() or daemon.endpoint is not None)
+        if first_cycle:
+            life.cycles(1)
+        return life
+
+    yield begin
+    for life in lives:
+        life.daemon.stop()
+        life.thread.join(30)
+        assert not life.thread.is_alive()
+
+
+def stop(life: Life) -> None:
+    life.daemon.stop()
+    life.thread.join(30)
+    assert life.status == [0]
+
+
+# ------------------------------------------------------------------------------------------------------- pacing
+
+
+def test_cycles_come_at_even_intervals_of_the_monotonic_clock() -> None:
+    now = 100.0
+    steady = Steady(30.0, lambda: now)
+    assert steady.next_cycle(math.inf) == 100.0
+    now = 107.0
+    assert steady.next_cycle(math.inf) == 130.0
+    now = 130.5
+    assert steady.next_cycle(math.inf) == 160.0
+    assert steady.skipped == 0
+
+
+def test_cycles_missed_by_a_long_one_are_counted_and_not_made_up_for() -> None:
+    now = 0.0
+    steady = Steady(30.0, lambda: now)
+    steady.next_cycle(math.inf)
+    now = 75.0
+    assert steady.next_cycle(math.inf) == 90.0
+    assert steady.skipped == 2
+
+
+# ------------------------------------------------------------------------------------------------------ options
+
+
+def built(text: str) -> Any:
+    return share_policy(parse(text, HERE), [], 0)
+
+
+def test_policies_are_built_by_name_with_their_options() -> None:
+    asax = built(
+        "[daemon]\ninterval_s = 7\n[guard]\nhost_floor = 0.2\n[share.asax]\nslack_s = 30\nimportance = false"
+    )
+    assert isinstance(asax, Asax)
+    assert (asax.options.poll_s, asax.options.headroom) == (7.0, 0.2)
+    assert (asax.options.slack_s, asax.options.importance) == (30.0, False)
+    assert isinstance(asax.options.slack_s, float)
+    static = built("[policies]\nshare = 'static'\n[share.static]\nshare = 0.3")
+    assert isinstance(static, Static)
+    assert static.share == 0.3
+    assert isinstance(built("[policies]\nshare = 'exclusive'"), Exclusive)
+    assert built("[policies]\nshare = 'asax-paper'").name == "asax-paper"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[share.asax]\nslak_s = 3", r"\[share.asax\] slak_s: unknown option; did you mean 'slack_s'\?"),
+        ("[share.asax]\nslack_s = 'x'", r"\[share.asax\] slack_s = 'x'; give a number from 0"),
+        ("[share.asax]\ntries = 1.5", "give a whole number from 0"),
+        ("[share.asax]\nimportance = 1", "give true or false"),
+        ("[share.asax]\nslack_s = -1", "give a number from 0"),
+        ("[share.asax]\nslack_s = inf", "give a number from 0"),
+        ("[policies]\nshare = 'static'\n[share.static]\nshare = 1.5", "give a share above 0 and at most 1"),
+        ("[policies]\nshare = 'exclusive'\n[share.exclusive]\nx = 1", "exclusive has no options"),
+        ("[policies]\nexperts = '/none'", "/none"),
+    ],
+)
+def test_wrong_options_are_named(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        built(text)
+
+
+def test_check_reads_all_that_the_configuration_names(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no cluster plugin 'nobody'; there are .*recorded"):
+        check(parse("[daemon]\ncluster = 'nobody'", HERE))
+    with pytest.raises(ConfigError, match="a recorded cluster needs a log"):
+        check(parse("[daemon]\ncluster = 'recorded'", HERE))
+    with pytest.raises(UsageError, match="No such file"):
+        check(parse(f"[daemon]\ncluster = 'recorded'\n[recorded]\nlog = '{tmp_path}/none'", HERE))
+
+
+# ------------------------------------------------------------------------------------------------ small services
+
+
+def test_a_second_daemon_is_refused_and_told_who_runs(tmp_path: Path) -> None:
+    with (
+        only_one(tmp_path / "state"),
+        pytest.raises(AsadError, match=rf"another daemon runs here \(process {os.getpid()}\)") as error,
+        only_one(tmp_path / "state"),
+    ):
+        pass
+    assert error.value.exit_status == 1
+    with only_one(tmp_path / "state"):
+        pass
+
+
+def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AsadError, match="state_dir must be a folder"), only_one(tmp_path / "file"):
+        pass
+
+
+def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        notify("READY=1", "STATUS=well")
+        assert systemd.recv(100) == b"READY=1\nSTATUS=well"
+        systemd.close()
+    notify("READY=1")  # nobody there: no error
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify("READY=1")
+
+
+def test_the_watchdog_is_only_ours_if_systemd_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WATCHDOG_USEC", raising=False)
+    assert watchdog_s() == math.inf
+    monkeypatch.setenv("WATCHDOG_USEC", "60000000")
+    assert watchdog_s() == 60.0
+    monkeypatch.setenv("WATCHDOG_PID", "1")
+    assert watchdog_s() == math.inf
+
+
+def test_waiting_for_an_answer_ends() -> None:
+    assert within(5.0, lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        within(5.0, lambda: 1 // 0)
+    forever = threading.Event()
+    with pytest.raises(TimeoutError):
+        within(0.05, forever.wait)
+    forever.set()
+
+
+def test_a_cluster_without_nodes_has_no_actors() -> None:
+    assert NoNodes().reports() == {}
+    assert not NoNodes().announce(["n1"], "1")
+
+
+def test_gains_count_guests_once_and_tell_how_they_ended() -> None:
+    gains = Gains()
+    offer = Outcome(CoAllocate(CAUSE, WAITING, OTHER_HOST, (1,), 0.3), True, "")
+    assert gains.take(cluster(), nobody_ended(), [offer]) == []
+    assert gains.guests == 1
+    started = cluster(start_s={WAITING: 1030.0}, host={WAITING: OTHER_HOST})
+    started = dataclasses.replace(started, guests=np.array([GUEST, WAITING], np.int32))
+    gains.take(started, nobody_ended(), [])
+    gains.take(started, nobody_ended(), [])
+    assert gains.guests == 2
+    assert gains.saved_wait_s == 3600.0 - 1030.0
+    ended = Finished(
+        np.array([GUEST, HOST, WAITING], np.int32),
+        np.array([2000.0, 2000.0, 3000.0]),
+        np.array([1500.0, 2000.0, 1970.0]),
+        np.array([100.0, 0.0, 0.0]),
+        np.full(3, 0.5),
+    )
+    own = cluster(own_start_s={GUEST: 400.0, HOST: 0.0}, start_s={WAITING: 1030.0})
+    own = dataclasses.replace(own, guests=own.guests[:0])
+    guest, host, other = gains.take(own, ended, [])
+    assert (guest.job, guest.role, guest.start_s, guest.baseline_end_s, guest.loser) == (
+        "12",
+        "guest",
+        500.0,
+        1800.0,
+        True,
+    )
+    assert (host.job, host.role, host.baseline_end_s, host.loser) == ("10", "host", 2000.0, False)
+    assert (other.job, other.baseline_end_s, other.loser) == ("13", None, False)
+    assert gains.take(own, ended, []) == [], "nobody ends twice"
+
+
+# --------------------------------------------------------------------------------------------------------- cycles
+
+
+def test_enforce_acts_advise_records_and_observe_watches(live: Callable[..., Life], tmp_path: Path) -> None:
+    life = live("observe")
+    life.wishes.wishes = [SetShare(CAUSE, GUEST, 0.1)]
+    life.cycles(3)
+    assert life.cluster.done == []
+    assert life.ask("mode", mode="advise") == {"mode": "advise", "before": "observe"}
+    life.cycles(3)
+    assert life.cluster.done == []
+    assert "advised only: 1 share changes" in life.ask("status")["cycle"]["sentence"]
+    life.ask("mode", mode="enforce")
+    life.cycles(3)
+    assert SetShare(CAUSE, GUEST, 0.1) in life.cluster.done
+    stop(life)
+    with Store.open(str(tmp_path / "asad.db")) as store:
+        (run,) = store.runs()
+        reasons = {(d.outcome, d.outcome_reason) for d in store.decisions(run.id)}
+        assert reasons == {("refused", "advise"), ("done", "")}
+        assert (run.state, run.kind, run.metrics["cycles_failed"]) == ("done", "live", 0)
+
+
+def test_a_mode_that_does_not_act_gives_back_what_is_out(live: Callable[..., Life]) -> None:
+    life = live()
+    life.ask("mode", mode="advise")
+    assert life.cluster.calls == ["recover", "release"]
+    with pytest.raises(Refused, match="there is no mode 'off'; choose observe, advise, enforce"):
+        life.ask("mode", mode="off")
+
+
+def test_a_paused_daemon_lends_nothing_new_and_still_relieves_and_extends(live: Callable[..., Life]) -> None:
+    life = live()
+    assert life.ask("pause") == {"paused": True}
+    offer, share = CoAllocate(CAUSE, WAITING, HOST, (0,), 0.3), SetShare(CAUSE, GUEST, 0.1)
+    extend = ExtendLimit(CAUSE, HOST, 60.0)
+    life.cycles(1)
+    life.cluster.done.clear()
+    life.wishes.wishes = [offer, share, extend]
+    life.cluster.shown = cluster(pressure={HOST: 0.9})
+    life.cycles(3)
+    kinds = {decision.kind for decision in life.cluster.done}
+    assert kinds == {"set-share", "extend-limit"}
+    assert all(decision.share == 0 for decision in life.cluster.done if isinstance(decision, SetShare))
+    life.ask("resume")
+    life.cluster.shown = cluster()
+    life.cluster.done.clear()
+    life.cycles(3)
+    assert offer in life.cluster.done
+
+
+def test_a_pause_outlives_a_restart(live: Callable[..., Life]) -> None:
+    life = live()
+    life.ask("pause")
+    stop(life)
+    again = live()
+    assert again.ask("status")["paused"] is True
+    again.ask("resume")
+    stop(again)
+    assert live().ask("status")["paused"] is False
+
+
+def test_release_gives_everything_back_now_and_pauses(live: Callable[..., Life]) -> None:
+    life = live()
+    assert life.ask("release") == {"paused": True, "released": ["an offer to job 14 taken back"]}
+    assert "release" in life.cluster.calls
+    assert life.ask("status")["paused"] is True
+
+
+def test_vetoes_are_counted_recorded_and_told(live: Callable[..., Life]) -> None:
+    life = live()
+    life.cluster.shown = cluster(host_bar={HOST: 2})
+    life.wishes.wishes = [CoAllocate(CAUSE, WAITING, HOST, (0,), 0.3)]
+    life.cycles(3)
+    status = life.ask("status")
+    assert status["vetoes"]["opted out"] >= 1
+    assert "1 vetoed (opted out 1)" in status["cycle"]["sentence"]
+    assert life.cluster.done == []
+    story = life.ask("explain", job="13")
+    assert story["decisions"][0]["outcome_reason"] == (
+        "vetoed (opted out): the host cannot lend: its user opted out"
+    )
+    assert story["live"]["state"] == "waiting"
+
+
+def test_a_cluster_that_does_not_answer_is_asked_again(
+    live: Callable[..., Life], caplog: pytest.LogCaptureFixture
+) -> None:
+    life = live()
+    life.cluster.trouble = ClusterError("squeue did not answer within 10 s; see slurmctld")
+    life.cycles(3)
+    status = life.ask("status")
+    assert status["cycle"]["sentence"].endswith("skipped: squeue did not answer within 10 s; see slurmctld")
+    assert status["cycles"]["failed"] >= 2
+    life.cluster.trouble = None
+    life.cycles(3)
+    assert "1 guest" in life.ask("status")["cycle"]["sentence"]
+
+
+def test_a_fault_in_a_policy_does_not_end_the_daemon(
+    live: Callable[..., Life], caplog: pytest.LogCaptureFixture
+) -> None:
+    life = live()
+    life.wishes.fault = ZeroDivisionError("division by zero")
+    life.cycles(3)
+    assert "broken off by a fault of asad's: ZeroDivisionError" in life.ask("status")["cycle"]["sentence"]
+    life.wishes.fault = None
+    life.cycles(3)
+    assert "1 guest" in life.ask("status")["cycle"]["sentence"]
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_a_long_cycle_is_told_and_those_it_covers_are_skipped(live: Callable[..., Life]) -> None:
+    life = live()
+
+    class Slow(Held):
+        def snapshot(self) -> Snapshot:
+            threading.Event().wait(0.1)
+            return super().snapshot()
+
+    life.daemon.cluster = life.daemon.cycle.cluster = slow = Slow()
+    wait_for(lambda: slow.looks > 2)
+    status = life.ask("status")
+    assert "it took 0.1 s, so" in status["cycle"]["sentence"]
+    assert status["cycles"]["skipped"] >= 4
+
+
+def test_a_jump_of_the_wall_clock_changes_nothing(live: Callable[..., Life]) -> None:
+    jumping = [0.0]
+    life = live(clock=lambda: time.time() + jumping[0])
+    for jump in (86_400.0, -86_400.0):
+        jumping[0] = jump
+        life.cluster.shown = dataclasses.replace(cluster(), time_s=NOW + jump)
+        before, begin = life.cluster.looks, time.monotonic()
+        life.cycles(10)
+        assert life.cluster.looks - before >= 10
+        assert time.monotonic() - begin < 10
+    assert life.ask("status")["cycles"]["failed"] == 0
+
+
+def test_what_could_not_be_recovered_is_tried_again_before_anything_is_lent(
+    live: Callable[..., Life],
+) -> None:
+    class Down(Held):
+        down = True
+
+        def recover(self) -> list[str]:
+            super().recover()
+            if self.down:
+                raise ClusterError("slurmctld does not answer")
+            return []
+
+    held = Down()
+    life = live(held=held, first_cycle=False)
+    life.wishes.wishes = [SetShare(CAUSE, GUEST, 0.1)]
+    wait_for(lambda: held.calls.count("recover") > 3)
+    assert held.done == []
+    held.down = False
+    wait_for(lambda: held.done)
+
+
+# ------------------------------------------------------------------------------------------------------ knowledge
+
+
+def test_what_was_learned_outlives_the_process(live: Callable[..., Life], tmp_path: Path) -> None:
+    life = live()
+    life.cycles(3)
+    stop(life)
+    learned = life.wishes.learned
+    again = live()
+    again.cycles(1)
+    assert again.wishes.learned > learned
+    stop(again)
+    with Store.open(str(tmp_path / "asad.db")) as store:
+        assert store.load_learned("slurm/asax") == again.wishes.memory
+        assert [run.state for run in store.runs()] == ["done", "done"]
+
+
+def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(
+    live: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "SAVE_S", 0.05)
+    monkeypatch.setattr("asad.store.writer.AGAIN_S", 0.02)
+    life = live()
+    life.cycles(2)
+    stop(life)
+    known = life.wishes.learned
+    database = tmp_path / "asad.db"
+    database.rename(tmp_path / "kept.db")
+    for left in tmp_path.glob("asad.db-*"):
+        left.unlink()
+    database.write_bytes(b"this is no database" * 1000)
+    again = live()
+    again.wishes.wishes = [SetShare(CAUSE, GUEST, 0.1)]
+    again.cycles(3)
+    assert again.cluster.done
+    wait_for(lambda: "not a database" in again.ask("status")["store"]["trouble"])
+    (tmp_path / "kept.db").rename(database)
+    wait_for(lambda: again.daemon._remembered)
+    again.cycles(2)
+    wait_for(lambda: again.ask("status")["store"]["trouble"] == "")
+    stop(again)
+    with Store.open(str(database)) as store:
+        assert store.load_learned("slurm/asax")["*"]["cycles"] > known  # type: ignore[operator]
+        assert any(d.kind == "set-share" for d in store.decisions(store.runs()[0].id))
+
+
+def test_the_ledger_goes_to_the_store_and_into_the_gains(live: Callable[..., Life], tmp_path: Path) -> None:
+    life = live()
+    entry = {"time_s": 9.0, "account": "physics", "job_id": "10", "lent_core_s": 50.0, "extended_s": 60.0}
+    life.cluster.ledger += [
+        {**entry, "role": "host"},
+        {**entry, "job_id": "12", "role": "guest", "extended_s": 0.0},
+    ]
+    wait_for(lambda: life.ask("status")["gains"]["lent_core_s"] == 50.0)
+    assert life.ask("status")["gains"]["extended_s"] == 60.0
+    assert life.cluster.ledger == []
+    stop(life)
+    with Store.open(str(tmp_path / "asad.db")) as store:
+        assert [(total.role, total.lent_core_s) for total in store.account_totals()] == [
+            ("guest", 50.0),
+            ("host", 50.0),
+        ]
+
+
+# -------------------------------------------------------------------------------------------------------- control
+
+
+def test_the_status_is_what_asactl_is_promised(live: Callable[..., Life]) -> None:
+    life = live()
+    life.cycles(2)
+    status = life.ask("status")
+    assert {
+        "version",
+        "mode",
+        "paused",
+        "since_s",
+        "cycle",
+        "cluster",
+        "lending",
+        "gains",
+        "vetoes",
+        "actors",
+    } <= set(status)
+    assert set(status["cycle"]) == {"number", "time_s", "wall_ms", "sentence"}
+    assert {"sentence", "nodes", "cores", "waiting", "running", "guests"} <= set(status["cluster"])
+    (lent,) = status["lending"]
+    assert (lent["guest"], lent["host"], lent["nodes"], lent["share"]) == ("12", "10", ["n0"], 0.3)
+    assert (lent["guest_user"], lent["host_user"], lent["since_s"], lent["happiness"]) == (
+        "ann",
+        "ann",
+        500.0,
+        None,
+    )
+    assert set(status["gains"]) == {"guests", "lent_core_s", "extended_s", "saved_wait_s"}
+    assert status["actors"] == {"connected": 0, "silent": [], "silent_total": 0}
+
+
+def test_jobs_and_nodes_are_listed_with_their_bars_in_words(live: Callable[..., Life]) -> None:
+    life = live()
+    life.cluster.shown = cluster(host_bar={OTHER_HOST: 6}, guest_bar={WAITING: 14}, node_bar={1: 1})
+    life.cycles(2)
+    jobs = {row["job"]: row for row in life.ask("jobs")}
+    assert [jobs[job]["state"] for job in ("10", "12", "13", "14")] == [
+        "running",
+        "guest",
+        "waiting",
+        "offered",
+    ]
+    assert jobs["11"]["host_bar"] == "it runs on several nodes, and a host slowed on one is slowed on all"
+    assert jobs["13"]["guest_bar"] == "it has no time limit"
+    assert (jobs["12"]["host"], jobs["12"]["user"], jobs["12"]["name"]) == ("10", "ann", "sim")
+    assert [row["job"] for row in life.ask("jobs", job="13")] == ["13"]
+    nodes = life.ask("nodes")
+    assert [node["bar"] for node in nodes] == ["", "it is drained, down or not answering"]
+    assert (nodes[0]["jobs"], nodes[0]["guests"], nodes[0]["lent"], nodes[0]["actor"]) == (
+        ["10"],
+        ["12"],
+        0.3,
+        False,
+    )
+    assert life.ask("progress", job="12")["state"] == "guest"
+    with pytest.raises(Refused, match="job '99' neither runs nor waits"):
+        life.ask("progress", job="99")
+    with pytest.raises(Refused, match="job '99': it neither runs nor waits, and lending did not touch it"):
+        life.ask("explain", job="99")
+
+
+def test_metrics_are_scraped_and_told_by_the_socket(live: Callable[..., Life]) -> None:
+    life = live()
+    life.wishes.wishes = [SetShare(CAUSE, GUEST, 0.1)]
+    life.cycles(3)
+    assert life.daemon.endpoint is not None
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{life.daemon.endpoint.port}/metrics", timeout=10
+    ) as answer:
+        text = answer.read().decode()
+    assert 'asad_jobs{state="offered"} 1.0' in text
+    assert 'asad_decisions_total{kind="set-share",outcome="done"}' in text
+    assert 'cluster="slurm",mode="enforce",policy="asax"' in text
+    assert "asad_hosts_under_pressure 0.0" in text
+    assert "asad_info" in life.ask("metrics")
+
+
+def test_the_configuration_in_force_is_told_without_a_password(live: Callable[..., Life]) -> None:
+    life = live()
+    life.daemon.config = dataclasses.replace(
+        life.daemon.config,
+        daemon=dataclasses.replace(life.daemon.config.daemon, store="postgresql://asad:secret@db/asad"),
+    )
+    told = life.ask("config")
+    assert told["daemon"]["store"] == "postgresql://asad:***@db/asad"
+    assert "secret" not in str(life.ask("status"))
+    life.daemon.config = configuration(life.socket.parent)
+
+
+def test_only_operators_may_change_anything(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live()
+    monkeypatch.setattr("asad.api.control.may_change", lambda peer, operators: False)
+    for verb in ("pause", "resume", "release", "mode"):
+        with pytest.raises(NotAllowed):
+            life.ask(verb)
+    assert life.ask("status")["paused"] is False
+
+
+def test_a_request_that_comes_in_a_long_cycle_is_told_so(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live()
+    monkeypatch.setattr(daemon_module, "ANSWER_S", 0.1)
+    gate = threading.Event()
+
+    class Hung(Held):
+        def snapshot(self) -> Snapshot:
+            self.looks += 1
+            gate.wait(30)
+            return super().snapshot()
+
+    life.daemon.cluster = life.daemon.cycle.cluster = hung = Hung()
+    wait_for(lambda: hung.looks)
+    with pytest.raises(AsadError, match="in the middle of a cycle"):
+        life.daemon.handle(Request("pause"), NOBODY)
+    assert life.ask("status")["mode"] == "enforce", "what needs no cycle is answered all the same"
+    gate.set()
+    life.daemon.stop()
+    life.thread.join(30)
+    assert not (life.daemon.config.daemon.state_dir / "paused").exists(), (
+        "what was given up is not done later"
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- reload
+
+
+def test_a_reload_takes_over_what_is_right_and_keeps_the_old_where_it_is_wrong(
+    live: Callable[..., Life], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts = ["[daemon]\nmode = 'nonsense'"]
+
+    def reread() -> Config:
+        return parse(texts[0], HERE) if texts else configuration(tmp_path, "advise", "retention_days = 1")
+
+    caplog.set_level(logging.INFO)
+    life = live(reread=reread)
+    life.daemon.reload()
+    wait_for(lambda: "the old configuration stays" in caplog.text)
+    assert life.ask("status")["mode"] == "enforce"
+    life.cycles(2)
+    texts.clear()
+    life.daemon.reload()
+    wait_for(lambda: life.daemon.config.daemon.retention_days == 1.0)
+    assert life.ask("status")["mode"] == "advise"
+    assert "release" in life.cluster.calls
+    life.cycles(2)
+
+
+def test_what_needs_a_restart_is_said_and_left(
+    live: Callable[..., Life], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def reread() -> Config:
+        return parse(
+            f"[daemon]\nstate_dir = '{tmp_path}/other'\nmode = 'enforce'\ninterval_s = 0.03\n[guard]\nguests_cap = 1",
+            HERE,
+        )
+
+    life = live(reread=reread)
+    life.daemon.reload()
+    wait_for(lambda: life.daemon.cycle.guard.settings.guests_cap == 1)
+    assert life.daemon.config.daemon.state_dir == tmp_path
+    assert (
+        "[daemon] state_dir, [daemon] socket, [metrics] changed, which takes effect at the next start"
+        in caplog.text
+    )
+    assert isinstance(life.daemon.pace, Steady)
+    wait_for(lambda: isinstance(life.daemon.pace, Steady) and life.daemon.pace.interval_s == 0.03)
+    assert life.ask("status")["mode"] == "enforce"
+
+
+def test_without_a_file_there_is_nothing_to_reload(
+    live: Callable[..., Life], caplog: pytest.LogCaptureFixture
+) -> None:
+    life = live()
+    life.daemon.reload()
+    wait_for(lambda: "there is no configuration file" in caplog.text)
+    life.cycles(1)
+
+
+# ----------------------------------------------------------------------------------------------------------- stop
+
+
+def test_the_stop_gives_everything_back(live: Callable[..., Life]) -> None:
+    life = live()
+    stop(life)
+    assert life.cluster.calls == ["recover", "release", "close"]
+    assert not life.socket.exists()
+
+
+def test_a_stop_goes_on_when_nothing_can_be_given_back(
+    live: Callable[..., Life], caplog: pytest.LogCaptureFixture
+) -> None:
+    life = live()
+
+    def fail() -> list[str]:
+        raise ClusterError("slurmctld does not answer")
+
+    life.cluster.release = fail  # type: ignore[method-assign]
+    stop(life)
+    assert "not everything could be given back: slurmctld does not answer" in caplog.text
+
+
+def test_a_daemon_that_cannot_start_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "share_policy", lambda *_: Wishes())
+    with contextlib.closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        config = configuration(tmp_path)
+        port = taken.getsockname()[1]
+        config = dataclasses.replace(
+            config, metrics=dataclasses.replace(config.metrics, listen=f"127.0.0.1:{port}")
+        )
+        held = Held()
+        with pytest.raises(AsadError, match=r"\[metrics\] listen"):
+            Daemon(config, cluster=held).run()
+    assert held.calls == ["recover", "close"]
+    assert not (tmp_path / "s").exists()
+    with only_one(tmp_path):
+        pass
