@@ -13,10 +13,21 @@ from asad.errors import AsadError
 COMMANDS = {
     "bench": ("asad.cli.bench", "bench", "Run the papers' evaluations anew."),
     "calibrate": ("asad.cli.calibrate", "calibrate", "Measure what sharing cores costs on this machine."),
+    "config": ("asad.cli.config", "config", "Check or show asad.toml."),
+    "doctor": ("asad.cli.doctor", "doctor", "Is this cluster ready for asad?"),
     "experts": ("asad.cli.experts", "experts", "Check, draw, evaluate and fit expert trees."),
     "explain": ("asad.cli.runs", "explain", "Tell the story of a job."),
+    "jobs": ("asad.cli.live", "jobs", "Jobs as the live daemon sees them."),
+    "mode": ("asad.cli.live", "mode", "Show or change what the daemon may do."),
+    "nodes": ("asad.cli.live", "nodes", "Nodes as the live daemon sees them."),
+    "pause": ("asad.cli.live", "pause", "Lend nothing new until `resume`."),
+    "progress": ("asad.cli.progress", "progress", "Say, inside a job, how far it is."),
+    "release": ("asad.cli.live", "release", "Give everything back now."),
     "replay": ("asad.cli.replay", "replay", "Replay an accounting log under several policies."),
+    "resume": ("asad.cli.live", "resume", "Lend again after `pause` or `release`."),
     "runs": ("asad.cli.runs", "runs", "List what is stored."),
+    "status": ("asad.cli.live", "status", "One screen: what the live daemon sees, lends and gained."),
+    "top": ("asad.cli.live", "top", "The same, live; q quits."),
 }
 """Name of a command → module, object, and the line in `asactl --help`."""
 
@@ -46,7 +57,7 @@ def asactl() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit status: 0 done, 2 wrong usage or input, 1 anything else."""
+    """Entry point. Exit status: 0 done, 2 wrong usage or input, 3 no daemon, 4 not allowed, 1 anything else."""
     try:
         status = asactl(standalone_mode=False)  # what a command gave to ctx.exit
         sys.exit(status if isinstance(status, int) else 0)

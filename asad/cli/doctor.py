@@ -1,0 +1,266 @@
+"""`asactl doctor`: is everything as lending needs it? It asks and reads; what it makes of that is in `checks`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from asad.api.control import ask
+from asad.api.munge import Munge
+from asad.api.tls import Tls
+from asad.cli import checks
+from asad.cli.checks import Finding, Slurm
+from asad.cli.config import check_plugins
+from asad.cli.live import JSON, control_socket, print_screen
+from asad.cli.runs import printable
+from asad.config import DEFAULT_PATH, Config, load
+from asad.errors import AsadError, ConfigError
+from asad.store.store import Store
+
+COMMAND_S = 10.0
+SCRIPT_BYTES = 256 * 1024
+SCRIPTS = ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld")
+STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+@click.command(short_help="Is this cluster ready for asad?")
+@click.option(
+    "--config",
+    "config_path",
+    metavar="FILE",
+    envvar="ASAD_CONFIG",
+    help="[default: /etc/asad/asad.toml, else asad's defaults]",
+)
+@click.option(
+    "--slurm-conf",
+    metavar="FILE",
+    help="Look at this slurm.conf instead of asking the controller.",
+)
+@JSON
+@click.pass_context
+def doctor(context: click.Context, config_path: str | None, slurm_conf: str | None, as_json: bool) -> None:
+    """Check Slurm, munge, clocks, rights, cgroups and the store, and print the lines to add.
+
+    Changes nothing. Run it on the head node, as root or as the daemon's user. Leaves with 1 if anything fails.
+    """
+    findings = list(examine(config_path, slurm_conf))
+    lines = [line for finding in findings for line in finding.lines]
+    if as_json:
+        plain = {"findings": [finding.to_json() for finding in findings], "slurm_conf": lines}
+        click.echo(json.dumps(plain, indent=2))
+    else:
+        _print(findings, lines)
+    context.exit(1 if any(finding.state == "fail" for finding in findings) else 0)
+
+
+def _print(findings: list[Finding], lines: list[str]) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        said = Text(printable(finding.why))
+        if finding.mend and finding.state != "ok":
+            said.append(f"\n→ {printable(finding.mend)}", "dim")
+        table.add_row(Text(finding.state, STYLES[finding.state]), Text(printable(finding.check)), said)
+    print_screen(table)
+    if lines:
+        click.echo(
+            "\nTo slurm.conf, then `scontrol reconfigure` (select, memory and plugins want a restart):\n"
+        )
+        for line in lines:
+            click.echo(printable(line))
+    bad = sum(finding.state == "fail" for finding in findings)
+    doubtful = sum(finding.state == "warn" for finding in findings)
+    click.echo(f"\n{len(findings)} checked, {bad} failed, {doubtful} to look at")
+
+
+def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding]:
+    """All findings, in the order in which they should be mended."""
+    config, finding = _configuration(config_path)
+    yield finding
+    asked_at = datetime.now()  # scontrol prints local time
+    text, partitions, found = _slurm_texts(slurm_conf)
+    yield found
+    if slurm_conf is not None and found.state != "fail":
+        slurm = checks.read_slurm_conf(text)
+    else:
+        slurm = Slurm(checks.read_config(text), checks.read_partitions(partitions))
+    if found.state != "fail":
+        guests = config.slurm.get("guest_partitions", {"batch": "guest"})
+        yield from checks.cluster_findings(slurm)
+        if isinstance(guests, Mapping):
+            yield from checks.partition_findings(slurm, {str(k): str(v) for k, v in guests.items()})
+        folder = Path(slurm_conf or slurm.get("SLURM_CONF") or "/etc/slurm/slurm.conf").parent
+        lua = _read(folder / "job_submit.lua")
+        yield checks.job_submit_finding(slurm, lua, config.nodes.user)
+        yield from checks.script_findings(slurm, {key: _scripts(slurm.get(key)) for key in SCRIPTS})
+        if slurm_conf is None:
+            yield checks.clock_finding(text, asked_at)
+            yield checks.rights_finding(slurm, _users(config.nodes.user), config.nodes.user)
+    yield _keys(config)
+    yield checks.cgroup_finding(
+        _read(Path("/proc/mounts")) or "",
+        _read(Path("/sys/fs/cgroup/cgroup.controllers")) or "",
+        any(any(Path("/sys/fs/cgroup").glob(pattern)) for pattern in ("*/cpu.idle", "cpu/*/cpu.idle")),
+    )
+    yield _store(config)
+    yield _daemon(config)
+
+
+def _configuration(path: str | None) -> tuple[Config, Finding]:
+    place = path or str(DEFAULT_PATH)
+    if path is None and not DEFAULT_PATH.exists():
+        why = f"there is no {place}; asad's defaults are looked at"
+        mend = f"copy profiles/asad.toml to {place} and change what differs on your cluster"
+        return Config(), Finding("configuration", "warn", why, mend)
+    try:
+        config = load(place)
+        check_plugins(config)
+    except ConfigError as error:
+        return Config(), Finding("configuration", "fail", str(error), f"asactl config check {place}")
+    return config, Finding("configuration", "ok", f"{place} is right, mode {config.daemon.mode}")
+
+
+def _slurm_texts(slurm_conf: str | None) -> tuple[str, str, Finding]:
+    """The configuration, the partitions (both as text), and whether they could be had."""
+    if slurm_conf is not None:
+        try:
+            text = slurm_conf_text(Path(slurm_conf)) + (_read(Path(slurm_conf).parent / "cgroup.conf") or "")
+        except OSError as error:
+            why = f"{slurm_conf}: {error.strerror}"
+            return "", "", Finding("slurm", "fail", why, "name a slurm.conf that you may read")
+        return text, "", Finding("slurm", "ok", f"{slurm_conf} is read; the controller is not asked")
+    try:
+        config = run("scontrol", "show", "config")
+        partitions = run("scontrol", "show", "partition", "--all", "--oneliner")
+    except OSError as error:
+        mend = "install slurm-client, or see `scontrol ping`; --slurm-conf FILE looks at a file instead"
+        return "", "", Finding("slurm", "fail", f"the controller cannot be asked: {error}", mend)
+    version = checks.read_config(config).get("slurm_version", "unknown")
+    return config, partitions, Finding("slurm", "ok", f"the controller answers, Slurm {version}")
+
+
+def slurm_conf_text(path: Path, depth: int = 0) -> str:
+    """slurm.conf with its included files in place. Raises OSError."""
+    lines = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        match = re.match(r"\s*include\s+(\S+)", line, re.IGNORECASE)
+        if match and depth < 8:
+            lines.append(slurm_conf_text(path.parent / match[1], depth + 1))
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def run(*words: str) -> str:
+    """What a command prints. Raises OSError if it is not there, fails or hangs."""
+    program = shutil.which(words[0])
+    if program is None:
+        raise OSError(f"there is no {words[0]}")
+    try:
+        done = subprocess.run(  # noqa: S603 - an argv list of our own words
+            [program, *words[1:]],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMMAND_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise OSError(f"{words[0]} gave no answer within {COMMAND_S:.0f} s") from None
+    if done.returncode != 0:
+        raise OSError(f"{words[0]}: {done.stderr.strip()[:500] or done.returncode}")
+    return done.stdout
+
+
+def _users(user: str) -> str:
+    try:
+        return run(
+            *("sacctmgr", "--immediate", "--parsable2", "--noheader"),
+            *("show", "user", f"name={user}", "format=User,AdminLevel"),
+        )
+    except OSError:
+        return ""
+
+
+def _scripts(setting: str) -> list[tuple[str, str | None]]:
+    """Path and text of the scripts that a setting names, which may be patterns and several."""
+    patterns = [Path(word.strip()) for word in setting.split(",") if word.strip()]
+    paths = [path for pattern in patterns for path in sorted(pattern.parent.glob(pattern.name)) or [pattern]]
+    return [(str(path), _read(path)) for path in paths]
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(SCRIPT_BYTES)
+    except OSError:
+        return None
+
+
+def _keys(config: Config) -> Finding:
+    nodes = config.nodes
+    try:
+        if nodes.auth == "munge":
+            own = frozenset({os.geteuid()})
+            Munge(own, os.geteuid(), nodes.munge_socket).check()
+            return Finding("munge", "ok", "munged seals and opens our credentials")
+        Tls(nodes.cert, nodes.key, nodes.ca)
+    except AsadError as error:
+        return Finding(nodes.auth, "fail", str(error), "nobody starts without keys: docs, how-to/enable")
+    return Finding("tls", "ok", "certificate, key and authority belong together")
+
+
+def _store(config: Config) -> Finding:
+    url, user = config.store_url, config.nodes.user
+    path = Path(url.removeprefix("sqlite:///"))
+    if "://" not in str(path) and not path.exists():
+        return _folder(path.parent, user)
+    try:
+        with Store.open(url, create=False) as store:
+            return Finding("store", "ok", f"{store} can be opened")
+    except AsadError as error:
+        return Finding("store", "fail", str(error), "the daemon lends on without it, but forgets at its end")
+
+
+def _folder(folder: Path, user: str) -> Finding:
+    mend = f"install -d -o {user} -g {user} -m 0750 {folder}"
+    try:
+        found, owner = folder.stat(), pwd.getpwnam(user)
+    except FileNotFoundError:
+        return Finding("store", "fail", f"there is no folder {folder} for state and store", mend)
+    except PermissionError:
+        return Finding("store", "warn", f"{folder} is closed to you", "run the doctor as root")
+    except KeyError:
+        return Finding(
+            "store", "fail", f"this machine has no user {user}", "systemd-sysusers, with asad's sysusers.d"
+        )
+    mine = owner.pw_uid == 0 or (found.st_uid == owner.pw_uid and found.st_mode & 0o200)
+    if mine or (found.st_gid == owner.pw_gid and found.st_mode & 0o020):
+        return Finding("store", "ok", f"{user} can write to {folder}")
+    return Finding("store", "fail", f"{user} cannot write to {folder}", mend)
+
+
+def _daemon(config: Config) -> Finding:
+    try:
+        status = ask(control_socket(str(config.daemon.socket)), "status", timeout_s=COMMAND_S)
+    except AsadError as error:
+        return Finding("daemon", "warn", str(error), "systemctl enable --now asad, when nothing above fails")
+    silent = (status.get("actors") or {}).get("silent") or []
+    if silent:
+        names = ", ".join(str(node) for node in silent[:8])
+        mend = "systemctl status asad-node on those nodes"
+        return Finding("daemon", "warn", f"it runs, but actors are silent: {names}", mend)
+    return Finding("daemon", "ok", f"it runs, mode {status.get('mode')}")

@@ -1,0 +1,442 @@
+"""`asactl status`, `top`, `jobs`, `nodes`: what the daemon sees. `pause`, `resume`, `release`, `mode`: what it does."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from asad.api.control import Refused, ask
+from asad.cli.runs import duration, printable
+from asad.config import DEFAULT_PATH, MODES, DaemonSettings, load
+from asad.errors import AsadError, ConfigError
+
+Facts = Mapping[str, Any]
+PIPE_WIDTH = 160
+"""What a pipe reads is not cut to a width that nobody looks at."""
+NAMED = 4
+"""So many nodes or jobs are named in one cell."""
+
+SOCKET = click.option(
+    "--socket",
+    "socket_path",
+    metavar="PATH",
+    envvar="ASAD_SOCKET",
+    help="The daemon's control socket [default: as asad.toml says, else /run/asad/asad.sock].",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+
+
+def control_socket(given: str | None) -> Path:
+    """Where to ask: as given, as the configuration says, or the usual place."""
+    if given:
+        return Path(given)
+    with contextlib.suppress(
+        ConfigError
+    ):  # not there, not ours to read, or wrong: `config check` is for that
+        return load(os.environ.get("ASAD_CONFIG") or DEFAULT_PATH).daemon.socket
+    return DaemonSettings().socket
+
+
+# ------------------------------------------------------------------------------------------------------ looking
+
+
+@click.command(short_help="One screen: what the live daemon sees, lends and gained.")
+@SOCKET
+@JSON
+def status(socket_path: str | None, as_json: bool) -> None:
+    """Show the cluster, who lends to whom, what was gained so far, and the last cycle's sentence."""
+    facts = ask(control_socket(socket_path), "status")
+    _show(facts, as_json, lambda: status_screen(facts, time.time()))
+
+
+@click.command(short_help="The same, live; q quits.")
+@SOCKET
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.2),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often the screen is drawn anew.",
+)
+@click.option("--once", is_flag=True, help="Draw it once and leave, as without a terminal.")
+@JSON
+def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> None:
+    """Watch status and running jobs. q quits."""
+    place = control_socket(socket_path)
+
+    def look() -> dict[str, Any]:
+        return {"status": ask(place, "status"), "jobs": ask(place, "jobs", state="running")}
+
+    def screen(facts: Facts) -> RenderableType:
+        jobs = rows_of(facts["jobs"], "jobs")
+        order = sorted(jobs, key=lambda job: (job.get("state") != "guest", str(job.get("job"))))
+        return Group(status_screen(facts["status"], time.time()), Text(""), jobs_table(order, time.time()))
+
+    if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        facts = look()
+        _show(facts, as_json, lambda: screen(facts))
+        return
+    with _keys() as pressed, Live(screen(look()), screen=True, auto_refresh=False) as live:
+        while pressed(interval) not in ("q", "Q", "\x03", "\x04"):
+            try:
+                live.update(screen(look()), refresh=True)
+            except AsadError as error:  # the daemon starts again: keep looking
+                live.update(Text(f"{printable(str(error))}\n\nq quits"), refresh=True)
+
+
+@click.command(short_help="Jobs as the live daemon sees them.")
+@SOCKET
+@click.option(
+    "--state",
+    type=click.Choice(["waiting", "offered", "running", "guest"]),
+    help="Only these.",
+)
+@click.option("--user", metavar="NAME", help="Only this user's.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="At most so many.",
+)
+@JSON
+def jobs(socket_path: str | None, state: str | None, user: str | None, limit: int, as_json: bool) -> None:
+    """List jobs, what was measured of them, and why they may not lend or be guests."""
+    wanted = {"state": state, "user": user}
+    arguments: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
+    facts = ask(control_socket(socket_path), "jobs", limit=limit, **arguments)
+    found = [
+        job
+        for job in rows_of(facts, "jobs")
+        if all(key not in job or job[key] == value for key, value in arguments.items())
+    ]
+    _show(found[:limit], as_json, lambda: jobs_table(found[:limit], time.time()))
+    total = facts.get("total", len(found)) if isinstance(facts, Mapping) else len(found)
+    if not as_json and total > limit:
+        click.echo(f"{total - limit} more; --limit shows them")
+
+
+@click.command(short_help="Nodes as the live daemon sees them.")
+@SOCKET
+@JSON
+def nodes(socket_path: str | None, as_json: bool) -> None:
+    """List nodes, whether their actors answer, and why nothing is lent on them."""
+    found = rows_of(ask(control_socket(socket_path), "nodes"), "nodes")
+    _show(found, as_json, lambda: nodes_table(found))
+
+
+# ------------------------------------------------------------------------------------------------------ changing
+
+
+def _change(socket_path: str | None, as_json: bool, verb: str, done: str, **arguments: Any) -> None:
+    answer = ask(control_socket(socket_path), verb, **arguments)
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+        return
+    click.echo(done)
+    told = answer.get("done", []) if isinstance(answer, Mapping) else answer
+    for sentence in told if isinstance(told, list) else []:
+        click.echo(f"  {printable(str(sentence))}")
+
+
+@click.command(short_help="Lend nothing new until `resume`.")
+@SOCKET
+@JSON
+def pause(socket_path: str | None, as_json: bool) -> None:
+    """Lend nothing new. Guests that run go on; `release` takes back what is offered."""
+    _change(socket_path, as_json, "pause", "paused: nothing new is lent; `asactl resume` goes on")
+
+
+@click.command(short_help="Lend again after `pause` or `release`.")
+@SOCKET
+@JSON
+def resume(socket_path: str | None, as_json: bool) -> None:
+    """Lend again."""
+    _change(socket_path, as_json, "resume", "resumed")
+
+
+@click.command(short_help="Give everything back now.")
+@SOCKET
+@JSON
+def release(socket_path: str | None, as_json: bool) -> None:
+    """Take back every offer and lift every quota now, and pause.
+
+    Guests that run cannot be moved: they stay in the idle class beside their hosts, which hurts nobody.
+    """
+    _change(socket_path, as_json, "release", "released: offers are taken back, quotas lifted; asad is paused")
+
+
+@click.command(short_help="Show or change what the daemon may do.")
+@click.argument("name", metavar="[observe|advise|enforce]", type=click.Choice(MODES), required=False)
+@SOCKET
+@JSON
+def mode(name: str | None, socket_path: str | None, as_json: bool) -> None:
+    """Without an argument show the mode; with one change it, until the daemon starts again.
+
+    observe: measure and learn. advise: decide and record too, act on nothing. enforce: lend.
+    """
+    if name is not None:
+        _change(socket_path, as_json, "mode", f"mode is {name}", mode=name)
+        return
+    now = str(ask(control_socket(socket_path), "status").get("mode", ""))
+    click.echo(json.dumps({"mode": now}) if as_json else printable(now))
+
+
+# ------------------------------------------------------------------------------------------------------ screens
+
+
+def status_screen(facts: Facts, now_s: float) -> Group:
+    """The daemon's status as one screen. Every text of it is made safe to print."""
+    cluster, cycle = facts.get("cluster") or {}, facts.get("cycle") or {}
+    gains, actors = facts.get("gains") or {}, facts.get("actors") or {}
+    head = Text.assemble(
+        ("asad ", "bold"), _text(facts.get("version")), " · ", (_text(facts.get("mode")), "bold")
+    )
+    if facts.get("paused"):
+        head.append(" · paused", "bold yellow")
+    if isinstance(facts.get("since_s"), int | float):
+        head.append(f" · up {duration(now_s - facts['since_s'])}")
+    lines = Table.grid(padding=(0, 2))
+    lines.add_column(no_wrap=True, style="dim")
+    lines.add_column()
+    lines.add_row("cluster", _cluster_line(cluster))
+    lines.add_row("cycle", _cycle_line(cycle, now_s))
+    lines.add_row("actors", _actors_line(actors))
+    lines.add_row("gains", _gains_line(gains))
+    vetoes = facts.get("vetoes") or {}
+    if vetoes:
+        told = sorted(vetoes.items(), key=lambda item: -item[1])
+        lines.add_row("vetoes", Text(", ".join(f"{_text(name)} {number}" for name, number in told)))
+    lending = [pair for pair in facts.get("lending") or [] if isinstance(pair, Mapping)]
+    body: RenderableType = lending_table(lending, now_s) if lending else Text("nobody lends at the moment")
+    return Group(head, lines, Text(""), body)
+
+
+def _cluster_line(cluster: Facts) -> Text:
+    counts = (
+        f"{_whole(cluster.get('nodes'))} nodes, {_whole(cluster.get('cores'))} cores; "
+        f"{_whole(cluster.get('running'))} jobs run, {_whole(cluster.get('waiting'))} wait, "
+        f"{_whole(cluster.get('guests'))} are guests"
+    )
+    sentence = _text(cluster.get("sentence"))
+    return Text(f"{sentence}: {counts}" if sentence != "-" else counts)
+
+
+def _cycle_line(cycle: Facts, now_s: float) -> Text:
+    if not cycle.get("number"):
+        return Text("none yet")
+    words = [f"{_whole(cycle['number'])}"]
+    if isinstance(cycle.get("time_s"), int | float):
+        words.append(f"{max(0.0, now_s - cycle['time_s']):.0f} s ago")
+    if isinstance(cycle.get("wall_ms"), int | float):
+        words.append(f"took {cycle['wall_ms']:.0f} ms")
+    return Text(f"{', '.join(words)}: {_text(cycle.get('sentence'))}")
+
+
+def _actors_line(actors: Facts) -> Text:
+    connected = actors.get("connected", 0)
+    text = Text(f"{len(connected) if isinstance(connected, list) else _whole(connected)} connected")
+    silent = [_text(node) for node in actors.get("silent") or []]
+    if silent:
+        more = f" and {len(silent) - 8} more" if len(silent) > 8 else ""
+        text.append(f"; silent: {', '.join(silent[:8])}{more}", "yellow")
+    return text
+
+
+def _gains_line(gains: Facts) -> Text:
+    words = [f"{_whole(gains.get('guests', 0))} guests so far"]
+    if _known(gains.get("lent_core_s")):
+        words.append(f"{gains['lent_core_s'] / 3600:.1f} core-hours lent")
+    if _known(gains.get("saved_wait_s")):
+        words.append(f"{duration(gains['saved_wait_s'])} of waiting saved")
+    if _known(gains.get("extended_s")):
+        words.append(f"time limits extended by {duration(gains['extended_s'])}")
+    return Text(", ".join(words))
+
+
+def lending_table(lending: Sequence[Facts], now_s: float) -> Table:
+    """Who lends to whom."""
+    table = _table("guest", "of", "beside", "of", "nodes", "share>", "for>", "pace>", "happiness>")
+    for pair in lending:
+        table.add_row(
+            *_cells(
+                pair.get("guest"),
+                pair.get("guest_user"),
+                pair.get("host"),
+                pair.get("host_user"),
+                pair.get("nodes"),
+                _percent(pair.get("share"), unknown="idle class"),
+                _since(pair.get("since_s"), now_s),
+                _percent(pair.get("pace")),
+                _figure(pair.get("happiness")),
+            )
+        )
+    return table
+
+
+def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
+    """Jobs with what was measured of them, and their bars in words."""
+    if not found:
+        return Text("no jobs")
+    table = _table(
+        "job", "user", "state", "cores>", "for>", "CPU>", "pressure>", "happiness>", "beside", "share>"
+    )
+    table.add_column("why not")
+    for job in found:
+        since = job.get("start_s") if isinstance(job.get("start_s"), int | float) else job.get("submit_s")
+        table.add_row(
+            *_cells(
+                job.get("job"),
+                job.get("user"),
+                job.get("state"),
+                _whole(job.get("cores")),
+                _since(since, now_s),
+                _percent(job.get("cpu_fraction")),
+                _percent(job.get("pressure")),
+                _figure(job.get("happiness")),
+                job.get("host"),
+                _percent(job.get("share")),
+                _bars(job),
+            )
+        )
+    return table
+
+
+def _bars(job: Facts) -> str:
+    """Why it may not lend or be a guest; of a job that waits only the second matters, of one that runs the first."""
+    waits = job.get("state") in ("waiting", "offered")
+    bar = job.get("guest_bar" if waits else "host_bar")
+    if not bar or job.get("state") == "guest":
+        return ""
+    return f"{'no guest' if waits else 'lends nothing'}: {bar}"
+
+
+def nodes_table(found: Sequence[Facts]) -> RenderableType:
+    """Nodes with their bars in words."""
+    if not found:
+        return Text("no nodes")
+    table = _table("node", "cores>", "actor", "heard>", "cgroup>", "jobs", "guests", "lent>")
+    table.add_column("why not")
+    for node in found:
+        age = node.get("report_age_s")
+        table.add_row(
+            *_cells(
+                node.get("node"),
+                _whole(node.get("cores")),
+                "answers" if node.get("actor") else "silent",
+                f"{age:.0f} s ago" if _known(age) else None,
+                _whole(node.get("cgroup")),
+                node.get("jobs"),
+                node.get("guests"),
+                _percent(node.get("lent")),
+                f"lends nothing: {node['bar']}" if node.get("bar") else "",
+            )
+        )
+    return table
+
+
+# ------------------------------------------------------------------------------------------------------- wordings
+
+
+def rows_of(answer: Any, key: str) -> list[Facts]:
+    """The rows of an answer: a list, or an object that has one under `key`. Raises Refused for anything else."""
+    found = answer.get(key) if isinstance(answer, Mapping) else answer
+    if not isinstance(found, list) or not all(isinstance(row, Mapping) for row in found):
+        raise Refused(f"the daemon's answer holds no {key}; are asactl and the daemon of one version?", 1)
+    return found
+
+
+def _table(*headings: str) -> Table:
+    """Columns by heading; a `>` at its end puts them to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        right = heading.endswith(">")
+        table.add_column(heading.rstrip(">"), justify="right" if right else "left", no_wrap=True)
+    return table
+
+
+def _cells(*values: Any) -> Iterator[Text]:
+    return (Text(_text(value)) for value in values)  # Text: names are no markup
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        more = f",… {len(value)}" if len(value) > NAMED else ""
+        return printable(",".join(str(item) for item in value[:NAMED])) + more
+    return printable(str(value))
+
+
+def _known(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: Any) -> str:
+    return f"{value:,.0f}".replace(",", " ") if _known(value) else "-"
+
+
+def _percent(value: Any, unknown: str = "-") -> str:
+    return f"{value * 100:.0f} %" if _known(value) else unknown
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.2f}" if _known(value) else "-"
+
+
+def _since(time_s: Any, now_s: float) -> str:
+    return duration(max(0.0, now_s - time_s)) if _known(time_s) else "-"
+
+
+def _show(facts: Any, as_json: bool, screen: Callable[[], RenderableType]) -> None:
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    print_screen(screen())
+
+
+def print_screen(screen: RenderableType) -> None:
+    """As wide as the terminal; to a pipe without colours and blanks at line ends."""
+    if sys.stdout.isatty():
+        Console(file=sys.stdout, highlight=False).print(screen)
+        return
+    console = Console(file=io.StringIO(), width=PIPE_WIDTH, highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(screen)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Keys without Enter: a function that waits for one for so many seconds."""
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+
+    def pressed(wait_s: float) -> str:
+        ready, _, _ = select.select([terminal], [], [], wait_s)
+        return os.read(terminal, 1).decode(errors="replace") or "q" if ready else ""
+
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

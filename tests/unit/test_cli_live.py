@@ -1,0 +1,466 @@
+"""`asactl status`, `top`, `jobs`, `nodes`, `pause`, `resume`, `release`, `mode`, `config` and `progress`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from asad.api.control import ControlServer, DaemonDown, NotAllowed, Peer, Refused, Request
+from asad.cli import live
+from asad.cli.asactl import COMMANDS, asactl
+from asad.cli.config import toml_lines
+from asad.errors import ConfigError, UsageError
+from asad.model import Json
+
+ROOT = Path(__file__).resolve().parents[2]
+LIVE = ("jobs", "mode", "nodes", "pause", "release", "resume", "status", "top")
+
+
+def status(**changed: Any) -> dict[str, Any]:
+    """What a daemon in the middle of its work says."""
+    return {
+        "version": "0.3",
+        "mode": "enforce",
+        "paused": False,
+        "since_s": time.time() - 7384,
+        "cycle": {
+            "number": 812,
+            "time_s": time.time() - 4,
+            "wall_ms": 38.2,
+            "sentence": "cycle 812: 2 offers",
+        },
+        "cluster": {
+            "sentence": "Slurm 22.05.8 by command",
+            "nodes": 16,
+            "cores": 1512,
+            "waiting": 120,
+            "running": 34,
+            "guests": 2,
+        },
+        "lending": [
+            {
+                "guest": "101",
+                "host": "77",
+                "nodes": ["n1", "n2"],
+                "share": 0.4,
+                "since_s": time.time() - 600,
+                "guest_user": "ann",
+                "host_user": "bob\x1b[31m",
+                "pace": 0.98,
+                "happiness": 1.25,
+            },
+            {"guest": "102", "host": None, "nodes": [], "share": None, "pace": None, "happiness": None},
+        ],
+        "gains": {"guests": 41, "lent_core_s": 443_000.0, "extended_s": 600.0, "saved_wait_s": 14_400.0},
+        "vetoes": {"host floor": 3, "better off": 10},
+        "actors": {"connected": 15, "silent": ["n3"]},
+        **changed,
+    }
+
+
+JOBS = [
+    {
+        "job": "77",
+        "state": "running",
+        "user": "bob",
+        "cores": 8,
+        "start_s": 0.0,
+        "cpu_fraction": 0.31,
+        "pressure": 0.02,
+        "happiness": None,
+        "host": None,
+        "share": None,
+        "host_bar": "",
+        "guest_bar": "",
+    },
+    {
+        "job": "78",
+        "state": "running",
+        "user": "eve\x07",
+        "cores": 8,
+        "start_s": 0.0,
+        "host_bar": "it opted out",
+        "guest_bar": "",
+    },
+    {
+        "job": "90",
+        "state": "waiting",
+        "user": "ann",
+        "cores": 2,
+        "submit_s": 0.0,
+        "guest_bar": "it wants licences",
+    },
+    {"job": "101", "state": "guest", "user": "ann", "cores": 2, "host": "77", "share": 0.4},
+]
+NODES = [
+    {
+        "node": "n1",
+        "cores": 8,
+        "actor": True,
+        "report_age_s": 2.1,
+        "cgroup": 2,
+        "jobs": ["77"],
+        "guests": ["101"],
+        "lent": 0.4,
+        "bar": "",
+    },
+    {
+        "node": "n3",
+        "cores": 8,
+        "actor": False,
+        "report_age_s": None,
+        "cgroup": None,
+        "jobs": [],
+        "guests": [],
+        "bar": "its node actor does not answer",
+    },
+]
+
+
+class Daemon:
+    """Answers as the daemon does, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Json]]] = []
+        self.answers: dict[str, Any] = {
+            "status": status(),
+            "jobs": {"jobs": JOBS, "total": 4},
+            "nodes": {"nodes": NODES},
+            "config": {"daemon": {"mode": "advise"}},
+            "release": {"done": ["offer to 103 is taken back", "evil\x1b[2J"]},
+        }
+
+    def handle(self, request: Request, peer: Peer) -> Json:
+        self.asked.append((request.verb, dict(request.arguments)))
+        answer: Json = self.answers.get(request.verb)
+        return answer
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    made = Daemon()
+    server = ControlServer(tmp_path / "asad.sock", made.handle)
+    server.start()
+    monkeypatch.setenv("ASAD_SOCKET", str(server.path))
+    yield made
+    server.stop()
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(asactl, words)
+
+
+def said(*words: str) -> str:
+    result = call(*words)
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return result.output
+
+
+# ------------------------------------------------------------------------------------------------------ looking
+
+
+def test_status_is_one_screen(daemon: Daemon) -> None:
+    lines = said("status").splitlines()
+    assert lines[0] == "asad 0.3 · enforce · up 2:03:04"
+    assert lines[1:6] == [
+        "cluster  Slurm 22.05.8 by command: 16 nodes, 1 512 cores; 34 jobs run, 120 wait, 2 are guests",
+        "cycle    812, 4 s ago, took 38 ms: cycle 812: 2 offers",
+        "actors   15 connected; silent: n3",
+        "gains    41 guests so far, 123.1 core-hours lent, 4:00:00 of waiting saved, time limits extended by 0:10:00",
+        "vetoes   better off 10, host floor 3",
+    ]
+    assert lines[7].split() == ["guest", "of", "beside", "of", "nodes", "share", "for", "pace", "happiness"]
+    assert lines[8].split() == [
+        "101",
+        "ann",
+        "77",
+        "bob\\x1b[31m",
+        "n1,n2",
+        "40",
+        "%",
+        "0:10:00",
+        "98",
+        "%",
+        "1.25",
+    ]
+    assert lines[9].split() == ["102", "-", "-", "-", "idle", "class", "-", "-", "-"]
+    assert len(lines) <= 24
+
+
+def test_status_says_pause_and_an_empty_house(daemon: Daemon) -> None:
+    daemon.answers["status"] = status(
+        paused=True, lending=[], vetoes={}, cycle={}, actors={}, gains={}, cluster={}
+    )
+    text = said("status")
+    assert "· paused" in text
+    assert "nobody lends at the moment" in text
+    assert "cycle    none yet" in text
+    assert "vetoes" not in text
+
+
+def test_a_status_of_another_version_is_shown_as_far_as_it_goes(daemon: Daemon) -> None:
+    daemon.answers["status"] = {
+        "mode": "observe",
+        "lending": [3],
+        "actors": {"connected": ["n1"], "silent": None},
+    }
+    assert "asad - · observe" in said("status")
+    daemon.answers["status"] = status(actors={"connected": 1, "silent": [f"n{k}" for k in range(20)]})
+    assert "n7 and 12 more" in said("status")
+
+
+def test_status_as_json_is_what_the_daemon_said(daemon: Daemon) -> None:
+    assert json.loads(said("status", "--json")) == daemon.answers["status"]
+
+
+def test_jobs_tell_their_bars_in_words(daemon: Daemon) -> None:
+    lines = said("jobs").splitlines()
+    assert len(lines) == 5
+    assert lines[1].split()[:4] == ["77", "bob", "running", "8"]
+    assert "31 %" in lines[1]
+    assert lines[2].endswith("lends nothing: it opted out")
+    assert "eve\\x07" in lines[2]
+    assert lines[3].endswith("no guest: it wants licences")
+    assert lines[4].split()[-3:] == ["77", "40", "%"]
+    assert not any(character in said("jobs") for character in "\x07\x1b")
+
+
+def test_jobs_are_chosen_by_the_daemon_and_here(daemon: Daemon) -> None:
+    found = json.loads(said("jobs", "--user", "ann", "--state", "waiting", "--json"))
+    assert [job["job"] for job in found] == ["90"]
+    assert daemon.asked == [("jobs", {"user": "ann", "state": "waiting", "limit": 200})]
+    assert said("jobs", "--user", "nobody") == "no jobs\n"
+    assert said("jobs", "--limit", "1").splitlines()[-1] == "3 more; --limit shows them"
+
+
+def test_nodes_tell_their_actors_and_bars(daemon: Daemon) -> None:
+    lines = said("nodes").splitlines()
+    assert lines[1].split() == ["n1", "8", "answers", "2", "s", "ago", "2", "77", "101", "40", "%"]
+    assert lines[2].split()[:3] == ["n3", "8", "silent"]
+    assert lines[2].endswith("lends nothing: its node actor does not answer")
+    daemon.answers["nodes"] = []
+    assert said("nodes") == "no nodes\n"
+
+
+def test_an_answer_without_rows_is_an_error(daemon: Daemon) -> None:
+    daemon.answers["nodes"] = {"error": 3}
+    assert isinstance(call("nodes").exception, Refused)
+
+
+def test_top_draws_once_without_a_terminal(daemon: Daemon) -> None:
+    text = said("top")
+    assert text.startswith("asad 0.3 · enforce")
+    assert "lends nothing: it opted out" in text
+    assert list(json.loads(said("top", "--json"))) == ["status", "jobs"]
+
+
+def test_top_on_a_terminal_is_drawn_anew_and_q_quits(daemon: Daemon) -> None:
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+    before = termios.tcgetattr(slave)
+    words = [sys.executable, "-c", "from asad.cli.asactl import main; main()", "top", "--interval", "0.2"]
+    environment = {**os.environ, "TERM": "xterm"}
+    process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment)
+    try:
+        end = time.monotonic() + 30
+        seen = b""
+        while len([1 for verb, _ in daemon.asked if verb == "status"]) < 3 and time.monotonic() < end:
+            seen += read_some(master)
+        assert b"enforce" in seen
+        os.write(master, b"q")
+        while process.poll() is None and time.monotonic() < end:
+            read_some(master)
+        assert process.poll() == 0
+        assert termios.tcgetattr(slave) == before, "the terminal is as it was"
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.wait()
+        os.close(master)
+        os.close(slave)
+
+
+def read_some(terminal: int) -> bytes:
+    os.set_blocking(terminal, False)
+    try:
+        return os.read(terminal, 65536)
+    except BlockingIOError:
+        time.sleep(0.02)
+        return b""
+
+
+# ------------------------------------------------------------------------------------------------------ changing
+
+
+def test_what_changes_something_says_so(daemon: Daemon) -> None:
+    assert said("pause").startswith("paused: nothing new is lent")
+    assert said("resume") == "resumed\n"
+    assert said("release").splitlines() == [
+        "released: offers are taken back, quotas lifted; asad is paused",
+        "  offer to 103 is taken back",
+        "  evil\\x1b[2J",
+    ]
+    assert said("mode", "advise") == "mode is advise\n"
+    assert [verb for verb, _ in daemon.asked] == ["pause", "resume", "release", "mode"]
+    assert daemon.asked[-1][1] == {"mode": "advise"}
+    assert json.loads(said("release", "--json")) == daemon.answers["release"]
+
+
+def test_mode_is_shown(daemon: Daemon) -> None:
+    assert said("mode") == "enforce\n"
+    assert json.loads(said("mode", "--json")) == {"mode": "enforce"}
+    assert call("mode", "attack").exit_code == 2
+
+
+def test_who_may_not_is_told_and_leaves_with_4(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asad.api.control.may_change", lambda peer, operators: False)
+    for words in (["pause"], ["resume"], ["release"], ["mode", "enforce"]):
+        result = call(*words)
+        assert isinstance(result.exception, NotAllowed)
+        assert result.exception.exit_status == 4
+        assert f"may not {words[0]}; only root" in str(result.exception)
+    assert said("mode") == "enforce\n"
+    assert daemon.asked == [("status", {})]
+
+
+@pytest.mark.parametrize("command", LIVE)
+def test_without_a_daemon_every_command_says_so_and_leaves_with_3(command: str, tmp_path: Path) -> None:
+    result = call(command, "--socket", str(tmp_path / "none.sock"))
+    assert isinstance(result.exception, DaemonDown)
+    assert result.exception.exit_status == 3
+    assert "systemctl start asad" in str(result.exception)
+
+
+@pytest.mark.parametrize("command", LIVE)
+def test_every_command_speaks_json(command: str) -> None:
+    assert "--json" in said(command, "--help")
+
+
+def test_exit_statuses_of_the_real_command(tmp_path: Path) -> None:
+    environment = {**os.environ, "ASAD_SOCKET": str(tmp_path / "none.sock")}
+    words = [sys.executable, "-c", "from asad.cli.asactl import main; main()"]
+    for arguments, status_code in ((["status"], 3), (["status", "--nonsense"], 2), (["mode", "x"], 2)):
+        done = subprocess.run(
+            [*words, *arguments], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status_code
+        assert "Traceback" not in done.stderr
+
+
+def test_the_socket_is_as_given_or_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASAD_CONFIG", str(tmp_path / "asad.toml"))
+    assert str(live.control_socket(None)) == "/run/asad/asad.sock"
+    (tmp_path / "asad.toml").write_text('[daemon]\nsocket = "/run/other.sock"\n')
+    assert str(live.control_socket(None)) == "/run/other.sock"
+    assert str(live.control_socket("/x")) == "/x"
+
+
+def test_the_short_help_of_every_command_is_its_own() -> None:
+    for name, (_, _, line) in COMMANDS.items():
+        command = asactl.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        if name in {*LIVE, "config", "doctor", "progress"}:
+            assert command.get_short_help_str(100) == line
+
+
+def test_completion_of_the_shell_knows_the_commands() -> None:
+    environment = {
+        **os.environ,
+        "_ASACTL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "asactl mode e",
+        "COMP_CWORD": "2",
+    }
+    words = [
+        sys.executable,
+        "-c",
+        "import sys; sys.argv[0] = 'asactl'; from asad.cli.asactl import asactl; asactl(prog_name='asactl')",
+    ]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "plain,enforce\n"
+
+
+# --------------------------------------------------------------------------------------------- config, progress
+
+
+def test_config_check_says_right_or_where_it_is_wrong(tmp_path: Path) -> None:
+    place = tmp_path / "asad.toml"
+    place.write_text('[daemon]\nmode = "advise"\n')
+    assert "asad.toml is right: mode advise, cluster slurm" in said("config", "check", str(place))
+    assert json.loads(said("config", "check", str(place), "--json")) == {"file": str(place), "ok": True}
+    for wrong, told in (
+        ('[daemon]\nmod = "advise"\n', "did you mean 'mode'"),
+        ("[slurm]\ntransprt = 1\n", "did you mean 'transport'"),
+    ):
+        place.write_text(wrong)
+        error = call("config", "check", str(place)).exception
+        assert isinstance(error, ConfigError)
+        assert error.exit_status == 2
+        assert told in str(error)
+
+
+def test_the_shipped_configuration_is_right_and_its_comments_are_the_defaults() -> None:
+    shipped = ROOT / "profiles" / "asad.toml"
+    said("config", "check", str(shipped))
+    given = tomllib.loads(shipped.read_text())
+    text = "\n".join(
+        line.removeprefix("# ").split("#")[0] if line.startswith("# ") and " = " in line else line
+        for line in shipped.read_text().splitlines()
+        if "opt_out" not in line
+    )
+    commented = tomllib.loads(text)
+    from asad.config import TABLES, Config
+
+    defaults = Config().to_json()
+    for table, settings in commented.items():
+        for key, value in settings.items():
+            if key not in given.get(table, {}) and table in defaults:
+                assert value == defaults[table][key], f"{table}.{key}"
+    for table in set(TABLES) - {"recorded"}:
+        assert set(commented[table]) == set(defaults[table]), table
+
+
+def test_config_show_is_toml_that_can_be_read_again(daemon: Daemon, tmp_path: Path) -> None:
+    shipped = str(ROOT / "profiles" / "asad.toml")
+    plain = json.loads(said("config", "show", shipped, "--json"))
+    again = tomllib.loads(said("config", "show", shipped))
+    assert again["daemon"] == plain["daemon"]
+    assert again["slurm"] == {"guest_partitions": {"batch": "guest"}}
+    assert said("config", "show", "--live") == '[daemon]\nmode = "advise"\n\n'
+    assert tomllib.loads("\n".join(toml_lines({"a b": {"c": [1, "x"], "d": {"e": True}}, "f": 1.5}))) == {
+        "a b": {"c": [1, "x"], "d": {"e": True}},
+        "f": 1.5,
+    }
+
+
+def test_progress_of_a_job_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASAD_PROGRESS_DIR", str(tmp_path))
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    (tmp_path / "12").touch()
+    assert said("progress", "40/100") == ""
+    assert float((tmp_path / "12").read_text()) == 0.4
+
+
+def test_progress_never_makes_a_job_fail_where_nobody_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASAD_PROGRESS_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    result = call("progress", "40%")
+    assert result.exit_code == 0
+    assert "asad-node does not run on this node" in result.output
+    assert isinstance(call("progress", "nearly").exception, UsageError)

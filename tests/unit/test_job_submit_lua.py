@@ -1,0 +1,79 @@
+"""The shipped job_submit.lua, run by lua with a stand-in for slurmctld's `slurm` table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "profiles" / "slurm" / "job_submit.lua"
+LUA = shutil.which("lua5.3") or shutil.which("lua")
+STUB = """
+told = {}
+slurm = { SUCCESS = 0, ERROR = -1, ESLURM_ACCESS_DENIED = 2002,
+          log_user = function(form, ...) told[#told + 1] = string.format(form, ...) end }
+dofile(arg[1])
+asad_user, slurm_user = "nobody", "daemon"
+guest_partitions = { guest = true, ["guest-long"] = true }
+local partition = arg[3] ~= "-" and arg[3] or nil
+local answer
+if arg[2] == "submit" then answer = slurm_job_submit({ partition = partition }, {}, tonumber(arg[4]))
+else answer = slurm_job_modify({ partition = partition }, { partition = "guest" }, {}, tonumber(arg[4])) end
+print(answer)
+print(table.concat(told, "\\n"))
+"""
+NOBODY, DAEMON, SOMEBODY = 65534, 1, 31_337
+
+pytestmark = pytest.mark.skipif(LUA is None, reason="no lua (Debian: lua5.3)")
+
+
+def call(verb: str, partition: str | None, uid: int, change: str = "") -> tuple[int, str]:
+    """What slurmctld would be answered, and what the user would be told."""
+    assert LUA is not None
+    words = [LUA, "-", str(SCRIPT), verb, partition or "-", str(uid)]
+    stub = STUB.replace("local answer\n", f"{change}\nlocal answer\n")
+    done = subprocess.run(words, input=stub, capture_output=True, text=True, check=True)
+    code, told = done.stdout.split("\n", 1)
+    return int(code), told.strip()
+
+
+@pytest.mark.parametrize("verb", ["submit", "modify"])
+@pytest.mark.parametrize("partition", ["guest", "guest-long", "batch,guest", "guest,batch", " guest "])
+def test_a_user_is_kept_out_of_guest_partitions(verb: str, partition: str) -> None:
+    code, told = call(verb, partition, SOMEBODY)
+    assert code == 2002
+    assert "is asad's: it moves waiting jobs there by itself" in told
+
+
+@pytest.mark.parametrize("verb", ["submit", "modify"])
+@pytest.mark.parametrize("partition", [None, "batch", "guests", "my-guest", "batch,long"])
+def test_everything_else_is_let_be(verb: str, partition: str | None) -> None:
+    assert call(verb, partition, SOMEBODY) == (0, "")
+
+
+@pytest.mark.parametrize("verb", ["submit", "modify"])
+@pytest.mark.parametrize("uid", [0, NOBODY, DAEMON])
+def test_root_asads_user_and_slurm_user_may(verb: str, uid: int) -> None:
+    assert call(verb, "guest", uid) == (0, "")
+
+
+def test_a_user_that_is_not_in_passwd_has_its_number_in_the_script() -> None:
+    renamed = 'asad_user = "only-in-ldap"'
+    assert call("modify", "guest", SOMEBODY, renamed)[0] == 2002
+    assert call("modify", "guest", SOMEBODY, f'{renamed}; user_ids["only-in-ldap"] = {SOMEBODY}') == (0, "")
+
+
+def test_hostile_names_are_told_as_they_are() -> None:
+    code, told = call("submit", "guest,%s%n", SOMEBODY)
+    assert code == 2002
+    assert json.dumps(told).isascii()
+
+
+def test_the_doctor_knows_the_script() -> None:
+    from asad.cli.checks import Slurm, job_submit_finding
+
+    slurm = Slurm({"jobsubmitplugins": "lua"}, {})
+    assert job_submit_finding(slurm, SCRIPT.read_text(), "asad").state == "ok"
