@@ -61,7 +61,7 @@ from asad.share.asax import Asax, Options
 from asad.share.asax_paper import AsaxPaper
 from asad.share.exclusive import Exclusive
 from asad.share.static import Static
-from asad.status import MOST_NODES_NAMED, cluster_counts, job_rows, known, lending, node_rows
+from asad.status import cluster_counts, job_rows, known, lending, node_rows
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, Role
 from asad.store.store import Store
 from asad.store.writer import RunStart, Writer
@@ -91,6 +91,8 @@ class LiveCluster(Cluster, Protocol):
     """Names of the codes in `Jobs.application`; the list grows."""
     ledger: list[dict[str, Any]]
     """What lending gave to and took from jobs that ended; whoever reads it empties it."""
+    said: list[str]
+    """Sentences about what happened besides; whoever reads them empties the list."""
 
     def sentence(self) -> str:
         """The cluster and how it is reached, in one line."""
@@ -432,7 +434,7 @@ class Daemon:
         }
         self._cluster_counts: dict[str, Json] = {"sentence": "", "nodes": 0, "cores": 0}
         self._lending: list[Json] = []
-        self._actors: dict[str, Json] = {"connected": 0, "silent": [], "silent_total": 0}
+        self._actors: dict[str, Json] = {"connected": 0, "silent": []}
 
     # ------------------------------------------------------------------------------------------------------- life
 
@@ -633,8 +635,10 @@ class Daemon:
             self.writer.forget_before(snapshot.time_s - 86_400.0 * self.config.daemon.retention_days)
 
     def _drain(self) -> None:
-        """Ledger and quota changes into the store."""
-        rows, self.cluster.ledger[:] = list(self.cluster.ledger), []
+        """Ledger and quota changes into the store, and what the cluster has to say into the log."""
+        for sentence in _emptied(self.cluster.said):
+            log.info("%s", sentence)
+        rows = _emptied(self.cluster.ledger)
         if rows:
             entries = [
                 LedgerEntry(
@@ -914,6 +918,7 @@ class Daemon:
             "paused": self.cycle.paused,
             "policy": self.cycle.share.name,
             "since_s": self._since_s,
+            "now_s": self._now_s,
             "cycle": self._last_cycle,
             "cycles": {"completed": self._completed, "failed": self._failed, "skipped": self._skipped},
             "cluster": self._cluster_counts,
@@ -936,13 +941,30 @@ class Daemon:
         return plain
 
     def _jobs(self, request: Request) -> Json:
-        snapshot = self._snapshot()
-        only = request.arguments.get("job")
-        rows = job_rows(snapshot, self.cluster.applications, None if only is None else str(only))
-        return cast(Json, rows)
+        """Jobs by `job`, `state` (`running`: guests too, for they run) and `user`, at most `limit` of them."""
+        wanted = {key: request.arguments.get(key) for key in ("job", "state", "user")}
+        states = {"running": ("running", "guest")}.get(str(wanted["state"]), (wanted["state"],))
+        rows = [
+            row
+            for row in job_rows(self._snapshot(), self.cluster.applications)
+            if (wanted["job"] in (None, row["job"]))
+            and (wanted["state"] is None or row["state"] in states)
+            and (wanted["user"] in (None, row["user"]))
+        ]
+        limit = request.arguments.get("limit")
+        shown = rows[:limit] if isinstance(limit, int) and limit >= 0 else rows
+        return {"now_s": self._now_s, "total": len(rows), "jobs": cast(Json, shown)}
 
     def _nodes(self) -> Json:
-        return cast(Json, node_rows(self._snapshot(), self.link.reports(), self._clock()))
+        rows = node_rows(self._snapshot(), self.link.reports(), self._clock())
+        return {"now_s": self._now_s, "nodes": cast(Json, rows)}
+
+    @property
+    def _now_s(self) -> float:
+        """Now by the clock of the cluster: a log has a time of its own."""
+        if isinstance(self.cluster, Playback) and self.cycle.snapshot is not None:
+            return self.cycle.snapshot.time_s
+        return self._clock()
 
     def _progress(self, job: str) -> Json:
         """What a job tells of itself, by node, and its happiness."""
@@ -1022,7 +1044,7 @@ class Daemon:
     def _give_back(self, peer: Peer) -> Json:
         """Pause, and take back every offer and quota now."""
         self._pause(True, peer)
-        return {"paused": True, "released": cast(Json, self._release())}
+        return {"paused": True, "done": cast(Json, self._release())}
 
     def _change_mode(self, mode: str, peer: Peer) -> Json:
         if mode not in MODES:
@@ -1096,13 +1118,16 @@ class Daemon:
             self._lending = lending(snapshot, self.cluster.applications)
         reading["asad_actors_connected"] = float(len(reports))
         reading["asad_actors_silent"] = float(len(silent))
-        self._actors = {
-            "connected": len(reports),
-            "silent": list(silent[:MOST_NODES_NAMED]),
-            "silent_total": len(silent),
-        }
+        self._actors = {"connected": len(reports), "silent": list(silent)}
         self._told_vetoes = dict(sorted(self._vetoes.items()))
         self.readings.set(cast(Reading, reading))
+
+
+def _emptied(rows: list[T]) -> list[T]:
+    """What is in the list, which is empty thereafter."""
+    taken = rows[:]
+    del rows[: len(taken)]
+    return taken
 
 
 def _without_password(url: str) -> str:

@@ -10,9 +10,6 @@ import numpy as np
 
 from asad.model import BARS, NODE_BARS, Ints, Json, NodeReport, Snapshot
 
-MOST_NODES_NAMED = 100
-"""Silent nodes that are named one by one."""
-
 
 def known(value: Any) -> Json:
     """A number of a column, or None where it is NaN or infinite."""

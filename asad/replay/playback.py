@@ -65,6 +65,7 @@ class Playback:
         self.applications = list(names)
         self.users = recorded.jobs.users
         self.ledger: list[dict[str, Any]] = []
+        self.said: list[str] = []
         self.speed, self.poll_s, self._monotonic = speed, poll_s, monotonic
         self._path, self._total = str(log), len(workload)
         self._begin: tuple[float, float] | None = None
@@ -83,7 +84,9 @@ class Playback:
         latest_s = (
             math.inf if self._begin is None else cluster.now_s + max(self.poll_s, self.speed * LONGEST_S)
         )
-        self._over = not cluster.advance(min(wake_s, latest_s))  # one more cycle then, to see the last jobs end
+        self._over = not cluster.advance(
+            min(wake_s, latest_s)
+        )  # one more cycle then, to see the last jobs end
         now = self._monotonic()
         if self._begin is None:
             self._begin = (now, cluster.now_s)

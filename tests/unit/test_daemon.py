@@ -64,6 +64,7 @@ class Held:
     def __init__(self) -> None:
         self.applications = ["ann/sim/4"]
         self.ledger: list[dict[str, Any]] = []
+        self.said: list[str] = []
         self.shown = cluster()
         self.ended = nobody_ended()
         self.trouble: Exception | None = None
@@ -434,7 +435,7 @@ def test_a_pause_outlives_a_restart(live: Callable[..., Life]) -> None:
 
 def test_release_gives_everything_back_now_and_pauses(live: Callable[..., Life]) -> None:
     life = live()
-    assert life.ask("release") == {"paused": True, "released": ["an offer to job 14 taken back"]}
+    assert life.ask("release") == {"paused": True, "done": ["an offer to job 14 taken back"]}
     assert "release" in life.cluster.calls
     assert life.ask("status")["paused"] is True
 
@@ -577,14 +578,20 @@ def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(
         assert any(d.kind == "set-share" for d in store.decisions(store.runs()[0].id))
 
 
-def test_the_ledger_goes_to_the_store_and_into_the_gains(live: Callable[..., Life], tmp_path: Path) -> None:
+def test_the_ledger_goes_to_the_store_and_into_the_gains(
+    live: Callable[..., Life], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     life = live()
     entry = {"time_s": 9.0, "account": "physics", "job_id": "10", "lent_core_s": 50.0, "extended_s": 60.0}
     life.cluster.ledger += [
         {**entry, "role": "host"},
         {**entry, "job_id": "12", "role": "guest", "extended_s": 0.0},
     ]
+    life.cluster.said.append("job 15 was requeued: its partition is back")
     wait_for(lambda: life.ask("status")["gains"]["lent_core_s"] == 50.0)
+    wait_for(lambda: "job 15 was requeued" in caplog.text)
+    assert life.cluster.said == []
     assert life.ask("status")["gains"]["extended_s"] == 60.0
     assert life.cluster.ledger == []
     stop(life)
@@ -625,14 +632,14 @@ def test_the_status_is_what_asactl_is_promised(live: Callable[..., Life]) -> Non
         None,
     )
     assert set(status["gains"]) == {"guests", "lent_core_s", "extended_s", "saved_wait_s"}
-    assert status["actors"] == {"connected": 0, "silent": [], "silent_total": 0}
+    assert status["actors"] == {"connected": 0, "silent": []}
 
 
 def test_jobs_and_nodes_are_listed_with_their_bars_in_words(live: Callable[..., Life]) -> None:
     life = live()
     life.cluster.shown = cluster(host_bar={OTHER_HOST: 6}, guest_bar={WAITING: 14}, node_bar={1: 1})
     life.cycles(2)
-    jobs = {row["job"]: row for row in life.ask("jobs")}
+    jobs = {row["job"]: row for row in life.ask("jobs")["jobs"]}
     assert [jobs[job]["state"] for job in ("10", "12", "13", "14")] == [
         "running",
         "guest",
@@ -642,8 +649,16 @@ def test_jobs_and_nodes_are_listed_with_their_bars_in_words(live: Callable[..., 
     assert jobs["11"]["host_bar"] == "it runs on several nodes, and a host slowed on one is slowed on all"
     assert jobs["13"]["guest_bar"] == "it has no time limit"
     assert (jobs["12"]["host"], jobs["12"]["user"], jobs["12"]["name"]) == ("10", "ann", "sim")
-    assert [row["job"] for row in life.ask("jobs", job="13")] == ["13"]
-    nodes = life.ask("nodes")
+
+    def listed(**arguments: Any) -> list[str]:
+        return [row["job"] for row in life.ask("jobs", **arguments)["jobs"]]
+
+    assert listed(job="13") == ["13"]
+    assert listed(state="waiting") == ["13"]
+    assert listed(state="running") == ["12", "10", "11"]
+    assert listed(user="bob") == []
+    assert (listed(limit=2), life.ask("jobs", limit=2)["total"]) == (["12", "10"], 5)
+    nodes = life.ask("nodes")["nodes"]
     assert [node["bar"] for node in nodes] == ["", "it is drained, down or not answering"]
     assert (nodes[0]["jobs"], nodes[0]["guests"], nodes[0]["lent"], nodes[0]["actor"]) == (
         ["10"],
