@@ -1,0 +1,200 @@
+"""Samples of jobs: what is counted, and what is NaN until it is known."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections import deque
+from pathlib import Path
+
+import pytest
+from node_tree import Tree, write
+
+from asad.model import JobSample
+from asad.node.cgroups import Cgroups
+from asad.node.profile import WINDOW, Profile, busy, io_bytes, key_value, thread_waits
+from asad.node.quotas import Quotas
+
+
+class Node:
+    def __init__(self, folder: Path, version: int) -> None:
+        self.tree = Tree(folder / "tree", version)
+        self.progress = folder / "progress"
+        self.cgroups = Cgroups(self.tree.root, "n1", self.tree.proc)
+        self.quotas = Quotas(self.cgroups, folder, lambda: 5.0)
+        self.profile = Profile(self.cgroups, self.quotas, lambda: 5.0, self.progress)
+
+    def look(self, now_s: float) -> dict[str, JobSample]:
+        self.profile.follow(self.cgroups.jobs(now_s))
+        return self.profile.look(now_s, {"7"})
+
+    def use(self, cpu_s: float) -> None:
+        if self.tree.version == 2:
+            write(self.tree.root / self.tree.home / "job_7/cpu.stat", f"usage_usec {round(cpu_s * 1e6)}\n")
+        else:
+            write(
+                self.tree.root / "cpuacct" / self.tree.home / "uid_1000/job_7/cpuacct.usage",
+                f"{round(cpu_s * 1e9)}\n",
+            )
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@pytest.fixture(params=[1, 2])
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
+    return Node(tmp_path, request.param)
+
+
+def test_means_are_nan_until_the_window_is_full_and_right_after(node: Node) -> None:
+    node.tree.job("7", (100, 101))
+    for look in range(WINDOW):
+        node.use(look * 5.0)  # one core of two
+        assert math.isnan(node.look(look * 5.0)["7"].cpu_fraction)
+    node.use(WINDOW * 5.0 + 2.0)
+    sample = node.look(WINDOW * 5.0)["7"]
+    assert sample.cpu_fraction == pytest.approx((WINDOW * 5.0 + 2.0) / (WINDOW * 5.0) / 2)
+    assert sample.cpu_peak == pytest.approx(7.0 / 5.0 / 2)
+    assert sample.cpu_time_s == pytest.approx(WINDOW * 5.0 + 2.0)
+    assert (sample.cores, sample.core_ids, sample.guest, sample.parallel) == (2, (0, 1), True, True)
+    assert (sample.memory_bytes, sample.threads, sample.since_s) == (1048576.0, 1, 5.0)
+    assert math.isnan(sample.quota)
+    assert math.isnan(sample.throttled)
+    node.profile.close()
+
+
+def test_other_cores_begin_another_window(node: Node) -> None:
+    node.tree.job("7", (100, 101))
+    for look in range(WINDOW + 1):
+        node.use(look)
+        before = node.look(float(look))["7"]
+    assert before.cpu_fraction == pytest.approx(0.5)
+    folder = node.tree.root / (
+        node.tree.home if node.tree.version == 2 else f"cpuset/{node.tree.home}/uid_1000"
+    )
+    write(folder / "job_7" / ("cpuset.cpus.effective" if node.tree.version == 2 else "cpuset.cpus"), "0-3\n")
+    after = node.look(9.0)["7"]
+    assert after.cores == 4
+    assert math.isnan(after.cpu_fraction)
+    node.profile.close()
+
+
+def test_files_of_ended_jobs_are_closed_and_their_progress_removed(node: Node) -> None:
+    folder = node.tree.job("7", (100, 101), uid=os.getuid())
+    before = open_files()
+    node.look(0.0)
+    assert open_files() > before
+    assert (node.progress / "7").exists()
+    shutil.rmtree(folder)
+    assert node.look(1.0) == {}
+    assert open_files() == before
+    assert not (node.progress / "7").exists()
+
+
+def test_a_job_that_ends_between_listing_and_looking_is_no_error(node: Node) -> None:
+    folder = node.tree.job("7", (100, 101))
+    node.profile.follow(node.cgroups.jobs(0.0))
+    shutil.rmtree(folder)
+    assert node.profile.look(0.0, set())["7"].threads == 0
+    node.profile.close()
+
+
+def test_throttling_is_a_fraction_of_periods(tmp_path: Path) -> None:
+    node = Node(tmp_path, 2)
+    folder = node.tree.job("7", (100, 101))
+    node.quotas.set_quota(node.cgroups.jobs(0.0)["7"], 0.5, "leased")
+    found = []
+    for look, (periods, throttled) in enumerate([(10, 0), (60, 25), (60, 25)]):
+        write(folder / "cpu.stat", f"usage_usec 0\nnr_periods {periods}\nnr_throttled {throttled}\n")
+        sample = node.look(look * 5.0)["7"]
+        found.append(sample.throttled)
+    assert found == [0.0, 0.5, 0.0]
+    assert sample.quota == pytest.approx(0.25)
+    node.profile.close()
+
+
+def test_pressure_is_the_time_that_some_waited(tmp_path: Path) -> None:
+    node = Node(tmp_path, 2)
+    folder = node.tree.job("7", (100, 101))
+    assert math.isnan(node.look(0.0)["7"].pressure)
+    write(
+        folder / "cpu.pressure",
+        "some avg10=9.99 avg60=0.00 avg300=0.00 total=1500000\nfull avg10=0.00 total=7\n",
+    )
+    assert node.look(5.0)["7"].pressure == pytest.approx(0.3)
+    (folder / "cpu.pressure").unlink()
+    node.profile.close()
+    assert math.isnan(node.look(10.0)["7"].pressure)
+    node.profile.close()
+
+
+def test_waiting_of_threads_in_v1(tmp_path: Path) -> None:
+    node = Node(tmp_path, 1)
+    node.tree.job("7", (100, 101, 102))
+    node.look(0.0)
+    write(node.tree.proc / "102/schedstat", "9000000000 2000000000 17\n")
+    assert node.profile.waits("7") == {101: 0.0, 102: 2.0}
+    assert node.look(5.0)["7"].pressure == pytest.approx(0.4)
+    shutil.rmtree(node.tree.proc / "101")
+    assert thread_waits([101, 102], node.tree.proc) == {102: 2.0}
+    write(node.tree.proc / "102/schedstat", "")
+    assert thread_waits([101, 102], node.tree.proc) is None
+    node.profile.close()
+
+
+def test_bytes_of_real_processes_where_no_controller_counts_them(tmp_path: Path) -> None:
+    node = Node(tmp_path, 1)
+    node.tree.job("7", (100, os.getpid()), uid=os.getuid())
+    first = node.look(0.0)["7"]
+    (tmp_path / "big").write_bytes(b"x" * (1 << 20))
+    os.sync()
+    second = node.look(5.0)["7"]
+    assert second.written_bytes >= first.written_bytes
+    assert second.read_bytes >= first.read_bytes >= 0
+    node.profile.close()
+
+
+def test_cpu_of_real_processes_where_no_cgroup_counts_it(tmp_path: Path) -> None:
+    node = Node(tmp_path, 1)
+    node.tree.job("7", (100, os.getpid()))
+    shutil.rmtree(node.tree.root / "cpuacct")
+    first = node.look(0.0)["7"].cpu_time_s
+    assert first > 0
+    until = sum(os.times()[:2]) + 0.1
+    while sum(os.times()[:2]) < until:
+        pass
+    assert node.look(1.0)["7"].cpu_time_s >= first + 0.05
+    node.profile.close()
+
+
+def test_io_of_v2(tmp_path: Path) -> None:
+    assert io_bytes("8:0 rbytes=1 wbytes=2 rios=0\n8:16 rbytes=10 wbytes=20\n") == (11.0, 22.0)
+    assert io_bytes("") is None
+    node = Node(tmp_path, 2)
+    node.tree.job("7", (100, 101))
+    sample = node.look(0.0)["7"]
+    assert (sample.read_bytes, sample.written_bytes) == (4096.0, 8192.0)
+    node.profile.close()
+
+
+def test_the_last_progress_is_kept(node: Node) -> None:
+    node.tree.job("7", (100, 101), uid=os.getuid())
+    assert math.isnan(node.look(0.0)["7"].progress)
+    (node.progress / "7").write_text("0.25")
+    assert node.look(1.0)["7"].progress == 0.25
+    (node.progress / "7").write_text("nonsense")
+    assert node.look(2.0)["7"].progress == 0.25
+    node.profile.close()
+
+
+def test_numbers_by_key() -> None:
+    assert key_value("a 1\nusage_usec 7\nnr_periods x\n", "usage_usec") == 7.0
+    assert math.isnan(key_value("usage_usecs 7\n", "usage_usec"))
+    assert math.isnan(key_value("nr_periods x\n", "nr_periods"))
+
+
+def test_a_counter_that_falls_is_no_negative_use() -> None:
+    looks = deque([(float(t), 10.0 - t) for t in range(WINDOW + 1)])
+    assert busy(looks) == (0.0, 0.0, 0.0)
