@@ -124,7 +124,7 @@ def read_slurm_conf(text: str) -> Slurm:
     joined = re.sub(r"\\[ \t]*\n", " ", joined)
     for line in joined.splitlines():
         pairs = {
-            match[1].lower(): match[2].strip('"') for match in re.finditer(r'(\w+)\s*=\s*("[^"]*"|\S+)', line)
+            match[1].lower(): match[2].strip('"') for match in re.finditer(r'\b(\w+)\s*=\s*("[^"]*"|\S+)', line)
         }
         if "partitionname" not in pairs:
             settings |= pairs

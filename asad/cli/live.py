@@ -63,7 +63,7 @@ def control_socket(given: str | None) -> Path:
 def status(socket_path: str | None, as_json: bool) -> None:
     """Show the cluster, who lends to whom, what was gained so far, and the last cycle's sentence."""
     facts = ask(control_socket(socket_path), "status")
-    _show(facts, as_json, lambda: status_screen(facts, time.time()))
+    _show(facts, as_json, lambda: status_screen(facts, clock_of(facts)))
 
 
 @click.command(short_help="The same, live; q quits.")
@@ -88,7 +88,8 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
     def screen(facts: Facts) -> RenderableType:
         jobs = rows_of(facts["jobs"], "jobs")
         order = sorted(jobs, key=lambda job: (job.get("state") != "guest", str(job.get("job"))))
-        return Group(status_screen(facts["status"], time.time()), Text(""), jobs_table(order, time.time()))
+        now_s = clock_of(facts["status"])
+        return Group(status_screen(facts["status"], now_s), Text(""), jobs_table(order, now_s))
 
     if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         facts = look()
@@ -123,15 +124,10 @@ def jobs(socket_path: str | None, state: str | None, user: str | None, limit: in
     wanted = {"state": state, "user": user}
     arguments: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
     facts = ask(control_socket(socket_path), "jobs", limit=limit, **arguments)
-    found = [
-        job
-        for job in rows_of(facts, "jobs")
-        if all(key not in job or job[key] == value for key, value in arguments.items())
-    ]
-    _show(found[:limit], as_json, lambda: jobs_table(found[:limit], time.time()))
-    total = facts.get("total", len(found)) if isinstance(facts, Mapping) else len(found)
-    if not as_json and total > limit:
-        click.echo(f"{total - limit} more; --limit shows them")
+    found = rows_of(facts, "jobs")
+    _show(found, as_json, lambda: jobs_table(found, clock_of(facts)))
+    if not as_json and facts.get("total", 0) > len(found):
+        click.echo(f"{facts['total'] - len(found)} more; --limit shows them")
 
 
 @click.command(short_help="Nodes as the live daemon sees them.")
@@ -213,7 +209,7 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     if facts.get("paused"):
         head.append(" · paused", "bold yellow")
     if isinstance(facts.get("since_s"), int | float):
-        head.append(f" · up {duration(now_s - facts['since_s'])}")
+        head.append(f" · up {duration(max(0.0, time.time() - facts['since_s']))}")
     lines = Table.grid(padding=(0, 2))
     lines.add_column(no_wrap=True, style="dim")
     lines.add_column()
@@ -356,9 +352,15 @@ def nodes_table(found: Sequence[Facts]) -> RenderableType:
 # ------------------------------------------------------------------------------------------------------- wordings
 
 
+def clock_of(facts: Facts) -> float:
+    """Now, by the daemon's clock: a recorded log has a time of its own."""
+    now_s = facts.get("now_s")
+    return float(now_s) if isinstance(now_s, int | float) else time.time()
+
+
 def rows_of(answer: Any, key: str) -> list[Facts]:
-    """The rows of an answer: a list, or an object that has one under `key`. Raises Refused for anything else."""
-    found = answer.get(key) if isinstance(answer, Mapping) else answer
+    """The rows under `key` of an answer. Raises Refused if it has none."""
+    found = answer.get(key) if isinstance(answer, Mapping) else None
     if not isinstance(found, list) or not all(isinstance(row, Mapping) for row in found):
         raise Refused(f"the daemon's answer holds no {key}; are asactl and the daemon of one version?", 1)
     return found

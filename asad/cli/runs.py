@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rich.text import Text
 
 from asad.errors import UsageError
 from asad.model import CoAllocate, ExtendLimit, SetShare
+from asad.store.process import ProcessMark
 from asad.store.records import DecisionRecord, JobEnd, RunRecord
 from asad.store.store import Store
 
@@ -152,10 +154,30 @@ def _print_table(records: Sequence[RunRecord]) -> None:
     "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest finished]."
 )
 @STORE
+@click.option(
+    "--socket", "socket_path", metavar="PATH", envvar="ASAD_SOCKET", help="The daemon's control socket."
+)
 @JSON
 @click.option("-v", "--verbose", is_flag=True, help="Show the numbers behind every decision.")
-def explain(job: str, run_id: int | None, store_url: str | None, as_json: bool, verbose: bool) -> None:
-    """Tell the story of JOB: as host, as guest, what was vetoed or refused, why, and how it ended."""
+def explain(
+    job: str,
+    run_id: int | None,
+    store_url: str | None,
+    socket_path: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Tell the story of JOB: as host, as guest, what was vetoed or refused, why, and how it ended.
+
+    A daemon that runs and knows the job is asked first; --run or --store look at what is stored instead.
+    """
+    if run_id is None and store_url is None:
+        answer = _ask_daemon(job, socket_path)
+        if answer is not None:
+            told = [json.dumps(answer, indent=2)] if as_json else live_lines(job, answer, verbose)
+            for line in told:
+                click.echo(line)
+            return
     with Store.open(store_url, create=False) as store:
         touched = store.runs_of(job)
         record = _choose(store, job, touched, run_id)
@@ -174,6 +196,72 @@ def explain(job: str, run_id: int | None, store_url: str | None, as_json: bool, 
         return
     for line in story_lines(job, record, others, story, ends, verbose):
         click.echo(line)
+
+
+def _ask_daemon(job: str, socket_path: str | None) -> Mapping[str, Any] | None:
+    """What the daemon knows of a job; None if there is no daemon, or it does not know the job."""
+    from asad.api.control import DaemonDown, Refused, ask
+    from asad.cli.live import control_socket  # which words its screens as we do
+
+    try:
+        answer = ask(control_socket(socket_path), "explain", job=job)
+    except DaemonDown:
+        if socket_path is not None:
+            raise
+        return None
+    except Refused as refusal:
+        if refusal.exit_status == UsageError.exit_status:
+            return None
+        raise
+    return answer if isinstance(answer, Mapping) else None
+
+
+def live_lines(job: str, answer: Mapping[str, Any], verbose: bool) -> Iterator[str]:
+    """The daemon's answer as lines that are safe to print: how the job is now, then its story."""
+    now = answer.get("live")
+    if isinstance(now, Mapping):
+        yield printable(f"job {job} now: {_now(now)}")
+        for key, what in (("host_bar", "lends nothing"), ("guest_bar", "is no guest")):
+            if now.get(key):
+                yield printable(f"  {what}: {now[key]}")
+    if not isinstance(answer.get("run"), Mapping):
+        yield f"job {printable(job)}: no decision names it so far"
+        return
+    record = _run_of(answer["run"])
+    others = [replace(record, id=other["id"], policy=other["policy"]) for other in answer.get("others", [])]
+    story = [
+        DecisionRecord(run_id=record.id, job_row=-1, host_row=None, **plain)
+        for plain in answer.get("decisions", [])
+    ]
+    ends = [JobEnd(**plain) for plain in answer.get("ends", [])]
+    yield from story_lines(job, record, others, story, ends, verbose)
+    if verbose:
+        for change in answer.get("quotas", []):
+            yield printable(
+                f"{moment(change['time_s'])}  {change.get('node', '-')}: {change['file']} "
+                f"{change.get('old')} → {change.get('new')} ({change.get('why')})"
+            )
+
+
+def _run_of(plain: Mapping[str, Any]) -> RunRecord:
+    columns = {column.name for column in fields(RunRecord)} - {"process"}
+    mark = ProcessMark(str(plain["host"]), boot_id="", pid_namespace="", pid=int(plain["pid"]), pid_started=0)
+    return RunRecord(**{key: plain[key] for key in columns}, process=mark)
+
+
+def _now(job: Mapping[str, Any]) -> str:
+    """How a job is, in one line."""
+    words = [f"{job.get('state', '-')} of {job.get('user', '-')}, {job.get('cores', '-')} cores"]
+    if job.get("host"):
+        words.append(f"beside {job['host']}")
+    for key, what in (("share", "may take {:.0%} of it"), ("cpu_fraction", "uses {:.0%} of its CPU")):
+        if isinstance(job.get(key), int | float):
+            words.append(what.format(job[key]))
+    if isinstance(job.get("happiness"), int | float):
+        words.append(f"happiness {job['happiness']:.2f}")
+    if isinstance(job.get("estimated_start_s"), int | float) and job.get("start_s") is None:
+        words.append(f"its own turn is estimated for {moment(job['estimated_start_s'])}")
+    return ", ".join(words)
 
 
 def _choose(store: Store, job: str, touched: Sequence[RunRecord], run_id: int | None) -> RunRecord:

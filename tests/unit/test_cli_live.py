@@ -24,8 +24,9 @@ from asad.api.control import ControlServer, DaemonDown, NotAllowed, Peer, Refuse
 from asad.cli import live
 from asad.cli.asactl import COMMANDS, asactl
 from asad.cli.config import toml_lines
-from asad.errors import ConfigError, UsageError
-from asad.model import Json
+from asad.errors import AsadError, ConfigError, UsageError
+from asad.model import Cause, CoAllocate, Json, Outcome
+from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 LIVE = ("jobs", "mode", "nodes", "pause", "release", "resume", "status", "top")
@@ -139,7 +140,7 @@ class Daemon:
         self.asked: list[tuple[str, dict[str, Json]]] = []
         self.answers: dict[str, Any] = {
             "status": status(),
-            "jobs": {"jobs": JOBS, "total": 4},
+            "jobs": {"jobs": JOBS, "total": 7, "now_s": 3600.0},
             "nodes": {"nodes": NODES},
             "config": {"daemon": {"mode": "advise"}},
             "release": {"done": ["offer to 103 is taken back", "evil\x1b[2J"]},
@@ -147,8 +148,10 @@ class Daemon:
 
     def handle(self, request: Request, peer: Peer) -> Json:
         self.asked.append((request.verb, dict(request.arguments)))
-        answer: Json = self.answers.get(request.verb)
-        return answer
+        answer: Any = self.answers.get(request.verb)
+        if isinstance(answer, AsadError):
+            raise answer
+        return answer  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -224,14 +227,24 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_goes(daemon: Daemon) 
     assert "n7 and 12 more" in said("status")
 
 
+def test_ages_count_by_the_clock_of_a_recorded_log(daemon: Daemon) -> None:
+    cycle = {"number": 3, "time_s": 940.0, "wall_ms": None, "sentence": "all is well"}
+    daemon.answers["status"] = status(now_s=1000.0, cycle=cycle, lending=[{"guest": "1", "since_s": 400.0}])
+    text = said("status")
+    assert "up 2:03:04" in text, "which is the daemon's own age"
+    assert "cycle    3, 60 s ago: all is well" in text
+    assert "0:10:00" in text
+
+
 def test_status_as_json_is_what_the_daemon_said(daemon: Daemon) -> None:
     assert json.loads(said("status", "--json")) == daemon.answers["status"]
 
 
 def test_jobs_tell_their_bars_in_words(daemon: Daemon) -> None:
     lines = said("jobs").splitlines()
-    assert len(lines) == 5
-    assert lines[1].split()[:4] == ["77", "bob", "running", "8"]
+    assert len(lines) == 6
+    assert lines[1].split()[:5] == ["77", "bob", "running", "8", "1:00:00"], "by the daemon's clock"
+    assert lines[5] == "3 more; --limit shows them"
     assert "31 %" in lines[1]
     assert lines[2].endswith("lends nothing: it opted out")
     assert "eve\\x07" in lines[2]
@@ -240,12 +253,13 @@ def test_jobs_tell_their_bars_in_words(daemon: Daemon) -> None:
     assert not any(character in said("jobs") for character in "\x07\x1b")
 
 
-def test_jobs_are_chosen_by_the_daemon_and_here(daemon: Daemon) -> None:
-    found = json.loads(said("jobs", "--user", "ann", "--state", "waiting", "--json"))
+def test_jobs_are_chosen_by_the_daemon(daemon: Daemon) -> None:
+    daemon.answers["jobs"] = {"jobs": JOBS[2:3], "total": 1}
+    found = json.loads(said("jobs", "--user", "ann", "--state", "waiting", "--limit", "9", "--json"))
     assert [job["job"] for job in found] == ["90"]
-    assert daemon.asked == [("jobs", {"user": "ann", "state": "waiting", "limit": 200})]
-    assert said("jobs", "--user", "nobody") == "no jobs\n"
-    assert said("jobs", "--limit", "1").splitlines()[-1] == "3 more; --limit shows them"
+    assert daemon.asked == [("jobs", {"user": "ann", "state": "waiting", "limit": 9})]
+    daemon.answers["jobs"] = {"jobs": [], "total": 0}
+    assert said("jobs") == "no jobs\n"
 
 
 def test_nodes_tell_their_actors_and_bars(daemon: Daemon) -> None:
@@ -253,7 +267,7 @@ def test_nodes_tell_their_actors_and_bars(daemon: Daemon) -> None:
     assert lines[1].split() == ["n1", "8", "answers", "2", "s", "ago", "2", "77", "101", "40", "%"]
     assert lines[2].split()[:3] == ["n3", "8", "silent"]
     assert lines[2].endswith("lends nothing: its node actor does not answer")
-    daemon.answers["nodes"] = []
+    daemon.answers["nodes"] = {"nodes": []}
     assert said("nodes") == "no nodes\n"
 
 
@@ -392,6 +406,125 @@ def test_completion_of_the_shell_knows_the_commands() -> None:
     ]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout == "plain,enforce\n"
+
+
+# ------------------------------------------------------------------------------------------------------ explain
+
+RUN = {
+    "id": 7,
+    "kind": "live",
+    "policy": "asax",
+    "log": {},
+    "machine": {},
+    "settings": {},
+    "started_at": 1_704_067_200.0,
+    "ended_at": None,
+    "state": "running",
+    "failure": "",
+    "checkpoint_s": None,
+    "decisions": 1,
+    "metrics": {},
+    "host": "head",
+    "pid": 9,
+}
+DECISION = {
+    "seq": 0,
+    "cycle": 3,
+    "time_s": 1_704_067_260.0,
+    "kind": "co-allocate",
+    "job": "101",
+    "host": "77",
+    "share": 0.4,
+    "seconds": None,
+    "more": {},
+    "policy": "asax",
+    "reason": "idle \x1b[2JCPU",
+    "outcome": "done",
+    "outcome_reason": "",
+    "detail": {"weights": [0.5, 0.5]},
+}
+QUOTA = {
+    "time_s": 1_704_067_261.0,
+    "node": "n1",
+    "file": "cpu.max",
+    "old": "max",
+    "new": "40000",
+    "why": "lease",
+}
+
+
+def test_a_live_job_is_explained_by_the_daemon(daemon: Daemon) -> None:
+    now = {
+        "job": "101",
+        "state": "guest",
+        "user": "ann",
+        "cores": 2,
+        "host": "77",
+        "share": 0.4,
+        "happiness": 1.2,
+    }
+    answer = {
+        "job": "101",
+        "live": now,
+        "run": RUN,
+        "others": [],
+        "decisions": [DECISION],
+        "ends": [],
+        "quotas": [QUOTA],
+    }
+    daemon.answers["explain"] = answer
+    lines = said("explain", "101").splitlines()
+    assert lines[0] == "job 101 now: guest of ann, 2 cores, beside 77, may take 40% of it, happiness 1.20"
+    assert lines[1] == "job 101 in run 7: live of - under asax, 2024-01-01 00:00 UTC, running"
+    assert "guest: starts beside 77, with up to 40 % of its CPU" in "\n".join(lines)
+    assert lines[-1].strip() == "because idle \\x1b[2JCPU"
+    assert "n1: cpu.max max → 40000 (lease)" in said("explain", "101", "--verbose")
+    assert json.loads(said("explain", "101", "--json")) == answer
+    assert daemon.asked[0] == ("explain", {"job": "101"})
+
+
+def test_a_job_that_waits_and_was_never_touched_has_its_bar_told(daemon: Daemon) -> None:
+    now = {
+        "state": "waiting",
+        "user": "ann",
+        "cores": 2,
+        "start_s": None,
+        "estimated_start_s": 1_704_067_200.0,
+    }
+    daemon.answers["explain"] = {"job": "90", "live": {**now, "guest_bar": "it wants licences"}, "run": None}
+    assert said("explain", "90").splitlines() == [
+        "job 90 now: waiting of ann, 2 cores, its own turn is estimated for 2024-01-01 00:00:00 UTC",
+        "  is no guest: it wants licences",
+        "job 90: no decision names it so far",
+    ]
+
+
+def test_what_the_daemon_does_not_know_is_looked_for_in_the_store(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with Store.open(str(tmp_path / "asad" / "asad.db")) as store:
+        run = store.begin_run("replay", "asax", {"path": "/log"}, {}, {})
+        starts = CoAllocate(Cause("asax", "idle CPU"), guest=0, host=1, nodes=(0,), share=0.4)
+        run.record(1, 60.0, [Outcome(starts, True, "")], ["5", "6"])
+        run.finish({})
+    daemon.answers["explain"] = UsageError("job 5: neither runs nor waits")
+    assert "in run 1: replay of log under asax" in said("explain", "5")
+    daemon.answers["explain"] = AsadError("broken")
+    assert isinstance(call("explain", "5").exception, Refused)
+    asked = len(daemon.asked)
+    assert "in run 1" in said("explain", "5", "--run", "1")
+    assert len(daemon.asked) == asked, "who names a run means the store"
+
+
+def test_explain_without_a_daemon_looks_into_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("ASAD_SOCKET", raising=False)
+    monkeypatch.setattr(live, "control_socket", lambda given: Path(given or tmp_path / "none.sock"))
+    assert isinstance(call("explain", "5").exception, UsageError)
+    assert isinstance(call("explain", "5", "--socket", str(tmp_path / "none.sock")).exception, DaemonDown)
 
 
 # --------------------------------------------------------------------------------------------- config, progress
