@@ -122,11 +122,12 @@ class SlurmCluster:
         self._shares.clear()
         self._rows.jobs.share[:] = NAN
         self._link.grant({})
+        self.transport.answers = True
         said = []
         for job, offer in list(self._offers.open.items()):
             if offer.started:
                 continue
-            failure = self._offers.withdraw(job)
+            failure = self._offers.withdraw(job) if self.transport.answers else "Slurm does not answer"
             if failure:
                 said.append(f"{job}: its offer stays open: {failure}")
             else:
@@ -164,9 +165,12 @@ class SlurmCluster:
     def apply(self, decisions: Sequence[Decision]) -> Iterable[Outcome]:
         """Do what was decided on the last snapshot. A decision that came too late is answered, never raised."""
         outcomes = []
+        self.transport.answers = True
         for decision in decisions:
             if self._snapshot is None:
                 why = "there is no snapshot yet"
+            elif not self.transport.answers and not isinstance(decision, SetShare):
+                why = "Slurm did not answer the change before this one"
             elif isinstance(decision, CoAllocate):
                 why = self._co_allocate(self._snapshot, decision)
             elif isinstance(decision, SetShare):

@@ -68,6 +68,9 @@ class Ended(NamedTuple):
 class Transport(Protocol):
     """A way to talk to Slurm. Reading raises ClusterError when Slurm does not answer; `update` says so instead."""
 
+    answers: bool
+    """Did Slurm answer the last change? If not, the next one would wait for nothing as well."""
+
     def look(self) -> Look:
         """All jobs and nodes now."""
         ...
@@ -111,6 +114,7 @@ class CommandTransport:
         self._timeout_s = timeout_s
         self._jobs, self._nodes = JobReader(), NodeReader()
         self._accounting = True
+        self.answers = True
 
     def look(self) -> Look:
         """One squeue and one sinfo."""
@@ -120,11 +124,14 @@ class CommandTransport:
 
     def update(self, raw: int | str, changes: Mapping[str, str]) -> Answer:
         words = [f"{key}={value}" for key, value in changes.items()]
+        self.answers = True
         try:
             self._run(["scontrol", "update", f"jobid={raw}", *words])
         except _Refused as refusal:
-            return Answer(False, str(refusal), certain=not refusal.unreachable)
+            self.answers = not refusal.unreachable
+            return Answer(False, str(refusal), certain=self.answers)
         except ClusterError as error:
+            self.answers = False
             return Answer(False, str(error), certain=False)
         return Answer(True, "")
 

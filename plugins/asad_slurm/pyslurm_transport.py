@@ -70,7 +70,11 @@ class PyslurmTransport(CommandTransport):
             start_new_session=True,
             env=environment(),
         )
-        self._version = str(self._hear().get("version", ""))
+        try:
+            self._version = str(self._hear().get("version", ""))
+        except ClusterError:
+            self.close()
+            raise
 
     def sentence(self) -> str:
         return f"Slurm over pyslurm {clean(self._version)}, in a child process (number {self.started})"
@@ -82,8 +86,11 @@ class PyslurmTransport(CommandTransport):
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):
-            process.communicate()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
     def _same(self, record: JobRecord) -> JobRecord:
         known = self._known.get(record.text)

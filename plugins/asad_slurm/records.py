@@ -421,7 +421,7 @@ _USABLE = frozenset(
 class NodeReader:
     """Reads one answer of sinfo after another."""
 
-    _last: bytes = b""
+    _last: bytes | None = None
     _records: list[NodeRecord] = field(default_factory=list)
 
     def read(self, answer: bytes) -> list[NodeRecord]:

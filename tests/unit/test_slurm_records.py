@@ -1,0 +1,221 @@
+"""Slurm's JSON, of all versions, becomes the same rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from asad_slurm import records
+from asad_slurm.records import ENDED, LEAVES, MIB, RUNS, WAITS, JobReader, NodeReader, read_job, read_nodes
+from slurm_samples import GOLDEN, a_job, running
+
+from asad.errors import ClusterError
+
+SQUEUE = (GOLDEN / "22.05" / "squeue.json").read_bytes()
+SINFO = (GOLDEN / "22.05" / "sinfo.json").read_bytes()
+
+
+def answer(*jobs: dict[str, Any], indent: int | None = 2) -> bytes:
+    return json.dumps(
+        {"meta": {"plugin": {"type": "openapi/v0.0.38"}}, "jobs": list(jobs)}, indent=indent
+    ).encode()
+
+
+def wrapped(number: float, infinite: bool = False, there: bool = True) -> dict[str, Any]:
+    return {"set": there, "infinite": infinite, "number": number}
+
+
+def test_golden_jobs_of_22_05() -> None:
+    reader = JobReader()
+    jobs = {job.name: job for job in reader.read(SQUEUE)}
+    assert reader.version == (38, "22.05.8")
+    assert len(jobs) == 19  # both parts of the heterogeneous job have one name
+    host = jobs["host1"]
+    assert (host.phase, host.cores, host.text, host.nodes_text) == (RUNS, 2, "1", "an1")
+    assert host.places == (("an1", 2),) and host.places_are_cores
+    assert host.memory_bytes_per_core == 250 * MIB
+    assert host.end_s - host.start_s == host.time_limit_s == 600
+    assert jobs["wide"].places == (("an4", 2), ("an5", 2))
+    assert math.isnan(jobs["host3"].start_s) and math.isnan(jobs["host3"].estimate_s)
+    array = jobs["arr"]
+    assert (array.text, array.raw, array.tasks, array.phase) == ("6_1", 6, 10, WAITS)
+    assert jobs["gang"].nodes == 2 and jobs["gang"].memory_bytes_per_core == 500 * MIB
+    assert jobs["gpu"].gres and not jobs["gang"].gres
+    assert jobs["lic"].licences == "abaqus:2"
+    assert jobs["dep"].dependency and not jobs["dep"].waits_turn
+    assert not jobs["held"].waits_turn and not jobs["later"].waits_turn
+    assert jobs["allmem"].whole_memory and not jobs["percpu"].whole_memory
+    assert jobs["excl"].exclusive and jobs["excluser"].exclusive and not jobs["gang"].exclusive
+    assert jobs["nolimit"].time_limit_s == math.inf
+    hidden = jobs["hidden"]
+    assert (hidden.partition, hidden.required_nodes, hidden.excluded_nodes) == ("secret", "an1", "an4")
+    assert hidden.features == "fast"
+    assert jobs["wrap"].het and jobs["wrap"].text == "19+1"
+
+
+def test_hostile_name_is_harmless() -> None:
+    evil = next(job for job in JobReader().read(SQUEUE) if "evil" in job.name)
+    assert evil.name == 'evil�name;rm -rf "$HOME"\\'
+    assert evil.comment == "asad:no-host <script>"
+    told = read_job(a_job(1, name="\x1b]0;owned\x07", user_name="a\nb", account="\u202ex"))
+    assert (told.name, told.user, told.account) == ("�]0;owned�", "a�b", "�x")
+
+
+def test_text_that_looks_like_json_does_not_cut_a_job() -> None:
+    name = '"},\n    {\n      "account": "x", "jobs": [ {'
+    jobs = JobReader().read(answer(a_job(1, name=name), a_job(2, comment='}],"jobs":[]')))
+    assert [job.text for job in jobs] == ["1", "2"]
+
+
+@pytest.mark.parametrize("indent", [None, 2, 7])
+def test_cut_and_whole_reading_agree(indent: int | None) -> None:
+    jobs = [a_job(i, comment="{[" * i) for i in range(5)] + [running(9, {"n1": 2})]
+    text = answer(*jobs, indent=indent)
+    whole = JobReader()
+    assert repr(JobReader().read(text)) == repr(whole._read_whole(text))
+
+
+def test_only_what_has_changed_is_read_again() -> None:
+    reader = JobReader()
+    first = reader.read(answer(a_job(1), a_job(2), a_job(3)))
+    assert reader.parsed == 3
+    second = reader.read(answer(a_job(3), a_job(1), a_job(2, priority=5)))
+    assert reader.parsed == 1
+    assert second[0] is first[2] and second[1] is first[0] and second[2].priority == 5
+
+
+def test_no_jobs_at_all() -> None:
+    assert JobReader().read(answer()) == []
+    assert JobReader().read(answer(indent=None)) == []
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"slurm_load_jobs error", b'{"jobs": 3}', b'{"jobs": [{"x": 1}]}', SQUEUE[:5000]]
+)
+def test_what_is_no_answer_is_an_error(text: bytes) -> None:
+    with pytest.raises(ClusterError, match="squeue --json: the answer cannot be read"):
+        JobReader().read(text)
+    with pytest.raises(ClusterError, match="sinfo --json: the answer cannot be read"):
+        NodeReader().read(text)
+
+
+def test_too_old_a_slurm_is_refused() -> None:
+    text = answer(a_job(1)).replace(b"v0.0.38", b"v0.0.35")
+    with pytest.raises(ClusterError, match="asad needs Slurm 21.08"):
+        JobReader().read(text)
+
+
+def test_json_without_orjson_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = JobReader().read(SQUEUE)
+    monkeypatch.setattr(records, "loads", json.loads)
+    assert repr(JobReader().read(SQUEUE)) == repr(fast)
+
+
+def newer(number: int, **facts: Any) -> dict[str, Any]:
+    """A job as data_parser v0.0.41 writes it."""
+    job = a_job(number)
+    for key in ("array_job_id", "cpus", "end_time", "het_job_id", "node_count", "priority", "start_time"):
+        job[key] = wrapped(job[key])
+    return (
+        job
+        | {
+            "array_task_id": wrapped(0, there=False),
+            "het_job_offset": wrapped(0, there=False),
+            "job_state": ["PENDING"],
+            "memory_per_cpu": wrapped(0, there=False),
+            "memory_per_node": wrapped(500),
+            "shared": [],
+            "exclusive": [],
+            "submit_time": wrapped(job["submit_time"]),
+            "time_limit": wrapped(10),
+        }
+        | facts
+    )
+
+
+def test_newer_shape_gives_the_same_record() -> None:
+    assert repr(read_job(newer(7))) == repr(read_job(a_job(7)))
+
+
+def test_newer_details() -> None:
+    endless = newer(1, time_limit=wrapped(0, infinite=True))
+    assert read_job(endless).time_limit_s == math.inf
+    assert read_job(newer(1, job_state=["RUNNING", "COMPLETING"])).phase == LEAVES
+    assert read_job(newer(1, job_state=["TIMEOUT"])).phase == ENDED
+    assert read_job(newer(1, shared=["none"], exclusive=["true"])).exclusive
+    assert not read_job(newer(1, shared=["oversubscribe"], exclusive=["false"])).exclusive
+    task = newer(8, array_job_id=wrapped(5), array_task_id=wrapped(0))
+    assert read_job(task).text == "5_0"
+    layout = {
+        "nodes": {"allocation": [{"name": "n1", "cpus": {"count": 4}}, {"name": "n2", "cpus": {"count": 2}}]}
+    }
+    placed = read_job(newer(1, job_state=["RUNNING"], job_resources=layout))
+    assert placed.places == (("n1", 4), ("n2", 2)) and not placed.places_are_cores
+    middle = {"allocated_nodes": [{"nodename": "cs66", "sockets": {"1": {"cores": {"7": "allocated"}}}}]}
+    assert read_job(newer(1, job_state=["RUNNING"], job_resources=middle)).places == (("cs66", 1),)
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [
+        ("RUNNING", RUNS),
+        ("CONFIGURING", RUNS),
+        ("SUSPENDED", RUNS),
+        ("PENDING", WAITS),
+        ("REQUEUE_HOLD", WAITS),
+        ("COMPLETING", LEAVES),
+        ("CANCELLED", ENDED),
+        ("NODE_FAIL", ENDED),
+    ],
+)
+def test_phases(state: str, phase: int) -> None:
+    assert read_job(a_job(1, job_state=state)).phase == phase
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "count"),
+    [
+        ("1-10%2", 1, 10),
+        ("3,7,9", 3, 3),
+        ("0-8:4", 0, 3),
+        ("5", 5, 1),
+        ("1-3,9-...", 1, 3),
+        ("garbage", 0, 1),
+    ],
+)
+def test_waiting_tasks_of_an_array(text: str, first: int, count: int) -> None:
+    job = read_job(a_job(6, array_job_id=6, array_task_string=text))
+    assert (job.text, job.tasks) == (f"6_{first}", count)
+
+
+def test_golden_nodes_of_22_05() -> None:
+    reader = NodeReader()
+    nodes = {node.name: node for node in reader.read(SINFO)}
+    assert list(nodes) == ["an1", "an2", "an3", "an4", "an5"]
+    assert nodes["an1"].cpus == 2 and nodes["an1"].memory_bytes == 3000 * MIB
+    assert nodes["an1"].usable and not nodes["an3"].usable  # drained
+    assert nodes["an1"].partitions == ("batch", "guest", "secret") and nodes["an5"].partitions == ("batch",)
+    assert nodes["an1"].features == {"fast"}
+    assert reader.read(SINFO) is reader.read(bytes(SINFO))
+
+
+def group(partition: str, *state: str) -> dict[str, Any]:
+    return {
+        "node": {"state": list(state)},
+        "nodes": {"nodes": ["cs11"]},
+        "cpus": {"minimum": 64, "maximum": 64},
+        "threads": {"minimum": 2, "maximum": 2},
+        "memory": {"minimum": 770000, "maximum": 770000},
+        "features": {"total": "a,b", "active": "a"},
+        "partition": {"name": partition},
+    }
+
+
+def test_groups_of_newer_sinfo_are_one_node() -> None:
+    (node,) = read_nodes({"sinfo": [group("hw", "MIXED"), group("hw-h", "MIXED")]})
+    assert (node.name, node.cpus, node.threads, node.usable) == ("cs11", 64, 2, True)
+    assert node.partitions == ("hw", "hw-h") and node.features == {"a"}
+    for state in ("DRAIN", "NOT_RESPONDING", "MAINTENANCE", "RESERVED", "SOMETHING_NEW"):
+        assert not read_nodes({"sinfo": [group("hw", "IDLE", state)]})[0].usable
