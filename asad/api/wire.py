@@ -203,32 +203,11 @@ class SealedChannel:
 # --------------------------------------------------------------------------------------------------------- messages
 
 
-def sample_to_json(sample: JobSample) -> Message:
-    """A sample as it is sent: every field by its name, NaN as null."""
-    return {
-        "job_id": sample.job_id,
-        "guest": sample.guest,
-        "cores": sample.cores,
-        "core_ids": list(sample.core_ids),
-        "cpu_fraction": _or_null(sample.cpu_fraction),
-        "cpu_peak": _or_null(sample.cpu_peak),
-        "cpu_time_s": _or_null(sample.cpu_time_s),
-        "memory_bytes": _or_null(sample.memory_bytes),
-        "throttled": _or_null(sample.throttled),
-        "pressure": _or_null(sample.pressure),
-        "read_bytes": _or_null(sample.read_bytes),
-        "written_bytes": _or_null(sample.written_bytes),
-        "threads": sample.threads,
-        "parallel": sample.parallel,
-        "progress": _or_null(sample.progress),
-        "since_s": _or_null(sample.since_s),
-        "quota": _or_null(sample.quota),
-        "idle_class": sample.idle_class,
-    }
-
-
 def sample_from_json(plain: Json) -> JobSample:
-    """The sample that was sent. Raises WireError for a missing field, a wrong type or a value out of range."""
+    """The sample that an actor sent, every field by its name and NaN as null.
+
+    Raises WireError for a missing field, a wrong type or a value out of range.
+    """
     if not isinstance(plain, dict):
         raise WireError("a sample is not an object")
     try:
@@ -282,23 +261,6 @@ def lease_to_json(lease: Lease) -> Message:
         "quota": _or_null(lease.quota),
         "cores": lease.cores,
     }
-
-
-def lease_from_json(plain: Json) -> Lease:
-    """The lease that was sent. Raises WireError."""
-    if not isinstance(plain, dict):
-        raise WireError("a lease is not an object")
-    try:
-        host = plain["host_id"]
-        return Lease(
-            job_id=_name(plain["job_id"], JOB_ID),
-            guest=_flag(plain["guest"]),
-            host_id="" if host == "" else _name(host, JOB_ID),
-            quota=_amount(plain["quota"], 1.0),
-            cores=_count(plain["cores"]),
-        )
-    except KeyError as error:
-        raise WireError(f"a lease lacks {error.args[0]}") from None
 
 
 def _or_null(value: float) -> float | None:

@@ -35,11 +35,11 @@ from asad.api.wire import (
     WireError,
     frame,
     pack,
-    sample_to_json,
     unpack,
 )
 from asad.errors import ConfigError
 from asad.model import Lease
+from asad.node.actor import sample_to_json
 
 ME = os.geteuid()
 CURVE = "-pkeyopt ec_paramgen_curve:P-256 -nodes"
