@@ -50,7 +50,7 @@ lab: $(VENV)/.installed-test
 test: $(VENV)/.installed-test
 	@mkdir -p build && rm -f build/tests.xml
 	$(BIN)/python -m pytest -q tests/contract > build/warm-up.log || true
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
 
 # Not part of `make test`: it takes minutes, and 6 GB in build/vm. build/vm/steps.txt tells what was done and seen.
 test-vm: $(VENV)/.installed-test

@@ -260,11 +260,12 @@ class RealSlurm:
         ]
 
     def _start_database(self, port: int) -> None:
-        data = self.folder / "database"
+        data, temporary = self.folder / "database", self.folder / "database.tmp"
+        # a server that starts removes the temporary tables of all others from a folder that they share
+        temporary.mkdir(exist_ok=True)
         if not data.exists():
-            self.run(
-                "mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=root", "--skip-test-db"
-            )
+            folders = (f"--datadir={data}", f"--tmpdir={temporary}")
+            self.run("mariadb-install-db", "--no-defaults", *folders, "--user=root", "--skip-test-db")
         begin = self.folder / "database.sql"
         begin.touch(mode=0o600)
         begin.write_text(
@@ -273,6 +274,7 @@ class RealSlurm:
         )
         options = {
             "datadir": data,
+            "tmpdir": temporary,
             "socket": self.folder / "database.socket",
             "port": port,
             "bind-address": "127.0.0.1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,19 +21,25 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of them on one worker (`--dist loadgroup`): they time things, and the cores are few."""
     folder = Path(__file__).parent
     for item in items:
         if folder in item.path.parents:
             item.add_marker(pytest.mark.slurm)
-            item.add_marker(pytest.mark.xdist_group("slurm"))
+
+
+@pytest.fixture(autouse=True)
+def cores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One test of this folder at a time, over all workers of a run: they time jobs on the same few cores."""
+    # the folder above a worker's own is that of the run
+    with (tmp_path_factory.getbasetemp().parent / "slurm.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")
 def slurm_session() -> Iterator[RealSlurm]:
-    """The cluster of all tests. A test that breaks its daemons starts a cluster of its own."""
+    """The cluster of all tests (of each worker). A test that breaks its daemons starts a cluster of its own."""
     obstacle = why_not()
     if obstacle:
         pytest.skip(obstacle)

@@ -281,11 +281,12 @@ def cpu_group() -> Iterator[Path]:
 
 def cpu_s(slurm: RealSlurm, job_id: str, node: str) -> float:
     """CPU time of a job so far, from Slurm's own cgroup of it."""
-    return max(
+    used = [
         int((folder / "cpuacct.usage").read_text()) / 1e9
         for folder in job_folders(node)
         if folder.name == f"job_{job_id}" and (folder / "cpuacct.usage").exists()
-    )
+    ]
+    return max(used, default=0.0)
 
 
 def pair(slurm: RealSlurm) -> tuple[str, str, str]:
@@ -295,7 +296,7 @@ def pair(slurm: RealSlurm) -> tuple[str, str, str]:
     guest = slurm.submit(BUSY, MINUTES)
     offer(slurm, guest, node)
     slurm.wait(guest, state="RUNNING")
-    until(lambda: slurm.job_processes(guest, node) and slurm.job_processes(host, node))
+    until(lambda: cpu_s(slurm, guest, node) > 0.1 and cpu_s(slurm, host, node) > 0.1)
     return host, guest, node
 
 
