@@ -80,6 +80,8 @@ SLACK_S, SLACK = 60.0, 0.05
 """A job that shared has lost if it ends later than by itself by more than this, and than this part of its response."""
 SENTENCE_S = 1.0
 """No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
+NOTIFY_S = 1.0
+"""systemd may be busy: nobody waits longer than this to be heard."""
 T = TypeVar("T")
 Memory = Mapping[str, Mapping[str, Json]]
 
@@ -276,6 +278,7 @@ def notify(*words: str) -> None:
     if not address:
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.settimeout(NOTIFY_S)
         connection.connect("\0" + address[1:] if address[0] == "@" else address)
         connection.send("\n".join(words).encode())
 
@@ -412,7 +415,7 @@ class Daemon:
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
-        self._beat_s = watchdog_s() / 4
+        self._beat_s, self._beat_at = watchdog_s() / 4, -math.inf
         self.readings = Readings()
         self.endpoint: Endpoint | None = None
         self.gains = Gains()
@@ -567,7 +570,7 @@ class Daemon:
     def _wait(self, until: float) -> None:
         """Until then, or until stopped: answer, reload, and tell systemd that we live."""
         while True:
-            notify("WATCHDOG=1")
+            self._beat()
             self._answer_asks()
             if self._reloading:
                 self._reloading = False
@@ -579,6 +582,13 @@ class Daemon:
             with contextlib.suppress(BlockingIOError):
                 while self._wake_in.recv(4096):
                     pass
+
+    def _beat(self) -> None:
+        """Tell systemd that we live, as often as it wants to hear."""
+        now = self._monotonic()
+        if now - self._beat_at >= self._beat_s:
+            self._beat_at = now
+            notify("WATCHDOG=1")
 
     def _one_cycle(self) -> float:
         """A cycle and what follows from it. Whatever goes wrong in it, the next one comes."""

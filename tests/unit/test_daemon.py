@@ -308,6 +308,9 @@ def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         notify("READY=1", "STATUS=well")
         assert systemd.recv(100) == b"READY=1\nSTATUS=well"
+        monkeypatch.setattr(daemon_module, "NOTIFY_S", 0.001)
+        for _ in range(600):  # more than it takes while it is busy
+            notify("WATCHDOG=1")
         systemd.close()
     notify("READY=1")  # nobody there: no error
     monkeypatch.delenv("NOTIFY_SOCKET")
