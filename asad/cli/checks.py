@@ -6,7 +6,7 @@ Nothing is read and nobody is asked here, so every shape of answer can be tested
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -124,7 +124,8 @@ def read_slurm_conf(text: str) -> Slurm:
     joined = re.sub(r"\\[ \t]*\n", " ", joined)
     for line in joined.splitlines():
         pairs = {
-            match[1].lower(): match[2].strip('"') for match in re.finditer(r'\b(\w+)\s*=\s*("[^"]*"|\S+)', line)
+            match[1].lower(): match[2].strip('"')
+            for match in re.finditer(r'\b(\w+)\s*=\s*("[^"]*"|\S+)', line)
         }
         if "partitionname" not in pairs:
             settings |= pairs
@@ -284,6 +285,16 @@ def partition_findings(slurm: Slurm, guest_of: Mapping[str, str]) -> Iterator[Fi
         )
 
 
+def actor_finding(guest_of: Mapping[str, str], known: Sequence[str]) -> Finding:
+    """Do node actors know all guest partitions? `known` is `[node] guest_partitions`."""
+    guests = list(dict.fromkeys(guest_of.values()))
+    if unknown := sorted(set(guests) - set(known)):
+        why = f"node actors that start anew would not know guests in {', '.join(unknown)}"
+        names = ", ".join(f'"{name}"' for name in guests)
+        return Finding("actors", "fail", why, f"asad.toml, [node]: guest_partitions = [{names}]")
+    return Finding("actors", "ok", "node actors know the guest partitions")
+
+
 def guest_line(slurm: Slurm, source: str, guest: str) -> str:
     """The line of slurm.conf for a guest partition that mirrors `source`."""
     words = [f"PartitionName={guest}", f"Nodes={slurm.of(source, 'Nodes') or 'ALL'}"]
@@ -437,8 +448,8 @@ def script_findings(
                 yield Finding(key, "ok", f"{path} touches nothing of other jobs, as far as can be seen")
 
 
-def job_submit_finding(slurm: Slurm, lua: str | None, user: str) -> Finding:
-    """Who may send jobs into guest partitions. `lua` is job_submit.lua, None where there is none to be read."""
+def job_submit_finding(slurm: Slurm, lua: str | None, user: str, guests: Collection[str]) -> Finding:
+    """Who may send jobs into the partitions `guests`. `lua` is job_submit.lua, None where none can be read."""
     mend = "JobSubmitPlugins=lua, and asad's job_submit.lua beside slurm.conf (profiles/slurm/job_submit.lua)"
     if not slurm.words("JobSubmitPlugins") & {"lua", "job_submit/lua"}:
         why = "users could send their own jobs into the guest partitions"
@@ -452,6 +463,12 @@ def job_submit_finding(slurm: Slurm, lua: str | None, user: str) -> Finding:
     if user not in (match[1], "root"):
         why = f"job_submit.lua lets {match[1]} into the guest partitions, and the daemon's user is {user}"
         return Finding("job_submit", "fail", why, f'job_submit.lua: {GUARD_MARK} = "{user}"')
+    table = re.search(r"guest_partitions\s*=\s*\{([^}]*)\}", code)
+    named = set(re.findall(r"[\w-]+", table[1])) if table else set()
+    if open_to_all := sorted(set(guests) - named):
+        names = ", ".join(f'["{name}"] = true' for name in guests)
+        why = f"job_submit.lua does not guard {', '.join(open_to_all)}"
+        return Finding("job_submit", "fail", why, f"job_submit.lua: guest_partitions = {{ {names} }}")
     return Finding("job_submit", "ok", f"only {user}, root and SlurmUser send jobs into the guest partitions")
 
 

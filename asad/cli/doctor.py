@@ -8,7 +8,7 @@ import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -98,13 +98,14 @@ def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding
     else:
         slurm = Slurm(checks.read_config(text), checks.read_partitions(partitions))
     if found.state != "fail":
-        guests = config.slurm.get("guest_partitions", {"batch": "guest"})
+        table = config.slurm.get("guest_partitions", {"batch": "guest"})
+        guest_of = {str(source): str(guest) for source, guest in dict(table).items()}
         yield from checks.cluster_findings(slurm)
-        if isinstance(guests, Mapping):
-            yield from checks.partition_findings(slurm, {str(k): str(v) for k, v in guests.items()})
+        yield from checks.partition_findings(slurm, guest_of)
+        yield checks.actor_finding(guest_of, config.node.guest_partitions)
         folder = Path(slurm_conf or slurm.get("SLURM_CONF") or "/etc/slurm/slurm.conf").parent
         lua = _read(folder / "job_submit.lua")
-        yield checks.job_submit_finding(slurm, lua, config.nodes.user)
+        yield checks.job_submit_finding(slurm, lua, config.nodes.user, guest_of.values())
         yield from checks.script_findings(slurm, {key: _scripts(slurm.get(key)) for key in SCRIPTS})
         if slurm_conf is None:
             yield checks.clock_finding(text, asked_at)
@@ -240,7 +241,8 @@ def _folder(folder: Path, user: str) -> Finding:
     try:
         found, owner = folder.stat(), pwd.getpwnam(user)
     except FileNotFoundError:
-        return Finding("store", "fail", f"there is no folder {folder} for state and store", mend)
+        why = f"there is no folder {folder} for state and store yet; asad.service makes its own at its first start"
+        return Finding("store", "warn", why, mend)
     except PermissionError:
         return Finding("store", "warn", f"{folder} is closed to you", "run the doctor as root")
     except KeyError:

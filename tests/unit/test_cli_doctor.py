@@ -18,6 +18,7 @@ from asad.cli.asactl import asactl
 from asad.cli.checks import (
     Finding,
     Slurm,
+    actor_finding,
     cgroup_finding,
     clock_finding,
     cluster_findings,
@@ -317,13 +318,29 @@ def test_a_script_that_cannot_be_read_is_to_be_looked_at() -> None:
 def test_who_is_kept_out_of_the_guest_partition() -> None:
     lua = (ROOT / "profiles" / "slurm" / "job_submit.lua").read_text()
     with_lua = slurm({"JobSubmitPlugins": "all_partitions,lua"})
-    assert job_submit_finding(with_lua, lua, "asad").state == "ok"
-    assert job_submit_finding(with_lua, lua, "root").state == "ok"
-    assert job_submit_finding(with_lua, lua, "lender").mend == 'job_submit.lua: asad_user = "lender"'
-    assert job_submit_finding(with_lua, '-- asad_user = "asad"', "asad").state == "fail"
-    assert job_submit_finding(with_lua, None, "asad").state == "warn"
-    without = job_submit_finding(slurm({"JobSubmitPlugins": "(null)"}), lua, "asad")
+
+    def finding(text: str | None, user: str = "asad", *guests: str) -> Finding:
+        return job_submit_finding(with_lua, text, user, guests or ("guest",))
+
+    assert finding(lua).state == "ok"
+    assert finding(lua, "root").state == "ok"
+    assert finding(lua, "lender").mend == 'job_submit.lua: asad_user = "lender"'
+    assert finding('-- asad_user = "asad"').state == "fail"
+    assert finding(None).state == "warn"
+    another = finding(lua, "asad", "guest", "guest-long")
+    assert another.why == "job_submit.lua does not guard guest-long"
+    both = another.mend.removeprefix("job_submit.lua: ")
+    mended = lua.replace("guest_partitions = { guest = true }", both)
+    assert finding(mended, "asad", "guest", "guest-long").state == "ok"
+    without = job_submit_finding(slurm({"JobSubmitPlugins": "(null)"}), lua, "asad", ["guest"])
     assert (without.state, without.lines) == ("fail", ("JobSubmitPlugins=lua",))
+
+
+def test_actors_know_the_guest_partitions() -> None:
+    assert actor_finding({"batch": "guest"}, ["guest"]).state == "ok"
+    lacking = actor_finding({"batch": "guest", "long": "guest-long"}, ["guest"])
+    assert lacking.why.endswith("would not know guests in guest-long")
+    assert lacking.mend == 'asad.toml, [node]: guest_partitions = ["guest", "guest-long"]'
 
 
 # ------------------------------------------------------------------------------------------ rights, clocks, kernel

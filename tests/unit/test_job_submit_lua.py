@@ -76,4 +76,4 @@ def test_the_doctor_knows_the_script() -> None:
     from asad.cli.checks import Slurm, job_submit_finding
 
     slurm = Slurm({"jobsubmitplugins": "lua"}, {})
-    assert job_submit_finding(slurm, SCRIPT.read_text(), "asad").state == "ok"
+    assert job_submit_finding(slurm, SCRIPT.read_text(), "asad", ["guest"]).state == "ok"
