@@ -8,7 +8,7 @@ import pwd
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -99,7 +99,8 @@ def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding
         slurm = Slurm(checks.read_config(text), checks.read_partitions(partitions))
     if found.state != "fail":
         table = config.slurm.get("guest_partitions", {"batch": "guest"})
-        guest_of = {str(source): str(guest) for source, guest in dict(table).items()}
+        pairs = table.items() if isinstance(table, Mapping) else ()
+        guest_of = {str(source): str(guest) for source, guest in pairs}
         yield from checks.cluster_findings(slurm)
         yield from checks.partition_findings(slurm, guest_of)
         yield checks.actor_finding(guest_of, config.node.guest_partitions)
