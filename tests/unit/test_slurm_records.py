@@ -103,7 +103,7 @@ def test_what_is_no_answer_is_an_error(text: bytes) -> None:
 
 def test_too_old_a_slurm_is_refused() -> None:
     text = answer(a_job(1)).replace(b"v0.0.38", b"v0.0.35")
-    with pytest.raises(ClusterError, match="asad needs Slurm 21.08"):
+    with pytest.raises(ClusterError, match=r"asad needs Slurm 21\.08"):
         JobReader().read(text)
 
 

@@ -127,7 +127,7 @@ def test_partitions_and_reservations(bin_dir: Path) -> None:
           echo 'PartitionName=batch AllowGroups=ALL Default=YES QoS=N/A MaxTime=1-00:00:00 Nodes=n[1-3] PriorityTier=1'
           echo 'PartitionName=guest QoS=low MaxTime=UNLIMITED Nodes=n[1-3] PriorityTier=2';;
         reservation)
-          echo "ReservationName=maint StartTime=1795178786 EndTime=1795182386 Nodes=n2 Flags=MAINT [$SLURM_TIME_FORMAT]";;
+          echo "ReservationName=maint StartTime=1795178786 EndTime=1795182386 Nodes=n2 [$SLURM_TIME_FORMAT]";;
         esac
         """,
     )
@@ -142,7 +142,12 @@ def test_partitions_and_reservations(bin_dir: Path) -> None:
 
 
 def test_limits_of_associations(bin_dir: Path) -> None:
-    script = 'case "$*" in *assoc*) printf "root|||\\nphysics|ann||12:00:00\\n";; *) printf "normal|\\nlong|7-00:00:00\\n";; esac'
+    script = """
+        case "$*" in
+        *assoc*) printf 'root|||\\nphysics|ann||12:00:00\\n';;
+        *) printf 'normal|\\nlong|7-00:00:00\\n';;
+        esac
+        """
     command(bin_dir, "sacctmgr", script)
     walls = CommandTransport(5.0).wall_limits()
     assert walls == ({("physics", "ann", ""): 43200.0}, {"long": 604800.0})
@@ -299,7 +304,7 @@ def test_a_child_that_hangs_is_killed_and_replaced(tmp_path: Path, monkeypatch: 
         assert process is not None
         flag.touch()
         transport._timeout_s = 0.5
-        with pytest.raises(ClusterError, match="did not answer within 0.5 s"):
+        with pytest.raises(ClusterError, match=r"did not answer within 0\.5 s"):
             transport.look()
         assert process.poll() == -9
         flag.unlink()

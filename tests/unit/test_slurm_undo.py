@@ -151,9 +151,9 @@ def test_it_needs_nothing_but_the_standard_library(tmp_path: Path, slurm: Path) 
     for name in ("numpy", "orjson", "asad", "ClusterShell"):
         (broken / name).mkdir(parents=True)
         (broken / name / "__init__.py").write_text("raise RuntimeError('broken')")
+    script = "import sys; from asad_slurm.undo import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; from asad_slurm.undo import main; sys.exit(main(sys.argv[1:]))"]
-        + ["--state-dir", str(tmp_path)],
+        [sys.executable, "-c", script, "--state-dir", str(tmp_path)],
         env=os.environ | {"PYTHONPATH": str(broken)},
         capture_output=True,
         text=True,
