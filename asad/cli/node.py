@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -98,7 +99,10 @@ def look(cgroups: Cgroups) -> str:
     jobs = cgroups.jobs(now_s)
     profile.follow(jobs)
     guests = {job_id for job_id, group in jobs.items() if quotas.is_idle(group)}
-    samples = profile.look(now_s, guests)
+    samples = {
+        job_id: replace(found, idle_class=job_id in guests)
+        for job_id, found in profile.look(now_s, guests).items()
+    }
     profile.close()
     return json.dumps(
         {

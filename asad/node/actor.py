@@ -99,6 +99,8 @@ class Actor:
         """What each job's environment says, and how often it was asked."""
         self._alone: dict[str, float] = {}
         """How much each job stalled while no guest was beside it."""
+        self._beside: dict[str, set[str]] = {}
+        """Host → guests beside it."""
         self._stalls: dict[str, Fractions] = {}
         self._used: dict[str, Fractions] = {}
         """Waiting of hosts that have guests, and CPU of those guests."""
@@ -195,11 +197,11 @@ class Actor:
         for job_id, group in self.jobs.items():
             if self._is_guest(group):
                 self.guests.add(job_id)
-                held = self.quotas.held.get(job_id)
-                if held is None or not held.idle:
+                if not self.quotas.holds_idle(job_id):
                     self.quotas.set_idle(group, True, "guests are in the idle class")
-            elif job_id in self.quotas.held and self.quotas.held[job_id].idle:
+            elif self.quotas.holds_idle(job_id):
                 self.quotas.set_idle(group, False, "it is no guest")
+        self._beside = hosts_beside(self.guests, self.profile.cores(), self._named_host)
 
     def _is_guest(self, group: JobGroup) -> bool:
         key = (group.job_id, group.inode)
@@ -231,7 +233,7 @@ class Actor:
 
     def watch_pressure(self, now_s: float) -> None:
         """Look at the hosts that have guests beside them; squeeze the guests of one that stalls."""
-        beside = hosts_beside(self.guests, self.profile.cores(), self._named_host)
+        beside = self._beside
         self._stalls = {host: self._stalls.get(host) or Fractions() for host in beside}
         self._used = {
             guest: self._used.get(guest) or Fractions() for guests in beside.values() for guest in guests
@@ -270,9 +272,8 @@ class Actor:
     def sample(self, now_s: float) -> None:
         """Look at every job and report."""
         self.samples = self.profile.look(now_s, self.guests)
-        beside = hosts_beside(self.guests, self.profile.cores(), self._named_host)
         for job_id, found in self.samples.items():
-            if job_id not in beside:
+            if job_id not in self._beside:
                 self._alone[job_id] = found.pressure
         self._report()
 

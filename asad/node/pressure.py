@@ -58,9 +58,16 @@ def hosts_beside(
     `cores` are the cores of each job by id; `named` tells the host that a guest's lease names ("" for none).
     """
     guests = set(guests)
+    owners: dict[int, list[str]] = {}
+    for job_id, held in cores.items():
+        if job_id not in guests:
+            for core in held:
+                owners.setdefault(core, []).append(job_id)
     beside: dict[str, set[str]] = {}
     for guest in guests:
-        for job_id, held in cores.items():
-            if job_id not in guests and (job_id == named(guest) or held & cores.get(guest, frozenset())):
-                beside.setdefault(job_id, set()).add(guest)
+        hosts = {host for core in cores.get(guest, ()) for host in owners.get(core, ())}
+        if named(guest) in cores.keys() - guests:
+            hosts.add(named(guest))
+        for host in hosts:
+            beside.setdefault(host, set()).add(guest)
     return beside

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from asad.model import JobSample
-from asad.node.cgroups import Cgroups, JobGroup, core_ids
+from asad.node.cgroups import Cgroups, JobGroup, core_ids, read
 from asad.node.pressure import Fractions
 from asad.node.progress import FOLDER, offer_file, read_progress, remove_file
 from asad.node.quotas import Quotas
@@ -30,6 +30,8 @@ PARALLEL_CORES = 1.2
 """A job in a parallel stage keeps more cores than this busy."""
 PROCESSES = 32
 """At most so many processes of a job are asked for their I/O, the latest started."""
+RARE_LOOKS = 3
+"""At every so many looks processes are asked for their I/O, which costs most, and files tried that were not there."""
 THREADS = 32
 """At most so many threads of a job are asked for how long they waited, the latest started."""
 FILE_BYTES = 16384
@@ -43,6 +45,8 @@ class Watched:
     since_s: float
     files: dict[str, int] = field(default_factory=dict)
     """Path below the hierarchies' root → open descriptor."""
+    missing: set[str] = field(default_factory=set)
+    """Files that were not there at the last `RARE_LOOKS`th look."""
     cores: tuple[int, ...] = ()
     looks: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=WINDOW + 1))
     """(time, CPU seconds so far), oldest first."""
@@ -50,6 +54,7 @@ class Watched:
     periods: tuple[float, float] = (math.nan, math.nan)
     """Quota periods so far, and those in which it was stopped."""
     stalls: Fractions = field(default_factory=Fractions)
+    sampled: int = 0
     processes: dict[int, psutil.Process] = field(default_factory=dict)
     counted: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     """Process → CPU seconds, bytes read, bytes written, at the last look."""
@@ -137,6 +142,10 @@ class Profile:
 
     def _sample(self, job_id: str, watched: Watched, now_s: float, guest: bool) -> JobSample:
         cgroups, group = self.cgroups, watched.group
+        rare = watched.sampled % RARE_LOOKS == 0
+        watched.sampled += 1
+        if rare:
+            watched.missing.clear()
         v1 = cgroups.version == 1
         cores = self._cores(watched)
         if cores != watched.cores:
@@ -152,9 +161,9 @@ class Profile:
                 cpu_stat = (self.quotas.held[job_id].place / "cpu.stat").read_text()
         usage_s = self._usage_s(watched, cpu_stat)
         io = None if v1 else io_bytes(self._text(watched, "", "io.stat"))
-        if io is None or math.isnan(usage_s):
+        if math.isnan(usage_s) or (io is None and rare):
             self._count(watched, cgroups.pids(group))
-            io = io or (watched.read_bytes, watched.written_bytes)
+        io = io or (watched.read_bytes, watched.written_bytes)
         watched.cpu_s = watched.process_cpu_s if math.isnan(usage_s) else usage_s
         watched.looks.append((now_s, watched.cpu_s))
         waits = (
@@ -184,7 +193,7 @@ class Profile:
             progress=watched.progress,
             since_s=watched.since_s,
             quota=min(quota / count, 1.0),
-            idle_class=self.quotas.is_idle(group),
+            idle_class=self.quotas.holds_idle(job_id),
         )
 
     def _usage_s(self, watched: Watched, cpu_stat: str) -> float:
@@ -248,11 +257,17 @@ class Profile:
     def _text(self, watched: Watched, controller: str, name: str) -> str:
         """What a file of the job says now; "" if it is not there."""
         key = f"{controller}/{name}"
-        try:
-            descriptor = watched.files.get(key)
-            if descriptor is None:
-                path = self.cgroups.file(watched.group, controller, name)
+        descriptor = watched.files.get(key)
+        if descriptor is None:
+            if key in watched.missing:
+                return ""
+            path = self.cgroups.file(watched.group, controller, name)
+            try:
                 descriptor = watched.files[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                watched.missing.add(key)
+                return ""
+        try:
             return os.pread(descriptor, FILE_BYTES, 0).decode(errors="replace").strip()
         except OSError:
             return ""
@@ -306,8 +321,7 @@ def thread_waits(threads: Iterable[int], proc: Path) -> dict[int, float] | None:
     waits = {}
     for thread in threads:
         try:
-            with open(f"{proc}/{thread}/schedstat", "rb") as file:  # noqa: PTH123 - half of the cost is Path's
-                waits[thread] = int(file.read().split()[1]) / 1e9
+            waits[thread] = int(read(f"{proc}/{thread}/schedstat").split()[1]) / 1e9
         except FileNotFoundError:
             continue
         except (OSError, IndexError, ValueError):

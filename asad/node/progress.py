@@ -79,7 +79,9 @@ def offer_file(job_id: str, uid: int, folder: Path = FOLDER) -> bool:
     """Make the file of a job and give it to its user; False where that cannot be done. Needs root."""
     path = folder / job_id
     try:
-        folder.mkdir(mode=0o755, exist_ok=True)
+        if not folder.is_dir():
+            folder.mkdir()
+            folder.chmod(0o755)  # whatever our umask is
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except FileExistsError:
         try:
@@ -93,6 +95,7 @@ def offer_file(job_id: str, uid: int, folder: Path = FOLDER) -> bool:
     except OSError:
         return False
     try:
+        os.fchmod(descriptor, 0o644)
         os.fchown(descriptor, uid, -1)
     except OSError:
         return False
@@ -110,7 +113,7 @@ def remove_file(job_id: str, folder: Path = FOLDER) -> None:
 def read_progress(job_id: str, uid: int, folder: Path = FOLDER) -> float:
     """The progress that a job of `uid` has told, in [0, 1]; NaN if it told nothing that can be believed."""
     try:
-        descriptor = os.open(folder / job_id, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(f"{folder}/{job_id}", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return math.nan
     try:

@@ -130,6 +130,11 @@ class Quotas:
         held = self.held.get(job_id)
         return math.nan if held is None or held.quota_us == UNLIMITED else held.quota_us / PERIOD_US
 
+    def holds_idle(self, job_id: str) -> bool:
+        """Do we hold the job in the idle class?"""
+        held = self.held.get(job_id)
+        return held is not None and held.idle
+
     def is_idle(self, group: JobGroup) -> bool:
         """Is the job in the idle class, by us or by a predecessor?"""
         held = self.held.get(group.job_id)
