@@ -44,6 +44,7 @@ from asad.experts.tree import nearest
 from asad.guard import guard_for
 from asad.metrics import Endpoint, Reading, Readings
 from asad.model import (
+    Cause,
     Cluster,
     CoAllocate,
     Finished,
@@ -80,6 +81,7 @@ SLACK_S, SLACK = 60.0, 0.05
 """A job that shared has lost if it ends later than by itself by more than this, and than this part of its response."""
 SENTENCE_S = 1.0
 """No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
+NO_CAUSE = Cause("", "")
 NOTIFY_S = 1.0
 """systemd may be busy: nobody waits longer than this to be heard."""
 T = TypeVar("T")
@@ -421,6 +423,8 @@ class Daemon:
         self.gains = Gains()
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._vetoes: Counter[str] = Counter()
+        self._held_back: set[tuple[Any, ...]] = set()
+        """Wishes of the last cycle that were not done, and why."""
         self._told_vetoes: dict[str, Json] = {}
         self._completed = self._failed = 0
         self._since_s = clock()
@@ -684,22 +688,29 @@ class Daemon:
             self.writer.add_quota_changes(changes)
 
     def _record(self, number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
-        """What became of the decisions of a cycle: to be counted, and kept."""
+        """What became of the decisions of a cycle: to be counted, and kept.
+
+        A policy that wishes the same in every cycle in vain is kept once, and again when the answer changes.
+        """
+        held_back: set[tuple[Any, ...]] = set()
+        news = []
         for outcome in outcomes:
-            veto = vetoed_by(outcome)
+            decision, veto = outcome.decision, vetoed_by(outcome)
             if veto:
                 self._vetoes[veto] += 1
-            verdict = (
-                "done"
-                if outcome.done
-                else "vetoed"
-                if veto
-                else "advised"
-                if outcome.reason == "advise"
-                else "refused"
-            )
-            self._counts[outcome.decision.kind, verdict] += 1
-        self.writer.record(number, snapshot.time_s, outcomes, snapshot.jobs.job_id, snapshot.jobs.host)
+            advised = outcome.reason == "advise"
+            verdict = "done" if outcome.done else "vetoed" if veto else "advised" if advised else "refused"
+            self._counts[decision.kind, verdict] += 1
+            if not outcome.done:
+                wish = dataclasses.astuple(dataclasses.replace(decision, cause=NO_CAUSE))
+                same = (decision.kind, *wish, veto or outcome.reason)
+                held_back.add(same)
+                if same in self._held_back:
+                    continue
+            news.append(outcome)
+        self._held_back = held_back
+        if news:
+            self.writer.record(number, snapshot.time_s, news, snapshot.jobs.job_id, snapshot.jobs.host)
 
     def _tell(self, sentence: str) -> None:
         now = self._monotonic()

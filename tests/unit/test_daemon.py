@@ -459,6 +459,26 @@ def test_vetoes_are_counted_recorded_and_told(live: Callable[..., Life]) -> None
     assert story["live"]["state"] == "waiting"
 
 
+def test_a_wish_that_is_vetoed_in_every_cycle_is_kept_once(live: Callable[..., Life], tmp_path: Path) -> None:
+    life = live()
+    life.cluster.shown = cluster(host_bar={HOST: 2})
+    life.wishes.wishes = [CoAllocate(CAUSE, WAITING, HOST, (0,), 0.3)]
+    life.cycles(4)
+    life.cluster.shown = cluster(host_bar={HOST: 2}, happiness={HOST: 0.1})
+    life.cycles(2)
+    life.wishes.wishes = [CoAllocate(CAUSE, WAITING, HOST, (0,), 0.2)]
+    life.cycles(2)
+    life.wishes.wishes = []
+    life.cycles(2)
+    life.wishes.wishes = [CoAllocate(CAUSE, WAITING, HOST, (0,), 0.2)]
+    life.cycles(2)
+    counted = life.ask("status")["vetoes"]["opted out"]
+    stop(life)
+    with Store.open(str(tmp_path / "asad.db")) as store:
+        assert [decision.share for decision in store.decisions(1)] == [0.3, 0.2, 0.2]
+    assert counted >= 8
+
+
 def test_a_cluster_that_does_not_answer_is_asked_again(
     live: Callable[..., Life], caplog: pytest.LogCaptureFixture
 ) -> None:
