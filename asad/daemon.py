@@ -44,7 +44,6 @@ from asad.experts.tree import nearest
 from asad.guard import guard_for
 from asad.metrics import Endpoint, Reading, Readings
 from asad.model import (
-    Cause,
     Cluster,
     CoAllocate,
     Finished,
@@ -81,7 +80,6 @@ SLACK_S, SLACK = 60.0, 0.05
 """A job that shared has lost if it ends later than by itself by more than this, and than this part of its response."""
 SENTENCE_S = 1.0
 """No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
-NO_CAUSE = Cause("", "")
 NOTIFY_S = 1.0
 """systemd may be busy: nobody waits longer than this to be heard."""
 T = TypeVar("T")
@@ -634,6 +632,8 @@ class Daemon:
             ends = self.gains.take(snapshot, finished, cycle.outcomes)
             if ends:
                 self.writer.record_ends(ends)
+        if not cycle.outcomes:
+            self._held_back = set()
         self._drain()
         self._last_cycle = {
             "number": cycle.number,
@@ -702,8 +702,8 @@ class Daemon:
             verdict = "done" if outcome.done else "vetoed" if veto else "advised" if advised else "refused"
             self._counts[decision.kind, verdict] += 1
             if not outcome.done:
-                wish = dataclasses.astuple(dataclasses.replace(decision, cause=NO_CAUSE))
-                same = (decision.kind, *wish, veto or outcome.reason)
+                wish = [getattr(decision, column.name) for column in dataclasses.fields(decision)[1:]]
+                same = (decision.kind, *wish, veto or outcome.reason)  # the first field is the cause
                 held_back.add(same)
                 if same in self._held_back:
                     continue
