@@ -60,6 +60,7 @@ from asad.share import SharePolicy
 from asad.share.asax import Asax, Options
 from asad.share.asax_paper import AsaxPaper
 from asad.share.exclusive import Exclusive
+from asad.share.rehearsal import rehearse
 from asad.share.static import Static
 from asad.status import cluster_counts, job_rows, known, lending, node_rows
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, Role
@@ -78,6 +79,8 @@ LOAD_S = 10.0
 """So long a store may take to tell what was learned before."""
 SLACK_S, SLACK = 60.0, 0.05
 """A job that shared has lost if it ends later than by itself by more than this, and than this part of its response."""
+REHEARSAL_S = 900.0
+"""So long systemd is asked to wait while a policy is compiled; half a minute is usual, once."""
 SENTENCE_S = 1.0
 """No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
 NOTIFY_S = 1.0
@@ -539,6 +542,18 @@ class Daemon:
             config.daemon.socket,
             _without_password(config.store_url),
         )
+        if self._given is None and config.daemon.cluster != "recorded":
+            self._rehearse()
+
+    def _rehearse(self) -> None:
+        """Have the policy compiled before quotas wait for its first cycle."""
+        notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * REHEARSAL_S)}", "STATUS=compiling the policy")
+        begin = self._monotonic()
+        try:
+            rehearse(share_policy(self.config, ["made/up/1"], 0))
+        except Exception:
+            log.exception("the policy could not be rehearsed; its first cycle may take long")
+        log.info("rehearsed %s in %.1f s", self.cycle.share.name, self._monotonic() - begin)
 
     def _stop(self) -> None:
         """Give back what can be given back, keep what was learned; nothing here may fail the rest."""

@@ -1,0 +1,32 @@
+"""The rehearsal meets what a live cycle meets: after it nothing is left to compile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from asad.config import parse
+from asad.daemon import share_policy
+from asad.share import asax
+from asad.share.rehearsal import rehearse
+
+
+@pytest.mark.parametrize("name", ["asax", "asax-paper", "static", "exclusive"])
+def test_every_policy_can_be_rehearsed(name: str) -> None:
+    policy = share_policy(parse(f"[policies]\nshare = '{name}'", Path("asad.toml")), ["a/b/1"], 0)
+    decided = rehearse(policy)
+    assert (decided > 0) == (name != "exclusive")
+
+
+def test_a_rehearsal_compiles_what_decides() -> None:
+    rehearse(share_policy(parse("", Path("asad.toml")), ["a/b/1"], 0))
+    for function in (
+        asax._ceilings,
+        asax._feedback,
+        asax._watch_starts,
+        asax._guest_rooms,
+        asax._revise,
+        asax._offer,
+    ):
+        assert function.signatures, function
