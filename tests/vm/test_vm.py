@@ -18,6 +18,14 @@ USER = "alice"
 ETC = "/mnt/payload/etc"
 
 
+CONFIG = "/etc/asad/asad.toml"
+LIGHT = "sleep 7200"  # a loop would wait for a busy emulated processor, and its guest give way
+LOG = ("journalctl", "--unit=asad", "--output=cat")
+BUSY = "while :; do :; done & while :; do :; done"
+LEASED, UNLIMITED = "100000 100000", "max 100000"
+"""`cpu.max` of two cores at a share of one half: one core, in periods of 100 ms."""
+
+
 def submit(machine: Machine, script: str, *options: str) -> str:
     """Submit a job as an ordinary user; its id."""
     sbatch = ("runuser", "-u", USER, "--", "sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null")
@@ -33,6 +41,47 @@ def await_field(machine: Machine, job: str, what: str, value: str, timeout_s: fl
     """Wait until squeue says so."""
     squeue = ("squeue", "--noheader", "--states=all", f"--jobs={job}", f"--format={what}")
     return machine.await_(*squeue, shows=f"^{value}$", timeout_s=timeout_s)
+
+
+def group_of(machine: Machine, job: str) -> str:
+    """The cgroup of a job, found by its name."""
+    find = ("find", "/sys/fs/cgroup/system.slice", "-type", "d", "-name", f"job_{job}")
+    return machine.await_(*find, shows=f"job_{job}").out.strip()
+
+
+def look(machine: Machine, group: str) -> tuple[float, float]:
+    """CPU that a cgroup has used until now, and when that was, both in seconds; the look takes four."""
+    machine.do("sleep", "4")
+    stat = dict(line.split() for line in machine.do("cat", f"{group}/cpu.stat").splitlines())
+    return int(stat["usage_usec"]) / 1e6, float(machine.do("cat", "/proc/uptime").split()[0])
+
+
+def await_quota(machine: Machine, job: str, quota: str) -> str:
+    """Wait until the quota of a job is that; what it is then."""
+    path = f"{group_of(machine, job)}/cpu.max"
+    machine.until("cat", path, shows=f"^{quota}$", timeout_s=120.0)
+    return machine.do("cat", path).strip()
+
+
+def main_pid(machine: Machine, unit: str) -> str:
+    """The process that systemd watches."""
+    return machine.do("systemctl", "show", "--property=MainPID", "--value", unit).strip()
+
+
+def mode(machine: Machine) -> str:
+    """What the daemon says that it does."""
+    return str(machine.run("asactl", "status", "--json").json()["mode"])
+
+
+def kill(machine: Machine) -> None:
+    """Kill the daemon, which systemd does not bring back, and wait until its last rites are done."""
+    machine.do("install", "-d", "/run/systemd/system/asad.service.d")
+    machine.do("tee", "/run/systemd/system/asad.service.d/dead.conf", stdin="[Service]\nRestart=no\n")
+    machine.do("systemctl", "daemon-reload")
+    machine.do("kill", "-KILL", main_pid(machine, "asad"))
+    # not `is-failed`, whose exit status tells the same and differs by it
+    show = ("systemctl", "show", "--property=ActiveState", "--value", "asad")
+    machine.await_(*show, shows="failed", timeout_s=120.0)
 
 
 # ------------------------------------------------------------------------------------------------------- the machine
@@ -64,6 +113,7 @@ def slurm(machine: Machine) -> Slurm:
     do("useradd", "--create-home", USER)
     do("install", "--mode=644", f"{ETC}/slurm.conf", f"{ETC}/cgroup.conf", "/etc/slurm/")
     do("install", "--mode=600", "--owner=slurm", "--group=slurm", f"{ETC}/slurmdbd.conf", "/etc/slurm/")
+    do("install", "--mode=644", "/mnt/payload/profiles/slurm/job_submit.lua", "/etc/slurm/")
     do("systemctl", "start", "munge", "mariadb")
     do(
         "mariadb",
@@ -87,3 +137,450 @@ def test_debians_own_units_run_slurm(slurm: Slurm) -> None:
 
 def test_there_is_a_batch_and_a_guest_partition(slurm: Slurm) -> None:
     assert set(slurm.machine.do("sinfo", "--noheader", "--format=%R").split()) == {"batch", "guest"}
+
+
+# ------------------------------------------------------------------------------------- cgroup v2, before asad is here
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A host and a guest that an administrator has put together by hand, and a quota set by hand."""
+
+    quota_before: str
+    quota_after: str
+    cores_used: float
+    """CPU that two busy loops got under 40 % of one core."""
+    idle: str
+
+
+@pytest.fixture(scope="session")
+def bare(slurm: Slurm) -> Bare:
+    machine = slurm.machine
+    job = submit(machine, "while :; do :; done & while :; do :; done", "--cpus-per-task=2", "--time=10")
+    await_field(machine, job, "%T", "RUNNING")
+    group = group_of(machine, job)
+    before = machine.do("cat", f"{group}/cpu.max").strip()
+    machine.do("tee", f"{group}/cpu.max", stdin="40000 100000")
+    machine.do("tee", f"{group}/cpu.idle", stdin="1")
+    machine.do("systemctl", "restart", "slurmd")
+    machine.await_("sinfo", "--noheader", "--format=%T", shows="allocated")
+    used_s, at_s = zip(*(look(machine, group) for _ in range(2)), strict=True)
+    seen = Bare(
+        before,
+        machine.do("cat", f"{group}/cpu.max").strip(),
+        (used_s[1] - used_s[0]) / (at_s[1] - at_s[0]),
+        machine.do("cat", f"{group}/cpu.idle").strip(),
+    )
+    machine.do("scancel", job)
+    machine.await_("sinfo", "--noheader", "--format=%T", shows="idle")
+    return seen
+
+
+def test_slurm_leaves_the_quota_of_a_job_alone(bare: Bare) -> None:
+    assert bare.quota_before == UNLIMITED
+    assert (bare.quota_after, bare.idle) == ("40000 100000", "1")
+
+
+def test_a_quota_holds_busy_loops(bare: Bare) -> None:
+    assert 0.2 < bare.cores_used < 0.5
+
+
+# -------------------------------------------------------------------------------------------------- asad is installed
+
+ASAD_UNITS = ("asad.service", "asad-node.service")
+SLOW = "[Service]\n# To compile well takes minutes on an emulated processor.\nEnvironment=NUMBA_OPT=0\n"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """asad as the how-to says, running."""
+
+    machine: Machine
+    active: list[str]
+    enabled: list[str]
+    owner: str
+    """Whose process the daemon is."""
+    doctor: Answer
+
+
+@pytest.fixture(scope="session")
+def installed(slurm: Slurm, bare: Bare) -> Installed:
+    machine, do = slurm.machine, slurm.machine.do
+    pip = ("/opt/asad/bin/pip", "install", "--no-index", "--find-links=/mnt/payload/wheels")
+    do(*pip, "asad", timeout_s=300.0)
+    for unit in do("find", "/mnt/payload/systemd", "-name", "*.service", "-o", "-name", "*.timer").split():
+        do("install", "--mode=644", unit, "/etc/systemd/system/")
+    do(
+        "install",
+        "-D",
+        "--mode=644",
+        "/mnt/payload/systemd/sysusers.d/asad.conf",
+        "/etc/sysusers.d/asad.conf",
+    )
+    do(
+        "install",
+        "-D",
+        "--mode=644",
+        "/mnt/payload/systemd/tmpfiles.d/asad.conf",
+        "/etc/tmpfiles.d/asad.conf",
+    )
+    do("systemd-sysusers")
+    do("systemd-tmpfiles", "--create", "asad.conf")
+    do("install", "-D", "--mode=644", f"{ETC}/asad.toml", "/etc/asad/asad.toml")
+    do("sacctmgr", "--immediate", "add", "user", "asad", "account=lab", "adminlevel=Operator")
+    do("install", "-d", "/etc/systemd/system/asad.service.d")
+    do("tee", "/etc/systemd/system/asad.service.d/slow.conf", stdin=SLOW)
+    do("systemctl", "daemon-reload")
+    doctor = machine.run("asactl", "doctor", "--json", timeout_s=180.0)
+    do("systemctl", "enable", "--now", *ASAD_UNITS, "asad-undo.timer", timeout_s=900.0)
+    return Installed(
+        machine,
+        do("systemctl", "is-active", *ASAD_UNITS, "asad-undo.timer").split(),
+        do("systemctl", "is-enabled", *ASAD_UNITS, "asad-undo.timer").split(),
+        do("ps", "-o", "user=", "-p", main_pid(machine, "asad")).strip(),
+        doctor,
+    )
+
+
+def test_the_units_run_and_come_back_at_boot(installed: Installed) -> None:
+    assert installed.active == ["active"] * 3
+    assert installed.enabled == ["enabled"] * 3
+
+
+def test_the_daemon_is_not_root(installed: Installed) -> None:
+    assert installed.owner == "asad"
+
+
+def test_the_doctor_finds_nothing_that_fails(installed: Installed) -> None:
+    findings = installed.doctor.json()["findings"]
+    assert [finding for finding in findings if finding["state"] == "fail"] == []
+    assert installed.doctor.status == 0
+
+
+def test_the_example_configuration_is_right(installed: Installed) -> None:
+    checked = installed.machine.run("asactl", "config", "check", "/mnt/payload/profiles/asad.toml")
+    assert checked.status == 0, checked
+
+
+def test_users_cannot_send_their_own_jobs_to_the_guest_partition(installed: Installed) -> None:
+    sbatch = ("sbatch", "--partition=guest", "--chdir=/tmp", "--time=1", "--wrap=true")
+    refused = installed.machine.run("runuser", "-u", USER, "--", *sbatch)
+    assert refused.status != 0
+    assert "partition guest is asad's" in refused.err
+
+
+# ------------------------------------------------------------------------------------------------------------ lending
+
+
+@dataclass(frozen=True)
+class Lent:
+    """A light host with a guest beside it, as asad brought them together."""
+
+    machine: Machine
+    host: str
+    guest: str
+    guest_cores_used: float
+    states: list[str]
+    partition: str
+    host_quota: str
+    guest_quota: str
+    guest_idle: str
+    host_idle: str
+    status: Answer
+    asked_by_user: Answer
+    released_by_user: Answer
+
+
+@pytest.fixture(scope="session")
+def lent(installed: Installed) -> Lent:
+    machine, do = installed.machine, installed.machine.do
+    host = submit(machine, LIGHT, "--cpus-per-task=2", "--time=120", "--mem=200")
+    await_field(machine, host, "%T", "RUNNING")
+    guest = submit(machine, BUSY, "--cpus-per-task=2", "--time=60", "--mem=200")
+    await_field(machine, guest, "%T", "RUNNING", timeout_s=300.0)
+    groups = {job: group_of(machine, job) for job in (host, guest)}
+    machine.await_("cat", f"{groups[guest]}/cpu.max", shows=f"^{LEASED}$", timeout_s=120.0)
+    status = machine.await_("asactl", "status", "--json", shows=f'"guest": *"{guest}"', timeout_s=120.0)
+    used_s, at_s = zip(*(look(machine, groups[guest]) for _ in range(2)), strict=True)
+    return Lent(
+        machine,
+        host,
+        guest,
+        (used_s[1] - used_s[0]) / (at_s[1] - at_s[0]),
+        [field_of(machine, job, "%T") for job in (host, guest)],
+        field_of(machine, guest, "%P"),
+        do("cat", f"{groups[host]}/cpu.max").strip(),
+        do("cat", f"{groups[guest]}/cpu.max").strip(),
+        do("cat", f"{groups[guest]}/cpu.idle").strip(),
+        do("cat", f"{groups[host]}/cpu.idle").strip(),
+        status,
+        machine.run("runuser", "-u", USER, "--", "/opt/asad/bin/asactl", "status"),
+        machine.run("runuser", "-u", USER, "--", "/opt/asad/bin/asactl", "release"),
+    )
+
+
+def test_the_guest_runs_beside_its_host(lent: Lent) -> None:
+    assert lent.states == ["RUNNING", "RUNNING"]
+    assert lent.partition == "guest"
+
+
+def test_cpu_max_is_set_as_leased(lent: Lent) -> None:
+    assert lent.guest_quota == LEASED
+    assert lent.host_quota == LEASED  # the static policy caps both
+
+
+def test_the_guest_is_in_the_idle_class_and_the_host_is_not(lent: Lent) -> None:
+    assert (lent.guest_idle, lent.host_idle) == ("1", "0")
+
+
+def test_the_kernel_keeps_the_guest_to_its_quota(lent: Lent) -> None:
+    assert 0.3 < lent.guest_cores_used < 1.1, "two busy loops, half of two cores"
+
+
+def test_status_tells_who_lends_to_whom(lent: Lent) -> None:
+    status = lent.status.json()
+    assert status["mode"] == "enforce"
+    (lending,) = [one for one in status["lending"] if one["guest"] == lent.guest]
+    assert (lending["host"], lending["share"]) == (lent.host, 0.5)
+    assert status["actors"] == {"connected": 1, "silent": []}
+
+
+def test_users_may_look_and_not_touch(lent: Lent) -> None:
+    assert lent.asked_by_user.status == 0
+    assert lent.guest in lent.asked_by_user.out
+    assert lent.released_by_user.status == 4
+
+
+# ------------------------------------------------------------------------------------------------------------- reload
+
+
+@dataclass(frozen=True)
+class Reloaded:
+    """A reload of a configuration that is wrong, and of one that is right again."""
+
+    machine: Machine
+    log: Answer
+    pids: list[str]
+    modes: list[str]
+    quota: str
+
+
+@pytest.fixture(scope="session")
+def reloaded(lent: Lent) -> Reloaded:
+    machine, do = lent.machine, lent.machine.do
+    pids = [main_pid(machine, "asad")]
+    do("sed", "--in-place", "s/^interval_s = 5/intervall_s = 6/", CONFIG)
+    do("systemctl", "reload", "asad")
+    log = machine.until(*LOG, shows="old configuration stays", timeout_s=60.0)
+    modes = [mode(machine)]
+    do("sed", "--in-place", "s/^intervall_s = 6/interval_s = 5/; s/^mode = .*/mode = 'advise'/", CONFIG)
+    do("systemctl", "reload", "asad")
+    machine.await_(*LOG, shows="reloaded ", timeout_s=60.0)
+    modes.append(mode(machine))
+    do("sed", "--in-place", "s/^mode = .*/mode = 'enforce'/", CONFIG)
+    do("systemctl", "reload", "asad")
+    machine.await_(*LOG, shows="(?s)reloaded .*reloaded ", timeout_s=60.0)
+    pids.append(main_pid(machine, "asad"))
+    quota = await_quota(machine, lent.guest, LEASED)
+    return Reloaded(machine, log, pids, modes, quota)
+
+
+def test_a_wrong_configuration_is_told_and_the_old_one_kept(reloaded: Reloaded) -> None:
+    assert f"{CONFIG}:5: daemon.intervall_s: unknown key; did you mean 'interval_s'?" in reloaded.log.out
+    assert reloaded.modes[0] == "enforce"
+
+
+def test_a_right_configuration_is_taken_without_a_restart(reloaded: Reloaded) -> None:
+    assert reloaded.modes[1] == "advise"
+    assert len(set(reloaded.pids)) == 1
+    assert reloaded.quota == LEASED
+
+
+# ----------------------------------------------------------------------------------------------- the node actor dies
+
+
+@dataclass(frozen=True)
+class Killed:
+    """The node actor was killed with quotas set."""
+
+    machine: Machine
+    pids: list[str]
+    quota: str
+    idle: str
+
+
+@pytest.fixture(scope="session")
+def killed(reloaded: Reloaded, lent: Lent) -> Killed:
+    machine, do = lent.machine, lent.machine.do
+    pids = [main_pid(machine, "asad-node")]
+    do("kill", "-KILL", pids[0])
+    machine.await_("systemctl", "show", "--property=NRestarts", "--value", "asad-node", shows="^1$")
+    machine.await_("systemctl", "is-active", "asad-node", shows="^active$", timeout_s=300.0)
+    pids.append(main_pid(machine, "asad-node"))
+    return Killed(
+        machine,
+        pids,
+        await_quota(machine, lent.guest, LEASED),
+        do("cat", f"{group_of(machine, lent.guest)}/cpu.idle").strip(),
+    )
+
+
+def test_systemd_brings_a_killed_actor_back(killed: Killed) -> None:
+    assert killed.pids[0] != killed.pids[1]
+
+
+def test_leases_hold_again_after_the_actor_was_killed(killed: Killed) -> None:
+    assert (killed.quota, killed.idle) == (LEASED, "1")
+
+
+# ---------------------------------------------------------------------------------------------- the node actor stops
+
+
+@dataclass(frozen=True)
+class ActorStopped:
+    """`systemctl stop asad-node` with quotas set, and its start afterwards."""
+
+    machine: Machine
+    quotas: dict[str, str]
+    idle: str
+    states: list[str]
+    quota_after_start: str
+
+
+@pytest.fixture(scope="session")
+def actor_stopped(killed: Killed, lent: Lent) -> ActorStopped:
+    machine, do = lent.machine, lent.machine.do
+    do("systemctl", "stop", "asad-node", timeout_s=120.0)
+    groups = {job: group_of(machine, job) for job in (lent.host, lent.guest)}
+    quotas = {job: do("cat", f"{group}/cpu.max").strip() for job, group in groups.items()}
+    idle = do("cat", f"{groups[lent.guest]}/cpu.idle").strip()
+    states = [field_of(machine, job, "%T") for job in (lent.host, lent.guest)]
+    do("systemctl", "start", "asad-node", timeout_s=600.0)
+    return ActorStopped(machine, quotas, idle, states, await_quota(machine, lent.guest, LEASED))
+
+
+def test_stopping_the_actor_restores_every_quota(actor_stopped: ActorStopped, lent: Lent) -> None:
+    assert actor_stopped.quotas == {lent.host: UNLIMITED, lent.guest: UNLIMITED}
+
+
+def test_jobs_run_on_without_the_actor_and_the_guest_stays_idle(actor_stopped: ActorStopped) -> None:
+    assert actor_stopped.states == ["RUNNING", "RUNNING"]
+    assert actor_stopped.idle == "1"
+
+
+def test_the_lease_holds_again_when_the_actor_is_back(actor_stopped: ActorStopped) -> None:
+    assert actor_stopped.quota_after_start == LEASED
+
+
+# ------------------------------------------------------------------------------------------ the daemon dies, and stops
+
+
+@dataclass(frozen=True)
+class DaemonKilled:
+    """The daemon was killed with quotas set, and did not come back until they had run out."""
+
+    quotas: dict[str, str]
+    idle: str
+    states: list[str]
+    quota_after_start: str
+
+
+@pytest.fixture(scope="session")
+def daemon_killed(actor_stopped: ActorStopped, lent: Lent) -> DaemonKilled:
+    machine, do = lent.machine, lent.machine.do
+    kill(machine)
+    quotas = {job: await_quota(machine, job, UNLIMITED) for job in (lent.host, lent.guest)}
+    idle = do("cat", f"{group_of(machine, lent.guest)}/cpu.idle").strip()
+    states = [field_of(machine, job, "%T") for job in (lent.host, lent.guest)]
+    do("systemctl", "start", "asad", timeout_s=600.0)
+    return DaemonKilled(quotas, idle, states, await_quota(machine, lent.guest, LEASED))
+
+
+def test_leases_run_out_without_the_daemon(daemon_killed: DaemonKilled, lent: Lent) -> None:
+    assert daemon_killed.quotas == {lent.host: UNLIMITED, lent.guest: UNLIMITED}
+    assert daemon_killed.states == ["RUNNING", "RUNNING"]
+    assert daemon_killed.idle == "1"
+
+
+def test_a_new_daemon_takes_the_guest_up(daemon_killed: DaemonKilled) -> None:
+    assert daemon_killed.quota_after_start == LEASED
+
+
+@dataclass(frozen=True)
+class DaemonStopped:
+    """`systemctl stop asad` with a guest that runs."""
+
+    machine: Machine
+    quotas: dict[str, str]
+    idle: str
+    states: list[str]
+    partition: str
+    result: str
+
+
+@pytest.fixture(scope="session")
+def daemon_stopped(daemon_killed: DaemonKilled, lent: Lent) -> DaemonStopped:
+    machine, do = lent.machine, lent.machine.do
+    do("systemctl", "stop", "asad", timeout_s=120.0)
+    quotas = {job: await_quota(machine, job, UNLIMITED) for job in (lent.host, lent.guest)}
+    return DaemonStopped(
+        machine,
+        quotas,
+        do("cat", f"{group_of(machine, lent.guest)}/cpu.idle").strip(),
+        [field_of(machine, job, "%T") for job in (lent.host, lent.guest)],
+        field_of(machine, lent.guest, "%P"),
+        do("systemctl", "show", "--property=Result", "--value", "asad").strip(),
+    )
+
+
+def test_stopping_the_daemon_lifts_every_quota(daemon_stopped: DaemonStopped, lent: Lent) -> None:
+    assert daemon_stopped.quotas == {lent.host: UNLIMITED, lent.guest: UNLIMITED}
+
+
+def test_nobody_is_ended_and_the_guest_stays_idle(daemon_stopped: DaemonStopped) -> None:
+    assert daemon_stopped.states == ["RUNNING", "RUNNING"]
+    assert (daemon_stopped.partition, daemon_stopped.idle) == ("guest", "1")
+
+
+def test_the_daemon_stops_in_order(daemon_stopped: DaemonStopped) -> None:
+    assert daemon_stopped.result == "success"
+
+
+# ------------------------------------------------------------------------------------ offers that have not been taken
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """Offers that could not be taken, since the guest partition was down, when the daemon was stopped or killed."""
+
+    offered: dict[str, str]
+    """What was done to the daemon → the job's partition and requested nodes before it."""
+    afterwards: dict[str, str]
+    """The same when it was gone."""
+    log: str
+
+
+@pytest.fixture(scope="session")
+def withdrawn(daemon_stopped: DaemonStopped, lent: Lent) -> Withdrawn:
+    machine, do = lent.machine, lent.machine.do
+    do("scancel", lent.guest)
+    do("scontrol", "update", "PartitionName=guest", "State=DOWN")
+    offered, afterwards = {}, {}
+    for deed in ("stop", "kill"):
+        do("systemctl", "start", "asad", timeout_s=600.0)
+        job = submit(machine, BUSY, "--cpus-per-task=2", "--time=10", "--mem=200", "--nodelist=n1")
+        await_field(machine, job, "%P", "guest", timeout_s=300.0)
+        offered[deed] = field_of(machine, job, "%P %n %T")
+        if deed == "stop":
+            do("systemctl", "stop", "asad", timeout_s=120.0)
+        else:
+            kill(machine)
+        afterwards[deed] = field_of(machine, job, "%P %n %T")
+        do("scancel", job)
+    return Withdrawn(offered, afterwards, do("journalctl", "--unit=asad", "--output=cat"))
+
+
+@pytest.mark.parametrize("deed", ["stop", "kill"])
+def test_an_offer_is_taken_back_with_the_nodes_its_user_asked_for(withdrawn: Withdrawn, deed: str) -> None:
+    assert withdrawn.offered[deed] == "guest n1 PENDING"
+    assert withdrawn.afterwards[deed] == "batch n1 PENDING", withdrawn.log
