@@ -159,6 +159,8 @@ class RecordedCluster:
         self._queue = np.zeros(depth, np.int32)
         self._running = np.zeros(len(self.state.run), np.int32)
         self._seen = self._told = 0
+        # the very same arrays in every snapshot, so that a policy may hand them to compiled code once
+        self._core_owner, self._core_guest = self.state.core["owner"], self.state.core["guest"]
         job = self.state.job
         self._jobs = Jobs(
             job_id=workload.job_id,
@@ -235,8 +237,8 @@ class RecordedCluster:
             queue=self._queue[:count],
             running=self._running[: s.c[engine.RUN]],
             guests=s.job["guest_row"][: s.c[engine.GUESTS]].copy(),
-            core_owner=s.core["owner"],
-            core_guest=s.core["guest"],
+            core_owner=self._core_owner,
+            core_guest=self._core_guest,
             waiting=int(s.c[engine.WAITING]),
         )
 

@@ -40,28 +40,31 @@ def new_history(applications: int) -> History:
 def record(history: History, jobs: Jobs, finished: Finished) -> None:
     """Add ended jobs to the sums of their application and of the cluster."""
     if len(finished.row):
-        run_s = np.maximum(0.0, finished.run_s - finished.lost_s)
-        _add(history, jobs.application, jobs.time_limit_s, finished.row, run_s, finished.cpu_fraction)
+        ended = (finished.row, finished.run_s, finished.lost_s, finished.cpu_fraction)
+        add_ended(history, jobs.application, jobs.time_limit_s, *ended)
 
 
 @njit(cache=True)
-def _add(
+def add_ended(
     history: History,
     application: NDArray[np.int32],
     limit: NDArray[np.float64],
     rows: NDArray[np.int32],
     run_s: NDArray[np.float64],
+    lost_s: NDArray[np.float64],
     cpu: NDArray[np.float64],
 ) -> None:
+    """`record` within compiled code."""
     last = len(history.runs) - 1
     for i in range(len(rows)):
+        alone_s = np.maximum(0.0, run_s[i] - lost_s[i])
         for k in range(2):
             scope = application[rows[i]] if k == 0 else last
             history.runs[scope] += 1
-            history.run[scope] += run_s[i]
-            history.run_squares[scope] += run_s[i] * run_s[i]
+            history.run[scope] += alone_s
+            history.run_squares[scope] += alone_s * alone_s
             if limit[rows[i]] > 0 and not np.isinf(limit[rows[i]]):
-                used = min(1.0, run_s[i] / limit[rows[i]])
+                used = min(1.0, alone_s / limit[rows[i]])
                 history.limited[scope] += 1
                 history.used[scope] += used
                 history.used_squares[scope] += used * used
