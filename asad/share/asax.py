@@ -35,7 +35,7 @@ from asad.share.history import (
     new_history,
     shortest_run,
 )
-from asad.share.kept import Kept, keep
+from asad.share.kept import Kept, borrowing, keep
 from asad.share.learner import ASAD, Weights, add_case, meet, new_weights
 from asad.share.limits import extensions
 from asad.share.openings import ROOM, Openings, View, columns_of, find, fit, new_openings, see, take
@@ -152,7 +152,7 @@ MOST = 512
 """Decisions of one cycle at the most; the rest waits for the next."""
 
 
-@njit(cache=True)
+@borrowing
 def _ceilings(view: View, history: History, o: Options, memo: Memo) -> None:
     """How much jobs that may hold whole nodes may lend: what CPU use and headroom leave, nothing if they are late."""
     for node in range(len(view.node_first) - 1):
@@ -204,13 +204,13 @@ def _feedback(view: View, weights: Weights, o: Options, memo: Memo) -> None:
         memo.raise_share[guest] = withheld >= 0.1 - ROOM
 
 
-@njit(cache=True)
+@borrowing
 def _size_class(view: View, job: int) -> int:
     """0 for jobs of more than half of the cluster, 1 for more than a quarter, and so on."""
     return int(min(SIZES - 1, np.log2(len(view.core_owner) / view.cores[job])))
 
 
-@njit(cache=True)
+@borrowing
 def _watch_starts(view: View, o: Options, memo: Memo) -> None:
     """Track how early jobs start by themselves against the twin's first estimate.
 
@@ -233,7 +233,7 @@ def _watch_starts(view: View, o: Options, memo: Memo) -> None:
                 early[0] = min(1.0, max(0.0, early[0]))
 
 
-@njit(cache=True)
+@borrowing
 def _guest_rooms(view: View, openings: Openings, memo: Memo) -> None:
     """For every guest, the share that its tightest node could still lend it."""
     for i in range(len(view.guests)):
@@ -246,7 +246,7 @@ def _guest_rooms(view: View, openings: Openings, memo: Memo) -> None:
                 memo.guest_room[guest] = min(memo.guest_room[guest], room)
 
 
-@njit(cache=True)
+@borrowing
 def _left(view: View, history: History, o: Options, host: int) -> float:
     """How long a host will probably run on (s), and no longer than its limit allows.
 
@@ -258,7 +258,7 @@ def _left(view: View, history: History, o: Options, host: int) -> float:
     return min(left, view.limit_end[host] - view.now)
 
 
-@njit(cache=True)
+@borrowing
 def _or_never(time: float) -> float:
     return np.inf if np.isnan(time) else time
 
@@ -372,7 +372,7 @@ class Prospect(NamedTuple):
     """How much later than by itself it may end without being worse off, counted from a start now."""
 
 
-@njit(cache=True)
+@borrowing
 def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) -> Prospect:
     """What to expect of a waiting job; `spare` is negative for one that is not to be offered anything."""
     estimate = view.estimate[guest]
@@ -392,7 +392,7 @@ def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) 
     return Prospect(run, longest, max(0.01, expected_cpu(history, application)), wait, spare)
 
 
-@njit(cache=True)
+@borrowing
 def _own_start(view: View, guest: int, memo: Memo) -> float:
     """When a waiting job would start, or would have started, by itself; rather too early than too late."""
     if not np.isnan(view.own_start[guest]):
@@ -404,7 +404,7 @@ def _own_start(view: View, guest: int, memo: Memo) -> float:
     return view.submit[guest]  # the twin has not met it yet: it may have started at once
 
 
-@njit(cache=True)
+@borrowing
 def _leftover(view: View, history: History, host: int, guest: int) -> float:
     """CPU that the jobs at the head of the queue will leave on the host's cores when they take its place."""
     least = 1.0
@@ -420,7 +420,7 @@ def _leftover(view: View, history: History, host: int, guest: int) -> float:
     return max(0.02, least)
 
 
-@njit(cache=True)
+@borrowing
 def _duration(run: float, rate: float, left_s: float, after: float) -> float:
     """How long a guest takes for `run` seconds of work if its host runs on for `left_s`."""
     if run <= rate * left_s:
@@ -428,7 +428,7 @@ def _duration(run: float, rate: float, left_s: float, after: float) -> float:
     return left_s + (run - rate * left_s) / min(rate, after)
 
 
-@njit(cache=True)
+@borrowing
 def _best_host(
     view: View,
     openings: Openings,
@@ -472,7 +472,7 @@ def _best_host(
     return best
 
 
-@njit(cache=True)
+@borrowing
 def _allow(
     actions: NDArray[np.float64],
     room: float,
@@ -619,7 +619,7 @@ def _offer(
     return count
 
 
-@njit(cache=True)
+@borrowing
 def _count_losers(
     view: View,
     o: Options,

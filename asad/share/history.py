@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from asad.model import Finished, Jobs
+from asad.share.kept import borrowing
 
 
 class History(NamedTuple):
@@ -44,7 +44,7 @@ def record(history: History, jobs: Jobs, finished: Finished) -> None:
         add_ended(history, jobs.application, jobs.time_limit_s, *ended)
 
 
-@njit(cache=True)
+@borrowing
 def add_ended(
     history: History,
     application: NDArray[np.int32],
@@ -73,7 +73,7 @@ def add_ended(
                 history.cpu[scope] += cpu[i]
 
 
-@njit(cache=True)
+@borrowing
 def expected_run(history: History, application: int, limit: float) -> float:
     """Isolated run time to expect (s): the application's mean, else the share of the limit that jobs here use.
 
@@ -87,7 +87,7 @@ def expected_run(history: History, application: int, limit: float) -> float:
     return float(limit * used)
 
 
-@njit(cache=True)
+@borrowing
 def longest_run(history: History, application: int, limit: float, deviations: float) -> float:
     """Isolated run time that is seldom exceeded (s), at most the limit.
 
@@ -108,7 +108,7 @@ def longest_run(history: History, application: int, limit: float, deviations: fl
     return float(min(limit, longest))
 
 
-@njit(cache=True)
+@borrowing
 def shortest_run(history: History, application: int, deviations: float) -> float:
     """Isolated run time that is seldom undercut (s); 0 for an application with fewer than two runs."""
     runs = history.runs[application]
@@ -120,14 +120,14 @@ def shortest_run(history: History, application: int, deviations: float) -> float
     )
 
 
-@njit(cache=True)
+@borrowing
 def _deviation(count: float, total: float, squares: float) -> float:
     """Standard deviation of `count` values by their sum and the sum of their squares."""
     mean = total / count
     return float(np.sqrt(max(0.0, squares / count - mean * mean)))
 
 
-@njit(cache=True)
+@borrowing
 def expected_cpu(history: History, application: int) -> float:
     """CPU fraction to expect: the application's mean, else the cluster's, else all of the allocation."""
     if history.measured[application] > 0:

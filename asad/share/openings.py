@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from asad.model import Snapshot
+from asad.share.kept import borrowing
 
 ROOM = 1e-9
 """Shares are sums of tenths: what is smaller than this is rounding."""
@@ -177,7 +178,7 @@ def see(
     )
 
 
-@njit(cache=True)
+@borrowing
 def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openings) -> None:
     """Fill `openings`: hosts whose `ceiling` (by row) leaves at least the share `least` on some node.
 
@@ -246,7 +247,7 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
             node = openings.following[node]
 
 
-@njit(cache=True)
+@borrowing
 def fit(
     view: View, openings: Openings, host: int, guest: int, share: float, cpu: float
 ) -> tuple[int, float, float]:
@@ -290,7 +291,7 @@ def fit(
     return 0, 0.0, 0.0
 
 
-@njit(cache=True)
+@borrowing
 def take(view: View, openings: Openings, guest: int, count: int, share: float) -> None:
     """The guest has been promised `share` on the first `count` chosen nodes: later guests find that taken."""
     wanted = view.cores[guest]
