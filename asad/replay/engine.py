@@ -25,7 +25,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from asad.share.kept import allocating, borrowing
+from asad.share.kept import Kept, allocating, borrowing
 
 FCFS, EASY, CONSERVATIVE = 0, 1, 2
 ABSENT, PENDING, RUNNING, GUEST, DONE = 0, 1, 2, 3, 4
@@ -48,8 +48,8 @@ ABSENT, PENDING, RUNNING, GUEST, DONE = 0, 1, 2, 3, 4
     STAMP,
     SCHEDULER,
 ) = range(15)
-(PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER) = range(15, 23)
-COUNTERS = 23
+(PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER, TOLD) = range(15, 24)
+COUNTERS = 24
 # indices into State.f
 NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
 CLOCKS = 9
@@ -1266,13 +1266,17 @@ def run_to_poll(s: State, wake: float) -> bool:
 
 
 @borrowing
-def learn_ends(s: State, jobs: NDArray[np.int32], work: NDArray[np.float64]) -> None:
-    """It has become known how long these `jobs` run alone: those that run here end by that, and no earlier than now."""
-    for i in range(len(jobs)):
-        job = jobs[i]
-        s.job[job].work = work[i]
+def learn_ends(s: State, other: State) -> None:
+    """It has become known how long the jobs run alone that have ended in `other` since the last time.
+
+    Those that run here end by that, and no earlier than now.
+    """
+    for i in range(s.c[TOLD], other.c[ENDED]):
+        job = other.job[i].ended
+        s.job[job].work = other.job[job].end - other.job[job].start - other.job[job].lost
         if s.job[job].state == RUNNING:
-            _move(s, job, max(s.f[NOW], s.job[job].start + work[i]))
+            _move(s, job, max(s.f[NOW], s.job[job].start + s.job[job].work))
+    s.c[TOLD] = other.c[ENDED]
 
 
 @borrowing
@@ -1303,6 +1307,85 @@ def look(
         count += 1
         position = _next_waiting(s, position + 1)
     return count
+
+
+class Looks(NamedTuple):
+    """What `observe` shows beside the tables; n jobs, C cores."""
+
+    queue: NDArray[np.int32]  # (depth,) waiting jobs
+    running: NDArray[np.int32]  # batch jobs that run
+    guests: NDArray[np.int32]  # (C,)
+    cpu: NDArray[np.float64]  # (n,) measured CPU fraction
+    estimate: NDArray[np.float64]  # (n,) estimated starts
+    own_estimate: NDArray[np.float64]  # (n,) those on the twin
+    estimated_at: NDArray[np.float64]  # (2,) when they were made, here and on the twin
+
+
+def new_looks(s: State, depth: int) -> Looks:
+    """Nothing has been seen yet."""
+    n = len(s.job)
+    return Looks(
+        queue=np.zeros(depth, np.int32),
+        running=np.zeros(len(s.run), np.int32),
+        guests=np.zeros(len(s.core), np.int32),
+        cpu=np.full(n, np.nan),
+        estimate=np.full(n, np.nan),
+        own_estimate=np.full(n, np.nan),
+        estimated_at=np.full(2, -np.inf),
+    )
+
+
+@njit(cache=True)
+def advance(kept: Kept, wake: float, lag: float) -> bool:
+    """`run_to_poll`, and then the twin `lag` behind, if there is one."""
+    s, twin, _ = kept.all
+    going_on = run_to_poll(s, wake)
+    if len(twin.job):
+        learn_ends(twin, s)
+        run_until(twin, s.f[NOW] - lag)
+    return going_on
+
+
+@njit(cache=True)
+def observe(kept: Kept, interval: float, lag: float) -> int:
+    """Everything that a snapshot shows, in one call; how many jobs there are in the queue that it shows.
+
+    Starts are estimated no more often than every `interval`, and only where somebody could be lent to; on the twin no
+    more often than every `lag`.
+    """
+    s, twin, looks = kept.all
+    depth = len(looks.queue)
+    count = look(s, depth, looks.queue, looks.running, looks.cpu)
+    for i in range(s.c[GUESTS]):
+        looks.guests[i] = s.job[i].guest_row
+    now = s.f[NOW]
+    if count and s.c[PLACED] and now >= looks.estimated_at[0] + interval and has_open_cores(s):
+        estimate_starts(s, depth, looks.estimate)
+        looks.estimated_at[0] = now
+        if len(twin.job) and now >= looks.estimated_at[1] + lag:
+            estimate_starts(twin, depth, looks.own_estimate)
+            looks.estimated_at[1] = now
+    return count
+
+
+@njit(cache=True)
+def ended_since(kept: Kept, first: int, since: float) -> tuple[Any, ...]:
+    """Row, end, run time, seconds lost and CPU of the jobs that ended as the `first` or later, after `since`."""
+    s, _, _ = kept.all
+    most = s.c[ENDED] - first
+    rows = np.empty(most, np.int32)
+    end, run, lost, cpu = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    count = 0
+    for i in range(first, s.c[ENDED]):
+        job = s.job[i].ended
+        if s.job[job].end > since:
+            rows[count] = job
+            end[count] = s.job[job].end
+            run[count] = s.job[job].end - s.job[job].start
+            lost[count] = s.job[job].lost
+            cpu[count] = s.job[job].demand
+            count += 1
+    return rows[:count], end[:count], run[:count], lost[:count], cpu[:count]
 
 
 @borrowing

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import is_
 from typing import NamedTuple
 
 import numpy as np
@@ -724,18 +725,23 @@ class Asax:
         self.rng = rng
         self.decided = 0
         self._rows = -1
-        self._tables: tuple[object, ...] = (None, None, None)
+        self._tables: tuple[object, ...] = (None,)
         self._early = np.tile((0.5, 0.0), (SIZES, 1))
         self._wake_s = math.inf
 
     def _prepare(self, snapshot: Snapshot) -> None:
         """See to it that compiled code holds the tables of this snapshot, most often those of the one before."""
-        if (
-            snapshot.jobs is self._tables[0]
-            and snapshot.core_owner is self._tables[1]
-            and snapshot.core_guest is self._tables[2]
-        ):
+        tables = (
+            snapshot.jobs,
+            snapshot.core_owner,
+            snapshot.core_guest,
+            self.weights,
+            self.history,
+            self.options,
+        )
+        if all(map(is_, tables, self._tables)):
             return
+        self._tables = tables
         rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
         n, m = len(self.experts), len(self.actions)
         if rows != self._rows:
@@ -776,7 +782,6 @@ class Asax:
                 x=np.zeros((MOST, len(FEATURES)), np.float32),
                 new=np.zeros(MOST, np.bool_),
             )
-        self._tables = (snapshot.jobs, snapshot.core_owner, snapshot.core_guest)
         o = self.options
         bold = o._replace(slack=o.bold_slack, pessimism=o.bold_pessimism)
         self._careful, self._bold = (
