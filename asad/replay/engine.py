@@ -25,6 +25,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from asad.share.kept import Kept, allocating, borrowing
+
 FCFS, EASY, CONSERVATIVE = 0, 1, 2
 ABSENT, PENDING, RUNNING, GUEST, DONE = 0, 1, 2, 3, 4
 
@@ -46,8 +48,8 @@ ABSENT, PENDING, RUNNING, GUEST, DONE = 0, 1, 2, 3, 4
     STAMP,
     SCHEDULER,
 ) = range(15)
-(PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER) = range(15, 23)
-COUNTERS = 23
+(PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER, TOLD) = range(15, 24)
+COUNTERS = 24
 # indices into State.f
 NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
 CLOCKS = 9
@@ -173,7 +175,7 @@ def _seat(s: State, i: int, time: float, order: int, job: int) -> None:
         s.job[job].heap_at = i
 
 
-@njit(cache=True)
+@borrowing
 def _sift_up(s: State, i: int) -> None:
     time, order, job = s.heap[i].time, s.heap[i].order, s.heap[i].job
     while i > 0:
@@ -185,7 +187,7 @@ def _sift_up(s: State, i: int) -> None:
     _seat(s, i, time, order, job)
 
 
-@njit(cache=True)
+@borrowing
 def _sift_down(s: State, i: int) -> None:
     time, order, job = s.heap[i].time, s.heap[i].order, s.heap[i].job
     while 2 * i + 1 < s.c[HEAP]:
@@ -201,7 +203,7 @@ def _sift_down(s: State, i: int) -> None:
     _seat(s, i, time, order, job)
 
 
-@njit(cache=True)
+@borrowing
 def _push(s: State, job: int, time: float) -> None:
     i = s.c[HEAP]
     s.c[HEAP] += 1
@@ -211,7 +213,7 @@ def _push(s: State, job: int, time: float) -> None:
     _sift_up(s, i)
 
 
-@njit(cache=True)
+@borrowing
 def _pop(s: State) -> int:
     job = s.heap[0].job
     s.c[HEAP] -= 1
@@ -226,7 +228,7 @@ def _pop(s: State) -> int:
     return job
 
 
-@njit(cache=True)
+@borrowing
 def _move(s: State, job: int, time: float) -> None:
     i = s.job[job].heap_at
     s.heap[i].time = time
@@ -237,7 +239,7 @@ def _move(s: State, job: int, time: float) -> None:
 # ----------------------------------------------------------------------------------------------------------- queue
 
 
-@njit(cache=True)
+@borrowing
 def _block_cores(s: State, block: int) -> None:
     least = NOBODY
     least_planned = NEVER
@@ -256,7 +258,7 @@ def _block_cores(s: State, block: int) -> None:
     s.superblock[upper].cores = least
 
 
-@njit(cache=True)
+@borrowing
 def _enqueue(s: State, job: int, now: float) -> None:
     position = s.c[TAIL]
     s.c[TAIL] += 1
@@ -275,7 +277,7 @@ def _enqueue(s: State, job: int, now: float) -> None:
     s.c[CHANGED] = 1
 
 
-@njit(cache=True)
+@borrowing
 def _dequeue(s: State, job: int) -> None:
     position = s.job[job].at
     s.queue[position].cores = NOBODY
@@ -289,13 +291,13 @@ def _dequeue(s: State, job: int) -> None:
         s.c[HEAD] = _next_waiting(s, position + 1)
 
 
-@njit(cache=True)
+@borrowing
 def _next_waiting(s: State, position: int) -> int:
     """First position from `position` on with a waiting job; TAIL if there is none."""
     return _next_candidate(s, position, NOBODY - 1, NOBODY - 1, NEVER)
 
 
-@njit(cache=True)
+@borrowing
 def _next_candidate(s: State, position: int, free: int, extra: int, window: float) -> int:
     """First waiting job from `position` on that needs at most `extra` cores, or at most `free` for at most `window`."""
     tail = s.c[TAIL]
@@ -319,7 +321,7 @@ def _next_candidate(s: State, position: int, free: int, extra: int, window: floa
 # --------------------------------------------------------------------------------------- running jobs by planned end
 
 
-@njit(cache=True)
+@borrowing
 def _run_position(s: State, end: float) -> int:
     low, high = 0, s.c[RUN]
     while low < high:
@@ -331,7 +333,7 @@ def _run_position(s: State, end: float) -> int:
     return low
 
 
-@njit(cache=True)
+@borrowing
 def _plan(s: State, job: int, end: float) -> None:
     """The scheduler now expects `job` to end at `end`."""
     i = _run_position(s, end)
@@ -344,7 +346,7 @@ def _plan(s: State, job: int, end: float) -> None:
     s.c[RUN] += 1
 
 
-@njit(cache=True)
+@borrowing
 def _unplan(s: State, job: int) -> None:
     i = _run_position(s, s.job[job].planned_end)
     while s.run[i].job != job:
@@ -358,7 +360,7 @@ def _unplan(s: State, job: int) -> None:
 # -------------------------------------------------------------------------------------------------------- placement
 
 
-@njit(cache=True)
+@borrowing
 def _place(s: State, job: int) -> None:
     """Take the lowest free cores (and their memory) for a batch job that is known to fit."""
     wanted = s.job[job].cores
@@ -388,7 +390,7 @@ def _place(s: State, job: int) -> None:
             break
 
 
-@njit(cache=True)
+@borrowing
 def _release(s: State, job: int) -> None:
     core = s.job[job].owner_first
     while core >= 0:
@@ -399,7 +401,7 @@ def _release(s: State, job: int) -> None:
         core = s.core[core].owner_next
 
 
-@njit(cache=True)
+@borrowing
 def _fits(s: State, job: int) -> bool:
     """Does `job` fit on what is free now, cores and memory?"""
     wanted = s.job[job].cores
@@ -414,7 +416,7 @@ def _fits(s: State, job: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@borrowing
 def _fits_spare(s: State, job: int) -> bool:
     """Does `job` fit on the spare part of each node?"""
     wanted = s.job[job].cores
@@ -429,7 +431,7 @@ def _fits_spare(s: State, job: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@borrowing
 def _keep_clear(s: State, head: int, reserved: bool) -> None:
     """What is spare now, so that the head still fits later.
 
@@ -460,7 +462,7 @@ def _keep_clear(s: State, head: int, reserved: bool) -> None:
 # ------------------------------------------------------------------------------------------- contention and lending
 
 
-@njit(cache=True)
+@borrowing
 def _mu(s: State, node: int, cpu: int, memory: int) -> float:
     """μ between its measured values for CPU-bound and memory-bound pairs, by the node's memory in use."""
     in_use = 0.5
@@ -469,7 +471,7 @@ def _mu(s: State, node: int, cpu: int, memory: int) -> float:
     return s.f[cpu] + (s.f[memory] - s.f[cpu]) * min(1.0, max(0.0, in_use))
 
 
-@njit(cache=True)
+@borrowing
 def _guest_rate(s: State, guest: int) -> float:
     """Rate of a guest: the slowest of its nodes; on each, idle cores plus what the hosts of its cores lend."""
     worst = 1.0
@@ -525,7 +527,7 @@ def _guest_rate(s: State, guest: int) -> float:
     return worst
 
 
-@njit(cache=True)
+@borrowing
 def _host_rate(s: State, host: int) -> float:
     """Rate of a batch job: 1 alone; beside guests μ, and where quotas bind both what they leave it."""
     worst = 1.0
@@ -551,7 +553,7 @@ def _host_rate(s: State, host: int) -> float:
     return worst
 
 
-@njit(cache=True)
+@borrowing
 def _settle(s: State, job: int, now: float) -> None:
     """Account the work done since the last look."""
     passed = now - s.job[job].since
@@ -562,7 +564,7 @@ def _settle(s: State, job: int, now: float) -> None:
     s.job[job].since = now
 
 
-@njit(cache=True)
+@borrowing
 def _aim(s: State, job: int) -> None:
     """Set the job's end event from its work left, its rate and, where jobs are killed at it, its limit."""
     end = s.job[job].since + s.job[job].left / max(s.job[job].rate, 1e-9)
@@ -571,7 +573,7 @@ def _aim(s: State, job: int) -> None:
     _move(s, job, max(end, s.job[job].since))
 
 
-@njit(cache=True)
+@borrowing
 def _set_rate(s: State, job: int, rate: float, now: float) -> None:
     if rate != s.job[job].rate:
         s.job[job].rate = rate
@@ -579,7 +581,7 @@ def _set_rate(s: State, job: int, rate: float, now: float) -> None:
         s.c[CHANGED] = 1
 
 
-@njit(cache=True)
+@borrowing
 def _mark_nodes(s: State, first: int, of_guest: bool) -> int:
     """The nodes of a job's cores into the scratch list (of a batch job: those with guests); how many."""
     s.c[STAMP] += 1
@@ -595,7 +597,7 @@ def _mark_nodes(s: State, first: int, of_guest: bool) -> int:
     return count
 
 
-@njit(cache=True)
+@borrowing
 def _mark_leads(s: State, nodes: int) -> None:
     """Owners have changed on the touched nodes: a guest that straddles two hosts claims its share of each."""
     for i in range(nodes):
@@ -609,7 +611,7 @@ def _mark_leads(s: State, nodes: int) -> None:
                 s.core[core].lead = before == core
 
 
-@njit(cache=True)
+@borrowing
 def _refresh(s: State, nodes: int, now: float) -> None:
     """Rates anew for everything on the touched nodes."""
     s.c[STAMP] += 1
@@ -629,7 +631,7 @@ def _refresh(s: State, nodes: int, now: float) -> None:
         _set_rate(s, job, _guest_rate(s, job) if s.job[job].state == GUEST else _host_rate(s, job), now)
 
 
-@njit(cache=True)
+@borrowing
 def _undecide(s: State, guest: int, nodes: int) -> int:
     """Its share is void; so all its nodes are touched, beside the `nodes` that are already. Their new number."""
     if not np.isnan(s.job[guest].share):
@@ -645,7 +647,7 @@ def _undecide(s: State, guest: int, nodes: int) -> int:
     return nodes
 
 
-@njit(cache=True)
+@borrowing
 def _meet_guests(s: State, job: int, now: float) -> None:
     """A batch job has started on cores where guests are: it is their host until shares are decided anew."""
     nodes = _mark_nodes(s, s.job[job].owner_first, False)
@@ -664,7 +666,7 @@ def _meet_guests(s: State, job: int, now: float) -> None:
     _refresh(s, nodes, now)
 
 
-@njit(cache=True)
+@borrowing
 def _leave_guests(s: State, job: int, now: float) -> None:
     """A batch job has left cores where guests are: they take what is idle, or the host on their other cores."""
     nodes = _mark_nodes(s, s.job[job].owner_first, False)
@@ -693,7 +695,7 @@ def _is_job(s: State, job: int) -> bool:
     return 0 <= job < len(s.job)
 
 
-@njit(cache=True)
+@borrowing
 def lend(
     s: State,
     guest: int,
@@ -778,7 +780,7 @@ def lend(
     return 0
 
 
-@njit(cache=True)
+@borrowing
 def set_share(s: State, guest: int, share: float, capped: bool) -> int:
     """Change a running guest's share. Returns 0, or 1 if it does not run as a guest."""
     if not _is_job(s, guest) or s.job[guest].state != GUEST:
@@ -789,7 +791,7 @@ def set_share(s: State, guest: int, share: float, capped: bool) -> int:
     return 0
 
 
-@njit(cache=True)
+@borrowing
 def extend(s: State, job: int, by: float) -> int:
     """Move a running job's time limit. Returns 0, or 1 if it does not run."""
     if not _is_job(s, job) or (s.job[job].state != RUNNING and s.job[job].state != GUEST):
@@ -808,7 +810,7 @@ def extend(s: State, job: int, by: float) -> int:
 # --------------------------------------------------------------------------------------------------- start and end
 
 
-@njit(cache=True)
+@borrowing
 def _start(s: State, job: int, now: float) -> None:
     """Start a batch job that is known to fit."""
     _dequeue(s, job)
@@ -828,7 +830,7 @@ def _start(s: State, job: int, now: float) -> None:
     s.c[CHANGED] = 1
 
 
-@njit(cache=True)
+@borrowing
 def _end(s: State, job: int, now: float) -> None:
     was_guest = s.job[job].state == GUEST
     if s.c[PLACED]:
@@ -875,7 +877,7 @@ def _end(s: State, job: int, now: float) -> None:
 # ------------------------------------------------------------------------------------------------ scheduling passes
 
 
-@njit(cache=True)
+@borrowing
 def _start_heads(s: State, now: float) -> None:
     while s.c[WAITING] > 0:
         job = s.queue[s.c[HEAD]].job
@@ -887,7 +889,7 @@ def _start_heads(s: State, now: float) -> None:
         s.c[RESERVED] = 0
 
 
-@njit(cache=True)
+@borrowing
 def _easy(s: State, now: float) -> None:
     """Start heads, reserve for the first that does not fit, backfill behind it.
 
@@ -926,7 +928,7 @@ def _easy(s: State, now: float) -> None:
     s.c[SCANNED] = s.c[TAIL]
 
 
-@njit(cache=True)
+@borrowing
 def _easy_memory(s: State, now: float) -> None:
     """EASY where memory counts: the reservation is a set of nodes, and what runs past it stays clear of them."""
     _start_heads(s, now)
@@ -970,7 +972,7 @@ def _easy_memory(s: State, now: float) -> None:
             _start_on_spare(s, job, now)
 
 
-@njit(cache=True)
+@borrowing
 def _start_on_spare(s: State, job: int, now: float) -> None:
     """Start a job on the part of each node that the head's reservation leaves: hide the rest meanwhile."""
     for node in range(len(s.node)):
@@ -992,7 +994,7 @@ def _start_on_spare(s: State, job: int, now: float) -> None:
         _refresh(s, _mark_nodes(s, s.job[job].owner_first, False), now)
 
 
-@njit(cache=True)
+@borrowing
 def _earliest(
     times: NDArray[np.float64], free: NDArray[np.int64], count: int, cores: int, duration: float, first: int
 ) -> int:
@@ -1011,7 +1013,7 @@ def _earliest(
         i = j + 1
 
 
-@njit(cache=True)
+@borrowing
 def _step_at(
     times: NDArray[np.float64], free: NDArray[np.int64], count: int, time: float, low: int
 ) -> tuple[int, int]:
@@ -1033,7 +1035,7 @@ def _step_at(
     return low, count + 1
 
 
-@njit(cache=True)
+@borrowing
 def _reserve(
     times: NDArray[np.float64], free: NDArray[np.int64], count: int, at: int, duration: float, cores: int
 ) -> int:
@@ -1044,7 +1046,7 @@ def _reserve(
     return count
 
 
-@njit(cache=True)
+@borrowing
 def _running_profile(s: State, now: float, times: NDArray[np.float64], free: NDArray[np.int64]) -> int:
     """Free cores over time if running jobs end as planned: steps (time, cores free from then on)."""
     times[0] = now
@@ -1063,12 +1065,12 @@ def _running_profile(s: State, now: float, times: NDArray[np.float64], free: NDA
     return count
 
 
-@njit(cache=True)
+@borrowing
 def _has_memory(s: State, job: int) -> bool:
     return s.c[MEMORY] == 0 or _fits(s, job)
 
 
-@njit(cache=True)
+@allocating
 def _conservative(s: State, now: float, freed: bool) -> None:
     """Every waiting job holds a promise; when something ends early, each in turn may move to an earlier one.
 
@@ -1100,7 +1102,7 @@ def _conservative(s: State, now: float, freed: bool) -> None:
         position = _next_waiting(s, position + 1)
 
 
-@njit(cache=True)
+@allocating
 def estimate_starts(s: State, depth: int, estimate: NDArray[np.float64]) -> None:
     """What Slurm's backfill would print as the start of each of the first `depth` waiting jobs, into `estimate`.
 
@@ -1123,7 +1125,7 @@ def estimate_starts(s: State, depth: int, estimate: NDArray[np.float64]) -> None
         seen += 1
 
 
-@njit(cache=True)
+@borrowing
 def _pass(s: State, now: float, freed: bool) -> None:
     if s.c[WAITING] == 0:
         return
@@ -1142,7 +1144,7 @@ def _pass(s: State, now: float, freed: bool) -> None:
 # -------------------------------------------------------------------------------------------------------- the clock
 
 
-@njit(cache=True)
+@borrowing
 def _next_event(s: State) -> float:
     n = len(s.job)
     time = s.heap[0].time if s.c[HEAP] > 0 else NEVER
@@ -1151,14 +1153,14 @@ def _next_event(s: State) -> float:
     return time
 
 
-@njit(cache=True)
+@borrowing
 def _skip_dependents(s: State) -> None:
     """Jobs that wait for another come through the heap, not by their time of submission."""
     while s.c[NEXT] < len(s.job) and s.job[s.c[NEXT]].depends >= 0:
         s.c[NEXT] += 1
 
 
-@njit(cache=True)
+@borrowing
 def _end_planned(s: State, now: float) -> None:
     """End what ends at this very moment as planned: a pass counts such cores as free already.
 
@@ -1174,7 +1176,7 @@ def _end_planned(s: State, now: float) -> None:
             i += 1  # overdue, because lending has slowed it
 
 
-@njit(cache=True)
+@borrowing
 def run_until(s: State, until: float) -> None:
     """Let everything happen up to and including `until`."""
     n = len(s.job)
@@ -1217,7 +1219,7 @@ def run_until(s: State, until: float) -> None:
         s.f[NOW] = until
 
 
-@njit(cache=True)
+@borrowing
 def _newly_measured(s: State, tick: float) -> bool:
     """Is there a job that has run for a window at this poll and had not at the one before?"""
     latest = tick - s.f[WINDOW]
@@ -1230,7 +1232,7 @@ def _newly_measured(s: State, tick: float) -> bool:
     return False
 
 
-@njit(cache=True)
+@borrowing
 def run_to_poll(s: State, wake: float) -> bool:
     """Run to the next poll at which there is something to see, or at or after `wake`; False when all is over.
 
@@ -1263,17 +1265,21 @@ def run_to_poll(s: State, wake: float) -> bool:
             return True
 
 
-@njit(cache=True)
-def learn_ends(s: State, jobs: NDArray[np.int32], work: NDArray[np.float64]) -> None:
-    """It has become known how long these `jobs` run alone: those that run here end by that, and no earlier than now."""
-    for i in range(len(jobs)):
-        job = jobs[i]
-        s.job[job].work = work[i]
+@borrowing
+def learn_ends(s: State, other: State) -> None:
+    """It has become known how long the jobs run alone that have ended in `other` since the last time.
+
+    Those that run here end by that, and no earlier than now.
+    """
+    for i in range(s.c[TOLD], other.c[ENDED]):
+        job = other.job[i].ended
+        s.job[job].work = other.job[job].end - other.job[job].start - other.job[job].lost
         if s.job[job].state == RUNNING:
-            _move(s, job, max(s.f[NOW], s.job[job].start + work[i]))
+            _move(s, job, max(s.f[NOW], s.job[job].start + s.job[job].work))
+    s.c[TOLD] = other.c[ENDED]
 
 
-@njit(cache=True)
+@borrowing
 def look(
     s: State, depth: int, queue: NDArray[np.int32], running: NDArray[np.int32], cpu: NDArray[np.float64]
 ) -> int:
@@ -1303,7 +1309,86 @@ def look(
     return count
 
 
+class Looks(NamedTuple):
+    """What `observe` shows beside the tables; n jobs, C cores."""
+
+    queue: NDArray[np.int32]  # (depth,) waiting jobs
+    running: NDArray[np.int32]  # batch jobs that run
+    guests: NDArray[np.int32]  # (C,)
+    cpu: NDArray[np.float64]  # (n,) measured CPU fraction
+    estimate: NDArray[np.float64]  # (n,) estimated starts
+    own_estimate: NDArray[np.float64]  # (n,) those on the twin
+    estimated_at: NDArray[np.float64]  # (2,) when they were made, here and on the twin
+
+
+def new_looks(s: State, depth: int) -> Looks:
+    """Nothing has been seen yet."""
+    n = len(s.job)
+    return Looks(
+        queue=np.zeros(depth, np.int32),
+        running=np.zeros(len(s.run), np.int32),
+        guests=np.zeros(len(s.core), np.int32),
+        cpu=np.full(n, np.nan),
+        estimate=np.full(n, np.nan),
+        own_estimate=np.full(n, np.nan),
+        estimated_at=np.full(2, -np.inf),
+    )
+
+
 @njit(cache=True)
+def advance(kept: Kept, wake: float, lag: float) -> bool:
+    """`run_to_poll`, and then the twin `lag` behind, if there is one."""
+    s, twin, _ = kept.all
+    going_on = run_to_poll(s, wake)
+    if len(twin.job):
+        learn_ends(twin, s)
+        run_until(twin, s.f[NOW] - lag)
+    return going_on
+
+
+@njit(cache=True)
+def observe(kept: Kept, interval: float, lag: float) -> int:
+    """Everything that a snapshot shows, in one call; how many jobs there are in the queue that it shows.
+
+    Starts are estimated no more often than every `interval`, and only where somebody could be lent to; on the twin no
+    more often than every `lag`.
+    """
+    s, twin, looks = kept.all
+    depth = len(looks.queue)
+    count = look(s, depth, looks.queue, looks.running, looks.cpu)
+    for i in range(s.c[GUESTS]):
+        looks.guests[i] = s.job[i].guest_row
+    now = s.f[NOW]
+    if count and s.c[PLACED] and now >= looks.estimated_at[0] + interval and has_open_cores(s):
+        estimate_starts(s, depth, looks.estimate)
+        looks.estimated_at[0] = now
+        if len(twin.job) and now >= looks.estimated_at[1] + lag:
+            estimate_starts(twin, depth, looks.own_estimate)
+            looks.estimated_at[1] = now
+    return count
+
+
+@njit(cache=True)
+def ended_since(kept: Kept, first: int, since: float) -> tuple[Any, ...]:
+    """Row, end, run time, seconds lost and CPU of the jobs that ended as the `first` or later, after `since`."""
+    s, _, _ = kept.all
+    most = s.c[ENDED] - first
+    rows = np.empty(most, np.int32)
+    end, run, lost, cpu = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    count = 0
+    for i in range(first, s.c[ENDED]):
+        job = s.job[i].ended
+        if s.job[job].end > since:
+            rows[count] = job
+            end[count] = s.job[job].end
+            run[count] = s.job[job].end - s.job[job].start
+            lost[count] = s.job[job].lost
+            cpu[count] = s.job[job].demand
+            count += 1
+    return rows[:count], end[:count], run[:count], lost[:count], cpu[:count]
+
+
+@borrowing
 def spread(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[np.int32]) -> bool:
     """Deal the guest's cores evenly over `nodes`, one guest a core, into `cores`; False if they do not fit."""
     cores[:] = 0
@@ -1328,7 +1413,7 @@ def spread(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[np.int
     return True
 
 
-@njit(cache=True)
+@borrowing
 def has_open_cores(s: State) -> bool:
     """Is there a node wholly held by one batch job with a core that no guest has?"""
     for i in range(len(s.node)):

@@ -28,6 +28,7 @@ from asad.model import (
 )
 from asad.replay import engine
 from asad.replay.contention import Contention
+from asad.share.kept import keep
 
 Scheduler = Literal["easy", "fcfs", "conservative"]
 SCHEDULERS: dict[str, int] = {
@@ -145,20 +146,17 @@ class RecordedCluster:
             )
 
         self.state = new_state(lending)
-        self._twin: engine.State | None = None
-        self._own_start: Floats = np.full(len(workload), np.nan)
-        self._own_estimate: Floats = np.full(len(workload), np.nan)
-        if lending:
-            # what would be without us: it learns how long a job runs when the job has ended here, and not before
-            columns["work"] = workload.planned_s
-            self._twin = new_state(False)
-            self._own_start = self._twin.job["start"]
-        self._cpu = np.full(len(workload), np.nan)
-        self._estimate = np.full(len(workload), np.nan)
-        self._estimated_at = self._twin_estimated_at = -np.inf
-        self._queue = np.zeros(depth, np.int32)
-        self._running = np.zeros(len(self.state.run), np.int32)
-        self._seen = self._told = 0
+        # what would be without us: it learns how long a job runs when the job has ended here, and not before; it has
+        # no jobs where nobody lends
+        columns = {name: column if lending else column[:0] for name, column in columns.items()}
+        columns["work"] = columns["planned"]
+        twin = new_state(False)
+        self._looks = looks = engine.new_looks(self.state, depth)
+        self._kept = keep(self.state, twin, looks)
+        self._seen = 0
+        own_start = twin.job["start"] if lending else np.full(len(workload), np.nan)
+        # the very same arrays in every snapshot, so that a policy may hand them to compiled code once
+        self._core_owner, self._core_guest = self.state.core["owner"], self.state.core["guest"]
         job = self.state.job
         # a log tells nothing of these
         unknown, unbarred = np.full(len(workload), np.nan), np.zeros(len(workload), np.int8)
@@ -174,10 +172,10 @@ class RecordedCluster:
             submit_s=job["submit"],
             start_s=job["start"],
             limit_end_s=job["limit_end"],
-            estimated_start_s=self._estimate,
-            own_start_s=self._own_start,
-            own_estimate_s=self._own_estimate,
-            cpu_fraction=self._cpu,
+            estimated_start_s=looks.estimate,
+            own_start_s=own_start,
+            own_estimate_s=looks.own_estimate,
+            cpu_fraction=looks.cpu,
             pace=job["rate"],
             lost_s=job["lost"],
             extended_s=job["extended"],
@@ -209,43 +207,25 @@ class RecordedCluster:
 
     def advance(self, wake_s: float = np.inf) -> bool:
         """Run to the next poll that has anything new, or the first at or after `wake_s`; False when all is over."""
-        going_on = bool(engine.run_to_poll(self.state, wake_s))
-        if self._twin is not None:
-            rows = self.state.job["ended"][self._told : self.state.c[engine.ENDED]]
-            self._told = int(self.state.c[engine.ENDED])
-            job = self.state.job
-            engine.learn_ends(self._twin, rows, job["end"][rows] - job["start"][rows] - job["lost"][rows])
-            engine.run_until(self._twin, self.now_s - self.twin_lag_s)
-        return going_on
+        return bool(engine.advance(self._kept, wake_s, self.twin_lag_s))
 
     # -------------------------------------------------------------------------------------------------------- port
 
     def snapshot(self) -> Snapshot:
         """The cluster as it is now. Arrays are views: they are true until the cluster moves on."""
         s = self.state
-        count = engine.look(s, self.depth, self._queue, self._running, self._cpu)
-        now = self.now_s
-        if (
-            count
-            and now >= self._estimated_at + self.backfill_interval_s
-            and s.c[engine.PLACED]
-            and engine.has_open_cores(s)
-        ):
-            engine.estimate_starts(s, self.depth, self._estimate)
-            self._estimated_at = now
-            if self._twin is not None and now >= self._twin_estimated_at + self.twin_lag_s:
-                engine.estimate_starts(self._twin, self.depth, self._own_estimate)
-                self._twin_estimated_at = now
+        looks = self._looks
+        count = engine.observe(self._kept, self.backfill_interval_s, self.twin_lag_s)
         return Snapshot(
-            time_s=now,
+            time_s=self.now_s,
             version=int(s.c[engine.VERSION]),
             machine=self.machine,
             jobs=self._jobs,
-            queue=self._queue[:count],
-            running=self._running[: s.c[engine.RUN]],
-            guests=s.job["guest_row"][: s.c[engine.GUESTS]].copy(),
-            core_owner=s.core["owner"],
-            core_guest=s.core["guest"],
+            queue=looks.queue[:count],
+            running=looks.running[: s.c[engine.RUN]],
+            guests=looks.guests[: s.c[engine.GUESTS]],
+            core_owner=self._core_owner,
+            core_guest=self._core_guest,
             waiting=int(s.c[engine.WAITING]),
             node_bar=self._node_bar,
         )
@@ -289,14 +269,6 @@ class RecordedCluster:
 
     def finished(self, since_s: float = -np.inf) -> Finished:
         """The jobs that ended since the last call (and after `since_s`)."""
-        rows = self.state.job["ended"][self._seen : self.state.c[engine.ENDED]].copy()
+        ended = engine.ended_since(self._kept, self._seen, since_s)
         self._seen = int(self.state.c[engine.ENDED])
-        rows = rows[self.state.job["end"][rows] > since_s]
-        job = self.state.job
-        return Finished(
-            row=rows,
-            end_s=job["end"][rows],
-            run_s=job["end"][rows] - job["start"][rows],
-            lost_s=job["lost"][rows],
-            cpu_fraction=job["demand"][rows],
-        )
+        return Finished(*ended)

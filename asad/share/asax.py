@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import is_
 from typing import NamedTuple
 
 import numpy as np
@@ -28,16 +29,17 @@ from asad.experts.state import FEATURES
 from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
 from asad.share.history import (
     History,
+    add_ended,
     expected_cpu,
     expected_run,
     longest_run,
     new_history,
-    record,
     shortest_run,
 )
+from asad.share.kept import Kept, borrowing, keep
 from asad.share.learner import ASAD, Weights, add_case, meet, new_weights
 from asad.share.limits import extensions
-from asad.share.openings import ROOM, Openings, View, find, fit, new_openings, take, view_of
+from asad.share.openings import ROOM, Openings, View, columns_of, find, fit, new_openings, see, take
 from asad.share.pair import F_CPU, F_FAIR_SHARE, F_GUEST_CPU, describe, draw, happiness
 
 
@@ -151,7 +153,7 @@ MOST = 512
 """Decisions of one cycle at the most; the rest waits for the next."""
 
 
-@njit(cache=True)
+@borrowing
 def _ceilings(view: View, history: History, o: Options, memo: Memo) -> None:
     """How much jobs that may hold whole nodes may lend: what CPU use and headroom leave, nothing if they are late."""
     for node in range(len(view.node_first) - 1):
@@ -203,13 +205,13 @@ def _feedback(view: View, weights: Weights, o: Options, memo: Memo) -> None:
         memo.raise_share[guest] = withheld >= 0.1 - ROOM
 
 
-@njit(cache=True)
+@borrowing
 def _size_class(view: View, job: int) -> int:
     """0 for jobs of more than half of the cluster, 1 for more than a quarter, and so on."""
     return int(min(SIZES - 1, np.log2(len(view.core_owner) / view.cores[job])))
 
 
-@njit(cache=True)
+@borrowing
 def _watch_starts(view: View, o: Options, memo: Memo) -> None:
     """Track how early jobs start by themselves against the twin's first estimate.
 
@@ -232,7 +234,7 @@ def _watch_starts(view: View, o: Options, memo: Memo) -> None:
                 early[0] = min(1.0, max(0.0, early[0]))
 
 
-@njit(cache=True)
+@borrowing
 def _guest_rooms(view: View, openings: Openings, memo: Memo) -> None:
     """For every guest, the share that its tightest node could still lend it."""
     for i in range(len(view.guests)):
@@ -245,7 +247,7 @@ def _guest_rooms(view: View, openings: Openings, memo: Memo) -> None:
                 memo.guest_room[guest] = min(memo.guest_room[guest], room)
 
 
-@njit(cache=True)
+@borrowing
 def _left(view: View, history: History, o: Options, host: int) -> float:
     """How long a host will probably run on (s), and no longer than its limit allows.
 
@@ -257,7 +259,7 @@ def _left(view: View, history: History, o: Options, host: int) -> float:
     return min(left, view.limit_end[host] - view.now)
 
 
-@njit(cache=True)
+@borrowing
 def _or_never(time: float) -> float:
     return np.inf if np.isnan(time) else time
 
@@ -371,7 +373,7 @@ class Prospect(NamedTuple):
     """How much later than by itself it may end without being worse off, counted from a start now."""
 
 
-@njit(cache=True)
+@borrowing
 def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) -> Prospect:
     """What to expect of a waiting job; `spare` is negative for one that is not to be offered anything."""
     estimate = view.estimate[guest]
@@ -391,7 +393,7 @@ def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) 
     return Prospect(run, longest, max(0.01, expected_cpu(history, application)), wait, spare)
 
 
-@njit(cache=True)
+@borrowing
 def _own_start(view: View, guest: int, memo: Memo) -> float:
     """When a waiting job would start, or would have started, by itself; rather too early than too late."""
     if not np.isnan(view.own_start[guest]):
@@ -403,7 +405,7 @@ def _own_start(view: View, guest: int, memo: Memo) -> float:
     return view.submit[guest]  # the twin has not met it yet: it may have started at once
 
 
-@njit(cache=True)
+@borrowing
 def _leftover(view: View, history: History, host: int, guest: int) -> float:
     """CPU that the jobs at the head of the queue will leave on the host's cores when they take its place."""
     least = 1.0
@@ -419,7 +421,7 @@ def _leftover(view: View, history: History, host: int, guest: int) -> float:
     return max(0.02, least)
 
 
-@njit(cache=True)
+@borrowing
 def _duration(run: float, rate: float, left_s: float, after: float) -> float:
     """How long a guest takes for `run` seconds of work if its host runs on for `left_s`."""
     if run <= rate * left_s:
@@ -427,7 +429,7 @@ def _duration(run: float, rate: float, left_s: float, after: float) -> float:
     return left_s + (run - rate * left_s) / min(rate, after)
 
 
-@njit(cache=True)
+@borrowing
 def _best_host(
     view: View,
     openings: Openings,
@@ -471,7 +473,7 @@ def _best_host(
     return best
 
 
-@njit(cache=True)
+@borrowing
 def _allow(
     actions: NDArray[np.float64],
     room: float,
@@ -618,6 +620,87 @@ def _offer(
     return count
 
 
+@borrowing
+def _count_losers(
+    view: View,
+    o: Options,
+    memo: Memo,
+    rows: NDArray[np.int32],
+    end_s: NDArray[np.float64],
+    run_s: NDArray[np.float64],
+    lost_s: NDArray[np.float64],
+) -> None:
+    """Tell late jobs from others among those that shared, by the starts of the twin, as a report does."""
+    for i in range(len(rows)):
+        row = rows[i]
+        if memo.shared[row]:
+            own_end = view.own_start[row] + run_s[i] - lost_s[i]
+            memo.tally[0] += 1
+            if end_s[i] - own_end > np.maximum(o.slack_s, o.slack * (own_end - view.submit[row])):
+                memo.tally[1] += 1
+    for i in range(len(view.guests)):
+        guest = view.guests[i]
+        memo.shared[guest] = True
+        if view.host[guest] >= 0:
+            memo.shared[view.host[guest]] = True
+
+
+@njit(cache=True)
+def _learn(
+    kept: Kept,
+    now: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
+    rows: NDArray[np.int32],
+    end_s: NDArray[np.float64],
+    run_s: NDArray[np.float64],
+    lost_s: NDArray[np.float64],
+    cpu: NDArray[np.float64],
+) -> None:
+    """`Asax.learn` in one call; `rows` and what follows are the jobs that have ended."""
+    columns, openings, _, weights, history, o, memo, _, _, _ = kept.all
+    view = see(columns, now, queue, running, guests)
+    add_ended(history, view.application, view.limit, rows, run_s, lost_s, cpu)
+    _count_losers(view, o, memo, rows, end_s, run_s, lost_s)
+    _ceilings(view, history, o, memo)
+    find(view, memo.ceiling, 0.1, openings)
+    if len(guests):
+        _guest_rooms(view, openings, memo)
+        _feedback(view, weights, o, memo)
+    _watch_starts(view, o, memo)
+
+
+@njit(cache=True)
+def _decide(
+    kept: Kept,
+    now: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
+) -> tuple[int, float]:
+    """`Asax.decide` in one call: how many decisions there are, and when the next guest's own time comes."""
+    columns, openings, experts, weights, history, o, memo, actions, rng, out = kept.all
+    view = see(columns, now, queue, running, guests)
+    count = 0
+    offering = len(queue) > 0 and openings.found[0] > 0
+    if len(guests) or offering:
+        wanted = 0
+        for jobs in (running, queue):
+            for i in range(len(jobs)):
+                wanted += view.cores[jobs[i]]
+        load = wanted / len(view.core_owner)
+        if len(guests):
+            count = _revise(view, openings, experts, weights, history, o, memo, actions, load, rng, out)
+        if offering:
+            count = _offer(view, openings, experts, weights, history, o, memo, actions, load, rng, out, count)
+    wake = np.inf
+    for i in range(len(guests)):
+        if memo.own_start[guests[i]] > now:
+            wake = min(wake, memo.own_start[guests[i]])
+    return count, wake
+
+
 class Asax:
     """The mended mode. Keeps weights and history by application across everything it sees."""
 
@@ -642,10 +725,23 @@ class Asax:
         self.rng = rng
         self.decided = 0
         self._rows = -1
+        self._tables: tuple[object, ...] = (None,)
         self._early = np.tile((0.5, 0.0), (SIZES, 1))
         self._wake_s = math.inf
 
-    def _prepare(self, snapshot: Snapshot) -> View:
+    def _prepare(self, snapshot: Snapshot) -> None:
+        """See to it that compiled code holds the tables of this snapshot, most often those of the one before."""
+        tables = (
+            snapshot.jobs,
+            snapshot.core_owner,
+            snapshot.core_guest,
+            self.weights,
+            self.history,
+            self.options,
+        )
+        if all(map(is_, tables, self._tables)):
+            return
+        self._tables = tables
         rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
         n, m = len(self.experts), len(self.actions)
         if rows != self._rows:
@@ -686,65 +782,51 @@ class Asax:
                 x=np.zeros((MOST, len(FEATURES)), np.float32),
                 new=np.zeros(MOST, np.bool_),
             )
-        return view_of(snapshot, self._first)
+        o = self.options
+        bold = o._replace(slack=o.bold_slack, pessimism=o.bold_pessimism)
+        self._careful, self._bold = (
+            keep(
+                columns_of(snapshot, self._first),
+                self._openings,
+                self.compiled,
+                self.weights,
+                self.history,
+                options,
+                self._memo,
+                self.actions,
+                self.rng,
+                self._out,
+            )
+            for options in (o, bold)
+        )
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Losses of earlier decisions, run times and CPU use of ended jobs, and how early jobs start."""
-        record(self.history, snapshot.jobs, finished)
-        view = self._prepare(snapshot)
-        self._count_losers(snapshot, finished)
-        _ceilings(view, self.history, self.options, self._memo)
-        find(view, self._memo.ceiling, 0.1, self._openings)
-        if len(snapshot.guests):
-            _guest_rooms(view, self._openings, self._memo)
-            _feedback(view, self.weights, self.options, self._memo)
-        _watch_starts(view, self.options, self._memo)
-
-    def _count_losers(self, snapshot: Snapshot, finished: Finished) -> None:
-        """Tell late jobs from others among those that shared, by the starts of the twin, as a report does."""
-        jobs, memo, o = snapshot.jobs, self._memo, self.options
-        shared = memo.shared[finished.row]
-        if shared.any():
-            row = finished.row[shared]
-            own_end = jobs.own_start_s[row] + finished.run_s[shared] - finished.lost_s[shared]
-            response = own_end - jobs.submit_s[row]
-            late = finished.end_s[shared] - own_end > np.maximum(o.slack_s, o.slack * response)
-            memo.tally[0] += len(row)
-            memo.tally[1] += int(late.sum())
-        hosts = jobs.host[snapshot.guests]
-        memo.shared[snapshot.guests] = True
-        memo.shared[hosts[hosts >= 0]] = True
+        self._prepare(snapshot)
+        _learn(
+            self._careful,
+            snapshot.time_s,
+            snapshot.queue,
+            snapshot.running,
+            snapshot.guests,
+            finished.row,
+            finished.end_s,
+            finished.run_s,
+            finished.lost_s,
+            finished.cpu_fraction,
+        )
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Limits first, then shares of those who share already, then new guests."""
-        o, view = self.options, self._prepare(snapshot)
+        o = self.options
+        self._prepare(snapshot)
         bold = self._memo.tally[1] <= o.free_losers + o.most_losers * self._memo.tally[0]
-        if bold:
-            o = o._replace(slack=o.bold_slack, pessimism=o.bold_pessimism)
         decisions, limits_s = extensions(snapshot, self.name, o.poll_s)
-        held = int(snapshot.jobs.cores[snapshot.running].sum())
-        wanted = held + int(snapshot.jobs.cores[snapshot.queue].sum())
-        load = wanted / len(snapshot.core_owner)
-        count = 0
-        state = (
-            self.compiled,
-            self.weights,
-            self.history,
-            o,
-            self._memo,
-            self.actions,
-            load,
-            self.rng,
-            self._out,
-        )
-        if len(snapshot.guests):
-            count = _revise(view, self._openings, *state)
-        if len(snapshot.queue) and self._openings.found[0]:
-            count = _offer(view, self._openings, *state, count)
+        kept = self._bold if bold else self._careful
+        count, own_s = _decide(kept, snapshot.time_s, snapshot.queue, snapshot.running, snapshot.guests)
         decisions += [self._decision(snapshot, k) for k in range(count)]
         self.decided += count
-        own = self._memo.own_start[snapshot.guests]
-        self._wake_s = min(float(own[own > snapshot.time_s].min(initial=math.inf)), limits_s)
+        self._wake_s = min(own_s, limits_s)
         return decisions
 
     def wake_s(self) -> float:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from asad.model import Finished, Jobs
+from asad.share.kept import borrowing
 
 
 class History(NamedTuple):
@@ -40,28 +40,31 @@ def new_history(applications: int) -> History:
 def record(history: History, jobs: Jobs, finished: Finished) -> None:
     """Add ended jobs to the sums of their application and of the cluster."""
     if len(finished.row):
-        run_s = np.maximum(0.0, finished.run_s - finished.lost_s)
-        _add(history, jobs.application, jobs.time_limit_s, finished.row, run_s, finished.cpu_fraction)
+        ended = (finished.row, finished.run_s, finished.lost_s, finished.cpu_fraction)
+        add_ended(history, jobs.application, jobs.time_limit_s, *ended)
 
 
-@njit(cache=True)
-def _add(
+@borrowing
+def add_ended(
     history: History,
     application: NDArray[np.int32],
     limit: NDArray[np.float64],
     rows: NDArray[np.int32],
     run_s: NDArray[np.float64],
+    lost_s: NDArray[np.float64],
     cpu: NDArray[np.float64],
 ) -> None:
+    """`record` within compiled code."""
     last = len(history.runs) - 1
     for i in range(len(rows)):
+        alone_s = np.maximum(0.0, run_s[i] - lost_s[i])
         for k in range(2):
             scope = application[rows[i]] if k == 0 else last
             history.runs[scope] += 1
-            history.run[scope] += run_s[i]
-            history.run_squares[scope] += run_s[i] * run_s[i]
+            history.run[scope] += alone_s
+            history.run_squares[scope] += alone_s * alone_s
             if limit[rows[i]] > 0 and not np.isinf(limit[rows[i]]):
-                used = min(1.0, run_s[i] / limit[rows[i]])
+                used = min(1.0, alone_s / limit[rows[i]])
                 history.limited[scope] += 1
                 history.used[scope] += used
                 history.used_squares[scope] += used * used
@@ -70,7 +73,7 @@ def _add(
                 history.cpu[scope] += cpu[i]
 
 
-@njit(cache=True)
+@borrowing
 def expected_run(history: History, application: int, limit: float) -> float:
     """Isolated run time to expect (s): the application's mean, else the share of the limit that jobs here use.
 
@@ -84,7 +87,7 @@ def expected_run(history: History, application: int, limit: float) -> float:
     return float(limit * used)
 
 
-@njit(cache=True)
+@borrowing
 def longest_run(history: History, application: int, limit: float, deviations: float) -> float:
     """Isolated run time that is seldom exceeded (s), at most the limit.
 
@@ -105,7 +108,7 @@ def longest_run(history: History, application: int, limit: float, deviations: fl
     return float(min(limit, longest))
 
 
-@njit(cache=True)
+@borrowing
 def shortest_run(history: History, application: int, deviations: float) -> float:
     """Isolated run time that is seldom undercut (s); 0 for an application with fewer than two runs."""
     runs = history.runs[application]
@@ -117,14 +120,14 @@ def shortest_run(history: History, application: int, deviations: float) -> float
     )
 
 
-@njit(cache=True)
+@borrowing
 def _deviation(count: float, total: float, squares: float) -> float:
     """Standard deviation of `count` values by their sum and the sum of their squares."""
     mean = total / count
     return float(np.sqrt(max(0.0, squares / count - mean * mean)))
 
 
-@njit(cache=True)
+@borrowing
 def expected_cpu(history: History, application: int) -> float:
     """CPU fraction to expect: the application's mean, else the cluster's, else all of the allocation."""
     if history.measured[application] > 0:

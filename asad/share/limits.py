@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
-from asad.model import Cause, Decision, ExtendLimit, Ints, Snapshot
+from asad.model import Cause, Decision, ExtendLimit, Snapshot
 
 AHEAD = 4
 """Polls before a limit at which it is extended: two may be missed."""
 
 
-def sharing(snapshot: Snapshot) -> Ints:
-    """Rows of the jobs that share cores or did, and so may have lost time: guests, and hosts of guests."""
-    jobs, running = snapshot.jobs, snapshot.running
-    slowed = (jobs.lost_s[running] > 0) | (jobs.pace[running] < 1.0)
-    return np.concatenate((snapshot.guests, running[slowed]))
+@njit(cache=True)
+def _near(
+    now: float,
+    poll_s: float,
+    guests: NDArray[np.int32],
+    running: NDArray[np.int32],
+    pace: NDArray[np.float64],
+    lost: NDArray[np.float64],
+    extended: NDArray[np.float64],
+    limit_end: NDArray[np.float64],
+    rows: NDArray[np.int32],
+    by: NDArray[np.float64],
+) -> tuple[int, float]:
+    """Rows of the limits to extend and by how much; how many, and when limits must be looked at again.
+
+    Compiled, since it looks at every job that runs at every cycle, and as good as always finds nothing. Jobs that
+    share cores or did are those that may have lost time.
+    """
+    count = 0
+    again = np.inf
+    for jobs in (guests, running):
+        for i in range(len(jobs)):
+            row = jobs[i]
+            if not (pace[row] < 1.0 or lost[row] > extended[row]):
+                continue
+            owed = lost[row] + (1.0 - pace[row]) * 2 * AHEAD * poll_s - extended[row]
+            more = 60.0 * np.ceil(owed / 60.0) if owed > 0 else 0.0
+            due = limit_end[row] - AHEAD * poll_s
+            if due <= now:
+                if more > 0:
+                    rows[count], by[count] = row, more
+                    count += 1
+                due = max(due + more, now + poll_s)
+            again = min(again, due)
+    return count, again
 
 
 def extensions(snapshot: Snapshot, policy: str, poll_s: float) -> tuple[list[Decision], float]:
@@ -24,19 +54,24 @@ def extensions(snapshot: Snapshot, policy: str, poll_s: float) -> tuple[list[Dec
 
     Returns the decisions, and when limits must be looked at again (s; inf for never).
     """
-    jobs, now = snapshot.jobs, snapshot.time_s
-    rows = sharing(snapshot)
-    rows = rows[(jobs.pace[rows] < 1.0) | (jobs.lost_s[rows] > jobs.extended_s[rows])]
-    if len(rows) == 0:
-        return [], math.inf
-    owed = jobs.lost_s[rows] + (1.0 - jobs.pace[rows]) * 2 * AHEAD * poll_s - jobs.extended_s[rows]
-    by = np.where(owed > 0, 60.0 * np.ceil(owed / 60.0), 0.0)
-    due = jobs.limit_end_s[rows] - AHEAD * poll_s
-    near = due <= now
-    decisions: list[Decision] = [
+    jobs = snapshot.jobs
+    most = len(snapshot.guests) + len(snapshot.running)
+    rows, by = np.empty(most, np.int32), np.empty(most)
+    count, again = _near(
+        snapshot.time_s,
+        poll_s,
+        snapshot.guests,
+        snapshot.running,
+        jobs.pace,
+        jobs.lost_s,
+        jobs.extended_s,
+        jobs.limit_end_s,
+        rows,
+        by,
+    )
+    if count == 0:
+        return [], again
+    return [
         ExtendLimit(Cause(policy, f"lending has taken {jobs.lost_s[row]:.0f} s from it so far"), row, seconds)
-        for row, seconds in zip(rows[near].tolist(), by[near].tolist(), strict=True)
-        if seconds > 0
-    ]
-    again = np.where(near, np.maximum(due + by, now + poll_s), due)
-    return decisions, float(again.min())
+        for row, seconds in zip(rows[:count].tolist(), by[:count].tolist(), strict=True)
+    ], again

@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from asad.model import Snapshot
+from asad.share.kept import borrowing
 
 ROOM = 1e-9
 """Shares are sums of tenths: what is smaller than this is rounding."""
@@ -25,6 +26,31 @@ class View(NamedTuple):
     queue: NDArray[np.int32]
     running: NDArray[np.int32]
     guests: NDArray[np.int32]
+    core_owner: NDArray[np.int32]
+    core_guest: NDArray[np.int32]
+    node_first: NDArray[np.int32]
+    node_memory: NDArray[np.float64]
+    application: NDArray[np.int32]
+    cores: NDArray[np.int32]
+    nodes: NDArray[np.int32]
+    limit: NDArray[np.float64]
+    limit_end: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    start: NDArray[np.float64]
+    submit: NDArray[np.float64]
+    estimate: NDArray[np.float64]
+    own_start: NDArray[np.float64]
+    own_estimate: NDArray[np.float64]
+    cpu: NDArray[np.float64]
+    pace: NDArray[np.float64]
+    lost: NDArray[np.float64]
+    host: NDArray[np.int32]
+    share: NDArray[np.float64]
+
+
+class Columns(NamedTuple):
+    """What of a view stays the same arrays from snapshot to snapshot of a cluster: all but its first four fields."""
+
     core_owner: NDArray[np.int32]
     core_guest: NDArray[np.int32]
     node_first: NDArray[np.int32]
@@ -82,14 +108,10 @@ def new_openings(nodes: int, rows: int) -> Openings:
     )
 
 
-def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
-    """The snapshot as compiled code wants it; `node_first` is the machine's (N + 1,) first cores."""
+def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
+    """The snapshot's tables as compiled code wants them; `node_first` is the machine's (N + 1,) first cores."""
     jobs = snapshot.jobs
-    return View(
-        now=snapshot.time_s,
-        queue=snapshot.queue,
-        running=snapshot.running,
-        guests=snapshot.guests,
+    return Columns(
         core_owner=snapshot.core_owner,
         core_guest=snapshot.core_guest,
         node_first=node_first,
@@ -113,7 +135,50 @@ def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
     )
 
 
+def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
+    """The snapshot as compiled code wants it; `node_first` as above."""
+    columns = columns_of(snapshot, node_first)
+    return View(snapshot.time_s, snapshot.queue, snapshot.running, snapshot.guests, *columns)
+
+
 @njit(cache=True)
+def see(
+    columns: Columns,
+    now: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
+) -> View:
+    """`view_of` within compiled code."""
+    return View(
+        now,
+        queue,
+        running,
+        guests,
+        columns.core_owner,
+        columns.core_guest,
+        columns.node_first,
+        columns.node_memory,
+        columns.application,
+        columns.cores,
+        columns.nodes,
+        columns.limit,
+        columns.limit_end,
+        columns.memory,
+        columns.start,
+        columns.submit,
+        columns.estimate,
+        columns.own_start,
+        columns.own_estimate,
+        columns.cpu,
+        columns.pace,
+        columns.lost,
+        columns.host,
+        columns.share,
+    )
+
+
+@borrowing
 def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openings) -> None:
     """Fill `openings`: hosts whose `ceiling` (by row) leaves at least the share `least` on some node.
 
@@ -182,7 +247,7 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
             node = openings.following[node]
 
 
-@njit(cache=True)
+@borrowing
 def fit(
     view: View, openings: Openings, host: int, guest: int, share: float, cpu: float
 ) -> tuple[int, float, float]:
@@ -226,7 +291,7 @@ def fit(
     return 0, 0.0, 0.0
 
 
-@njit(cache=True)
+@borrowing
 def take(view: View, openings: Openings, guest: int, count: int, share: float) -> None:
     """The guest has been promised `share` on the first `count` chosen nodes: later guests find that taken."""
     wanted = view.cores[guest]

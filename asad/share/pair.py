@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from asad.experts.state import INDEX
 from asad.share.history import History, expected_cpu
+from asad.share.kept import borrowing
 from asad.share.openings import View
 
 F_CPU, F_CPU_P95, F_MEMORY, F_PAIR = INDEX["cpu"], INDEX["cpu_p95"], INDEX["memory"], INDEX["memory_pair"]
@@ -16,7 +16,7 @@ F_PRESSURE, F_GUEST_CPU, F_GUEST_MEMORY = INDEX["pressure"], INDEX["guest_cpu"],
 F_LOAD, F_SIZE, F_FAIR_SHARE = INDEX["load"], INDEX["size_ratio"], INDEX["fair_share"]
 
 
-@njit(cache=True)
+@borrowing
 def happiness(view: View, history: History, host: int) -> float:
     """Hp = time to the limit · pace / work left; NaN if its run time cannot be told from history or limit."""
     application = view.application[host]
@@ -29,7 +29,7 @@ def happiness(view: View, history: History, host: int) -> float:
     return max(0.0, view.limit_end[host] - view.now) * view.pace[host] / left
 
 
-@njit(cache=True)
+@borrowing
 def describe(
     view: View, history: History, host: int, guest: int, load: float, node: int, x: NDArray[np.float32]
 ) -> None:
@@ -56,7 +56,7 @@ def describe(
         x[F_PAIR] = x[F_MEMORY] + x[F_GUEST_MEMORY]
 
 
-@njit(cache=True)
+@borrowing
 def draw(
     p: NDArray[np.float64],
     alpha: NDArray[np.float64],
