@@ -146,13 +146,16 @@ def memory(look: Look, decision: Decision) -> str:
 
 
 def host_floor(look: Look, decision: Decision) -> str:
-    """A host keeps what it uses and some headroom."""
+    """A host keeps what it uses, measured or else known from earlier runs of its application, and some headroom."""
     if isinstance(decision, CoAllocate | SetShare):
         jobs, headroom = look.snapshot.jobs, look.settings.host_floor
         host = decision.host if isinstance(decision, CoAllocate) else int(jobs.host[decision.guest])
         if host < 0 or decision.share <= 0:
             return ""
         used = float(jobs.cpu_fraction[host])
+        known = decision.cause.detail.get("host_cpu")
+        if math.isnan(used) and isinstance(known, float):
+            used = known
         if math.isnan(used):
             return "the CPU use of its host has not been measured"
         if decision.share > 1.0 - used - headroom + TOLERANCE:
@@ -172,6 +175,15 @@ def better_off(look: Look, decision: Decision) -> str:
         guest_end, wait_end = detail.get("guest_end_s"), detail.get("wait_end_s")
         if not isinstance(guest_end, float) or not isinstance(wait_end, float) or guest_end >= wait_end:
             return "it would not end sooner than by waiting"
+    return ""
+
+
+def share_group(look: Look, decision: Decision) -> str:
+    """Jobs share only with jobs of the same group: of one user or account, as the site has it."""
+    if isinstance(decision, CoAllocate):
+        group = look.snapshot.jobs.share_group
+        if group[decision.guest] != group[decision.host]:
+            return "the two may not share: they are of different users or accounts"
     return ""
 
 
@@ -293,6 +305,7 @@ PROPERTIES: dict[str, Callable[[Look, Decision], str]] = {
     "host floor": host_floor,
     "better off": better_off,
     "opted out": opted_out,
+    "share group": share_group,
     "happiness floor": happiness_floor,
     "pressure": pressure,
     "node share cap": node_share_cap,

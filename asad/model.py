@@ -179,6 +179,8 @@ class Jobs:
     """Beyond this no extension may move its end (reservation, partition's or association's limit); inf for none."""
     offered_s: Floats
     """Since when a lending is offered to a pending job that has not started yet; NaN for no offer."""
+    share_group: Ints
+    """Jobs share only with jobs of the same group (of one user or account, as the site has it); 0 where all may."""
     host_bar: Codes
     guest_bar: Codes
     """Why it may not lend, or may not be a guest: an index into `BARS`, 0 if nothing bars it."""

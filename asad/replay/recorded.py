@@ -185,6 +185,7 @@ class RecordedCluster:
             pressure=unknown,
             latest_end_s=np.full(len(workload), np.inf),
             offered_s=unknown,
+            share_group=np.zeros(len(workload), np.int32),
             host_bar=unbarred,
             guest_bar=unbarred,
         )

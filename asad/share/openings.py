@@ -46,6 +46,9 @@ class View(NamedTuple):
     lost: NDArray[np.float64]
     host: NDArray[np.int32]
     share: NDArray[np.float64]
+    share_group: NDArray[np.int32]
+    host_bar: NDArray[np.int8]
+    guest_bar: NDArray[np.int8]
 
 
 class Columns(NamedTuple):
@@ -71,6 +74,9 @@ class Columns(NamedTuple):
     lost: NDArray[np.float64]
     host: NDArray[np.int32]
     share: NDArray[np.float64]
+    share_group: NDArray[np.int32]
+    host_bar: NDArray[np.int8]
+    guest_bar: NDArray[np.int8]
 
 
 class Openings(NamedTuple):
@@ -132,6 +138,9 @@ def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
         lost=jobs.lost_s,
         host=jobs.host,
         share=jobs.share,
+        share_group=jobs.share_group,
+        host_bar=jobs.host_bar,
+        guest_bar=jobs.guest_bar,
     )
 
 
@@ -175,6 +184,9 @@ def see(
         columns.lost,
         columns.host,
         columns.share,
+        columns.share_group,
+        columns.host_bar,
+        columns.guest_bar,
     )
 
 

@@ -35,6 +35,8 @@ def describe(
 ) -> None:
     """The state of the pair into `x`; fair share is left as it is (not recorded)."""
     cpu = view.cpu[host]
+    if np.isnan(cpu):
+        cpu = expected_cpu(history, view.application[host])
     x[F_CPU] = cpu
     x[F_CPU_P95] = cpu
     x[F_STAGE] = 0.0 if cpu * view.cores[host] <= 1.5 and view.cores[host] > 1 else 1.0

@@ -61,6 +61,7 @@ def _cluster(time_s: float) -> Snapshot:
         pressure=np.zeros(6),
         latest_end_s=np.full(6, math.inf),
         offered_s=np.full(6, nan),
+        share_group=np.zeros(6, np.int32),
         host_bar=np.zeros(6, np.int8),
         guest_bar=np.zeros(6, np.int8),
     )

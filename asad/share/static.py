@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
+from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
 
 
@@ -26,8 +26,12 @@ def _first_fits(
     end = 0
     for i in range(len(view.queue)):
         guest = view.queue[i]
+        if view.guest_bar[guest] or view.host[guest] >= 0:
+            continue
         for k in range(openings.found[0]):
             host = openings.hosts[k]
+            if view.share_group[host] != view.share_group[guest]:
+                continue
             used, _, _ = fit(view, openings, host, guest, share, 1.0)
             if used == 0:
                 continue
@@ -51,6 +55,7 @@ class Static:
     def __init__(self, share: float = 0.5) -> None:
         self.share = share
         self._openings: Openings | None = None
+        self._machine: Machine | None = None
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Nothing to learn."""
@@ -62,9 +67,13 @@ class Static:
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Half of each host to whoever fits first; half again to a guest that has got a new host."""
         rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
-        if self._openings is None or len(self._openings.first) < rows:
+        if (
+            self._openings is None
+            or len(self._openings.first) < rows
+            or self._machine is not snapshot.machine
+        ):
+            self._machine = snapshot.machine
             self._openings = new_openings(nodes, rows)
-            self._ceiling = np.full(rows, self.share)
             self._out = np.zeros((len(snapshot.queue) + 256, 3), np.int32)
             self._nodes = np.zeros(nodes + len(snapshot.core_owner), np.int32)
             self._first = snapshot.machine.first_core
@@ -77,7 +86,8 @@ class Static:
         if len(snapshot.queue) == 0:
             return decisions
         view = view_of(snapshot, self._first)
-        find(view, self._ceiling, self.share, self._openings)
+        ceiling = np.where(jobs.host_bar == 0, self.share, 0.0)
+        find(view, ceiling, self.share, self._openings)
         begin = 0
         for guest, host, end in self._out[
             : _first_fits(view, self._openings, self.share, self._out, self._nodes)

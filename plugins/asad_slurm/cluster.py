@@ -74,6 +74,7 @@ class SlurmCluster:
         self.said: list[str] = []
         """Sentences about what happened outside of `apply`: offers that were taken back, questions not answered."""
         self._user_code: dict[str, int] = {}
+        self._group_code: dict[str, int] = {}
         self._limits = Limits()
         self._rows = Rows()
         self._machine = Machine((), np.zeros(0, np.int32), np.zeros(0), "sinfo")
@@ -321,6 +322,10 @@ class SlurmCluster:
         jobs, extra, settings = self._rows.jobs, self._rows.extra, self._settings
         jobs.application[row] = self._applications.code(record.user, record.name, record.cores)
         jobs.user[row] = self._user_code.setdefault(record.user, len(self._user_code))
+        if settings.share_users != "any":
+            jobs.share_group[row] = self._group_code.setdefault(
+                group(record, settings), len(self._group_code)
+            )
         guest = record.partition in self._guest_nodes
         extra.guest[row] = guest
         extra.tier[row] = self._limits.tier(record.partition)

@@ -18,7 +18,7 @@ from asad_slurm.records import NUMBERS, JobRecord
 
 FIRST_CAPACITY = 1024
 _CODES = ("host_bar", "guest_bar")
-_INTS = ("application", "user", "cores", "nodes", "host")
+_INTS = ("application", "user", "cores", "nodes", "host", "share_group")
 
 
 class Rows:
