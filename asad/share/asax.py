@@ -15,7 +15,7 @@ Options: `Options` below. Cost a cycle: O(cores + waiting · hosts with room); a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import is_
 from typing import NamedTuple
 
@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
 from asad.experts.state import FEATURES
-from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
+from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
+from asad.share.forecast import best_pairs, foreseeable, outlook
 from asad.share.history import (
     History,
     add_ended,
@@ -34,11 +35,13 @@ from asad.share.history import (
     expected_run,
     longest_run,
     new_history,
+    run_deviation,
     shortest_run,
 )
 from asad.share.kept import Kept, borrowing, keep
 from asad.share.learner import ASAD, Weights, add_case, meet, new_weights
 from asad.share.limits import extensions
+from asad.share.memory import Memory, fill, grow, to_memory
 from asad.share.openings import ROOM, Openings, View, columns_of, find, fit, new_openings, see, take
 from asad.share.pair import F_CPU, F_FAIR_SHARE, F_GUEST_CPU, describe, draw, happiness
 
@@ -89,6 +92,20 @@ class Options(NamedTuple):
     """A delay of so many seconds, or of this fraction of its response, does not hurt a job."""
     early: float = 0.2
     """Quantile of (real wait / estimated wait) that counts as the wait a job would have had by itself."""
+    look_ahead: int = 16
+    """Up to so many waiting jobs, all well known, pairs are searched by forecast (`asad.share.forecast`); 0: never."""
+    well_known: float = 0.5
+    """Standard deviation over mean up to which the run times of an application count as well known."""
+    scenarios: int = 3
+    """Run times are drawn so many times to forecast with, to tell a good pair from a lucky one."""
+    most_stretch: float = 2.0
+    """No guest of a forecast pair is expected to take longer than so many times its run time alone."""
+    stretch_weight: float = 3.0
+    """Cost of a second that lending takes from a guest, against a second of anybody's response."""
+    makespan_weight: float = 5.0
+    """Cost of a second of the last end, against the same."""
+    least_gain_s: float = 60.0
+    """Job-seconds that a pair has to save to be worth it."""
     poll_s: float = 30.0
     """Interval of the cycle."""
 
@@ -120,6 +137,8 @@ class Memo(NamedTuple):
     """Its own start has been compared with its first estimate."""
     shared: NDArray[np.bool_]
     """It was a guest or a host."""
+    submit: NDArray[np.float64]
+    """Submission of the job that the rest of the row is about: rows are used again."""
     tally: NDArray[np.int64]
     """[ended jobs that shared, those of them that ended later than by themselves]"""
     early: NDArray[np.float64]
@@ -154,17 +173,25 @@ MOST = 512
 
 
 @borrowing
-def _ceilings(view: View, history: History, o: Options, memo: Memo) -> None:
-    """How much jobs that may hold whole nodes may lend: what CPU use and headroom leave, nothing if they are late."""
+def _ceilings(view: View, history: History, o: Options, memo: Memo, forecast: bool) -> None:
+    """How much jobs that may hold whole nodes may lend: what CPU use and headroom leave, nothing if they are late.
+
+    Where forecasts see late jobs through, those may lend too, and what is not measured yet is taken from history.
+    """
     for node in range(len(view.node_first) - 1):
         host = view.core_owner[view.node_first[node]]
         if host < 0 or memo.ceiling_at[host] == view.now:
             continue
         memo.ceiling_at[host] = view.now
         memo.ceiling[host] = 0.0
-        if np.isnan(view.cpu[host]) or view.start[host] > view.own_start[host] + o.poll_s:
-            continue  # not measured; or late already, and shall not be made later
-        ceiling = 1.0 - view.cpu[host] - o.headroom
+        cpu = view.cpu[host]
+        if np.isnan(cpu) and forecast:
+            cpu = expected_cpu(history, view.application[host])
+        if view.host_bar[host] or np.isnan(cpu):
+            continue
+        if not forecast and view.start[host] > view.own_start[host] + o.poll_s:
+            continue  # late already, and shall not be made later
+        ceiling = 1.0 - cpu - o.headroom
         if ceiling > 0 and not happiness(view, history, host) < o.least_happiness:
             memo.ceiling[host] = ceiling
 
@@ -289,11 +316,12 @@ def _revise(
     for i in range(len(view.guests)):
         guest = view.guests[i]
         host = view.host[guest]
-        if host < 0 or count == MOST or view.pace[guest] >= 1.0:
+        if host < 0 or count == MOST or view.pace[guest] >= 1.0 or np.isnan(view.cpu[host]):
             continue
         share = view.share[guest]
         undecided = np.isnan(share)
         most = memo.guest_room[guest] + (1.0 if undecided else share)
+        most = min(most, 1.0 - view.cpu[host] - o.headroom)  # its nodes may have several holders
         own_time = view.now >= min(memo.own_start[guest], _or_never(view.own_start[guest]))
         floor = 0.0 if undecided else share
         if own_time:
@@ -360,6 +388,32 @@ def _note(
     memo.opinion[guest] = p[:, drawn]
 
 
+@borrowing
+def _promise(
+    view: View,
+    openings: Openings,
+    memo: Memo,
+    out: Out,
+    k: int,
+    used: int,
+    rate: float,
+    guest_end: float,
+    own_start: float,
+    run: float,
+) -> None:
+    """Decision `k` is an offer on the first `used` of `openings.chosen`, for what is expected of it."""
+    guest = out.guest[k]
+    out.new[k] = True
+    out.rate[k], out.guest_end[k], out.wait_end[k] = rate, guest_end, own_start + run
+    begin = out.nodes_end[k - 1] if k > 0 else 0
+    for i in range(used):
+        out.nodes[begin + i] = openings.chosen[i]
+    out.nodes_end[k] = begin + used
+    memo.own_start[guest] = own_start
+    memo.retry_at[guest] = np.inf  # it has its offer
+    take(view, openings, guest, used, out.share[k])
+
+
 class Prospect(NamedTuple):
     """What is expected of one waiting job (s; CPU as a fraction of its allocation)."""
 
@@ -379,6 +433,8 @@ def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) 
     estimate = view.estimate[guest]
     nothing = Prospect(0.0, 0.0, 1.0, 0.0, -1.0)
     if np.isnan(estimate) or np.isnan(view.limit[guest]) or view.now < memo.retry_at[guest]:
+        return nothing
+    if view.guest_bar[guest]:
         return nothing
     if np.isnan(memo.first_estimate[guest]) and not np.isnan(view.own_estimate[guest]):
         memo.first_estimate[guest], memo.first_seen[guest] = view.own_estimate[guest], view.now
@@ -449,6 +505,8 @@ def _best_host(
     looked = 0
     for k in range(openings.found[0]):
         if openings.open_total[k] < view.cores[guest]:
+            continue
+        if view.share_group[openings.hosts[k]] != view.share_group[guest]:
             continue
         again = False
         for before in range(attempt):
@@ -557,7 +615,6 @@ def _offer(
         return count
     for k in range(openings.found[0]):
         left_s[k] = _left(view, history, o, openings.hosts[k])
-    end = out.nodes_end[count - 1] if count > 0 else 0
     for least_rate in (o.full_rate * o.overhead, o.least_rate):
         last = least_rate == o.least_rate
         for i in order:
@@ -598,17 +655,11 @@ def _offer(
                     continue
                 rate = o.overhead * min(1.0, actions[drawn] * ratio / job.cpu)
                 _note(view, weights, memo, out, count, guest, host, drawn, actions, p, leaf, x)
-                out.new[count] = True
-                out.rate[count] = rate
-                out.guest_end[count] = view.now + _duration(job.run, rate, left_s[k], after)
-                out.wait_end[count] = view.now + job.wait + job.run
-                memo.own_start[guest] = view.now + job.wait
-                out.nodes[end : end + used] = openings.chosen[:used]
-                end += used
-                out.nodes_end[count] = end
-                take(view, openings, guest, used, actions[drawn])
+                guest_end = view.now + _duration(job.run, rate, left_s[k], after)
+                _promise(
+                    view, openings, memo, out, count, used, rate, guest_end, view.now + job.wait, job.run
+                )
                 openings.open_total[k] -= view.cores[guest]
-                memo.retry_at[guest] = np.inf  # it has its offer
                 waiting -= 1
                 count += 1
                 done = True
@@ -618,6 +669,118 @@ def _offer(
             elif last and not done:
                 memo.retry_at[guest] = view.now + o.again_s
     return count
+
+
+@njit(cache=True)
+def _offer_by_forecast(
+    view: View,
+    openings: Openings,
+    experts: CompiledExperts,
+    weights: Weights,
+    history: History,
+    o: Options,
+    memo: Memo,
+    actions: NDArray[np.float64],
+    load: float,
+    rng: np.random.Generator,
+    out: Out,
+    count: int,
+) -> int:
+    """Waiting jobs beside running ones, in the pairs whose forecast is best; how many decisions there are now.
+
+    Of every pair with a host that runs already, the share is drawn among those that hardly slow the guest more than
+    the greatest that its host has room for.
+    """
+    due = False
+    for i in range(len(view.queue)):
+        due = due or (view.host[view.queue[i]] < 0 and memo.retry_at[view.queue[i]] < np.inf)
+    if not due:
+        return count
+    n, m = weights.alpha.shape[1], len(actions)
+    p = np.empty((n, m))
+    leaf = np.empty(n, np.int32)
+    allowed = np.empty(m, np.bool_)
+    x = np.full(out.x.shape[1], np.nan, np.float32)
+    x[F_FAIR_SHARE] = 0.5
+    a = outlook(view, openings, history, o.overhead, o.headroom)
+    running, waiting = len(a.run_end), len(a.wait_run)
+    deviation = np.zeros(running + waiting)
+    for k in range(running + waiting):
+        application = view.application[a.rows[k]]
+        mean = history.run[application] / history.runs[application]
+        deviation[k] = max(LEAST_DEVIATION * mean, run_deviation(history, application))
+    for i in range(waiting):
+        a.joins[i] = a.joins[i] and memo.retry_at[a.rows[running + i]] < np.inf
+    beside = np.zeros(waiting, np.int32)
+    alone_end, end = np.zeros(waiting), np.zeros(waiting)
+    best_pairs(
+        a,
+        deviation,
+        o.scenarios,
+        o.most_stretch,
+        o.stretch_weight,
+        o.makespan_weight,
+        o.least_gain_s,
+        o.slack_s,
+        rng,
+        beside,
+        alone_end,
+        end,
+    )
+    for i in range(waiting):
+        if beside[i] < 0 or beside[i] >= running or count == MOST:
+            continue
+        guest, host, cpu = a.rows[running + i], a.rows[beside[i]], a.cpu[running + i]
+        used, room, ratio = fit(view, openings, host, guest, 0.1, cpu)
+        if used == 0:
+            continue
+        most = 0.0
+        for j in range(m):
+            if actions[j] <= room + ROOM:
+                most = max(most, min(1.0, actions[j] * ratio / cpu))
+        for j in range(m):
+            rate = min(1.0, actions[j] * ratio / cpu)
+            allowed[j] = 0 < actions[j] <= room + ROOM and rate >= o.full_rate * most - ROOM
+        if not allowed.any():
+            continue
+        describe(view, history, host, guest, load, openings.chosen[0], x)
+        evaluate_all(experts, x, p, leaf)
+        row = view.application[host]
+        meet(weights, row)
+        drawn = draw(p, weights.alpha[row], allowed, o.exploration, out.mixture[count], rng.random())
+        _note(view, weights, memo, out, count, guest, host, drawn, actions, p, leaf, x)
+        rate = o.overhead * min(1.0, actions[drawn] * ratio / cpu)
+        run = a.wait_run[i]
+        _promise(view, openings, memo, out, count, used, rate, end[i], alone_end[i] - run, run)
+        count += 1
+    return count
+
+
+LEAST_DEVIATION = 0.1
+"""Run times deviate by at least this part of their mean: few runs may have been alike by chance."""
+
+
+@borrowing
+def _meet_jobs(view: View, o: Options, memo: Memo) -> None:
+    """Forget what is remembered of a row's former job; a waiting job whose offer came to nothing may have another."""
+    for rows in (view.queue, view.running, view.guests):
+        for i in range(len(rows)):
+            job = rows[i]
+            if memo.submit[job] != view.submit[job]:
+                memo.submit[job] = view.submit[job]
+                memo.ceiling_at[job] = np.nan
+                memo.own_start[job] = np.inf
+                memo.retry_at[job] = -np.inf
+                memo.first_seen[job] = np.nan
+                memo.first_estimate[job] = np.nan
+                memo.decided_at[job] = np.nan
+                memo.raise_share[job] = False
+                memo.counted[job] = False
+                memo.shared[job] = False
+    for i in range(len(view.queue)):
+        job = view.queue[i]
+        if memo.retry_at[job] == np.inf and view.host[job] < 0:
+            memo.retry_at[job] = view.now + o.patience_s
 
 
 @borrowing
@@ -661,9 +824,10 @@ def _learn(
     """`Asax.learn` in one call; `rows` and what follows are the jobs that have ended."""
     columns, openings, _, weights, history, o, memo, _, _, _ = kept.all
     view = see(columns, now, queue, running, guests)
+    _meet_jobs(view, o, memo)
     add_ended(history, view.application, view.limit, rows, run_s, lost_s, cpu)
     _count_losers(view, o, memo, rows, end_s, run_s, lost_s)
-    _ceilings(view, history, o, memo)
+    _ceilings(view, history, o, memo, foreseeable(view, history, o.look_ahead, o.well_known))
     find(view, memo.ceiling, 0.1, openings)
     if len(guests):
         _guest_rooms(view, openings, memo)
@@ -692,7 +856,11 @@ def _decide(
         load = wanted / len(view.core_owner)
         if len(guests):
             count = _revise(view, openings, experts, weights, history, o, memo, actions, load, rng, out)
-        if offering:
+        if offering and foreseeable(view, history, o.look_ahead, o.well_known):
+            count = _offer_by_forecast(
+                view, openings, experts, weights, history, o, memo, actions, load, rng, out, count
+            )
+        elif offering:
             count = _offer(view, openings, experts, weights, history, o, memo, actions, load, rng, out, count)
     wake = np.inf
     for i in range(len(guests)):
@@ -714,7 +882,7 @@ class Asax:
         rng: np.random.Generator,
         options: Options | None = None,
     ) -> None:
-        """`application_names` are those of the codes in the snapshots' `application` column."""
+        """`application_names` are those of the codes in the snapshots' `application` column; a list may grow."""
         self.options = options or Options()
         self.experts = tuple(experts)
         self.leaf_names = leaf_names(self.experts)
@@ -722,17 +890,26 @@ class Asax:
         self.actions = np.array(self.experts[0].actions)
         self.weights: Weights = new_weights(len(application_names), len(self.experts))
         self.history: History = new_history(len(application_names))
+        self._application_names = application_names
+        self._met = len(application_names)
+        self._remembered: Memory = {}
         self.rng = rng
         self.decided = 0
         self._rows = -1
+        self._machine: Machine | None = None
+        self._known: Memo | None = None
         self._tables: tuple[object, ...] = (None,)
         self._early = np.tile((0.5, 0.0), (SIZES, 1))
+        self._tally = np.zeros(2, np.int64)
         self._wake_s = math.inf
 
     def _prepare(self, snapshot: Snapshot) -> None:
         """See to it that compiled code holds the tables of this snapshot, most often those of the one before."""
+        if len(self._application_names) > self._met:
+            self._meet_applications()
         tables = (
             snapshot.jobs,
+            snapshot.machine,
             snapshot.core_owner,
             snapshot.core_guest,
             self.weights,
@@ -744,8 +921,8 @@ class Asax:
         self._tables = tables
         rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
         n, m = len(self.experts), len(self.actions)
-        if rows != self._rows:
-            self._rows = rows
+        if rows != self._rows or snapshot.machine is not self._machine:
+            known, self._rows, self._machine = self._known, rows, snapshot.machine
             self._openings = new_openings(nodes, rows)
             self._first = snapshot.machine.first_core
             self._memo = Memo(
@@ -763,9 +940,15 @@ class Asax:
                 guest_room=np.zeros(rows),
                 counted=np.zeros(rows, np.bool_),
                 shared=np.zeros(rows, np.bool_),
-                tally=np.zeros(2, np.int64),
+                submit=np.full(rows, np.nan),
+                tally=self._tally,
                 early=self._early,
             )
+            if known is not None:
+                for name in Memo._fields:
+                    old, new = getattr(known, name), getattr(self._memo, name)
+                    new[: len(old)] = old[: len(new)]
+            self._known = self._memo
             self._out = Out(
                 guest=np.zeros(MOST, np.int32),
                 host=np.zeros(MOST, np.int32),
@@ -799,6 +982,31 @@ class Asax:
             )
             for options in (o, bold)
         )
+
+    def _meet_applications(self) -> None:
+        """Make room for the applications that have come since, and give them what is remembered of them."""
+        names = self._application_names
+        if len(names) > len(self.history.runs) - 1:
+            weights, self.history = grow(self.weights, self.history, max(64, 2 * len(names)))
+            assert weights is not None
+            self.weights = weights
+        self._fill(range(self._met, len(names)))
+        self._met = len(names)
+
+    def _fill(self, rows: Iterable[int]) -> None:
+        experts = [expert.name for expert in self.experts]
+        fill(self.weights, self.history, rows, self._application_names, experts, self._remembered)
+
+    def state(self) -> Memory:
+        """What is known of every application, met or remembered, as plain data (`asad.share.memory`)."""
+        experts = [expert.name for expert in self.experts]
+        known = to_memory(self.weights, self.history, self._application_names, experts)
+        return {**self._remembered, **known}
+
+    def restore(self, memory: Memory) -> None:
+        """Know again what `state` told, also of applications that are yet to come."""
+        self._remembered = memory
+        self._fill(range(-1, self._met))
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Losses of earlier decisions, run times and CPU use of ended jobs, and how early jobs start."""

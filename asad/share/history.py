@@ -128,6 +128,13 @@ def _deviation(count: float, total: float, squares: float) -> float:
 
 
 @borrowing
+def run_deviation(history: History, application: int) -> float:
+    """Standard deviation of an application's isolated run times (s); 0 without any."""
+    runs = history.runs[application]
+    return _deviation(runs, history.run[application], history.run_squares[application]) if runs else 0.0
+
+
+@borrowing
 def expected_cpu(history: History, application: int) -> float:
     """CPU fraction to expect: the application's mean, else the cluster's, else all of the allocation."""
     if history.measured[application] > 0:
