@@ -16,7 +16,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-INSTALLED_AS = {"asad": "asad", "profiles": "asad_profiles", "sql": "asad_sql"}
+INSTALLED_AS = {
+    "asad": "asad",
+    "profiles": "asad_profiles",
+    "sql": "asad_sql",
+    "plugins/asad_slurm": "asad_slurm",
+}
 """Folder here → package there."""
 NOT_INSTALLED = {"py.typed"}
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
@@ -63,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from a copy, so that nothing is left behind here."""
     source = tmp_path_factory.mktemp("source") / "asad"
     source.mkdir()
-    for folder in (*INSTALLED_AS, "plugins"):
+    for folder in dict.fromkeys(name.split("/")[0] for name in INSTALLED_AS):
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -141,12 +146,14 @@ def test_the_installed_asactl_helps(installed: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["asad", "asad-node"])
-def test_commands_that_are_not_there_yet_say_so(installed: Path, command: str, tmp_path: Path) -> None:
-    done = run(str(installed / command), cwd=tmp_path)
+def test_commands_without_a_configuration_say_what_is_missing(
+    installed: Path, command: str, tmp_path: Path
+) -> None:
+    done = run(str(installed / command), "--config", "nowhere.toml", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(f"{command}: ")
-    assert "not there yet" in done.stderr
+    assert "nowhere.toml" in done.stderr
 
 
 def test_every_package_of_the_tree_is_listed() -> None:
