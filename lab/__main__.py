@@ -26,8 +26,8 @@ from lab.slurm import RealSlurm
 
 POLICIES = {"slurm": "", "static": "static", "asad": "asax"}
 """Name in the result → policy of asad's share stage; empty: without asad."""
-LEARNING = {"asad": 2}
-"""How often a mix is submitted before it is measured."""
+LEARNS = frozenset(("asad",))
+"""Policies that are given the mix before it is measured."""
 RESULT = Path(__file__).parent / "result.json"
 
 ROWS = (
@@ -50,8 +50,8 @@ COMPARED = frozenset(("makespan_s", "response_mean_s", "wait_mean_s", "cpu_utili
 class Lab:
     """All runs of one mix on one cluster."""
 
-    def __init__(self, slurm: RealSlurm, mix: Mix, runs: int, console: Console) -> None:
-        self.slurm, self.mix, self.runs, self.console = slurm, mix, runs, console
+    def __init__(self, slurm: RealSlurm, mix: Mix, runs: int, learning: int, console: Console) -> None:
+        self.slurm, self.mix, self.runs, self.learning, self.console = slurm, mix, runs, learning, console
         self.runner = MixRunner(slurm, self.tell)
         self.done: dict[str, list[list[JobRun]]] = {}
 
@@ -71,7 +71,7 @@ class Lab:
         """Learn and measure under one policy; what goes wrong is told, and ends this policy alone."""
         share = POLICIES[policy]
         runs = self.done.setdefault(policy, [])
-        learning = LEARNING.get(policy, 0)
+        learning = self.learning if policy in LEARNS else 0
         try:
             with LiveAsad(self.slurm, share) if share else contextlib.nullcontext() as live:
                 for number in range(learning + self.runs):
@@ -81,9 +81,7 @@ class Lab:
                         else f"{policy}: run {number - learning + 1}/{self.runs}"
                     )
                     with self._progress(title) as update:
-                        jobs = self.runner.run(self.mix, update)
-                    if live is not None:
-                        live.check()
+                        jobs = self.runner.run(self.mix, update, live.check if live is not None else None)
                     if number >= learning:
                         runs.append(jobs)
                     makespan_s = max(job.end_s for job in jobs) - min(job.submit_s for job in jobs)
@@ -149,6 +147,13 @@ def table(comparison: Comparison, title: str) -> Table:
     help="Measured runs; their median counts.",
 )
 @click.option(
+    "--learning",
+    type=click.IntRange(0, 100),
+    default=2,
+    show_default=True,
+    help="How often asad runs the mix before it is measured.",
+)
+@click.option(
     "--scale",
     type=click.FloatRange(0.05, 100),
     default=1.0,
@@ -190,6 +195,7 @@ def table(comparison: Comparison, title: str) -> Table:
 def main(
     mix: str,
     runs: int,
+    learning: int,
     scale: float,
     nodes: int,
     cpus: int,
@@ -207,7 +213,7 @@ def main(
     try:
         jobs = read_mix(Path(mix)).scaled(scale)
         with RealSlurm(nodes=nodes, cpus=cpus, memory_mb=memory_mb) as slurm:
-            lab = Lab(slurm, jobs, runs, console)
+            lab = Lab(slurm, jobs, runs, learning, console)
             lab.runner.calibrate()
             rates = ", ".join(f"{name} {rate:.0f}" for name, rate in lab.runner.units_per_s.items())
             lab.tell(f"{nodes} nodes of {cpus} cores are up; units of work a CPU second: {rates}")

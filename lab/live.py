@@ -17,7 +17,9 @@ from lab import LabError
 from lab.slurm import RealSlurm, free_ports
 
 INTERVAL_S = 2.0
-READY_S = 60.0
+WINDOW_S = 6.0
+"""A job is known when it has been watched for so long: its jobs are short."""
+READY_S = 180.0
 """How long the daemon may take until it has completed a cycle with all actors (it compiles at its first start)."""
 STOP_S = 15.0
 
@@ -52,6 +54,7 @@ listen = "127.0.0.1:{ports[1]}"
 transport = "command"
 guest_partitions = {{ batch = "guest" }}
 share_users = "any"
+window_s = {WINDOW_S}
 """
 
 

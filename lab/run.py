@@ -21,7 +21,7 @@ from lab.measure import JobRun
 from lab.mix import Mix, MixJob
 from lab.slurm import GONE, RealSlurm, duration_s
 
-FIELDS = "JobIDRaw,JobName,Partition,State,Submit,Start,End,AllocCPUS,NodeList,TotalCPU"
+FIELDS = "JobIDRaw,Partition,State,Submit,Start,End,AllocCPUS,NodeList,TotalCPU"
 SAMPLE_FIELDS = (
     "JobID,JobName,User,Partition,State,Submit,Start,End,Elapsed,Timelimit,AllocCPUS,NNodes,ReqMem,MaxRSS,TotalCPU,"
     "NodeList,ExitCode"
@@ -104,16 +104,24 @@ class MixRunner:
             raise LabError(f"{mix.name}: no job was taken; see above")
         return jobs
 
-    def run(self, mix: Mix, progress: Callable[[int, int], None]) -> list[JobRun]:
+    def run(
+        self,
+        mix: Mix,
+        progress: Callable[[int, int], None],
+        check: Callable[[], None] | None = None,
+    ) -> list[JobRun]:
         """Submit a mix, wait for its end, and read what accounting and the jobs say.
 
-        `progress` is told how many jobs have ended, of how many. Raises LabError if they do not end: within all time
-        limits one after the other, and a minute each for starting.
+        `progress` is told how many jobs have ended, of how many; `check` is called as often, and what it raises ends
+        the run. Raises LabError if the jobs do not end: within all time limits one after the other, and a minute each
+        for starting.
         """
         jobs = self.submit(mix)
         patience_s = sum(max(60.0, job.time_limit_s) + 60 for job in mix.jobs)
         deadline = time.monotonic() + patience_s
         while True:
+            if check is not None:
+                check()
             left = {line.split("_")[0] for line in self._queue()}
             progress(len(jobs) - len(left & jobs.keys()), len(jobs))
             if not left & jobs.keys():
@@ -124,12 +132,12 @@ class MixRunner:
                     f"{mix.name}: jobs {sorted(left)} did not end in {patience_s:.0f} s; cancelled"
                 )
             time.sleep(POLL_S)
-        ended = self._accounted(jobs)
-        for job in ended:
+        seen = self._accounted(jobs, mix)
+        for job in seen:
             if not job.completed:
                 said = self.slurm.output(job.job_id).strip().splitlines()[-1:]
                 self.tell(f"job {job.job_id} ({job.name}) ended as {job.state}: {' '.join(said)}")
-        return ended
+        return seen
 
     def _queue(self) -> list[str]:
         # a controller that is busy for a moment is no reason to give up a run
@@ -142,40 +150,45 @@ class MixRunner:
                 time.sleep(patience)
         raise AssertionError("not reached")
 
-    def _accounted(self, jobs: Mapping[str, int]) -> list[JobRun]:
-        """The jobs as accounting has them, once it knows the end of all."""
+    def _accounted(self, jobs: Mapping[str, int], mix: Mix) -> list[JobRun]:
+        """The jobs as accounting has them, once it knows the end of all, and of their batch steps for the CPU time."""
         deadline = time.monotonic() + ACCOUNTING_S
         while True:
             rows = {
                 row["JobIDRaw"]: row
                 for row in self.slurm.sacct("-j", ",".join(jobs), fields=FIELDS)
-                if row["JobIDRaw"] in jobs
+                if ended(row)
             }
-            if rows.keys() == jobs.keys() and all(
-                row["State"].split()[0] in GONE and row["End"].isdigit() for row in rows.values()
-            ):
-                return [self._read(row, number) for job_id, number in jobs.items() for row in [rows[job_id]]]
+            missing = [
+                job_id
+                for job_id in jobs
+                if job_id not in rows or (rows[job_id]["Start"].isdigit() and f"{job_id}.batch" not in rows)
+            ]
+            if not missing:
+                return [
+                    self._read(rows[job_id], number, mix.jobs[number].name) for job_id, number in jobs.items()
+                ]
             if time.monotonic() > deadline:
                 raise LabError(
-                    f"accounting does not know the end of all jobs after {ACCOUNTING_S:.0f} s; "
+                    f"accounting does not know the end of {', '.join(missing)} after {ACCOUNTING_S:.0f} s; "
                     f"look into {self.slurm.folder}/log/slurmdbd.log"
                 )
             time.sleep(POLL_S)
 
-    def _read(self, row: Mapping[str, str], number: int) -> JobRun:
+    def _read(self, row: Mapping[str, str], number: int, name: str) -> JobRun:
         started = row["Start"].isdigit()
         return JobRun(
             number=number,
             job_id=row["JobIDRaw"],
-            name=row["JobName"],
-            state=row["State"].split()[0],  # `CANCELLED by 0`
+            name=name,
+            state=row["State"].split()[0],
             partition=row["Partition"],
             submit_s=float(row["Submit"]),
             start_s=float(row["Start"]) if started else math.nan,
             end_s=float(row["End"]),
             cores=int(row["AllocCPUS"] or 0),
             cpu_s=duration_s(row["TotalCPU"]),
-            nodes=tuple(NodeSet(row["NodeList"])) if started and "n" in row["NodeList"] else (),
+            nodes=tuple(NodeSet(row["NodeList"])) if started else (),
             own_elapsed_s=own_elapsed_s(self.slurm.output(row["JobIDRaw"])),
         )
 
@@ -184,6 +197,12 @@ class MixRunner:
         jobs = ",".join(job.job_id for run in runs for job in run)
         text = self.slurm.run("sacct", "-a", "-P", "-S", "now-7days", "-j", jobs, "-o", SAMPLE_FIELDS)
         return text.replace(f"{self.slurm.name}n", "n")
+
+
+def ended(row: Mapping[str, str]) -> bool:
+    """Does accounting know the end of this job or step?"""
+    words = row["State"].split()  # `CANCELLED by 0`
+    return bool(words) and words[0] in GONE and row["End"].isdigit()
 
 
 def own_elapsed_s(output: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -14,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from lab import LabError
+from lab.mix import Mix, MixJob
+from lab.run import MixRunner
 from lab.slurm import CGROUP, RealSlurm, duration_s, job_folders, node_folders, sweep
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 LONG = "sleep 300"
 BUSY = "while :; do :; done"
 MINUTES = "--time=10"
@@ -385,7 +389,7 @@ def test_nothing_outlives_a_test_that_was_killed(slurm: RealSlurm) -> None:
     """The daemons end with their owner; its jobs are ended by the next cluster that starts."""
     owner = subprocess.Popen(
         [sys.executable, "-c", ORPHAN],
-        cwd=Path(__file__).resolve().parents[2],
+        cwd=REPOSITORY,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -401,3 +405,48 @@ def test_nothing_outlives_a_test_that_was_killed(slurm: RealSlurm) -> None:
     assert not list(node_folders(node))
     assert not Path(folder).exists()
     assert list(node_folders(slurm.node_names[0])), "the cluster of a living owner is left alone"
+
+
+SMALL_MIX = """
+jobs = [
+  { name = "light", kind = "io", user = "nobody", cpu_s = 1.0, busy = 0.2, time_limit_s = 120 },
+  { name = "light", kind = "message", user = "games", cpu_s = 1.0, busy = 0.2, stages = 2, time_limit_s = 120 },
+  { name = "busy", kind = "compute", user = "nobody", cpu_s = 2.0, busy = 1.0, time_limit_s = 120 },
+  { name = "busy", kind = "memory", user = "games", cpu_s = 2.0, busy = 1.0, time_limit_s = 120 },
+]
+"""
+
+
+def test_the_lab_measures_slurm_alone_and_lending(tmp_path: Path) -> None:
+    """The whole of it, small: a cluster of its own, real programs, the real daemon and its node actors."""
+    mix, out, sample = tmp_path / "mix.toml", tmp_path / "result.json", tmp_path / "sample.txt"
+    mix.write_text(SMALL_MIX)
+    argv = [sys.executable, "-m", "lab", str(mix), "--runs=1", "--policy=slurm", "--policy=static"]
+    argv += [f"--out={out}", f"--sacct={sample}", f"--logs={tmp_path / 'logs'}"]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(out.read_text())
+    assert result.keys() == {"slurm", "static"}
+    for figures in result.values():
+        assert figures["killed"] == 0
+        assert figures["makespan_s"] >= 7, "two nodes, fourteen seconds of jobs"
+        assert 0.2 < figures["cpu_utilization"] < 1
+    assert result["slurm"]["guests"] == 0
+    assert result["slurm"]["runtime_stretch_mean"] == pytest.approx(1)
+    assert "CPU use" in done.stdout
+    rows = [line.split("|") for line in sample.read_text().splitlines()]
+    assert {row[1] for row in rows[1:]} == {"light", "busy", "batch"}
+    assert {row[-2] for row in rows[1:]} == {"n1", "n2"}
+    assert (tmp_path / "logs" / "asad-static-asad.log").exists()
+
+
+def test_a_mix_with_a_refused_job_goes_on_and_says_so(slurm: RealSlurm) -> None:
+    told: list[str] = []
+    runner = MixRunner(slurm, told.append)
+    runner.calibrate()
+    good = MixJob(name="good", user="nobody", cpu_s=0.5, busy=1.0)
+    huge = MixJob(name="huge", user="nobody", cpu_s=0.5, busy=1.0, memory_mb=10 * slurm.memory_mb)
+    jobs = runner.run(Mix("mixed", (huge, good)), lambda ended, total: None)
+    assert [(job.number, job.name, job.state) for job in jobs] == [(1, "good", "COMPLETED")]
+    assert jobs[0].own_elapsed_s > 0.3
+    assert len(told) == 1 and "job 1 (huge) was refused" in told[0]
