@@ -205,7 +205,6 @@ BARS = (
     "Slurm has not estimated its start",
     "it is held, or waits for something other than its turn",
     "its partition has no guest partition",
-    "it is not known well enough yet",
     "its user's jobs may share with that user's alone",
     "its node takes no guests",
 )

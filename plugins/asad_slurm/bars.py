@@ -1,6 +1,6 @@
 """Who may lend, and who may be a guest: what of a single job can be told from its record alone.
 
-What depends on other jobs, on nodes or on measurements (shared nodes, nodes without guests, not known well enough) is
+What depends on other jobs, on nodes or on measurements (shared nodes, nodes without guests, users who may not share) is
 added by `asad_slurm.cluster`, which sees them.
 """
 
@@ -34,7 +34,6 @@ NO_LIMIT = _bar("it has no time limit")
 NO_ESTIMATE = _bar("Slurm has not estimated its start")
 NOT_ITS_TURN = _bar("it is held, or waits for something other than its turn")
 NO_GUEST_PARTITION = _bar("its partition has no guest partition")
-NOT_KNOWN = _bar("it is not known well enough yet")
 OTHER_USERS = _bar("its user's jobs may share with that user's alone")
 NODE_TAKES_NONE = _bar("its node takes no guests")
 

@@ -467,8 +467,6 @@ class SlurmCluster:
                 jobs.host_bar[row] = bars.NODE_TAKES_NONE
             elif several[nodes].any() and not shared_too:
                 jobs.host_bar[row] = bars.SHARED_NODE
-            elif math.isnan(jobs.cpu_fraction[row]):
-                jobs.host_bar[row] = bars.NOT_KNOWN
             else:
                 lending.add(group(record(row), settings))
         if settings.share_users != "any":
