@@ -92,7 +92,7 @@ class Options(NamedTuple):
     """A delay of so many seconds, or of this fraction of its response, does not hurt a job."""
     early: float = 0.2
     """Quantile of (real wait / estimated wait) that counts as the wait a job would have had by itself."""
-    look_ahead: int = 16
+    look_ahead: int = 32
     """Up to so many waiting jobs, all well known, pairs are searched by forecast (`asad.share.forecast`); 0: never."""
     well_known: float = 0.5
     """Standard deviation over mean up to which the run times of an application count as well known."""
