@@ -408,6 +408,8 @@ class JobSample:
     quota: float
     """Share of its cores that its quota leaves it; NaN for no quota."""
     idle_class: bool
+    steps_done: int = 0
+    """Numbered steps (`srun`) that have ended, as far as this node has seen steps of it."""
 
 
 @dataclass(frozen=True, slots=True)

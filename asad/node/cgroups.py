@@ -298,11 +298,18 @@ class Cgroups:
 
     def threads(self, group: JobGroup) -> list[int]:
         """The threads of the job's own processes, oldest first as far as their numbers tell."""
-        return sorted(self._members(group, "tasks" if self.version == 1 else "cgroup.threads"))
+        return self.threads_and_steps(group)[0]
 
-    def _members(self, group: JobGroup, file: str) -> list[int]:
+    def threads_and_steps(self, group: JobGroup) -> tuple[list[int], list[int]]:
+        """The same, and the numbers of the steps that are here now (batch and extern step have none)."""
+        steps = self._steps(group)
+        found = self._members(group, "tasks" if self.version == 1 else "cgroup.threads", steps)
+        names = (step.rpartition("/step_")[2] for step in steps)
+        return sorted(found), [int(name) for name in names if name.isascii() and name.isdecimal()]
+
+    def _members(self, group: JobGroup, file: str, steps: list[str] | None = None) -> list[int]:
         found: list[int] = []
-        for step in self._steps(group):
+        for step in self._steps(group) if steps is None else steps:
             for folder in with_subfolders(step if self.version == 1 else f"{step}/user"):
                 found += numbers(f"{folder}/{file}")
         return found

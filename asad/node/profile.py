@@ -35,6 +35,7 @@ RARE_LOOKS = 3
 THREADS = 32
 """At most so many threads of a job are asked for how long they waited, the latest started."""
 FILE_BYTES = 16384
+MOST_STEPS = 1 << 30
 
 
 @dataclass(slots=True)
@@ -63,6 +64,8 @@ class Watched:
     written_bytes: float = 0.0
     progress: float = math.nan
     progress_file: bool = False
+    steps_seen: int = 0
+    """One more than the highest number of a step that was here: Slurm numbers the steps of a job from 0 on."""
 
 
 class Profile:
@@ -151,7 +154,8 @@ class Profile:
         if cores != watched.cores:
             watched.cores = cores
             watched.looks.clear()
-        threads = cgroups.threads(group)
+        threads, steps = cgroups.threads_and_steps(group)
+        watched.steps_seen = max([watched.steps_seen, *(step + 1 for step in steps)])
         quota = self.quotas.quota_cores(job_id)
         cpu_stat = ""
         if not v1:
@@ -194,6 +198,7 @@ class Profile:
             since_s=watched.since_s,
             quota=min(quota / count, 1.0),
             idle_class=self.quotas.holds_idle(job_id),
+            steps_done=max(0, min(watched.steps_seen - len(steps), MOST_STEPS)),
         )
 
     def _usage_s(self, watched: Watched, cpu_stat: str) -> float:

@@ -29,6 +29,7 @@ from asad.model import (
 )
 from asad_slurm import bars
 from asad_slurm.applications import Applications
+from asad_slurm.arrays import Arrays
 from asad_slurm.command import CommandTransport, Transport
 from asad_slurm.cores import Place, holders, keep, occupy, place
 from asad_slurm.journal import Journal, JournalError
@@ -67,6 +68,7 @@ class SlurmCluster:
         self._offers = Offers(self.transport, Journal(state_dir), settings.offer_patience_s, clock)
         self._journal_error = "the journal of offers has not been read yet"
         self._applications = Applications()
+        self._arrays = Arrays()
         self.applications: list[str] = self._applications.names
         """Names of the codes in `Jobs.application`: user/name/size."""
         self.ledger: list[dict[str, Any]] = []
@@ -248,6 +250,8 @@ class SlurmCluster:
                     or record.end_s < self._time_s
                 ):
                     still[record.text] = record.restarts
+                    if first_look and record.completed:
+                        self._arrays.ended(record.text, record.end_s - record.start_s)
                     continue
                 row = rows.take(record.text)
             elif known[row] is record:
@@ -270,7 +274,7 @@ class SlurmCluster:
         for row, record in zip(at, changed, strict=True):
             if record.phase == ENDED:
                 self._told[record.text] = record.restarts
-                self._end(row, record, record.start_s, record.end_s, NAN)
+                self._end(row, record, record.start_s, record.end_s, NAN, record.completed)
 
     def _see_gone(self, gone: list[int], now_s: float) -> None:
         """Jobs that squeue has forgotten: accounting knows when they ended, or they are taken to have ended now."""
@@ -279,11 +283,19 @@ class SlurmCluster:
         for row, record in zip(gone, records, strict=True):
             ended = known.get(record.raw)
             if ended is not None:
-                self._end(row, record, ended.start_s, ended.end_s, ended.cpu_time_s)
+                self._end(row, record, ended.start_s, ended.end_s, ended.cpu_time_s, ended.completed)
             else:
-                self._end(row, record, record.start_s, now_s, NAN)
+                self._end(row, record, record.start_s, now_s, NAN, False)
 
-    def _end(self, row: int, record: JobRecord, start_s: float, end_s: float, cpu_time_s: float) -> None:
+    def _end(
+        self,
+        row: int,
+        record: JobRecord,
+        start_s: float,
+        end_s: float,
+        cpu_time_s: float,
+        completed: bool,
+    ) -> None:
         """A job is over. One that never ran is dropped, any other will be told."""
         if not end_s > start_s > 0:  # NaN: it waited to the end
             self._rows.drop(row)
@@ -292,6 +304,8 @@ class SlurmCluster:
         self._rows.extra.phase[row] = ENDED
         self._rows.jobs.start_s[row] = start_s
         extra, span_s = self._rows.extra, end_s - start_s
+        if completed and not extra.guest[row]:
+            self._arrays.ended(record.text, span_s)
         if math.isnan(cpu_time_s):  # what was used until the last sample stands for the whole run
             cpu_time_s = float(extra.cpu_time_s[row])
             span_s = float(extra.cpu_time_at_s[row]) - start_s
@@ -374,7 +388,8 @@ class SlurmCluster:
         queue = self._queue(waiting, offered)
         reports = self._link.reports()
         settings, elapsed_s = self._settings, now_s - self._time_s
-        measure(rows, self._applications, reports, holding, guests, now_s, elapsed_s, settings.window_s)
+        applications, arrays = self._applications, self._arrays
+        measure(rows, applications, arrays, reports, holding, guests, now_s, elapsed_s, settings.window_s)
         self._show_own_starts(guests, now_s)
         node_bar: Codes = np.array(
             [bars.node_bar(node, settings, node.name in reports) for node in self._nodes], dtype=np.int8

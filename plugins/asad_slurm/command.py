@@ -63,6 +63,8 @@ class Ended(NamedTuple):
     end_s: float
     cpu_time_s: float
     """NaN if it was not measured."""
+    completed: bool = False
+    """It ended well."""
 
 
 class Transport(Protocol):
@@ -201,16 +203,17 @@ class CommandTransport:
         if not self._accounting or not raws:
             return known
         ids = ",".join(str(raw) for raw in raws[:MOST_IDS])
-        shown = "--format=JobIDRaw,Start,End,TotalCPU"
+        shown = "--format=JobIDRaw,Start,End,TotalCPU,State"
         try:
             # no field of the users': the separator cannot be forged
             for line in self._lines(
                 ["sacct", "--noheader", "--parsable2", "--allusers", f"--jobs={ids}", shown]
             ):
-                name, start, end, cpu = [*line.split("|"), "", "", ""][:4]
+                name, start, end, cpu, state = [*line.split("|"), "", "", "", ""][:5]
                 if name.isdigit() and start.isdigit() and end.isdigit():
                     used = duration_s(cpu) if cpu else NAN
-                    known[int(name)] = Ended(int(name), float(start), float(end), used if used > 0 else NAN)
+                    used = used if used > 0 else NAN
+                    known[int(name)] = Ended(int(name), float(start), float(end), used, state == "COMPLETED")
         except ClusterError as error:
             if "disabled" in str(error):
                 self._accounting = False  # this Slurm keeps none; asking again changes nothing

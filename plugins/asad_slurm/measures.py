@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,17 +10,21 @@ from numpy.typing import NDArray
 
 from asad.model import Floats, Ints, NodeReport
 from asad_slurm.applications import Applications
+from asad_slurm.arrays import Arrays
 from asad_slurm.records import NAN
 from asad_slurm.rows import Rows
 
 LEAST_PACE = 0.01
 SQUEEZED = 0.05
 """A job that is slowed by more than this does not show what it wants."""
+STEPS = re.compile(r"(?:^|[\s,;])asad:steps=(\d{1,7})(?![^\s,;])", re.ASCII)
+"""How a job tells in its comment how many steps it will have."""
 
 
 def measure(
     rows: Rows,
     applications: Applications,
+    arrays: Arrays,
     reports: Mapping[str, NodeReport],
     holding: Ints,
     guests: Ints,
@@ -41,7 +46,7 @@ def measure(
         column[holding] = NAN
     at, table = _samples(rows, reports, holding, window_s)
     if len(at):
-        cpu, cores, pressure, throttled, progress, cpu_time_s, times = table
+        cpu, cores, pressure, throttled, progress, cpu_time_s, times, steps = table
         there = np.unique(at)
         full = ~np.isnan(cpu)
         count = np.bincount(at, weights=full, minlength=size)
@@ -56,7 +61,12 @@ def measure(
         jobs.pace[slowed] = np.clip(1.0 - np.nan_to_num(held_back[slowed], nan=0.0), LEAST_PACE, 1.0)
         total = np.bincount(at, weights=cpu_time_s, minlength=size).astype(np.float64)
         _lend(rows, guests, there, total, _largest(at, times, size))
-        _happiness(rows, applications, there, _largest(at, progress, size), total, now_s)
+        told = _largest(at, progress, size)
+        by_steps = _by_steps(rows, there, -_largest(at, -steps, size))
+        told[there] = np.where(np.isnan(by_steps), told[there], by_steps)
+        _happiness(rows, applications, there, told, total, now_s)
+    for row, happiness in arrays.happiness(rows, holding, now_s).items():
+        jobs.happiness[row] = happiness
     for row in guests.tolist():
         # what a guest gets beside its host is not what it wants: that is known from earlier runs, or not at all
         got, wants = float(jobs.cpu_fraction[row]), applications.cpu_fraction(int(jobs.application[row]))
@@ -72,10 +82,10 @@ def measure(
 def _samples(
     rows: Rows, reports: Mapping[str, NodeReport], holding: Ints, window_s: float
 ) -> tuple[NDArray[np.intp], Floats]:
-    """Row of the job of every sample, and (7, samples) what it says."""
+    """Row of the job of every sample, and (8, samples) what it says."""
     row_of = {str(rows.record(row).raw): row for row in holding.tolist()}
     at: list[int] = []
-    found: list[tuple[float, int, float, float, float, float, float]] = []
+    found: list[tuple[float, int, float, float, float, float, float, int]] = []
     for report in reports.values():
         for name, sample in report.jobs.items():
             row = row_of.get(name)
@@ -92,6 +102,7 @@ def _samples(
                     sample.progress,
                     sample.cpu_time_s,
                     report.time_s,
+                    sample.steps_done,
                 )
             )
     return np.array(at, dtype=np.intp), np.array(found, dtype=np.float64).T
@@ -108,6 +119,19 @@ def _lend(rows: Rows, guests: Ints, there: NDArray[np.intp], total: Floats, time
     np.add.at(extra.lent_core_s, jobs.host[guests[beside]], more[beside])
 
 
+def _by_steps(rows: Rows, there: NDArray[np.intp], done: Floats) -> Floats:
+    """Ended steps over all that there will be, as the job's comment tells; NaN until the first one has ended.
+
+    Nodes that saw other steps of the job may differ: the fewest count.
+    """
+    progress: Floats = np.full(len(there), NAN)
+    for at, row in enumerate(there.tolist()):
+        comment = rows.record(row).comment
+        if "asad:steps=" in comment and (told := STEPS.search(comment)) and int(told[1]) and done[row] > 0:
+            progress[at] = min(1.0, done[row] / int(told[1]))
+    return progress
+
+
 def _happiness(
     rows: Rows,
     applications: Applications,
@@ -118,7 +142,8 @@ def _happiness(
 ) -> None:
     """Progress over the part of the time limit that has passed.
 
-    Progress is what the job tells, else its CPU time against the mean of its application's earlier runs.
+    Progress is what the job tells (by steps or by a line), else its CPU time against the mean of its application's
+    earlier runs.
     """
     jobs = rows.jobs
     work = np.array([applications.work_core_s(code) for code in jobs.application[there].tolist()])

@@ -82,6 +82,8 @@ class JobRecord(NamedTuple):
     places: tuple[tuple[str, int], ...]
     """Node and cores (or CPUs) on it; empty if Slurm did not tell."""
     places_are_cores: bool
+    completed: bool
+    """It has ended, and well."""
 
 
 NUMBERS = (
@@ -296,6 +298,7 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         int(_number(get("restart_cnt"), 0.0)),
         places,
         are_cores,
+        "COMPLETED" in words,
     )
 
 

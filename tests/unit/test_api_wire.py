@@ -47,6 +47,7 @@ SAMPLE = JobSample(
     since_s=1.7e9,
     quota=0.5,
     idle_class=True,
+    steps_done=4,
 )
 
 

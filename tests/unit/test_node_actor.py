@@ -318,7 +318,7 @@ def test_a_report_has_every_field_and_no_nan(node: Node) -> None:
         "job_id": "2", "guest": True, "cores": 2, "core_ids": [0, 1], "cpu_fraction": None, "cpu_peak": None,
         "cpu_time_s": 0.0, "memory_bytes": 1048576.0, "throttled": None, "pressure": None, "read_bytes": 4096.0,
         "written_bytes": 8192.0, "threads": 1, "parallel": False, "progress": None, "since_s": 0, "quota": None,
-        "idle_class": True,
+        "idle_class": True, "steps_done": 0,
     }  # fmt: skip
 
 

@@ -189,6 +189,21 @@ def test_the_last_progress_is_kept(node: Node) -> None:
     node.profile.close()
 
 
+def test_steps_that_have_ended_are_told_by_their_numbers(node: Node) -> None:
+    folder = node.tree.job("7", (100, 101))
+    for name in ("step_batch", "step_extern", "step_x", "step_"):
+        (folder / name).mkdir()
+    assert node.look(0.0)["7"].steps_done == 0  # step 0 runs
+    shutil.rmtree(folder / "step_0")
+    assert node.look(5.0)["7"].steps_done == 1
+    for name in ("step_4", "step_5"):  # steps 1 to 3 have come and gone between two looks
+        (folder / name).mkdir()
+    assert node.look(10.0)["7"].steps_done == 4
+    shutil.rmtree(folder / "step_4")
+    assert node.look(15.0)["7"].steps_done == 5
+    node.profile.close()
+
+
 def test_numbers_by_key() -> None:
     assert key_value("a 1\nusage_usec 7\nnr_periods x\n", "usage_usec") == 7.0
     assert math.isnan(key_value("usage_usecs 7\n", "usage_usec"))

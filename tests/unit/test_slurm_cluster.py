@@ -697,6 +697,94 @@ def test_happiness_is_progress_over_passed_time(make: Make) -> None:
     assert math.isnan(snapshot.jobs.happiness[row(snapshot, "2")])
 
 
+@pytest.mark.parametrize(
+    ("comment", "done", "happiness"),
+    [
+        ("asad:steps=8", 2, 1.5),  # a quarter of it in a sixth of its time
+        ("mine; asad:no-host asad:steps=8", 2, 1.5),
+        ("asad:steps=8", 0, 3.0),  # none has ended yet: what its line says
+        ("asad:steps=1", 9, 6.0),
+        ("asad:steps=0", 2, 3.0),
+        ("asad:steps=8x", 2, 3.0),
+        ("notasad:steps=8", 2, 3.0),
+        ("", 2, 3.0),
+    ],
+)
+def test_steps_that_have_ended_tell_more_than_a_line(
+    make: Make, comment: str, done: int, happiness: float
+) -> None:
+    lab = make()
+    lab.slurm.jobs[1]["comment"] = comment
+    lab.actors.tell("n1", sample(1, progress=0.5, steps_done=done))
+    snapshot = lab.snapshot(540)  # 600 s of 3600 s
+    assert snapshot.jobs.happiness[row(snapshot, "1")] == pytest.approx(happiness)
+
+
+def test_nodes_that_saw_other_steps_count_as_the_least(make: Make) -> None:
+    lab = make()
+    lab.slurm.add(running(1, {"n1": 2, "n4": 2}, comment="asad:steps=10"))
+    lab.actors.tell("n1", sample(1, steps_done=5))
+    lab.actors.tell("n4", sample(1, steps_done=3))
+    snapshot = lab.snapshot(540)
+    assert snapshot.jobs.happiness[row(snapshot, "1")] == pytest.approx(0.3 * 6)
+
+
+def a_task(number: int, task: int, node: str, **facts: Any) -> dict[str, Any]:
+    return running(number, {node: 2}, array_job_id=50, array_task_id=task, **facts)
+
+
+def test_tasks_of_an_array_tell_more_than_anything_else(make: Make) -> None:
+    lab = make()
+    lab.slurm.jobs.clear()
+    begun = int(START_S) - 1000
+    ended = {"job_state": "COMPLETED", "start_time": begun}
+    lab.slurm.add(
+        *(a_task(50 + i, i, "n4", end_time=begun + run_s, **ended) for i, run_s in ((1, 400), (2, 500))),
+        a_task(53, 3, "n2", start_time=begun),
+        a_task(54, 4, "n1", start_time=begun, end_time=begun + 3600),
+        a_task(55, 5, "n4", end_time=begun + 3, job_state="FAILED", start_time=begun),
+        a_job(50, array_job_id=50, array_task_string="6-9"),
+    )
+    lab.actors.tell("n1", sample(54, progress=0.5))
+
+    def happiness(after_s: float) -> float:
+        snapshot = lab.snapshot(after_s)
+        lab.cluster.finished(0.0)
+        return float(snapshot.jobs.happiness[row(snapshot, "50_4")])
+
+    assert happiness(0) == pytest.approx(0.5 * 3.6)  # two have ended well: too few
+    lab.slurm.jobs[53] |= {"job_state": "COMPLETED", "end_time": int(START_S) + 500}
+    # three of 3600 s in 400 + 500 + 1500 s, and its own 1600 s are 800 s beyond their mean
+    assert happiness(600) == pytest.approx(3 * 3600 / (2400 + 800))
+    assert happiness(60) == pytest.approx(3 * 3600 / (2400 + 860))
+    lab.slurm.jobs[54]["time_limit"] = None
+    assert math.isnan(happiness(0))  # without a limit there is no time to be in
+
+
+def test_guests_and_forgotten_tasks_of_an_array(make: Make) -> None:
+    lab = make()
+    lab.slurm.jobs.clear()
+    lab.slurm.add(*(a_task(50 + i, i, f"n{i}") for i in (1, 2, 3)), a_task(54, 4, "n4", partition="guest"))
+    lab.slurm.add(a_task(55, 5, "n4"))
+    lab.snapshot()
+    for number in (1, 2, 3):
+        del lab.slurm.jobs[50 + number]
+        lab.slurm.remembers[50 + number] = Ended(
+            50 + number, START_S - 60, START_S + 40, math.nan, number < 3
+        )
+    lab.slurm.jobs[54] |= {"job_state": "COMPLETED", "end_time": int(START_S) + 900}
+    snapshot = lab.snapshot(1000)
+    assert math.isnan(
+        snapshot.jobs.happiness[row(snapshot, "50_5")]
+    )  # two of four count: no guest, no failure
+    lab.slurm.jobs[56] = a_task(56, 6, "n1", start_time=int(START_S) + 900)
+    lab.snapshot(10)
+    lab.slurm.jobs[56] |= {"job_state": "COMPLETED", "end_time": int(START_S) + 1000}
+    snapshot = lab.snapshot(10)
+    over_s = 1080 - 100
+    assert snapshot.jobs.happiness[row(snapshot, "50_5")] == pytest.approx(3 * 3600 / (300 + over_s))
+
+
 def test_unknown_jobs_in_reports_are_passed_over(make: Make) -> None:
     lab = make()
     lab.actors.tell("n1", sample(1), sample(999))

@@ -158,16 +158,16 @@ def test_limits_of_associations(bin_dir: Path) -> None:
 def test_accounting_of_forgotten_jobs(bin_dir: Path) -> None:
     script = f"""
         echo "$*" >> {bin_dir}/calls
-        echo '12|1795171543|1795171643|01:30.500'
-        echo '12.batch|1795171543|1795171643|01:30.500'
-        echo '13|Unknown|Unknown|00:00:00'
-        echo '14|1795171543|1795171553|00:00:00'
+        echo '12|1795171543|1795171643|01:30.500|COMPLETED'
+        echo '12.batch|1795171543|1795171643|01:30.500|COMPLETED'
+        echo '13|Unknown|Unknown|00:00:00|PENDING'
+        echo '14|1795171543|1795171553|00:00:00|CANCELLED by 0'
         """
     command(bin_dir, "sacct", script)
     transport = CommandTransport(5.0)
     known = transport.ended([12, 13, 14])
-    assert known[12] == Ended(12, 1795171543.0, 1795171643.0, 90.5)
-    assert 13 not in known and math.isnan(known[14].cpu_time_s)
+    assert known[12] == Ended(12, 1795171543.0, 1795171643.0, 90.5, completed=True)
+    assert 13 not in known and math.isnan(known[14].cpu_time_s) and not known[14].completed
     assert len(calls(bin_dir)) == 1 and "--jobs=12,13,14" in calls(bin_dir)[0]
     assert transport.ended([]) == {} and len(calls(bin_dir)) == 1
 
