@@ -52,7 +52,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q tests/contract > build/warm-up.log || true
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
 
-# Not part of `make test`: it takes minutes, and 6 GB in build/vm. build/vm/steps.txt tells what was done and seen.
+# Not part of `make test`: it takes minutes, and 4 GB in build/vm. build/vm/steps.txt tells what was done and seen.
 test-vm: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/vm/test_vm.py --durations 10 $(TEST_ARGS)
 
