@@ -18,6 +18,7 @@ COMMANDS = {
     "experts": ("asad.cli.experts", "experts", "Check, draw, evaluate and fit expert trees."),
     "explain": ("asad.cli.runs", "explain", "Tell the story of a job."),
     "jobs": ("asad.cli.live", "jobs", "Jobs as the live daemon sees them."),
+    "ledger": ("asad.cli.ledger", "ledger", "What lending gave to and took from each account."),
     "mode": ("asad.cli.live", "mode", "Show or change what the daemon may do."),
     "nodes": ("asad.cli.live", "nodes", "Nodes as the live daemon sees them."),
     "pause": ("asad.cli.live", "pause", "Lend nothing new until `resume`."),
