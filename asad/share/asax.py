@@ -319,8 +319,9 @@ def _revise(
         if host < 0 or count == MOST or view.pace[guest] >= 1.0 or np.isnan(view.cpu[host]):
             continue
         share = view.share[guest]
-        undecided = np.isnan(share)
-        most = memo.guest_room[guest] + (1.0 if undecided else share)
+        undecided = np.isnan(share) or share <= ROOM  # it was relieved of its share for a while
+        held = 1.0 if np.isnan(share) else share
+        most = memo.guest_room[guest] + held
         most = min(most, 1.0 - view.cpu[host] - o.headroom)  # its nodes may have several holders
         own_time = view.now >= min(memo.own_start[guest], _or_never(view.own_start[guest]))
         floor = 0.0 if undecided else share
@@ -357,7 +358,7 @@ def _revise(
             if view.core_guest[core] == guest:
                 other = np.searchsorted(view.node_first, core, side="right") - 1
                 if core == view.node_first[other] or view.core_guest[core - 1] != guest:
-                    openings.room[other] -= actions[drawn] - (1.0 if undecided else share)
+                    openings.room[other] -= actions[drawn] - held
         count += 1
     return count
 

@@ -79,7 +79,8 @@ class Static:
             self._first = snapshot.machine.first_core
         decisions: list[Decision] = []
         jobs = snapshot.jobs
-        new_host = snapshot.guests[np.isnan(jobs.share[snapshot.guests]) & (jobs.host[snapshot.guests] >= 0)]
+        share = jobs.share[snapshot.guests]  # NaN beside a new host, 0 after the guard has relieved the host
+        new_host = snapshot.guests[(np.isnan(share) | (share == 0)) & (jobs.host[snapshot.guests] >= 0)]
         for guest in np.sort(new_host).tolist():
             cause = Cause(self.name, f"half of its new host {jobs.job_id[jobs.host[guest]]}")
             decisions.append(SetShare(cause, guest, self.share, capped=True))
