@@ -209,7 +209,13 @@ BARS = (
     "its node takes no guests",
 )
 """What bars a job from lending or from being a guest, as a sentence about the job."""
-NODE_BARS = ("", "it is drained, down or not answering", "it opted out", "its node actor does not answer")
+NODE_BARS = (
+    "",
+    "it is drained, down or not answering",
+    "it opted out",
+    "its node actor does not answer",
+    "Slurm takes each of its hyper-threads for a core",
+)
 """What bars a node from lending."""
 
 
@@ -421,6 +427,8 @@ class NodeReport:
     """When it was taken, by the daemon's clock."""
     cgroup: Literal[1, 2]
     jobs: Mapping[str, JobSample]
+    hyperthreaded_cores: int = 0
+    """Cores of the machine if they have several hyper-threads each, else 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,7 +250,14 @@ def report_from_json(message: Mapping[str, Json], node: str, cgroup: int, time_s
     samples = {job_id: sample_from_json(plain) for job_id, plain in jobs.items()}
     if any(sample.job_id != job_id for job_id, sample in samples.items()):
         raise WireError("a sample stands under the name of another job")
-    return NodeReport(node=node, time_s=time_s, cgroup=1 if version == 1 else 2, jobs=samples)
+    cores = _count(message.get("hyperthreaded_cores", 0))
+    return NodeReport(
+        node=node,
+        time_s=time_s,
+        cgroup=1 if version == 1 else 2,
+        jobs=samples,
+        hyperthreaded_cores=cores,
+    )
 
 
 def lease_to_json(lease: Lease) -> Message:

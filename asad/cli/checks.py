@@ -221,6 +221,37 @@ def cluster_findings(slurm: Slurm) -> Iterator[Finding]:
         )
 
 
+def threads_finding(slurm: Slurm, threads: Collection[int]) -> Finding:
+    """Are whole cores lent? `threads` are the ThreadsPerCore of the nodes, as Slurm has them; empty if not known."""
+    counted = any(word.startswith("cr_cpu") for word in slurm.words("SelectTypeParameters"))
+    if not threads:
+        return Finding(
+            "threads", "warn", "ThreadsPerCore of the nodes is not known", "see `sinfo -o '%N %Z'`"
+        )
+    if max(threads) == 1:
+        why = "Slurm knows of no hyper-threads; on a machine that has some, nothing is lent (`asactl nodes` says so)"
+        return Finding("threads", "ok", why)
+    if counted:
+        name = re.sub("cr_cpu", "CR_Core", slurm.get("SelectTypeParameters"), flags=re.IGNORECASE)
+        return Finding(
+            "threads",
+            "fail",
+            "under CR_CPU a job has whole cores and is counted by hyper-threads, so its quota is reckoned too small",
+            f"SelectTypeParameters={name}",
+            (f"SelectTypeParameters={name}",),
+        )
+    return Finding("threads", "ok", "hyper-threads of one core go to one job")
+
+
+def read_threads(text: str) -> set[int]:
+    """The numbers that `sinfo --format=%Z` prints, or those of the `NodeName` lines of a slurm.conf."""
+    named = re.findall(r"^\s*NodeName\s*=.*", text, re.MULTILINE | re.IGNORECASE)
+    if not named:
+        return {int(word) for word in text.split() if word.isascii() and word.isdecimal()}
+    found = (re.search(r"\bThreadsPerCore\s*=\s*(\d{1,4})", line, re.IGNORECASE) for line in named)
+    return {int(match[1]) if match else 1 for match in found}
+
+
 def _preemption(slurm: Slurm) -> Iterator[Finding]:
     kind, modes = slurm.get("PreemptType").lower(), slurm.words("PreemptMode")
     if "gang" in modes:

@@ -102,6 +102,7 @@ def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding
         pairs = table.items() if isinstance(table, Mapping) else ()
         guest_of = {str(source): str(guest) for source, guest in pairs}
         yield from checks.cluster_findings(slurm)
+        yield checks.threads_finding(slurm, checks.read_threads(_threads() if slurm_conf is None else text))
         yield from checks.partition_findings(slurm, guest_of)
         yield checks.actor_finding(guest_of, config.node.guest_partitions)
         folder = Path(slurm_conf or slurm.get("SLURM_CONF") or "/etc/slurm/slurm.conf").parent
@@ -185,6 +186,13 @@ def run(*words: str) -> str:
     if done.returncode != 0:
         raise OSError(f"{words[0]}: {done.stderr.strip()[:500] or done.returncode}")
     return done.stdout
+
+
+def _threads() -> str:
+    try:
+        return run("sinfo", "--all", "--noheader", "--format=%Z")
+    except OSError:
+        return ""
 
 
 def _users(user: str) -> str:

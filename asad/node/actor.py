@@ -26,6 +26,7 @@ from typing import IO, Protocol
 from asad.errors import ClusterError
 from asad.model import JobSample, Json, Lease
 from asad.node.cgroups import Cgroups, JobGroup
+from asad.node.cores import hyperthreaded_cores
 from asad.node.leases import Leases
 from asad.node.pressure import Fractions, gives_way, hosts_beside
 from asad.node.profile import Profile
@@ -106,6 +107,7 @@ class Actor:
         """Waiting of hosts that have guests, and CPU of those guests."""
         self._pressed: dict[str, float] = {}
         """Hosts under pressure, for as long as guests are squeezed for them."""
+        self._hyperthreaded_cores = hyperthreaded_cores()
         self._stopping = False
 
     # ------------------------------------------------------------------------------------------------------- life
@@ -327,7 +329,14 @@ class Actor:
             quota = self.quotas.quota_cores(job_id) / max(1, found.cores)
             found = replace(found, quota=min(quota, 1.0), pressure=self._pressure(job_id, found.pressure))
             jobs[job_id] = sample_to_json(found)
-        self.link.send({"kind": "report", "node": self.settings.node, "jobs": jobs})
+        self.link.send(
+            {
+                "kind": "report",
+                "node": self.settings.node,
+                "jobs": jobs,
+                "hyperthreaded_cores": self._hyperthreaded_cores,
+            }
+        )
 
     def _pressure(self, job_id: str, measured: float) -> float:
         """What is reported of a host: while guests are squeezed for it, why they were; a cycle may come later."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from asad.model import BARS, NODE_BARS
+from asad.model import BARS, NODE_BARS, NodeReport
 from asad_slurm.records import JobRecord, NodeRecord
 from asad_slurm.settings import Settings
 
@@ -40,6 +40,7 @@ NODE_TAKES_NONE = _bar("its node takes no guests")
 NODE_DOWN = NODE_BARS.index("it is drained, down or not answering")
 NODE_OUT = NODE_BARS.index("it opted out")
 NODE_SILENT = NODE_BARS.index("its node actor does not answer")
+NODE_THREADS = NODE_BARS.index("Slurm takes each of its hyper-threads for a core")
 
 
 def guest_partition(partition: str, settings: Settings) -> str:
@@ -122,10 +123,16 @@ def opted_out(job: JobRecord, settings: Settings, word: str) -> int:
     return 0
 
 
-def node_bar(node: NodeRecord, settings: Settings, answers: bool) -> int:
-    """Why nothing is lent on a node: an index into `NODE_BARS`, 0 for nothing."""
+def node_bar(node: NodeRecord, settings: Settings, report: NodeReport | None) -> int:
+    """Why nothing is lent on a node: an index into `NODE_BARS`, 0 for nothing. `report` is its actor's, if it answers.
+
+    Whole cores are lent. A Slurm that knows of hyper-threads gives all of a core to one job, under CR_CPU too; one that
+    was told of CPUs alone gives them one by one.
+    """
     if not node.usable:
         return NODE_DOWN
     if node.name in settings.opt_out.nodes:
         return NODE_OUT
-    return 0 if answers else NODE_SILENT
+    if report is None:
+        return NODE_SILENT
+    return NODE_THREADS if 0 < report.hyperthreaded_cores < node.cpus / node.threads else 0

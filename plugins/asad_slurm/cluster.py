@@ -392,7 +392,7 @@ class SlurmCluster:
         measure(rows, applications, arrays, reports, holding, guests, now_s, elapsed_s, settings.window_s)
         self._show_own_starts(guests, now_s)
         node_bar: Codes = np.array(
-            [bars.node_bar(node, settings, node.name in reports) for node in self._nodes], dtype=np.int8
+            [bars.node_bar(node, settings, reports.get(node.name)) for node in self._nodes], dtype=np.int8
         )
         self._bar(running, queue, several, node_bar)
         self._version += 1
@@ -453,9 +453,13 @@ class SlurmCluster:
             jobs.share[row] = offer.share
             jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = offer.estimate_s
             jobs.guest_bar[row] = 0
-            keep(core_guest, row, int(jobs.cores[row]), self._numbers(offer.nodes), self._machine.first_core)
+            self._keep(core_guest, row, self._numbers(offer.nodes))
             shown.append(row)
         return shown
+
+    def _keep(self, core_guest: Ints, row: int, nodes: Sequence[int]) -> None:
+        threads = max((self._nodes[node].threads for node in nodes), default=1)
+        keep(core_guest, row, int(self._rows.jobs.cores[row]), nodes, self._machine.first_core, threads)
 
     def _show_own_starts(self, guests: Ints, now_s: float) -> None:
         """A guest's own turn is the one that Slurm foresaw when it was offered to it."""
@@ -568,8 +572,7 @@ class SlurmCluster:
         jobs.offered_s[decision.guest] = offer.time_s
         jobs.host[decision.guest], jobs.share[decision.guest] = decision.host, decision.share
         self._shares[decision.guest] = (decision.share, decision.capped)
-        first = snapshot.machine.first_core
-        keep(snapshot.core_guest, decision.guest, int(guest.cores), decision.nodes, first)
+        self._keep(snapshot.core_guest, decision.guest, decision.nodes)
         return ""
 
     def _set_share(self, decision: SetShare) -> str:

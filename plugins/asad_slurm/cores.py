@@ -72,13 +72,20 @@ def occupy(rows: Sequence[int], places: dict[int, Place], machine: Machine) -> I
     return cores
 
 
-def keep(core_guest: Ints, row: int, cores: int, nodes: Sequence[int], first_core: Ints) -> None:
+def keep(
+    core_guest: Ints, row: int, cores: int, nodes: Sequence[int], first_core: Ints, threads: int = 1
+) -> None:
     """Show an offered job on free cores of the nodes that are kept for it, so that nobody else is sent there.
 
-    Spread evenly, as a gang is, and filled up where that leaves some over.
+    Spread evenly, as a gang is, and filled up where that leaves some over. Where cores have several `threads`, it gets
+    whole cores on each node, although it counts as the threads that it asked for while it waits.
     """
     left = cores
-    for most in (-(-cores // max(1, len(nodes))), cores):
+    even = -(-cores // max(1, len(nodes)))
+    if threads > 1:
+        even = -(-even // threads) * threads
+        left = cores = even * len(nodes)
+    for most in (even, cores):
         for node in nodes:
             begin, end = first_core[node], first_core[node + 1]
             mine = int((core_guest[begin:end] == row).sum())

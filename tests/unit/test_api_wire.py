@@ -14,6 +14,7 @@ from asad.api.wire import (
     MAX_FRAME_BYTES,
     AuthError,
     Frames,
+    Message,
     SealedChannel,
     WireError,
     frame,
@@ -170,7 +171,17 @@ def test_a_report_holds_each_job_under_its_own_name() -> None:
     plain = sample_to_json(SAMPLE)
     report = report_from_json({"kind": "report", "jobs": {"12_3": plain}}, "n1", 1, 5.0)
     assert (report.node, report.time_s, report.cgroup, list(report.jobs)) == ("n1", 5.0, 1, ["12_3"])
-    for bad in ({"jobs": {"13": plain}}, {"jobs": []}, {}, {"jobs": {}, "cgroup": 3}):
+    assert report.hyperthreaded_cores == 0
+    told = {"kind": "report", "jobs": {}, "hyperthreaded_cores": 32}
+    assert report_from_json(told, "n1", 1, 5.0).hyperthreaded_cores == 32
+    wrong: list[Message] = [
+        {"jobs": {"13": plain}},
+        {"jobs": []},
+        {},
+        {"jobs": {}, "cgroup": 3},
+        {"jobs": {}, "hyperthreaded_cores": -1},
+    ]
+    for bad in wrong:
         with pytest.raises(WireError):
             report_from_json(bad, "n1", 1, 5.0)
 

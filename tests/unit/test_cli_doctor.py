@@ -29,8 +29,10 @@ from asad.cli.checks import (
     read_config,
     read_partitions,
     read_slurm_conf,
+    read_threads,
     rights_finding,
     script_findings,
+    threads_finding,
 )
 from asad.store.store import Store
 
@@ -393,6 +395,28 @@ def test_cgroups() -> None:
 # --------------------------------------------------------------------------------------------------- the command
 
 
+@pytest.mark.parametrize(
+    ("parameters", "threads", "state"),
+    [
+        ("CR_Core_Memory", {2}, "ok"),
+        ("CR_CPU_Memory", {1}, "ok"),
+        ("CR_CPU_Memory,CR_LLN", {1, 2}, "fail"),
+        ("CR_CPU_Memory", set(), "warn"),
+    ],
+)
+def test_hyper_threads_are_not_counted_one_by_one(parameters: str, threads: set[int], state: str) -> None:
+    finding = threads_finding(slurm({"SelectTypeParameters": parameters}), threads)
+    assert finding.state == state
+    if state == "fail":
+        assert finding.lines == ("SelectTypeParameters=CR_Core_Memory,CR_LLN",)
+
+
+def test_threads_of_sinfo_and_of_slurm_conf() -> None:
+    assert read_threads("2\n1\n1\n") == {1, 2}
+    assert read_threads("") == set()
+    assert read_threads("NodeName=n1 CPUs=4\n nodename=n2 CPUs=4 threadspercore=2 # x\n") == {1, 2}
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with slurm.conf, cgroup.conf, job_submit.lua, asad.toml and a scontrol that answers as Slurm did."""
@@ -417,6 +441,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f'case "$2" in config) cat {tmp_path}/config;; *) cat {tmp_path}/partitions;; esac',
     )
     program(tmp_path / "bin" / "sacctmgr", "echo asad'|'Operator")
+    program(tmp_path / "bin" / "sinfo", "echo 2; echo 1")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     return tmp_path
 
@@ -452,6 +477,7 @@ def test_the_controller_is_asked(site: Path) -> None:
     assert by_check["slurm"]["why"] == "the controller answers, Slurm 22.05.8"
     assert by_check["clocks"]["state"] == "fail", "the golden text is of another time"
     assert by_check["select"]["state"] == "ok"
+    assert by_check["threads"]["why"] == "hyper-threads of one core go to one job"
     assert by_check["daemon"]["state"] == "warn"
     assert "no daemon answers" in by_check["daemon"]["why"]
 

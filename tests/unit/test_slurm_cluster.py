@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,32 @@ def make(tmp_path: Path) -> Make:
         return made
 
     return lab
+
+
+def test_offers_of_hyper_threads_keep_whole_cores(make: Make) -> None:
+    lab = make()
+    for node in lab.slurm.nodes:
+        node |= {"cpus": 4, "threads": 2}
+    lab.slurm.add(a_job(10, cpus=3))
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    snapshot = lab.snapshot(5)
+    assert (snapshot.core_guest[:4] == row(snapshot, "10")).all()
+    assert lab.offer(snapshot, "10", "2", "n2") == "it has an offer already"
+
+
+def test_nothing_is_lent_where_slurm_takes_hyper_threads_for_cores(make: Make) -> None:
+    lab = make()
+
+    def barred(cpus: int, threads: int, real_cores: int) -> str:
+        for node in lab.slurm.nodes:
+            node |= {"cpus": cpus, "threads": threads}
+        lab.actors.told["n1"] = replace(lab.actors.told["n1"], hyperthreaded_cores=real_cores)
+        return NODE_BARS[lab.snapshot().node_bar[0]]
+
+    assert barred(4, 1, 2) == "Slurm takes each of its hyper-threads for a core"
+    assert barred(4, 2, 2) == ""  # it knows them: it gives whole cores
+    assert barred(2, 1, 2) == ""  # it was told of cores alone
+    assert barred(4, 1, 0) == ""  # there are none, as far as the kernel tells
 
 
 def bar(lab: Lab, job: str, column: str = "guest_bar") -> str:
