@@ -233,7 +233,9 @@ def _options(policy: str, given: Mapping[str, Any], defaults: _Options) -> _Opti
     return defaults._replace(**{key: type(plain[key])(value) for key, value in given.items()})
 
 
-def open_cluster(config: Config, nodes: NodeLink, state_dir: Path) -> LiveCluster:
+def open_cluster(
+    config: Config, nodes: NodeLink, state_dir: Path, clock: Callable[[], float] = time.time
+) -> LiveCluster:
     """The cluster that the configuration names. Raises ConfigError and what the plugin raises."""
     name = config.daemon.cluster
     if name == "recorded":
@@ -257,7 +259,7 @@ def open_cluster(config: Config, nodes: NodeLink, state_dir: Path) -> LiveCluste
         there = ", ".join(sorted({*found, "recorded"}))
         raise ConfigError(f"[daemon] cluster: there is no cluster plugin {name!r}; there are {there}")
     opened: LiveCluster = found[name].load()(
-        config.clusters.get(name, {}), nodes=nodes, state_dir=state_dir, clock=time.time
+        config.clusters.get(name, {}), nodes=nodes, state_dir=state_dir, clock=clock
     )
     return opened
 
@@ -495,7 +497,7 @@ class Daemon:
             keys = open_authenticator(config.nodes, "daemon")
             self.nodes = link = NodeServer(config.nodes.listen, keys, config.lease_s, clock=self._clock)
         self.link = link
-        self.cluster = self._given or open_cluster(config, link, config.daemon.state_dir)
+        self.cluster = self._given or open_cluster(config, link, config.daemon.state_dir, self._clock)
         opened.callback(lambda: self.cluster.close())
         share = share_policy(config, self.cluster.applications, self._seed(config))
         if self.nodes is not None:
@@ -850,7 +852,7 @@ class Daemon:
         cluster, name = self.cluster, new.daemon.cluster
         anew = self._given is None and new.clusters.get(name, {}) != old.clusters.get(name, {})
         if anew and name != "recorded":
-            cluster = open_cluster(new, self.link, new.daemon.state_dir)
+            cluster = open_cluster(new, self.link, new.daemon.state_dir, self._clock)
         decides = (new.policies, new.share, new.guard, new.daemon.interval_s)
         share = self.cycle.share
         if cluster is not self.cluster or decides != (

@@ -5,6 +5,7 @@ Nothing is imported here before it is needed: `asad-undo` lives in this package 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,9 @@ def open_cluster(
     from asad_slurm.cluster import SlurmCluster
     from asad_slurm.settings import read_settings
 
-    return SlurmCluster(read_settings(settings), nodes=nodes, state_dir=state_dir, clock=clock)
+    return SlurmCluster(
+        read_settings(settings), nodes=nodes, state_dir=state_dir, clock=clock, monotonic=time.monotonic
+    )
 
 
 __all__ = ["open_cluster"]

@@ -62,8 +62,11 @@ class SlurmCluster:
         state_dir: Path,
         clock: Callable[[], float],
         transport: Transport | None = None,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
+        """`monotonic` tells how much time lies between two looks, `clock` (which it is by default) when they were."""
         self._settings, self._link, self._clock = settings, nodes, clock
+        self._monotonic = monotonic or clock
         self.transport = transport or choose_transport(settings)
         self._offers = Offers(self.transport, Journal(state_dir), settings.offer_patience_s, clock)
         self._journal_error = "the journal of offers has not been read yet"
@@ -91,7 +94,8 @@ class SlurmCluster:
         self._told: dict[str, int] = {}
         """Jobs that have ended and Slurm still shows, with how often they had been requeued."""
         self._version = 0
-        self._time_s = -INF
+        self._time_s = self._looked_at = -INF
+        """When the last look was, by the clock and by the one that is never set."""
         self._snapshot: Snapshot | None = None
 
     # ------------------------------------------------------------------------------------------------------ lifecycle
@@ -387,7 +391,8 @@ class SlurmCluster:
         offered = self._show_offers(core_guest)
         queue = self._queue(waiting, offered)
         reports = self._link.reports()
-        settings, elapsed_s = self._settings, now_s - self._time_s
+        settings, looked_at = self._settings, self._monotonic()
+        elapsed_s, self._looked_at = looked_at - self._looked_at, looked_at
         applications, arrays = self._applications, self._arrays
         measure(rows, applications, arrays, reports, holding, guests, now_s, elapsed_s, settings.window_s)
         self._show_own_starts(guests, now_s)

@@ -28,11 +28,15 @@ class Limits:
         self._wall_of_user: dict[tuple[str, str, str], float] = {}
         self._wall_of_qos: dict[str, float] = {}
         self._next_s = self._next_walls_s = -INF
+        self._asked_s = INF
 
     def ask(self, transport: Transport, now_s: float) -> str | None:
         """Ask Slurm if it is time to; why that failed, the empty string if it did not, None if it is not time."""
-        if now_s < self._next_s:
+        if self._asked_s <= now_s < self._next_s:
             return None
+        if now_s < self._asked_s:  # the clock was set back, or this is the first time
+            self._next_walls_s = -INF
+        self._asked_s = now_s
         self._next_s = now_s + AGAIN_S
         try:
             for partition in transport.partitions():

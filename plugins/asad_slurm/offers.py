@@ -93,8 +93,8 @@ class Offers:
     ) -> None:
         self._transport, self._journal, self._patience_s, self._clock = transport, journal, patience_s, clock
         self.open: dict[str, Offer] = {}
-        self._retry_at: dict[str, tuple[float, float]] = {}
-        """By job whose offer was not taken: when it may get another, and how long it waited for that."""
+        self._waits: dict[str, tuple[float, float]] = {}
+        """By job whose offer was not taken: since when it gets no other, and for how long."""
 
     def load(self, nodes: Callable[[str], tuple[str, ...]]) -> None:
         """Take up what an earlier daemon left open. Raises JournalError if the journal cannot be read."""
@@ -107,9 +107,10 @@ class Offers:
 
     def offer(self, offer: Offer) -> str:
         """Make an offer; why it was not made, or the empty string."""
-        retry_s, _ = self._retry_at.get(offer.job, (-math.inf, 0.0))
-        if offer.time_s < retry_s:
-            return f"an earlier offer was not taken; it gets none for another {retry_s - offer.time_s:.0f} s"
+        since_s, wait_s = self._waits.get(offer.job, (-math.inf, 0.0))
+        if not passed(since_s, offer.time_s, wait_s):
+            left_s = since_s + wait_s - offer.time_s
+            return f"an earlier offer was not taken; it gets none for another {left_s:.0f} s"
         line = offer.to_json()
         try:
             self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
@@ -145,7 +146,7 @@ class Offers:
         del self.open[job]
         self._note(what, job)
         now_s = self._clock()
-        if not offer.started and not offer.stale and now_s - offer.time_s >= self._patience_s:
+        if not offer.started and not offer.stale and passed(offer.time_s, now_s, self._patience_s):
             self._wait_longer(job, now_s)
         return ""
 
@@ -175,8 +176,8 @@ class Offers:
                 del self.open[job]
                 self._note("closed", job)
                 said.append(f"{job}: {why}")
-        if len(self._retry_at) > 100_000:
-            self._retry_at.clear()
+        if len(self._waits) > 100_000:
+            self._waits.clear()
         return said
 
     def _over(
@@ -189,8 +190,8 @@ class Offers:
             if record.phase == WAITS:
                 if math.isnan(offer.home_since_s):
                     offer.home_since_s = now_s
-                unsure = offer.stale and not offer.started and now_s - offer.home_since_s < self._patience_s
-                return None if unsure else "somebody else has moved it back"
+                sure = offer.started or not offer.stale or passed(offer.home_since_s, now_s, self._patience_s)
+                return "somebody else has moved it back" if sure else None
             return "it had started by itself"
         if record.phase == RUNS:
             if not offer.started:
@@ -204,7 +205,7 @@ class Offers:
             return "it was requeued"
         if offer.stale:
             return "an offer to it was left over"
-        if now_s - offer.time_s >= self._patience_s:
+        if passed(offer.time_s, now_s, self._patience_s):
             return f"it has not taken its offer within {self._patience_s:g} s"
         if offer.host not in running:
             return "its host has ended"
@@ -214,9 +215,8 @@ class Offers:
 
     def _wait_longer(self, job: str, now_s: float) -> None:
         """After an offer that came to nothing a job gets none for a while, and longer each time."""
-        _, last_s = self._retry_at.get(job, (0.0, self._patience_s))
-        wait_s = min(2.0 * last_s, 3600.0)
-        self._retry_at[job] = (now_s + wait_s, wait_s)
+        _, last_s = self._waits.get(job, (0.0, self._patience_s))
+        self._waits[job] = (now_s, min(2.0 * last_s, 3600.0))
 
     def _note(self, what: str, job: str) -> None:
         """Write a line that only closes or describes: without it the offer is looked at again, and no harm done."""
@@ -224,3 +224,8 @@ class Offers:
             self._journal.write(what, self._clock(), job)
         except JournalError:
             return
+
+
+def passed(since_s: float, now_s: float, length_s: float) -> bool:
+    """Are `length_s` over since then? By a clock that was set back to before then it is not known, and they are."""
+    return not 0.0 <= now_s - since_s < length_s

@@ -56,7 +56,8 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
     """
     said, failed = [], 0
     for job, offer in open_offers(path).items():
-        if now_s - float(offer.get("time_s", 0.0)) < older_than_s:
+        # an offer from the future is of before the clock was set back: nobody knows how old it is
+        if 0.0 <= now_s - float(offer.get("time_s", 0.0)) < older_than_s:
             continue
         try:
             state, partition = _look(str(offer.get("raw", job)), timeout_s)
