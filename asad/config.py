@@ -88,6 +88,10 @@ class GuardSettings:
     """Most that is lent of one host on one node, to all guests together."""
     guests_cap: int = _setting(0, least=0)
     """Most guests at one time, running and offered; 0: no cap."""
+    memory_bandwidth: float = _setting(0.02, least=0.0, most=1.0)
+    """Part of its pace that a memory-bound host may lose to a memory-bound guest; pairs that cost more are vetoed."""
+    calibration: str = ""
+    """What `asactl calibrate` wrote for these nodes; empty: what asad ships, measured on another machine."""
     offer_patience_s: float = _setting(60.0, above=0.0)
     """An offer that was not taken for so long is withdrawn."""
 

@@ -55,6 +55,7 @@ from asad.model import (
     Snapshot,
 )
 from asad.place.native import Native
+from asad.replay.contention import load_contention
 from asad.replay.playback import Playback
 from asad.share import SharePolicy
 from asad.share.asax import Asax, Options
@@ -233,6 +234,12 @@ def _options(policy: str, given: Mapping[str, Any], defaults: _Options) -> _Opti
     return defaults._replace(**{key: type(plain[key])(value) for key, value in given.items()})
 
 
+def memory_loss(config: Config) -> float:
+    """What a memory-bound host loses beside a memory-bound guest, as calibrated. Raises ConfigError."""
+    path = config.guard.calibration
+    return 1.0 - load_contention(Path(path) if path else None).mu_host_memory
+
+
 def open_cluster(
     config: Config, nodes: NodeLink, state_dir: Path, clock: Callable[[], float] = time.time
 ) -> LiveCluster:
@@ -270,6 +277,7 @@ def check(config: Config) -> None:
     Raises ConfigError, or another UsageError for a log that cannot be read.
     """
     share_policy(config, [], 0)
+    memory_loss(config)
     with tempfile.TemporaryDirectory(prefix="asad-check-") as folder:
         open_cluster(config, NoNodes(), Path(folder)).close()
 
@@ -508,7 +516,7 @@ class Daemon:
             RunStart(share.name, {"cluster": config.daemon.cluster}, self.plain_config()),
         )
         opened.callback(self.writer.close, {})
-        guard = guard_for(share.properties, config.guard)
+        guard = guard_for(share.properties, config.guard, memory_loss(config))
         self.cycle = Cycle(
             self.cluster,
             Everyone(),
@@ -865,12 +873,13 @@ class Daemon:
             before = self.cycle.share
             if share.name == before.name and isinstance(share, Remembers) and isinstance(before, Remembers):
                 share.restore(before.state())
+        loss = memory_loss(new)
         # nothing of the new configuration can be wrong any more
         if share.name != self.cycle.share.name:
             self._save()
             self._remembered, self._saved = False, {}
         self.config = new
-        self.cycle.share, self.cycle.guard = share, guard_for(share.properties, new.guard)
+        self.cycle.share, self.cycle.guard = share, guard_for(share.properties, new.guard, loss)
         if cluster is not self.cluster:
             self._release()
             self.cluster.close()

@@ -41,6 +41,8 @@ class Look:
     snapshot: Snapshot
     settings: GuardSettings
     allowed: list[Decision] = field(default_factory=list)
+    memory_loss: float = 0.0
+    """Part of its pace that a memory-bound host loses beside a memory-bound guest, as it was calibrated."""
 
     @cached_property
     def places(self) -> frozenset[tuple[int, int]]:
@@ -187,6 +189,15 @@ def share_group(look: Look, decision: Decision) -> str:
     return ""
 
 
+def memory_bandwidth(look: Look, decision: Decision) -> str:
+    """No two jobs that are said to be memory-bound share a node, where calibration says that it costs too much."""
+    if isinstance(decision, CoAllocate) and look.memory_loss > look.settings.memory_bandwidth:
+        bound = look.snapshot.jobs.memory_bound
+        if bound[decision.guest] and bound[decision.host]:
+            return f"both are memory-bound, which costs a host {look.memory_loss:.1%} of its pace here"
+    return ""
+
+
 def opted_out(look: Look, decision: Decision) -> str:
     """Jobs and nodes that are barred from lending, or from being a guest, are left alone."""
     host = lends_more(look, decision)
@@ -306,6 +317,7 @@ PROPERTIES: dict[str, Callable[[Look, Decision], str]] = {
     "better off": better_off,
     "opted out": opted_out,
     "share group": share_group,
+    "memory bandwidth": memory_bandwidth,
     "happiness floor": happiness_floor,
     "pressure": pressure,
     "node share cap": node_share_cap,
@@ -324,6 +336,8 @@ class Guard:
 
     properties: tuple[str, ...]
     settings: GuardSettings = REPLAY
+    memory_loss: float = 0.0
+    """What calibration says of two memory-bound jobs, see `Look`."""
 
     def check(
         self, snapshot: Snapshot, decisions: Sequence[Decision], relief: Sequence[Decision] = ()
@@ -332,7 +346,7 @@ class Guard:
 
         `relief` is what `relieve` told for this snapshot; nothing is vetoed of it.
         """
-        look = Look(snapshot, self.settings, list(relief))
+        look = Look(snapshot, self.settings, list(relief), self.memory_loss)
         vetoed: list[Outcome] = []
         for decision in decisions:
             if isinstance(decision, ExtendLimit):
@@ -372,15 +386,20 @@ class Guard:
         return relief
 
 
-def guard_for(properties: frozenset[str], settings: GuardSettings = REPLAY) -> Guard:
+def guard_for(
+    properties: frozenset[str], settings: GuardSettings = REPLAY, memory_loss: float = 0.0
+) -> Guard:
     """A guard that enforces `properties` and those of `ALWAYS`, in the order of `PROPERTIES`.
+
+    `memory_loss` is the part of its pace in [0, 1] that a memory-bound host loses beside a memory-bound guest.
 
     Raises KeyError for an unknown name.
     """
     unknown = properties - PROPERTIES.keys()
     if unknown:
         raise KeyError(f"unknown properties: {sorted(unknown)}")
-    return Guard(tuple(name for name in PROPERTIES if name in properties | ALWAYS), settings)
+    names = tuple(name for name in PROPERTIES if name in properties | ALWAYS)
+    return Guard(names, settings, memory_loss)
 
 
 __all__ = ["ALWAYS", "PROPERTIES", "REPLAY", "Guard", "Look", "guard_for"]

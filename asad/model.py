@@ -181,6 +181,8 @@ class Jobs:
     """Since when a lending is offered to a pending job that has not started yet; NaN for no offer."""
     share_group: Ints
     """Jobs share only with jobs of the same group (of one user or account, as the site has it); 0 where all may."""
+    memory_bound: Codes
+    """1 where it is said to be bound by memory bandwidth, which two such jobs on one node take from each other."""
     host_bar: Codes
     guest_bar: Codes
     """Why it may not lend, or may not be a guest: an index into `BARS`, 0 if nothing bars it."""

@@ -186,6 +186,7 @@ class RecordedCluster:
             latest_end_s=np.full(len(workload), np.inf),
             offered_s=unknown,
             share_group=np.zeros(len(workload), np.int32),
+            memory_bound=unbarred,
             host_bar=unbarred,
             guest_bar=unbarred,
         )

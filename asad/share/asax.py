@@ -509,6 +509,8 @@ def _best_host(
             continue
         if view.share_group[openings.hosts[k]] != view.share_group[guest]:
             continue
+        if view.memory_bound[openings.hosts[k]] and view.memory_bound[guest]:
+            continue
         again = False
         for before in range(attempt):
             again = again or tried[before] == k

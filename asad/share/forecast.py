@@ -69,6 +69,8 @@ class Outlook(NamedTuple):
     """(Q,) may it be a guest?"""
     group: NDArray[np.int32]
     """(R + Q,) jobs share only with jobs of the same group."""
+    memory_bound: NDArray[np.bool_]
+    """(R + Q,) two of these are no pair."""
 
 
 @njit(cache=True)
@@ -114,6 +116,7 @@ def outlook(view: View, openings: Openings, history: History, overhead: float, h
         lends=np.zeros(R + Q, np.bool_),
         joins=np.zeros(Q, np.bool_),
         group=np.zeros(R + Q, np.int32),
+        memory_bound=np.zeros(R + Q, np.bool_),
     )
     a.rows[:R] = view.running
     k = R
@@ -126,6 +129,7 @@ def outlook(view: View, openings: Openings, history: History, overhead: float, h
         application = view.application[job]
         run = expected_run(history, application, view.limit[job])
         a.cores[k], a.memory[k], a.group[k] = view.cores[job], view.memory[job], view.share_group[job]
+        a.memory_bound[k] = view.memory_bound[job] != 0
         a.cpu[k] = view.cpu[job]
         if np.isnan(a.cpu[k]):
             a.cpu[k] = max(0.01, expected_cpu(history, application))
@@ -195,6 +199,7 @@ def _scenario(a: Outlook, deviation: NDArray[np.float64], rng: np.random.Generat
         a.lends,
         a.joins,
         a.group,
+        a.memory_bound,
     )
 
 
@@ -543,6 +548,8 @@ def _may_pair(a: Outlook, waiting: int, host: int, beside: NDArray[np.int32]) ->
     if host < 0:
         return True
     if host == R + waiting or not a.lends[host] or a.group[host] != a.group[R + waiting]:
+        return False
+    if a.memory_bound[host] and a.memory_bound[R + waiting]:
         return False
     if a.cores[host] < a.cores[R + waiting] or a.cpu[host] + a.headroom > 0.9 + ROOM:
         return False

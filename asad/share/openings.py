@@ -47,6 +47,7 @@ class View(NamedTuple):
     host: NDArray[np.int32]
     share: NDArray[np.float64]
     share_group: NDArray[np.int32]
+    memory_bound: NDArray[np.int8]
     host_bar: NDArray[np.int8]
     guest_bar: NDArray[np.int8]
 
@@ -75,6 +76,7 @@ class Columns(NamedTuple):
     host: NDArray[np.int32]
     share: NDArray[np.float64]
     share_group: NDArray[np.int32]
+    memory_bound: NDArray[np.int8]
     host_bar: NDArray[np.int8]
     guest_bar: NDArray[np.int8]
 
@@ -139,6 +141,7 @@ def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
         host=jobs.host,
         share=jobs.share,
         share_group=jobs.share_group,
+        memory_bound=jobs.memory_bound,
         host_bar=jobs.host_bar,
         guest_bar=jobs.guest_bar,
     )
@@ -185,6 +188,7 @@ def see(
         columns.host,
         columns.share,
         columns.share_group,
+        columns.memory_bound,
         columns.host_bar,
         columns.guest_bar,
     )

@@ -62,6 +62,7 @@ def _cluster(time_s: float) -> Snapshot:
         latest_end_s=np.full(6, math.inf),
         offered_s=np.full(6, nan),
         share_group=np.zeros(6, np.int32),
+        memory_bound=np.zeros(6, np.int8),
         host_bar=np.zeros(6, np.int8),
         guest_bar=np.zeros(6, np.int8),
     )

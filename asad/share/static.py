@@ -32,6 +32,8 @@ def _first_fits(
             host = openings.hosts[k]
             if view.share_group[host] != view.share_group[guest]:
                 continue
+            if view.memory_bound[host] and view.memory_bound[guest]:
+                continue
             used, _, _ = fit(view, openings, host, guest, share, 1.0)
             if used == 0:
                 continue

@@ -7,6 +7,7 @@ added by `asad_slurm.cluster`, which sees them.
 from __future__ import annotations
 
 import math
+from fnmatch import fnmatchcase
 
 from asad.model import BARS, NODE_BARS, NodeReport
 from asad_slurm.records import JobRecord, NodeRecord
@@ -107,7 +108,7 @@ def opted_out(job: JobRecord, settings: Settings, word: str) -> int:
     """Did the job, or the operators for it, opt out? `word` in its comment does for one role, `asad:no` for both."""
     out = settings.opt_out
     if "asad:no" in job.comment:
-        words = job.comment.replace(",", " ").replace(";", " ").split()
+        words = _words(job.comment)
         if "asad:no" in words or word in words:
             return JOB_OUT
     if out.jobs and (job.text in out.jobs or str(job.raw) in out.jobs or job.text.split("_")[0] in out.jobs):
@@ -121,6 +122,20 @@ def opted_out(job: JobRecord, settings: Settings, word: str) -> int:
     if job.qos in out.qos:
         return QOS_OUT
     return 0
+
+
+def memory_bound(job: JobRecord, settings: Settings) -> bool:
+    """Is it said to be bound by memory bandwidth? By the operators' rule, or by `asad:memory-bound` in its comment."""
+    rule = settings.memory_bound
+    if "asad:memory-bound" in job.comment and "asad:memory-bound" in _words(job.comment):
+        return True
+    if any(fnmatchcase(job.name, pattern) for pattern in rule.names):
+        return True
+    return not rule.partitions.isdisjoint(job.partition.split(","))
+
+
+def _words(comment: str) -> list[str]:
+    return comment.replace(",", " ").replace(";", " ").split()
 
 
 def node_bar(node: NodeRecord, settings: Settings, report: NodeReport | None) -> int:

@@ -345,6 +345,8 @@ class SlurmCluster:
                 group(record, settings), len(self._group_code)
             )
         guest = record.partition in self._guest_nodes
+        if not guest:  # its partition says where it waited, and that was looked at
+            jobs.memory_bound[row] = bars.memory_bound(record, settings)
         extra.guest[row] = guest
         extra.tier[row] = self._limits.tier(record.partition)
         extra.tries[row] = record.waits_turn and not guest

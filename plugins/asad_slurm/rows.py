@@ -17,7 +17,7 @@ from asad.model import Codes, Floats, Jobs
 from asad_slurm.records import NUMBERS, JobRecord
 
 FIRST_CAPACITY = 1024
-_CODES = ("host_bar", "guest_bar")
+_CODES = ("host_bar", "guest_bar", "memory_bound")
 _INTS = ("application", "user", "cores", "nodes", "host", "share_group")
 
 

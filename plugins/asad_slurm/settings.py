@@ -28,6 +28,15 @@ class OptOut:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryBound:
+    """Whose jobs are bound by memory bandwidth."""
+
+    names: tuple[str, ...] = ()
+    """Patterns of job names (`*`, `?`, `[…]`), upper and lower case apart."""
+    partitions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How Slurm is asked, and who may share with whom."""
 
@@ -41,6 +50,7 @@ class Settings:
     lend: frozenset[str] = frozenset()
     """Kinds of hosts that lend although they do not by default: out of `LEND`."""
     opt_out: OptOut = OptOut()
+    memory_bound: MemoryBound = MemoryBound()
     offer_patience_s: float = 60.0
     """An offer that has not been taken by then is taken back."""
     depth: int = 100
@@ -72,6 +82,7 @@ def read_settings(table: Mapping[str, Any]) -> Settings:
         share_users=_choice(table, "share_users", SHARE_USERS, defaults.share_users),
         lend=_lend(table),
         opt_out=_opt_out(_table(table, "opt_out", {})),
+        memory_bound=_memory_bound(_table(table, "memory_bound", {})),
         offer_patience_s=_number(table, "offer_patience_s", defaults.offer_patience_s, 1.0, 86400.0),
         depth=int(_number(table, "depth", defaults.depth, 1, 100_000)),
         window_s=_number(table, "window_s", defaults.window_s, 0.0, 86400.0),
@@ -101,6 +112,14 @@ def _opt_out(table: Mapping[str, Any]) -> OptOut:
             for key in ("jobs", "users", "accounts", "partitions", "qos")
         },
         nodes=frozenset(names),
+    )
+
+
+def _memory_bound(table: Mapping[str, Any]) -> MemoryBound:
+    _known(table, MemoryBound.__dataclass_fields__, "slurm.memory_bound")
+    return MemoryBound(
+        names=tuple(sorted(_names(table, "names", "[slurm.memory_bound] names"))),
+        partitions=_names(table, "partitions", "[slurm.memory_bound] partitions"),
     )
 
 

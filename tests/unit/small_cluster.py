@@ -42,6 +42,7 @@ def cluster(**columns: Any) -> Snapshot:
         "latest_end_s": np.full(5, math.inf),
         "offered_s": np.array([nan, nan, nan, nan, NOW - 10]),
         "share_group": np.zeros(5, np.int32),
+        "memory_bound": np.zeros(5, np.int8),
         "host_bar": np.zeros(5, np.int8),
         "guest_bar": np.zeros(5, np.int8),
     }

@@ -43,6 +43,25 @@ def vetoes(
     return [outcome.reason for outcome in guard_for(properties, settings).check(snapshot, decisions)[1]]
 
 
+@pytest.mark.parametrize(
+    ("rows", "loss", "vetoed"),
+    [
+        ({HOST: 1, WAITING: 1}, 0.05, True),
+        ({HOST: 1, WAITING: 1}, 0.02, False),  # as much as may be lost
+        ({HOST: 1}, 0.05, False),
+        ({WAITING: 1}, 0.05, False),
+    ],
+)
+def test_memory_bound_pairs_by_calibration(rows: dict[int, float], loss: float, vetoed: bool) -> None:
+    guard = guard_for(frozenset(), SETTINGS, loss)
+    allowed, outcomes = guard.check(cluster(memory_bound=rows), [offer()])
+    assert bool(outcomes) == vetoed != bool(allowed)
+    if vetoed:
+        assert outcomes[0].reason == (
+            "vetoed (memory bandwidth): both are memory-bound, which costs a host 5.0% of its pace here"
+        )
+
+
 def relieved(snapshot: Snapshot, settings: GuardSettings = SETTINGS) -> Sequence[Decision]:
     return Guard((), settings).relieve(snapshot)
 

@@ -73,6 +73,23 @@ def test_nothing_is_lent_where_slurm_takes_hyper_threads_for_cores(make: Make) -
     assert barred(4, 1, 0) == ""  # there are none, as far as the kernel tells
 
 
+def test_memory_bound_by_rule_or_by_comment(make: Make) -> None:
+    lab = make(memory_bound={"names": ["app1", "stream*"], "partitions": ["stream"]})
+    lab.slurm.add(
+        a_job(20, name="STREAM"),
+        a_job(21, name="stream-2"),
+        a_job(22, comment="asad:no-host, asad:memory-bound"),
+        a_job(23, comment="asad:memory-bounds"),
+        a_job(24, partition="batch,stream"),
+    )
+    snapshot = lab.snapshot()
+    rows = {str(snapshot.jobs.job_id[one]): int(snapshot.jobs.memory_bound[one]) for one in range(20)}
+    assert {job for job, bound in rows.items() if bound} == {"1", "21", "22", "24"}
+    lab.slurm.jobs[21] |= {"partition": "guest"}
+    snapshot = lab.snapshot(5)
+    assert snapshot.jobs.memory_bound[row(snapshot, "21")] == 1
+
+
 def bar(lab: Lab, job: str, column: str = "guest_bar") -> str:
     snapshot = lab.snapshot()
     return BARS[getattr(snapshot.jobs, column)[row(snapshot, job)]]
