@@ -638,10 +638,19 @@ def processes(folder: Path) -> Iterator[int]:
             yield from map(int, path.read_text().split())
 
 
+def leftovers(name: str) -> Iterator[Path]:
+    """Cgroups that belong to a node, Slurm's and those of asad's node actor; `name` may be a pattern."""
+    if unified():
+        yield from CGROUP.glob(f"system.slice/{name}_slurmstepd.scope")
+    else:
+        yield from CGROUP.glob(f"*/slurm_{name}")
+        yield from CGROUP.glob(f"cpu/asad*_{name}")
+
+
 def remove_node(node: str) -> None:
     """Kill what runs in the cgroups of a node, and remove them."""
     deadline = time.monotonic() + 10
-    while folders := list(node_folders(node)):
+    while folders := list(leftovers(node)):
         for folder in folders:
             for pid in set(processes(folder)):
                 with contextlib.suppress(ProcessLookupError):
@@ -660,9 +669,8 @@ def remove_node(node: str) -> None:
 
 def sweep() -> None:
     """Remove what clusters whose owner was killed have left: jobs, cgroups, folders. Daemons died with the owner."""
-    pattern = f"system.slice/{PREFIX}*_slurmstepd.scope" if unified() else f"*/slurm_{PREFIX}*"
-    for folder in CGROUP.glob(pattern):
-        node = folder.name.removeprefix("slurm_").removesuffix("_slurmstepd.scope")
+    for folder in leftovers(f"{PREFIX}*"):
+        node = folder.name.removesuffix("_slurmstepd.scope").rpartition("_")[2]
         if owner_is_gone(node):
             remove_node(node)
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
