@@ -174,7 +174,7 @@ class Jobs:
     happiness: Floats
     """What the job itself tells of being in time, from its progress (1 and more: it is); NaN if it tells nothing."""
     pressure: Floats
-    """Fraction of the last seconds in which something of it wanted CPU and got none; NaN if not measured."""
+    """Fraction of the last seconds in which it wanted CPU and got none because of its guests; NaN if not measured."""
     latest_end_s: Floats
     """Beyond this no extension may move its end (reservation, partition's or association's limit); inf for none."""
     offered_s: Floats
@@ -403,7 +403,8 @@ class JobSample:
     throttled: float
     """Fraction of the periods in which its quota stopped it; NaN if it has none."""
     pressure: float
-    """CPU pressure (some, of the last 10 s) as a fraction; NaN if the kernel does not tell."""
+    """Fraction of the last second for which it waited for CPU: of any kind in the actor's own samples, that its guests
+    cause in a report; NaN if the kernel does not tell."""
     read_bytes: float
     written_bytes: float
     threads: int

@@ -28,7 +28,7 @@ from asad.model import JobSample, Json, Lease
 from asad.node.cgroups import Cgroups, JobGroup
 from asad.node.cores import hyperthreaded_cores
 from asad.node.leases import Leases
-from asad.node.pressure import Fractions, gives_way, hosts_beside
+from asad.node.pressure import LOOKS, Fractions, gives_way, hosts_beside, innocent
 from asad.node.profile import Profile
 from asad.node.progress import FOLDER
 from asad.node.quotas import Quotas, write_durably
@@ -106,7 +106,9 @@ class Actor:
         self._used: dict[str, Fractions] = {}
         """Waiting of hosts that have guests, and CPU of those guests."""
         self._pressed: dict[str, float] = {}
-        """Hosts under pressure, for as long as guests are squeezed for them."""
+        """Hosts under pressure and how much they stalled, for as long as guests are squeezed for them."""
+        self._trials: dict[str, int] = {}
+        """Looks since the guests of these hosts were squeezed; it is yet to be seen whether for good reason."""
         self._hyperthreaded_cores = hyperthreaded_cores()
         self._stopping = False
 
@@ -242,6 +244,7 @@ class Actor:
         }
         squeezed = {squeeze.host_id for squeeze in self.leases.squeezes.values()}
         self._pressed = {host: found for host, found in self._pressed.items() if host in squeezed}
+        self._trials = {host: looks + 1 for host, looks in self._trials.items() if host in squeezed}
         used: dict[str, float] = {}
         for guest, fractions in self._used.items():
             cpu_s = self.profile.cpu_s(guest)
@@ -253,10 +256,19 @@ class Actor:
             if waits is None or (lease is not None and not math.isnan(lease.quota)):
                 continue  # a host with a cap of its own waits because it was decided so
             stalled, alone = stalls.look(waits, now_s), self._alone.get(host, math.nan)
+            if self._trials.get(host) == LOOKS + 1:  # every look of the mean was taken without the guests
+                del self._trials[host]
+                acted = True
+                if innocent(self._pressed[host], stalled):
+                    log.info("job %s waits for itself: its guests need not give way", host)
+                    self._alone[host] = max(stalled, self._pressed.pop(host))
+                    self.leases.acquit(host)
+                    continue
             for guest in beside[host]:
                 if gives_way(stalled, alone, used[guest]) and self.leases.squeeze(guest, host, now_s):
                     acted = True
                     self._pressed[host] = stalled
+                    self._trials[host] = 0
                     log.info(
                         "job %s waits for CPU %.0f%% of the time: job %s gives way",
                         host,
@@ -339,9 +351,13 @@ class Actor:
         )
 
     def _pressure(self, job_id: str, measured: float) -> float:
-        """What is reported of a host: while guests are squeezed for it, why they were; a cycle may come later."""
-        pressed = self._pressed.get(job_id, math.nan)
-        return measured if math.isnan(pressed) or measured > pressed else pressed
+        """What is reported: waiting that guests are found to cause, for as long as they are squeezed for it.
+
+        What a job waits for itself harms nobody and is nobody's doing.
+        """
+        if job_id in self._pressed and job_id not in self._trials:
+            return self._pressed[job_id]
+        return math.nan if math.isnan(measured) else 0.0
 
     def _tell_audit(self, now_s: float) -> None:
         if self.link is not None and self.quotas.rows:

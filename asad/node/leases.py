@@ -76,6 +76,12 @@ class Leases:
         self.squeezes[job_id] = Squeeze(host_id, self._share(job_id), self.renewals, end_s)
         return True
 
+    def acquit(self, host_id: str) -> None:
+        """Let go the guests that are squeezed for `host_id`: it did not wait for them."""
+        for job_id, squeeze in list(self.squeezes.items()):
+            if squeeze.host_id == host_id:
+                del self.squeezes[job_id]
+
     def forget(self, job_id: str) -> None:
         """The job has ended on this node."""
         self.squeezes.pop(job_id, None)

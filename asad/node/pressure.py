@@ -1,7 +1,8 @@
 """Does a job want CPU that it does not get, and who beside it must give way? Pure.
 
 Guests in the idle class yield to their hosts by themselves. What is left are caches, memory and the moment that the
-kernel needs: when a host stalls for more of the last second than it did before guests came, they are squeezed.
+kernel needs: when a host stalls for more of the last second than it did before guests came, they are squeezed. Whether
+it was for them shows at once: a host of many threads may wait for itself, and then it waits on while they are squeezed.
 """
 
 from __future__ import annotations
@@ -48,6 +49,15 @@ def gives_way(stalled: float, alone: float, guest_used: float, threshold: float 
     """
     more = stalled - (0.0 if math.isnan(alone) else alone)
     return more > threshold and not guest_used <= threshold
+
+
+def innocent(stalled: float, without: float) -> bool:
+    """Was a guest squeezed for nothing? The host stalled for `stalled` with it, and now for `without`."""
+    return without > (1 - RELIEF) * stalled
+
+
+RELIEF = 0.4
+"""A guest was in the way of its host if squeezing it takes away at least this part of the waiting."""
 
 
 def hosts_beside(

@@ -239,13 +239,30 @@ def test_pressure_is_answered_within_a_second_and_told(node: Node) -> None:
     node.actor.sample(node.now_s)
     node.look(0.0, 0.5, times=4)
     assert node.cap(node.guest) == "100000"
-    told = len(node.link.of("report"))
     node.look(0.9, 0.5, times=2)
     assert node.cap(node.guest) == "1000"
     assert node.actor.quotas.rows[-1].why == "its host, job 1, waits for CPU"
-    report = node.link.of("report")[told]
-    assert report["jobs"]["1"]["pressure"] > 0.4
+    report = node.link.of("report")[-1]
     assert report["jobs"]["2"]["quota"] == pytest.approx(0.005)
+    node.look(0.1, 0.0, times=3)  # it waits no longer: it was for the guest
+    assert node.cap(node.guest) == "1000"
+    assert node.link.of("report")[-1]["jobs"]["1"]["pressure"] > 0.4
+
+
+def test_a_host_that_waits_on_without_its_guest_waits_for_itself(node: Node) -> None:
+    node.actor.start()
+    node.lease(("1", False, None), ("2", True, 0.5))
+    node.actor.sample(node.now_s)
+    node.look(0.0, 0.5, times=4)
+    node.look(0.6, 0.5, times=2)
+    assert node.cap(node.guest) == "1000"
+    node.look(0.6, 0.0, times=3)
+    assert node.cap(node.guest) == "100000"
+    assert node.link.of("report")[-1]["jobs"]["1"]["pressure"] in (0.0, None)
+    node.look(0.6, 0.5, times=6)  # and that is known from now on
+    assert node.cap(node.guest) == "100000"
+    node.look(1.0, 0.5, times=2)  # more than that is another matter
+    assert node.cap(node.guest) == "1000"
 
 
 def test_it_is_told_until_the_daemon_has_had_a_cycle(node: Node) -> None:
