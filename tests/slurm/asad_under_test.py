@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from asad_slurm.undo import open_offers
 
 from asad.api.auth import open_authenticator
@@ -46,11 +47,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def until(condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+def until(
+    condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = PATIENCE_S
+) -> None:
     """Poll until something is so; `what` says what did not come to pass."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {timeout_s:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(0.1)
 
 
@@ -136,11 +140,14 @@ class Asad(LiveAsad):
 
     def wait_until_whole(self) -> None:
         """Until the daemon has completed a cycle and hears all actors."""
-        if self.server is None:
+        server, nodes = self.server, self.slurm.node_names
+        if server is None:
             self._wait()
-            return
-        nodes = set(self.slurm.node_names)
-        until(lambda: nodes <= self.server.reports().keys(), f"all actors report:\n{self.last_words('asad')}")  # type: ignore[union-attr]
+        else:
+            until(
+                lambda: server.reports().keys() >= set(nodes),
+                lambda: f"all actors report; one says\n{self.last_words(nodes[0])}",
+            )
 
     def mend(self) -> None:
         """Bring back whatever a test has killed or stopped, of Slurm's daemons too."""
@@ -174,7 +181,7 @@ class Asad(LiveAsad):
             return -1
 
         wanted = max(0, completed()) + number
-        until(lambda: completed() >= wanted, f"{number} more cycles: {self.last_words('asad')}")
+        until(lambda: completed() >= wanted, lambda: f"{number} more cycles: {self.last_words('asad')}")
 
     def sentence(self) -> str:
         """What the last cycle said."""
@@ -274,8 +281,11 @@ class Lent:
 
     def await_lending(self, job: str = "") -> None:
         """Until a job (the first guest) runs as a guest under a quota."""
-        until(lambda: self.runs_as_guest(job), f"job {job or self.guest} runs as a guest: {self.facts()}")
-        until(lambda: self.quota(job) is not None, f"it has a quota; there are {held(self.slurm)}")
+        until(
+            lambda: self.runs_as_guest(job),
+            lambda: f"job {job or self.guest} runs as a guest: {self.facts()}",
+        )
+        until(lambda: self.quota(job) is not None, lambda: f"it has a quota; there are {held(self.slurm)}")
 
     def facts(self) -> str:
         """How all of its jobs are."""
@@ -313,9 +323,9 @@ def nothing_is_lost_or_left(asad: Asad, lent: Lent) -> None:
         return [row["State"] for row in rows] == ["COMPLETED"] * len(lent.jobs)
 
     until(accounted, "accounting has every job once, completed")
-    until(lambda: not held(slurm), f"no quota is left: {held(slurm)}")
-    until(lambda: not groups_of_ours(slurm), f"no group is left: {groups_of_ours(slurm)}")
-    until(lambda: not asad.offers(), f"no offer is left open: {asad.offers()}")
+    until(lambda: not held(slurm), lambda: f"no quota is left: {held(slurm)}")
+    until(lambda: not groups_of_ours(slurm), lambda: f"no group is left: {groups_of_ours(slurm)}")
+    until(lambda: not asad.offers(), lambda: f"no offer is left open: {asad.offers()}")
     with Store.open(asad.store_url, create=False) as store:
         assert store.runs(), "the state store can be read"
 

@@ -112,7 +112,7 @@ def test_an_offer_of_a_killed_daemon_is_taken_back_by_the_next(asad: Asad, offer
         "scontrol", "update", f"jobid={offered.guest}", "Comment=asad:no"
     )  # it would be offered one anew
     asad.start("asad")
-    until(lambda: back_in_batch(offered), f"it waits where it waited: {slurm.job(offered.guest)}")
+    until(lambda: back_in_batch(offered), lambda: f"it waits where it waited: {slurm.job(offered.guest)}")
     nothing_is_lost_or_left(asad, offered)
 
 
@@ -225,7 +225,9 @@ def lending_goes_on_without_the_store(asad: Asad) -> Lent:
 
 def await_kept(asad: Asad, job: str) -> None:
     until(
-        lambda: not asad.status()["store"]["trouble"], f"the store works again: {asad.status()['store']}", 120
+        lambda: not asad.status()["store"]["trouble"],
+        lambda: f"the store works again: {asad.status()['store']}",
+        120,
     )
     until(lambda: "co-allocate" in asad.kinds_decided(job), "what was decided meanwhile is in the store")
     assert asad.status()["store"]["dropped"] == 0
