@@ -16,7 +16,7 @@ import subprocess
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,8 @@ class Asad(LiveAsad):
         for given in (SETTINGS, self.settings):
             for name, table in given.items():
                 plain[name] = {**plain.get(name, {}), **table}
+        port = plain["nodes"]["listen"].rpartition(":")[2]
+        plain["nodes"]["listen"] = f"0.0.0.0:{port}"  # one of the tests comes from another network
         self.config.write_text(toml(plain))
         try:
             if self.daemon:
@@ -250,7 +252,6 @@ class Lent:
     hosts: list[str]
     guests: list[str]
     gate: Path
-    ended: bool = field(default=False)
 
     @property
     def guest(self) -> str:
@@ -297,16 +298,27 @@ class Lent:
     def end(self) -> None:
         """Let every job come to its end."""
         self.gate.touch()
-        self.ended = True
+
+    def add(self, *options: str) -> str:
+        """One more job that ends when it is let."""
+        self.guests.append(self.slurm.submit(until_exists(self.gate), MINUTES, *options))
+        return self.guests[-1]
 
 
-def queue(slurm: RealSlurm, guests: int = 1, *options: str) -> Lent:
-    """Jobs that end when they are let; one more of them for each guest than there are nodes."""
+def until_exists(gate: Path) -> str:
+    """A script that ends when a file is there."""
+    return f"until [ -e {gate} ]; do sleep 0.3; done"
+
+
+def queue(slurm: RealSlurm, guests: int = 1) -> Lent:
+    """A host on every node, running, and jobs that wait; all end when they are let."""
     gate = slurm.folder / "jobs" / f"gate-{next(_names)}"
-    script = f"until [ -e {gate} ]; do sleep 0.3; done"
-    hosts = [slurm.submit(script, MINUTES, f"--nodelist={node}") for node in slurm.node_names]
+    hosts = [slurm.submit(until_exists(gate), MINUTES, f"--nodelist={node}") for node in slurm.node_names]
     slurm.wait(*hosts, state="RUNNING")
-    return Lent(slurm, hosts, [slurm.submit(script, MINUTES, *options) for _ in range(guests)], gate)
+    lent = Lent(slurm, hosts, [], gate)
+    for _ in range(guests):
+        lent.add()
+    return lent
 
 
 def nothing_is_lost_or_left(asad: Asad, lent: Lent) -> None:

@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ from asad_under_test import (
     until,
 )
 
+from asad.api.control import ask
+from asad.config import load
 from lab.slurm import RealSlurm
 
 PROGRAMS = Path(sys.executable).parent
@@ -65,88 +68,93 @@ def lent(asad: Asad, slurm: RealSlurm) -> Lent:
 # ------------------------------------------------------------------------------------------------------ killed: asad
 
 
+@contextlib.contextmanager
+def closed(slurm: RealSlurm) -> Iterator[None]:
+    """The guest partition takes no jobs, so that offers stay open."""
+    slurm.run("scontrol", "update", "PartitionName=guest", "State=DOWN")
+    try:
+        yield
+    finally:
+        slurm.run("scontrol", "update", "PartitionName=guest", "State=UP")
+
+
+def offer_another(asad: Asad, lent: Lent) -> str:
+    """One more job, which gets an offer that it cannot take while the guest partition is closed."""
+    slurm = asad.slurm
+    job = lent.add()
+    until(lambda: slurm.job(job)["Partition"] == "guest", lambda: f"it is offered a node: {slurm.job(job)}")
+    assert slurm.state(job) == "PENDING"
+    assert job in asad.offers(), "an offer is in the journal before it is made"
+    slurm.run("scontrol", "update", f"jobid={job}", "Comment=asad:no")  # that it gets no other later
+    return job
+
+
+def back_in_batch(slurm: RealSlurm, job: str) -> bool:
+    facts = slurm.job(job)
+    return (facts["Partition"], facts["ReqNodeList"], facts["JobState"]) == ("batch", "(null)", "PENDING")
+
+
 def test_kill_9_of_the_daemon_lets_quotas_run_out_and_the_next_one_goes_on(asad: Asad, lent: Lent) -> None:
-    asad.kill("asad")
-    until(lambda: not held(asad.slurm), "the actors lift all quotas by themselves", LEASE_S + 20)
-    assert lent.runs_as_guest()
-    assert idle_class(lent.node, lent.guest), "a guest stays in the idle class, asad dead or alive"
-    asad.start("asad")
+    slurm = asad.slurm
+    with closed(slurm):
+        waiting = offer_another(asad, lent)
+        asad.kill("asad")
+        until(lambda: not held(slurm), "the actors lift all quotas by themselves", LEASE_S + 20)
+        assert lent.runs_as_guest()
+        assert idle_class(lent.node, lent.guest), "a guest stays in the idle class, asad dead or alive"
+        asad.start("asad")
+        until(lambda: back_in_batch(slurm, waiting), "the offer of the killed one is taken back")
     until(lambda: lent.quota() is not None, "the next daemon takes the guest over")
     nothing_is_lost_or_left(asad, lent)
     assert "co-allocate" in asad.kinds_decided(lent.guest)
 
 
-@pytest.fixture
-def offered(asad: Asad, slurm: RealSlurm) -> Iterator[Lent]:
-    """A job with an offer that it cannot take: the guest partition is closed."""
-    slurm.run("scontrol", "update", "PartitionName=guest", "State=DOWN")
-    try:
-        lent = queue(slurm)
-        until(lambda: slurm.job(lent.guest)["Partition"] == "guest", "it is offered a node")
-        assert slurm.state(lent.guest) == "PENDING"
-        assert lent.guest in asad.offers(), "an offer is in the journal before it is made"
-        yield lent
-    finally:
-        slurm.run("scontrol", "update", "PartitionName=guest", "State=UP")
-
-
-def back_in_batch(lent: Lent) -> bool:
-    job = lent.slurm.job(lent.guest)
-    return (job["Partition"], job["ReqNodeList"], job["JobState"]) == ("batch", "(null)", "PENDING")
-
-
-def test_an_offer_of_a_killed_daemon_is_taken_back_without_it(asad: Asad, offered: Lent) -> None:
-    asad.kill("asad")
-    undo = [str(PROGRAMS / "asad-undo"), "--state-dir", str(asad.folder / "state")]
-    done = subprocess.run(undo, env=asad.slurm.env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done
-    assert back_in_batch(offered), done.stdout
-    assert not asad.offers()
-    nothing_is_lost_or_left(asad, offered)
-
-
-def test_an_offer_of_a_killed_daemon_is_taken_back_by_the_next(asad: Asad, offered: Lent) -> None:
-    asad.kill("asad")
+def test_an_offer_of_a_killed_daemon_is_taken_back_without_it_and_its_guests_stay(
+    asad: Asad, lent: Lent
+) -> None:
     slurm = asad.slurm
-    slurm.run(
-        "scontrol", "update", f"jobid={offered.guest}", "Comment=asad:no"
-    )  # it would be offered one anew
-    asad.start("asad")
-    until(lambda: back_in_batch(offered), lambda: f"it waits where it waited: {slurm.job(offered.guest)}")
-    nothing_is_lost_or_left(asad, offered)
-
-
-def test_kill_9_of_a_node_actor_is_mended_at_its_next_start(asad: Asad, lent: Lent) -> None:
-    node = lent.node
-    asad.kill(node)
-    until(lambda: node in asad.status()["actors"]["silent"], "the daemon misses it")
+    with closed(slurm):
+        waiting = offer_another(asad, lent)
+        for name in ("asad", lent.node):  # and the actor of the guest's node with it
+            asad.kill(name)
+        undo = [str(PROGRAMS / "asad-undo"), "--state-dir", str(asad.folder / "state")]
+        done = subprocess.run(undo, env=slurm.env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done
+        assert back_in_batch(slurm, waiting), done.stdout
+    assert lent.runs_as_guest()
+    assert asad.offers().keys() == {lent.guest}
     assert lent.quota() is not None, "nobody is there to lift it"
-    assert idle_class(node, lent.guest)
-    asad.kill("asad")  # so that nobody renews: what lifts it is the start itself
-    asad.start(node)
-    until(lambda: lent.quota() is None, "the start lifts what the killed one has left")
-    assert idle_class(node, lent.guest) and lent.runs_as_guest()
-    nothing_is_lost_or_left_after_mending(asad, lent)
-
-
-def nothing_is_lost_or_left_after_mending(asad: Asad, lent: Lent) -> None:
-    asad.mend()
+    asad.start(lent.node)
+    until(lambda: lent.quota() is None, "the actor's start lifts what the killed one has left")
+    assert idle_class(lent.node, lent.guest) and lent.runs_as_guest()
+    asad.start("asad")
     nothing_is_lost_or_left(asad, lent)
 
 
-@pytest.mark.parametrize("first", ["daemon", "actor"])
-def test_both_start_again_in_either_order_and_the_lending_goes_on(asad: Asad, lent: Lent, first: str) -> None:
+def test_a_killed_actor_is_missed_and_its_guest_held_again_when_it_is_back(asad: Asad, lent: Lent) -> None:
     node = lent.node
-    for name in ("asad", node):
-        asad.kill(name, signal.SIGTERM)
-    assert lent.quota() is None, "both give back what they hold when they stop"
-    assert lent.runs_as_guest()
-    names = ("asad", node) if first == "daemon" else (node, "asad")
-    for name in names:
-        asad.start(name)
-        if name == "asad":
-            asad.next_cycles()
+    asad.kill(node)
+    until(lambda: node in asad.status()["actors"]["silent"], "the daemon misses it")
+    assert idle_class(node, lent.guest)
+    asad.start(node)
+    until(lambda: not asad.status()["actors"]["silent"], "it is heard again")
+    asad.next_cycles()
     until(lambda: lent.quota() is not None, "the guest is held again")
+    nothing_is_lost_or_left(asad, lent)
+
+
+def test_both_start_again_in_either_order_and_the_lending_goes_on(asad: Asad, lent: Lent) -> None:
+    node = lent.node
+    for names in (("asad", node), (node, "asad")):
+        for name in ("asad", node):
+            asad.kill(name, signal.SIGTERM)
+        assert lent.quota() is None, "both give back what they hold when they stop"
+        assert lent.runs_as_guest()
+        for name in names:
+            asad.start(name)
+            if name == "asad":
+                asad.next_cycles()
+        until(lambda: lent.quota() is not None, "the guest is held again")
     nothing_is_lost_or_left(asad, lent)
 
 
@@ -206,6 +214,80 @@ def test_a_slurmctld_that_hangs_for_cycles_is_waited_for_and_asactl_is_still_ans
     nothing_is_lost_or_left(asad, lent)
 
 
+# ------------------------------------------------------------------------------------------------------- the network
+
+
+@dataclass
+class Cable:
+    """Two ends of a virtual cable, one of them in a network of its own."""
+
+    namespace: str
+    ours: str
+    address: str
+
+    def set(self, state: str) -> None:
+        """`up` or `down`."""
+        ip("link", "set", self.ours, state)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, timeout=30)
+
+
+@pytest.fixture
+def cable() -> Iterator[Cable]:
+    name = f"asadtest{os.getpid()}"
+    ours, theirs = f"va{os.getpid()}a", f"va{os.getpid()}b"
+    net = f"10.213.{os.getpid() % 256}"
+    ip("netns", "add", name)
+    try:
+        ip("link", "add", ours, "type", "veth", "peer", "name", theirs)
+        ip("link", "set", theirs, "netns", name)
+        ip("addr", "add", f"{net}.1/30", "dev", ours)
+        ip("link", "set", ours, "up")
+        ip("-n", name, "addr", "add", f"{net}.2/30", "dev", theirs)
+        ip("-n", name, "link", "set", theirs, "up")
+        yield Cable(name, ours, f"{net}.1")
+    finally:
+        ip("netns", "del", name)  # and the cable with it
+
+
+def test_a_cut_network_lets_quotas_of_that_node_run_out_and_no_others(
+    asad: Asad, slurm: RealSlurm, cable: Cable
+) -> None:
+    far, near = slurm.node_names
+    config = asad.folder / "far.toml"
+    port = load(asad.config).nodes.listen.rpartition(":")[2]
+    config.write_text(asad.config.read_text().replace(f'"127.0.0.1:{port}"', f'"{cable.address}:{port}"'))
+    asad.kill(far, signal.SIGTERM)
+    asad.start(far, config, "/usr/bin/nsenter", f"--net=/run/netns/{cable.namespace}")
+    asad.wait_until_whole()
+    lent = queue(slurm, guests=2)
+    for guest in lent.guests:
+        lent.await_lending(guest)
+    here = next(guest for guest in lent.guests if slurm.job(guest)["NodeList"] == near)
+    (there,) = {*lent.guests} - {here}
+    cable.set("down")
+    try:
+        until(lambda: lent.quota(there) is None, "the actor beyond the cut lifts it by itself", LEASE_S + 20)
+        assert lent.quota(here) is not None
+        assert idle_class(far, there) and lent.runs_as_guest(there)
+        until(lambda: far in asad.status()["actors"]["silent"], "the daemon misses the actor")
+        asad.next_cycles()
+        assert nodes_that_may_lend(asad) == {near}
+    finally:
+        cable.set("up")
+    until(lambda: lent.quota(there) is not None, "it is held again when the network is back")
+    nothing_is_lost_or_left(asad, lent)
+    asad.kill(far, signal.SIGTERM)
+
+
+def nodes_that_may_lend(asad: Asad) -> set[str]:
+    answer = ask(asad.socket, "nodes")
+    assert isinstance(answer, dict)
+    return {row["node"] for row in answer["nodes"] if not row["bar"]}
+
+
 # --------------------------------------------------------------------------------------------------------- the store
 
 
@@ -213,11 +295,12 @@ def store_path(asad: Asad) -> Path:
     return Path(asad.store_url.removeprefix("sqlite:///"))
 
 
-def lending_goes_on_without_the_store(asad: Asad) -> Lent:
-    """A lending while the store is broken, until the status tells of that."""
+def lending_goes_on_without_the_store(asad: Asad, told: bool = True) -> Lent:
+    """A lending while the store is broken; the status tells of that."""
     lent = queue(asad.slurm)
     lent.await_lending()
-    until(lambda: asad.status()["store"]["trouble"], "the trouble is told")
+    if told:
+        until(lambda: asad.status()["store"]["trouble"], "the trouble is told")
     asad.next_cycles(2)
     assert lent.quota() is not None
     return lent
@@ -246,7 +329,10 @@ def test_a_full_disk_of_the_store_costs_neither_lending_nor_history(asad: Asad, 
 def test_a_locked_store_costs_neither_lending_nor_history(asad: Asad, slurm: RealSlurm) -> None:
     with contextlib.closing(sqlite3.connect(store_path(asad), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        lent = lending_goes_on_without_the_store(asad)
+        # SQLite itself waits longer for a lock than this takes
+        lent = lending_goes_on_without_the_store(asad, told=False)
+        told = other.execute("SELECT count(*) FROM decisions WHERE job = ?", (lent.guest,)).fetchone()
+        assert told == (0,), "the lock holds"
         other.execute("ROLLBACK")
     await_kept(asad, lent.guest)
     nothing_is_lost_or_left(asad, lent)
@@ -256,16 +342,11 @@ def test_a_corrupt_store_costs_no_lending_and_is_made_anew_when_it_is_moved_away
     asad: Asad, slurm: RealSlurm
 ) -> None:
     path = store_path(asad)
-    files = [path, path.with_name(path.name + "-wal")]
-    for file in files:
-        if file.exists():
-            with file.open("r+b") as content:
-                content.write(os.urandom(max(4096, file.stat().st_size)))
+    asad.kill("asad")  # one that runs has its pages in memory, and may not notice for long
+    path.write_bytes(os.urandom(path.stat().st_size))
+    asad.start("asad")
     lent = lending_goes_on_without_the_store(asad)
-    for file in (*files, path.with_name(path.name + "-shm")):
-        if file.exists():
-            file.rename(file.with_name(file.name + ".broken"))
+    for file in path.parent.glob(f"{path.name}*"):
+        file.rename(file.with_suffix(".broken"))
     await_kept(asad, lent.guest)
-    for file in path.parent.glob("*.broken"):
-        file.unlink()
     nothing_is_lost_or_left(asad, lent)
