@@ -117,10 +117,14 @@ def test_an_offer_of_a_killed_daemon_is_taken_back_without_it_and_its_guests_sta
         waiting = offer_another(asad, lent)
         for name in ("asad", lent.node):  # and the actor of the guest's node with it
             asad.kill(name)
-        undo = [str(PROGRAMS / "asad-undo"), "--state-dir", str(asad.folder / "state")]
-        done = subprocess.run(undo, env=slurm.env, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done
-        assert back_in_batch(slurm, waiting), done.stdout
+        undo = [str(PROGRAMS / "asad-undo"), f"--state-dir={asad.folder}/state"]
+        for options, restored in ((["--older-than=3600"], False), ([], True)):
+            argv = [*undo, *options]
+            done = subprocess.run(
+                argv, env=slurm.env, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert done.returncode == 0, done
+            assert back_in_batch(slurm, waiting) == restored, done.stdout
     assert lent.runs_as_guest()
     assert asad.offers().keys() == {lent.guest}
     assert lent.quota() is not None, "nobody is there to lift it"
@@ -261,7 +265,15 @@ def test_a_cut_network_lets_quotas_of_that_node_run_out_and_no_others(
     config.write_text(asad.config.read_text().replace(f'"127.0.0.1:{port}"', f'"{cable.address}:{port}"'))
     asad.kill(far, signal.SIGTERM)
     asad.start(far, config, "/usr/bin/nsenter", f"--net=/run/netns/{cable.namespace}")
-    asad.wait_until_whole()
+    try:
+        asad.wait_until_whole()
+        lose_and_find_again(asad, cable, far, near)
+    finally:
+        asad.kill(far, signal.SIGTERM)
+
+
+def lose_and_find_again(asad: Asad, cable: Cable, far: str, near: str) -> None:
+    slurm = asad.slurm
     lent = queue(slurm, guests=2)
     for guest in lent.guests:
         lent.await_lending(guest)
@@ -279,7 +291,6 @@ def test_a_cut_network_lets_quotas_of_that_node_run_out_and_no_others(
         cable.set("up")
     until(lambda: lent.quota(there) is not None, "it is held again when the network is back")
     nothing_is_lost_or_left(asad, lent)
-    asad.kill(far, signal.SIGTERM)
 
 
 def nodes_that_may_lend(asad: Asad) -> set[str]:
@@ -343,8 +354,10 @@ def test_a_corrupt_store_costs_no_lending_and_is_made_anew_when_it_is_moved_away
 ) -> None:
     path = store_path(asad)
     asad.kill("asad")  # one that runs has its pages in memory, and may not notice for long
-    path.write_bytes(os.urandom(path.stat().st_size))
+    for file in path.parent.glob(f"{path.name}*"):  # with its log, which holds the newest pages
+        file.write_bytes(os.urandom(file.stat().st_size))
     asad.start("asad")
+    asad.wait_until_whole()
     lent = lending_goes_on_without_the_store(asad)
     for file in path.parent.glob(f"{path.name}*"):
         file.rename(file.with_suffix(".broken"))

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
 
 from asad_slurm import open_cluster
 from asad_slurm.cluster import SlurmCluster
-from asad_slurm.undo import open_offers
+from asad_slurm.undo import open_offers, undo
 from asad_under_test import (
     MINUTES,
     PATIENCE_S,
@@ -609,3 +609,16 @@ def test_a_jump_of_the_clock_lifts_no_quota_and_pins_no_offer(
         port.slurm.run("scontrol", "update", "PartitionName=guest", "State=UP")
     port.let_end(host, other, guest, offered)
     port.nothing_is_left()
+
+
+def test_an_offer_from_the_future_is_taken_back_by_the_timer(port: Port, closed: None) -> None:
+    """As it looks when the clock was set back, and neither daemon nor clock can tell how old it is."""
+    hosts = port.hosts()
+    guest = port.run()
+    assert port.lend(port.see_waiting(guest), guest, hosts[0]).done
+    journal = port.folder / "offers.journal"
+    assert undo(journal, older_than_s=600.0, now_s=time.time()) == ([], 0)
+    said, failed = undo(journal, older_than_s=600.0, now_s=time.time() - 7200.0)
+    assert said == [f"{guest}: waits in batch again"] and failed == 0
+    assert port.facts(guest) == ("PENDING", "batch", "(null)")
+    port.see(lambda _: not open_offers(journal), "the daemon sees it too")
