@@ -49,7 +49,10 @@ def guest_partition(partition: str, settings: Settings) -> str:
 
     A job that waits in several partitions needs the same guest partition for each.
     """
-    found = {settings.guest_partitions.get(name, "") for name in partition.split(",")}
+    known = settings.guest_partitions
+    if "," not in partition:
+        return known.get(partition, "")
+    found = {known.get(name, "") for name in partition.split(",")}
     return found.pop() if len(found) == 1 else ""
 
 
@@ -117,7 +120,7 @@ def opted_out(job: JobRecord, settings: Settings, word: str) -> int:
         return USER_OUT
     if job.account in out.accounts:
         return ACCOUNT_OUT
-    if not out.partitions.isdisjoint(job.partition.split(",")):
+    if out.partitions and not out.partitions.isdisjoint(job.partition.split(",")):
         return PARTITION_OUT
     if job.qos in out.qos:
         return QOS_OUT
@@ -129,9 +132,9 @@ def memory_bound(job: JobRecord, settings: Settings) -> bool:
     rule = settings.memory_bound
     if "asad:memory-bound" in job.comment and "asad:memory-bound" in _words(job.comment):
         return True
-    if any(fnmatchcase(job.name, pattern) for pattern in rule.names):
+    if rule.names and any(fnmatchcase(job.name, pattern) for pattern in rule.names):
         return True
-    return not rule.partitions.isdisjoint(job.partition.split(","))
+    return bool(rule.partitions) and not rule.partitions.isdisjoint(job.partition.split(","))
 
 
 def _words(comment: str) -> list[str]:

@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol
 
 from asad.errors import ClusterError
 from asad_slurm.records import NAN, JobReader, JobRecord, NodeReader, NodeRecord, clean
@@ -232,11 +232,19 @@ class CommandTransport:
 
     def _run(self, argv: list[str]) -> bytes:
         """What a command writes. Raises ClusterError when it is not there, fails, or hangs (then it is killed)."""
+        # what squeue writes may be 300 MB: in a file of the kernel's memory it is there once, and not in small pieces
+        with os.fdopen(os.memfd_create(argv[0]), "rb") as out:
+            self._finish(argv, out)
+            out.seek(0)
+            return out.read()
+
+    def _finish(self, argv: list[str], out: IO[bytes]) -> None:
+        """Run a command to its end; it writes into `out`."""
         try:
             process = subprocess.Popen(  # noqa: S603 (an argv list, no shell)
                 argv,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=out,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 env=environment(),
@@ -246,7 +254,7 @@ class CommandTransport:
                 f"{argv[0]}: {error.strerror}; install Slurm's client commands on this machine"
             ) from None
         try:
-            out, err = process.communicate(timeout=self._timeout_s)
+            _, err = process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -257,7 +265,6 @@ class CommandTransport:
         if process.returncode != 0:
             said = clean(" ".join(err.decode(errors="replace").split()))[:300]
             raise _Refused(argv[0], said or f"it ended with status {process.returncode}")
-        return out
 
 
 class _Refused(ClusterError):

@@ -57,6 +57,8 @@ class Limits:
 
     def tier(self, partition: str) -> float:
         """PriorityTier of a partition, the highest of several (`a,b`)."""
+        if "," not in partition:
+            return self._tier.get(partition, 1.0)
         return max(self._tier.get(name, 1.0) for name in partition.split(","))
 
     def latest_end_s(self, job: JobRecord) -> float:

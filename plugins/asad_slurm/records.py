@@ -149,16 +149,18 @@ class JobReader:
         if start is None:
             return self._read_whole(answer)
         opening = start.group(1)
-        texts = answer.split(b"}," + opening)
-        head, texts[0] = texts[0][: start.start()], texts[0][start.end() :]
-        frame = self._last(opening + texts[-1])
+        between = b"}," + opening
+        last = answer.rfind(between, start.end())
+        frame = self._last(opening + answer[start.end() if last < 0 else last + len(between) :])
         if frame is None:
             return self._read_whole(answer)
-        texts[-1], tail = frame
-        self._read_meta(head + b'"jobs": []' + tail)
+        last_text, tail = frame
+        self._read_meta(answer[: start.start()] + b'"jobs": []' + tail)
         cache, fresh, records = self._cache, {}, []
-        parsed = 0
-        for text in texts:
+        parsed, begin = 0, start.end()
+        while True:  # one text at a time: all of them would be as large as the answer
+            end = answer.find(between, begin)
+            text = last_text if end < 0 else answer[begin:end]
             key = hash(text)  # 64 bits with a secret of this process: nobody can aim at a collision
             record = cache.get(key)
             if record is None:
@@ -169,6 +171,9 @@ class JobReader:
                     return self._read_whole(answer)
             fresh[key] = record
             records.append(record)
+            if end < 0:
+                break
+            begin = end + len(between)
         self._cache, self.parsed = fresh, parsed
         return records
 
