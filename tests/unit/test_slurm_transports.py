@@ -10,13 +10,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from asad_slurm.cluster import choose_transport
+from asad_slurm.cluster import SlurmCluster, choose_transport
 from asad_slurm.command import CommandTransport, Ended, Partition, Reservation, duration_s
 from asad_slurm.pyslurm_transport import PyslurmTransport
-from asad_slurm.settings import Settings
-from slurm_samples import GOLDEN
+from asad_slurm.settings import Settings, read_settings
+from slurm_samples import BECAUSE, GOLDEN, Actors
 
 from asad.errors import ClusterError
+from asad.model import CoAllocate, ExtendLimit
 
 
 @pytest.fixture
@@ -64,6 +65,28 @@ def test_one_squeue_and_one_sinfo_a_look(bin_dir: Path, monkeypatch: pytest.Monk
     assert len(look.jobs) == 20 and len(look.nodes) == 5
     assert calls(bin_dir) == ["squeue --all --states=all --json []", "sinfo --all --Node --json []"]
     assert transport.sentence() == "Slurm 22.05.8 over squeue and scontrol"
+
+
+def test_a_cycle_asks_squeue_and_sinfo_once_whatever_it_does(bin_dir: Path, tmp_path: Path) -> None:
+    for name in ("squeue", "sinfo", "scontrol", "sacct", "sacctmgr"):
+        answer = GOLDEN / "22.05" / f"{name}.json"
+        shown = f"cat {answer}" if answer.exists() else ":"
+        command(bin_dir, name, f"echo {name} >> {bin_dir}/calls; {shown}")
+    cluster = SlurmCluster(
+        read_settings({"transport": "command", "share_users": "any"}),
+        nodes=Actors("an1", "an2"),
+        state_dir=tmp_path,
+        clock=lambda: 1_795_171_600.0,
+    )
+    for cycle in range(1, 4):
+        snapshot = cluster.snapshot()
+        (waiting,) = [row for row in snapshot.queue.tolist() if snapshot.jobs.job_id[row] == "8"]
+        host = int(snapshot.running[0])
+        list(cluster.apply([CoAllocate(BECAUSE, waiting, host, (0,), 0.5), ExtendLimit(BECAUSE, host, 60.0)]))
+        cluster.finished(0.0)
+        asked = calls(bin_dir)
+        assert asked.count("squeue") == asked.count("sinfo") == cycle
+    cluster.close()
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(bin_dir: Path) -> None:
