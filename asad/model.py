@@ -209,6 +209,7 @@ BARS = (
     "its partition has no guest partition",
     "its user's jobs may share with that user's alone",
     "its node takes no guests",
+    "it is a part of a heterogeneous job, whose parts wait for each other",
 )
 """What bars a job from lending or from being a guest, as a sentence about the job."""
 NODE_BARS = (

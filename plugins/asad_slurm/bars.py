@@ -37,6 +37,7 @@ NOT_ITS_TURN = _bar("it is held, or waits for something other than its turn")
 NO_GUEST_PARTITION = _bar("its partition has no guest partition")
 OTHER_USERS = _bar("its user's jobs may share with that user's alone")
 NODE_TAKES_NONE = _bar("its node takes no guests")
+HET = _bar("it is a part of a heterogeneous job, whose parts wait for each other")
 
 NODE_DOWN = NODE_BARS.index("it is drained, down or not answering")
 NODE_OUT = NODE_BARS.index("it opted out")
@@ -65,7 +66,7 @@ def host_bar(job: JobRecord, settings: Settings) -> int:
     if guest_partition(job.partition, settings) == "":
         return NO_GUEST_PARTITION
     if (job.nodes > 1 or job.het) and "multi-node" not in lend:
-        return MULTI_NODE
+        return HET if job.het else MULTI_NODE
     if job.gres and "gres" not in lend:
         return GRES
     if job.whole_memory and "whole-memory" not in lend:
@@ -100,7 +101,9 @@ def guest_bar(job: JobRecord, settings: Settings) -> int:
         return DEPENDENCY
     if not math.isfinite(job.time_limit_s):
         return NO_LIMIT
-    if job.het or not job.waits_turn:  # parts of a heterogeneous job wait for each other
+    if job.het:
+        return HET
+    if not job.waits_turn:
         return NOT_ITS_TURN
     if math.isnan(job.estimate_s):
         return NO_ESTIMATE

@@ -153,8 +153,10 @@ def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
     assert why["12"] == "it holds all memory of its nodes"
     assert why["13"] == why["14"] == "it has its nodes for itself (--exclusive)"
     assert why["16"] == "its partition has no guest partition"
-    for held in ("3", "11", "17", "19+0", "19+1"):
+    for held in ("3", "11", "17"):
         assert why[held] == "it is held, or waits for something other than its turn"
+    for part in ("19+0", "19+1"):
+        assert why[part] == "it is a part of a heterogeneous job, whose parts wait for each other"
     hosts = {names(snapshot, [one])[0]: BARS[jobs.host_bar[one]] for one in snapshot.running}
     assert hosts["1"] == hosts["2"] == "" and hosts["4"].startswith("it runs on several nodes")
     assert NODE_BARS[snapshot.node_bar[2]] == "it is drained, down or not answering"
@@ -263,7 +265,7 @@ def test_a_slurm_that_does_not_answer_renews_nothing(make: Make) -> None:
         ({"state_reason": "BeginTime"}, "it is held, or waits for something other than its turn"),
         ({"state_reason": "AssocGrpCpuLimit"}, "it is held, or waits for something other than its turn"),
         ({"priority": 0}, "it is held, or waits for something other than its turn"),
-        ({"het_job_id": 10}, "it is held, or waits for something other than its turn"),
+        ({"het_job_id": 10}, "it is a part of a heterogeneous job, whose parts wait for each other"),
     ],
 )
 def test_who_may_not_be_a_guest(make: Make, facts: dict[str, Any], why: str) -> None:

@@ -125,6 +125,6 @@ def test_the_programs_are_those_that_are_installed() -> None:
 
 def test_the_user_of_the_daemon_is_made() -> None:
     users = (FOLDER / "sysusers.d/asad.conf").read_text(encoding="utf-8")
-    assert re.search(rf"^u {unit('asad.service')['User'][0]} - ", users, re.M)
+    assert re.search(rf"^u {unit('asad.service')['User'][0]} 641 ", users, re.M)
     folders = (FOLDER / "tmpfiles.d/asad.conf").read_text(encoding="utf-8")
     assert "/etc/asad" in folders
