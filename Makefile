@@ -77,7 +77,7 @@ docs: $(VENV)/.installed-docs
 
 clean:
 	rm -rf $(VENV) build dist demo asad.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	find asad profiles sql plugins tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find asad profiles sql plugins lab tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
