@@ -19,6 +19,13 @@ from lab.slurm import RealSlurm, free_ports
 INTERVAL_S = 2.0
 WINDOW_S = 6.0
 """A job is known when it has been watched for so long: its jobs are short."""
+OPTIONS = """
+[share.asax]
+patience_s = 20
+again_s = 6
+least_gain_s = 4
+"""
+"""Patience for jobs of half a minute: the defaults are for cycles of half a minute."""
 READY_S = 180.0
 """How long the daemon may take until it has completed a cycle with all actors (it compiles at its first start)."""
 STOP_S = 15.0
@@ -35,6 +42,7 @@ socket = "{folder}/asad.sock"
 
 [policies]
 share = "{share}"
+{OPTIONS if share == "asax" else ""}
 
 [nodes]
 listen = "127.0.0.1:{ports[0]}"

@@ -705,7 +705,7 @@ def _offer_by_forecast(
     allowed = np.empty(m, np.bool_)
     x = np.full(out.x.shape[1], np.nan, np.float32)
     x[F_FAIR_SHARE] = 0.5
-    a = outlook(view, openings, history, o.overhead, o.headroom)
+    a = outlook(view, openings, history, o.overhead, o.headroom, o.poll_s)
     running, waiting = len(a.run_end), len(a.wait_run)
     deviation = np.zeros(running + waiting)
     for k in range(running + waiting):

@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from asad.share.history import History, expected_cpu, expected_run, run_deviation
 from asad.share.openings import ROOM, Openings, View
 
-LEAST_S = 30.0
-"""What has run longer than expected is expected to run on for at least so long."""
 OVERDUE = 0.1
-"""And for this part of the time that it has run."""
+"""What has run longer than expected is expected to run on for this part of the time that it has run."""
 LEAST_PART = 0.3
 """No scenario makes a run shorter than this part of what is expected."""
 TENTHS = 1e-6
@@ -35,6 +33,8 @@ class Outlook(NamedTuple):
     overhead: float
     """Rate of a guest that gets all it wants beside a host."""
     headroom: float
+    poll_s: float
+    """Nothing is expected to end sooner."""
     rows: NDArray[np.int32]
     """(R + Q,) rows of the snapshot."""
     run_end: NDArray[np.float64]
@@ -88,7 +88,9 @@ def foreseeable(view: View, history: History, most_waiting: int, deviation: floa
 
 
 @njit(cache=True)
-def outlook(view: View, openings: Openings, history: History, overhead: float, headroom: float) -> Outlook:
+def outlook(
+    view: View, openings: Openings, history: History, overhead: float, headroom: float, poll_s: float
+) -> Outlook:
     """The cluster as history expects it to go on."""
     waiting = 0
     for i in range(len(view.queue)):
@@ -98,6 +100,7 @@ def outlook(view: View, openings: Openings, history: History, overhead: float, h
         now=view.now,
         overhead=overhead,
         headroom=headroom,
+        poll_s=poll_s,
         rows=np.zeros(R + Q, np.int32),
         run_end=np.zeros(R),
         run_limit=np.zeros(R),
@@ -134,8 +137,8 @@ def outlook(view: View, openings: Openings, history: History, overhead: float, h
         if np.isnan(a.cpu[k]):
             a.cpu[k] = max(0.01, expected_cpu(history, application))
         if k < R:
-            left = max(LEAST_S, _left(view, job, run))
-            a.run_end[k] = view.now + min(left, max(LEAST_S, view.limit_end[job] - view.now))
+            left = max(poll_s, _left(view, job, run))
+            a.run_end[k] = view.now + min(left, max(poll_s, view.limit_end[job] - view.now))
             a.run_limit[k] = view.limit_end[job]
         else:
             a.wait_run[k - R], a.wait_limit[k - R] = run, view.limit[job]
@@ -151,7 +154,7 @@ def outlook(view: View, openings: Openings, history: History, overhead: float, h
     for g in range(G):
         job = view.guests[g]
         application = view.application[job]
-        a.guest_left[g] = max(LEAST_S, _left(view, job, expected_run(history, application, view.limit[job])))
+        a.guest_left[g] = max(poll_s, _left(view, job, expected_run(history, application, view.limit[job])))
         a.guest_cpu[g] = max(0.01, expected_cpu(history, application))
         a.guest_memory[g] = view.memory[job]
         for core in range(len(view.core_guest)):
@@ -173,7 +176,7 @@ def _scenario(a: Outlook, deviation: NDArray[np.float64], rng: np.random.Generat
     R = len(a.run_end)
     run_end, wait_run = a.run_end.copy(), a.wait_run.copy()
     for k in range(R):
-        run_end[k] = a.now + max(LEAST_S, a.run_end[k] - a.now + deviation[k] * rng.standard_normal())
+        run_end[k] = a.now + max(a.poll_s, a.run_end[k] - a.now + deviation[k] * rng.standard_normal())
     for i in range(len(wait_run)):
         drawn = wait_run[i] + deviation[R + i] * rng.standard_normal()
         wait_run[i] = max(LEAST_PART * wait_run[i], drawn)
@@ -181,6 +184,7 @@ def _scenario(a: Outlook, deviation: NDArray[np.float64], rng: np.random.Generat
         a.now,
         a.overhead,
         a.headroom,
+        a.poll_s,
         a.rows,
         run_end,
         a.run_limit,
