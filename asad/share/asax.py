@@ -104,6 +104,8 @@ class Options(NamedTuple):
     """Cost of a second that lending takes from a guest, against a second of anybody's response."""
     makespan_weight: float = 5.0
     """Cost of a second of the last end, against the same."""
+    burst: float = 2.0
+    """Cap of a guest over the CPU that it uses on the mean: a job that computes in bursts is slowed by a tight one."""
     least_gain_s: float = 60.0
     """Job-seconds that a pair has to save to be worth it."""
     poll_s: float = 30.0
@@ -740,10 +742,10 @@ def _offer_by_forecast(
         most = 0.0
         for j in range(m):
             if actions[j] <= room + ROOM:
-                most = max(most, min(1.0, actions[j] * ratio / cpu))
+                most = max(most, actions[j])
         for j in range(m):
-            rate = min(1.0, actions[j] * ratio / cpu)
-            allowed[j] = 0 < actions[j] <= room + ROOM and rate >= o.full_rate * most - ROOM
+            wanted = min(most, o.burst * cpu / ratio)
+            allowed[j] = 0 < actions[j] <= room + ROOM and actions[j] >= o.full_rate * wanted - ROOM
         if not allowed.any():
             continue
         describe(view, history, host, guest, load, openings.chosen[0], x)
