@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, NamedTuple
 
 from asad.errors import ClusterError
@@ -276,12 +277,13 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         text,
         raw,
         tasks,
-        clean(get("name") or ""),
-        clean(get("user_name") or str(get("user_id", ""))),
-        clean(get("account") or ""),
-        get("partition") or "",
-        clean(get("qos") or ""),
-        reason,
+        # what many jobs have in common is in memory once
+        intern(clean(get("name") or "")),
+        intern(clean(get("user_name") or str(get("user_id", "")))),
+        intern(clean(get("account") or "")),
+        intern(get("partition") or ""),
+        intern(clean(get("qos") or "")),
+        intern(reason),
         get("nodes") or "",
         get("required_nodes") or "",
         get("excluded_nodes") or "",
