@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))  # the lab is run from the checkout, never installed
-
-from lab.slurm import RealSlurm, why_not  # noqa: E402
+from lab.slurm import RealSlurm, why_not
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -16,9 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # what tests of this folder share
-
 from asad_under_test import (
     LEASE_S,
     Asad,

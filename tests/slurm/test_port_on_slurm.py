@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,10 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # what tests of this folder share
-sys.path.insert(0, str(Path(__file__).parents[1] / "contract"))
-
 from asad_slurm import open_cluster
 from asad_slurm.cluster import SlurmCluster
 from asad_slurm.undo import open_offers, undo
