@@ -346,3 +346,17 @@ def test_cirrus(traces: Path) -> None:
     assert recorded.format == "csv"
     assert len(recorded.jobs) == 11434
     assert balanced(recorded)
+
+
+def test_the_recorded_sample_holds_what_slurm_measured() -> None:
+    recorded = read_log(SAMPLES / "lab-cluster.sacct")
+    jobs = recorded.jobs
+    assert balanced(recorded)
+    assert len(jobs) == 20
+    used = jobs.cpu_time_s / (jobs.run_s * jobs.cores)
+    assert (used > 0).all() and (used <= 1.05).all()
+    light = np.array([name in ("coupled", "post", "stream", "wait") for name in jobs.applications])
+    assert (used[light[jobs.application]] < 0.5).all()
+    assert (used[~light[jobs.application]] > 0.5).all()
+    assert (jobs.time_limit_s == 120).all()
+    assert (jobs.memory_bytes > 0).all()
