@@ -124,7 +124,7 @@ class Offers:
             return ""
         if answer.certain:
             self._note("refused", offer.job)
-            self._wait_longer(offer.job, offer.time_s)
+            self._wait_longer(offer.job, offer.time_s, REFUSED_S)
             return f"Slurm refused: {answer.why}"
         offer.stale = True
         self.open[offer.job] = offer
@@ -147,7 +147,7 @@ class Offers:
         self._note(what, job)
         now_s = self._clock()
         if not offer.started and not offer.stale and passed(offer.time_s, now_s, self._patience_s):
-            self._wait_longer(job, now_s)
+            self._wait_longer(job, now_s, self._patience_s)
         return ""
 
     def watch(self, jobs: Mapping[str, JobRecord], hosts: Iterable[str], now_s: float) -> list[str]:
@@ -213,9 +213,9 @@ class Offers:
             return "its own turn has come"
         return None
 
-    def _wait_longer(self, job: str, now_s: float) -> None:
-        """After an offer that came to nothing a job gets none for a while, and longer each time."""
-        _, last_s = self._waits.get(job, (0.0, self._patience_s))
+    def _wait_longer(self, job: str, now_s: float, first_s: float) -> None:
+        """After an offer that came to nothing a job gets none for twice `first_s`, and twice as long each time."""
+        _, last_s = self._waits.get(job, (0.0, first_s))
         self._waits[job] = (now_s, min(2.0 * last_s, 3600.0))
 
     def _note(self, what: str, job: str) -> None:
@@ -224,6 +224,10 @@ class Offers:
             self._journal.write(what, self._clock(), job)
         except JournalError:
             return
+
+
+REFUSED_S = 5.0
+"""Slurm may refuse because a node or Slurm itself is just coming back: another offer is tried soon."""
 
 
 def passed(since_s: float, now_s: float, length_s: float) -> bool:

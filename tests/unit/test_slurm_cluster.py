@@ -503,13 +503,12 @@ def test_slurm_says_no(make: Make) -> None:
     why = lab.offer(lab.snapshot(), "10", "1", "n1")
     assert why == "Slurm refused: Requested partition configuration not available now"
     lab.slurm.refuses = ""
-    snapshot = lab.snapshot(10)
+    snapshot = lab.snapshot(4)
     assert math.isnan(snapshot.jobs.offered_s[row(snapshot, "10")])
     assert (
-        lab.offer(snapshot, "10", "1", "n1")
-        == "an earlier offer was not taken; it gets none for another 110 s"
+        lab.offer(snapshot, "10", "1", "n1") == "an earlier offer was not taken; it gets none for another 6 s"
     )
-    assert lab.offer(lab.snapshot(111), "10", "1", "n1") == ""
+    assert lab.offer(lab.snapshot(7), "10", "1", "n1") == ""
 
 
 def test_slurm_that_hangs_is_asked_once_and_the_offer_taken_back(make: Make) -> None:
