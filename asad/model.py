@@ -7,6 +7,7 @@ at a hundred thousand jobs without a Python object for each. Units are in the na
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol
@@ -155,8 +156,9 @@ class Jobs:
     estimated_start_s: Floats
     """The cluster's own estimate of when a pending job will start; NaN if it has none."""
     own_start_s: Floats
-    """When it would have started by itself, in a twin of the cluster on which nobody lends; the twin lags behind, since
-    it learns how long jobs run when they have ended here. NaN while it waits there, or if there is no twin."""
+    """When it would have started by itself, in a twin of the cluster on which nobody lends; the twin lags behind (see
+    `Snapshot.own_known_s`), since it learns how long jobs run when they have ended here. NaN while it waits there, or
+    if there is no twin."""
     own_estimate_s: Floats
     """The twin's estimate of that start while it waits there; NaN if it has none (yet)."""
     cpu_fraction: Floats
@@ -245,6 +247,8 @@ class Snapshot:
     """How many jobs wait in all, beyond the depth of `queue` too."""
     node_bar: Codes
     """(N,) why nothing is lent on a node: an index into `NODE_BARS`, 0 if nothing bars it."""
+    own_known_s: float = math.inf
+    """Until when it is known which jobs would have started by themselves: the twin's clock. At most `time_s` counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def choose_again(
 ) -> None:
     """All of a decision on a pair but the search for it, `times` over: state, experts, mixture, draw, note."""
     columns, _, experts, weights, history, o, memo, actions, rng, out = kept.all
-    view = see(columns, now, queue, running, guests)
+    view = see(columns, now, now, queue, running, guests)
     p = np.empty((weights.alpha.shape[1], len(actions)))
     leaf = np.empty(weights.alpha.shape[1], np.int32)
     allowed = np.ones(len(actions), np.bool_)

@@ -1335,23 +1335,55 @@ def new_looks(s: State, depth: int) -> Looks:
     )
 
 
+@borrowing
+def known_until(s: State, other: State) -> float:
+    """Until when `s` can go on with what is known in `other`: no job may run here for longer than it has come there.
+
+    Beyond that it could have ended here, and nobody can tell.
+    """
+    until = NEVER
+    for i in range(s.c[RUN]):
+        job = s.run[i].job
+        state = other.job[job].state
+        if state == DONE:
+            continue
+        done = 0.0
+        if state in (RUNNING, GUEST):
+            since = other.job[job].since
+            lost = other.job[job].lost + (1.0 - other.job[job].rate) * (other.f[NOW] - since)
+            done = other.f[NOW] - other.job[job].start - lost
+        until = min(until, s.job[job].start + done)
+    return until
+
+
 @njit(cache=True)
-def advance(kept: Kept, wake: float, lag: float) -> bool:
-    """`run_to_poll`, and then the twin `lag` behind, if there is one."""
+def follow(s: State, other: State) -> None:
+    """Let `s` come as near to the present of `other` as is known: what has happened there by then is certain."""
+    learn_ends(s, other)
+    now = other.f[NOW]
+    while s.f[NOW] < now:
+        until = min(now, known_until(s, other))
+        if until <= s.f[NOW]:
+            break
+        run_until(s, min(until, max(s.f[NOW], _next_event(s))))
+
+
+@njit(cache=True)
+def advance(kept: Kept, wake: float) -> bool:
+    """`run_to_poll`, and then the twin, if there is one."""
     s, twin, _ = kept.all
     going_on = run_to_poll(s, wake)
     if len(twin.job):
-        learn_ends(twin, s)
-        run_until(twin, s.f[NOW] - lag)
+        follow(twin, s)
     return going_on
 
 
 @njit(cache=True)
-def observe(kept: Kept, interval: float, lag: float) -> int:
+def observe(kept: Kept, interval: float, twin_interval: float) -> int:
     """Everything that a snapshot shows, in one call; how many jobs there are in the queue that it shows.
 
     Starts are estimated no more often than every `interval`, and only where somebody could be lent to; on the twin no
-    more often than every `lag`.
+    more often than every `twin_interval`.
     """
     s, twin, looks = kept.all
     depth = len(looks.queue)
@@ -1362,7 +1394,7 @@ def observe(kept: Kept, interval: float, lag: float) -> int:
     if count and s.c[PLACED] and now >= looks.estimated_at[0] + interval and has_open_cores(s):
         estimate_starts(s, depth, looks.estimate)
         looks.estimated_at[0] = now
-        if len(twin.job) and now >= looks.estimated_at[1] + lag:
+        if len(twin.job) and now >= looks.estimated_at[1] + twin_interval:
             estimate_starts(twin, depth, looks.own_estimate)
             looks.estimated_at[1] = now
     return count

@@ -97,20 +97,21 @@ class RecordedCluster:
         window_s: float = 60.0,
         depth: int = 100,
         backfill_interval_s: float = 30.0,
-        twin_lag_s: float = 300.0,
+        twin_interval_s: float = 300.0,
     ) -> None:
         """A cluster before its first job.
 
         `lending` off leaves placement untracked, which is faster and decides nothing else. `depth` is how many
         waiting jobs a snapshot shows with an estimated start (Slurm: bf_max_job_test), refreshed no more often than
         every `backfill_interval_s` (Slurm: bf_interval). Running jobs count as measured after `window_s`. With lending
-        a twin runs `twin_lag_s` behind, on which nobody lends; it plans as the scheduler does and learns how long a
-        job runs alone when that job has ended here, so it knows nothing that asad could not know. The greater the lag,
-        the more of its starts are those of the cluster left alone, and the later they are known.
+        a twin runs beside it, on which nobody lends; it plans as the scheduler does and learns how long a job runs
+        alone when that job has ended here, so it knows nothing that asad could not know. Where a job may have ended
+        there, but has not come so far here, it waits for what happens here: so its starts are those of the cluster
+        left alone. It estimates those that are yet to come no more often than every `twin_interval_s`.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
-        self.poll_s, self.twin_lag_s = poll_s, twin_lag_s
+        self.poll_s, self.twin_interval_s = poll_s, twin_interval_s
         columns: dict[str, NDArray[Any]] = {
             "submit": workload.submit_s,
             "work": workload.work_s,
@@ -153,6 +154,7 @@ class RecordedCluster:
         twin = new_state(False)
         self._looks = looks = engine.new_looks(self.state, depth)
         self._kept = keep(self.state, twin, looks)
+        self._twin_clock = twin.f
         self._seen = 0
         own_start = twin.job["start"] if lending else np.full(len(workload), np.nan)
         # the very same arrays in every snapshot, so that a policy may hand them to compiled code once
@@ -209,7 +211,7 @@ class RecordedCluster:
 
     def advance(self, wake_s: float = np.inf) -> bool:
         """Run to the next poll that has anything new, or the first at or after `wake_s`; False when all is over."""
-        return bool(engine.advance(self._kept, wake_s, self.twin_lag_s))
+        return bool(engine.advance(self._kept, wake_s))
 
     # -------------------------------------------------------------------------------------------------------- port
 
@@ -217,7 +219,7 @@ class RecordedCluster:
         """The cluster as it is now. Arrays are views: they are true until the cluster moves on."""
         s = self.state
         looks = self._looks
-        count = engine.observe(self._kept, self.backfill_interval_s, self.twin_lag_s)
+        count = engine.observe(self._kept, self.backfill_interval_s, self.twin_interval_s)
         return Snapshot(
             time_s=self.now_s,
             version=int(s.c[engine.VERSION]),
@@ -230,6 +232,7 @@ class RecordedCluster:
             core_guest=self._core_guest,
             waiting=int(s.c[engine.WAITING]),
             node_bar=self._node_bar,
+            own_known_s=float(self._twin_clock[engine.NOW]),
         )
 
     def apply(self, decisions: Sequence[Decision]) -> list[Outcome]:

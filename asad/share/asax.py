@@ -63,9 +63,9 @@ class Options(NamedTuple):
     """A round of Algorithm 1 ends after so many cases even if no risk has exceeded 1."""
     tries: int = 3
     """Hosts that one job is tried on in one cycle."""
-    patience_s: float = 300.0
+    patience_s: float = 60.0
     """After a draw of nothing, so long until the next."""
-    again_s: float = 90.0
+    again_s: float = 30.0
     """After a search in vain for a host, so long until the next."""
     least_happiness: float = 1.05
     """A host whose happiness is known and below this lends nothing more."""
@@ -75,9 +75,9 @@ class Options(NamedTuple):
     """Share of its full speed at which a guest is hardly slowed; such jobs are offered hosts before the others."""
     least_rate: float = 0.2
     """No guest is expected to run slower than this."""
-    pessimism: float = 1.5
+    pessimism: float = 2.0
     """Standard deviations of its application's run time by which a guest may run longer than the mean."""
-    outlast: float = 0.5
+    outlast: float = 1.0
     """A host is expected to run on for this fraction of the time that it has run, unless its application's run times
     promise more."""
     most_losers: float = 0.002
@@ -191,8 +191,8 @@ def _ceilings(view: View, history: History, o: Options, memo: Memo, forecast: bo
             cpu = expected_cpu(history, view.application[host])
         if view.host_bar[host] or np.isnan(cpu):
             continue
-        if not forecast and view.start[host] > view.own_start[host] + o.poll_s:
-            continue  # late already, and shall not be made later
+        if not forecast and view.start[host] > _own_start(view, host, memo) + o.poll_s:
+            continue  # late already, or may be, and shall not be made later
         ceiling = 1.0 - cpu - o.headroom
         if ceiling > 0 and not happiness(view, history, host) < o.least_happiness:
             memo.ceiling[host] = ceiling
@@ -440,12 +440,14 @@ def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) 
     if view.guest_bar[guest]:
         return nothing
     if np.isnan(memo.first_estimate[guest]) and not np.isnan(view.own_estimate[guest]):
-        memo.first_estimate[guest], memo.first_seen[guest] = view.own_estimate[guest], view.now
+        memo.first_estimate[guest], memo.first_seen[guest] = view.own_estimate[guest], view.own_known
     application, limit = view.application[guest], view.limit[guest]
     run = expected_run(history, application, limit)
     if np.isnan(run):
         return nothing
     longest = max(run, longest_run(history, application, limit, o.pessimism))
+    if np.isnan(view.own_start[guest]) and np.isnan(view.own_estimate[guest]):
+        longest = limit  # it may have started at once: the cost of sharing alone would make a long one late
     wait = max(0.0, estimate - view.now) * memo.early[_size_class(view, guest), 0]
     own = _own_start(view, guest, memo)
     spare = max(o.slack_s, o.slack * (own - view.submit[guest] + longest)) + own - view.now
@@ -454,14 +456,13 @@ def _prospect(view: View, history: History, o: Options, memo: Memo, guest: int) 
 
 @borrowing
 def _own_start(view: View, guest: int, memo: Memo) -> float:
-    """When a waiting job would start, or would have started, by itself; rather too early than too late."""
+    """When a job would start, or would have started, by itself; rather too early than too late."""
     if not np.isnan(view.own_start[guest]):
         return view.own_start[guest]
-    if not np.isnan(view.own_estimate[guest]):  # it still waits there
-        return view.now + memo.early[_size_class(view, guest), 0] * max(
-            0.0, view.own_estimate[guest] - view.now
-        )
-    return view.submit[guest]  # the twin has not met it yet: it may have started at once
+    if not np.isnan(view.own_estimate[guest]):  # as far as is known, it still waits there
+        known = view.own_known
+        return known + memo.early[_size_class(view, guest), 0] * max(0.0, view.own_estimate[guest] - known)
+    return view.submit[guest]  # nothing is known yet: it may have started at once
 
 
 @borrowing
@@ -596,14 +597,6 @@ def _offer(
     left_s = np.zeros(openings.found[0])
     most_open = 0
     bold = memo.tally[1] <= o.free_losers + o.most_losers * memo.tally[0]
-    waiting = 0
-    for i in range(len(view.queue)):
-        if view.host[view.queue[i]] < 0:
-            waiting += 1
-    crowded = False  # is there a job that by itself would have started by now? Then lending has moved others already
-    for i in range(len(view.queue)):
-        if view.host[view.queue[i]] < 0 and view.own_start[view.queue[i]] < view.now - o.slack_s:
-            crowded = True
     order = np.argsort(-view.cores[view.queue], kind="mergesort")  # the widest first
     for k in range(openings.found[0]):
         most_open = max(most_open, openings.open_total[k])
@@ -624,16 +617,11 @@ def _offer(
         last = least_rate == o.least_rate
         for i in order:
             guest = view.queue[i]
-            alone = waiting == 1 or bold
             if view.now < memo.retry_at[guest] or view.cores[guest] > most_open or view.host[guest] >= 0:
                 continue
             if count == MOST:
                 break
             job = _prospect(view, history, o, memo, guest)
-            if crowded and not bold:
-                # only what cannot hurt even a job that would have started at once
-                surely = max(o.slack_s, o.slack * job.run) + view.submit[guest] - view.now
-                job = Prospect(job.run, job.longest, job.cpu, job.wait, min(job.spare, surely))
             if job.spare <= 0:
                 continue
             drawn_nothing = False
@@ -646,7 +634,7 @@ def _offer(
                 host = openings.hosts[k]
                 used, room, ratio = fit(view, openings, host, guest, 0.1, job.cpu)
                 after = min(1.0, _leftover(view, history, host, guest) / job.cpu)
-                if not _allow(actions, room, ratio, o, job, least_rate, left_s[k], after, alone, allowed):
+                if not _allow(actions, room, ratio, o, job, least_rate, left_s[k], after, bold, allowed):
                     break  # no other host would make it faster
                 describe(view, history, host, guest, load, openings.chosen[0], x)
                 evaluate_all(experts, x, p, leaf)
@@ -665,7 +653,6 @@ def _offer(
                     view, openings, memo, out, count, used, rate, guest_end, view.now + job.wait, job.run
                 )
                 openings.open_total[k] -= view.cores[guest]
-                waiting -= 1
                 count += 1
                 done = True
                 break
@@ -798,11 +785,14 @@ def _count_losers(
     run_s: NDArray[np.float64],
     lost_s: NDArray[np.float64],
 ) -> None:
-    """Tell late jobs from others among those that shared, by the starts of the twin, as a report does."""
+    """Tell late jobs from others among those that shared, by the starts of the twin, as a report does.
+
+    Where it is not known yet when one would have started by itself, that counts which is rather too early.
+    """
     for i in range(len(rows)):
         row = rows[i]
         if memo.shared[row]:
-            own_end = view.own_start[row] + run_s[i] - lost_s[i]
+            own_end = _own_start(view, row, memo) + run_s[i] - lost_s[i]
             memo.tally[0] += 1
             if end_s[i] - own_end > np.maximum(o.slack_s, o.slack * (own_end - view.submit[row])):
                 memo.tally[1] += 1
@@ -817,6 +807,7 @@ def _count_losers(
 def _learn(
     kept: Kept,
     now: float,
+    own_known: float,
     queue: NDArray[np.int32],
     running: NDArray[np.int32],
     guests: NDArray[np.int32],
@@ -828,7 +819,7 @@ def _learn(
 ) -> None:
     """`Asax.learn` in one call; `rows` and what follows are the jobs that have ended."""
     columns, openings, _, weights, history, o, memo, _, _, _ = kept.all
-    view = see(columns, now, queue, running, guests)
+    view = see(columns, now, own_known, queue, running, guests)
     _meet_jobs(view, o, memo)
     add_ended(history, view.application, view.limit, rows, run_s, lost_s, cpu)
     _count_losers(view, o, memo, rows, end_s, run_s, lost_s)
@@ -844,13 +835,14 @@ def _learn(
 def _decide(
     kept: Kept,
     now: float,
+    own_known: float,
     queue: NDArray[np.int32],
     running: NDArray[np.int32],
     guests: NDArray[np.int32],
 ) -> tuple[int, float]:
     """`Asax.decide` in one call: how many decisions there are, and when the next guest's own time comes."""
     columns, openings, experts, weights, history, o, memo, actions, rng, out = kept.all
-    view = see(columns, now, queue, running, guests)
+    view = see(columns, now, own_known, queue, running, guests)
     count = 0
     offering = len(queue) > 0 and openings.found[0] > 0
     if len(guests) or offering:
@@ -1019,6 +1011,7 @@ class Asax:
         _learn(
             self._careful,
             snapshot.time_s,
+            snapshot.own_known_s,
             snapshot.queue,
             snapshot.running,
             snapshot.guests,
@@ -1036,7 +1029,14 @@ class Asax:
         bold = self._memo.tally[1] <= o.free_losers + o.most_losers * self._memo.tally[0]
         decisions, limits_s = extensions(snapshot, self.name, o.poll_s)
         kept = self._bold if bold else self._careful
-        count, own_s = _decide(kept, snapshot.time_s, snapshot.queue, snapshot.running, snapshot.guests)
+        count, own_s = _decide(
+            kept,
+            snapshot.time_s,
+            snapshot.own_known_s,
+            snapshot.queue,
+            snapshot.running,
+            snapshot.guests,
+        )
         decisions += [self._decision(snapshot, k) for k in range(count)]
         self.decided += count
         self._wake_s = min(own_s, limits_s)

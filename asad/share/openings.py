@@ -50,10 +50,12 @@ class View(NamedTuple):
     memory_bound: NDArray[np.int8]
     host_bar: NDArray[np.int8]
     guest_bar: NDArray[np.int8]
+    own_known: float
 
 
 class Columns(NamedTuple):
-    """What of a view stays the same arrays from snapshot to snapshot of a cluster: all but its first four fields."""
+    """What of a view stays the same arrays from snapshot to snapshot of a cluster: all but its first four fields and
+    its last."""
 
     core_owner: NDArray[np.int32]
     core_guest: NDArray[np.int32]
@@ -150,13 +152,15 @@ def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
 def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
     """The snapshot as compiled code wants it; `node_first` as above."""
     columns = columns_of(snapshot, node_first)
-    return View(snapshot.time_s, snapshot.queue, snapshot.running, snapshot.guests, *columns)
+    known = min(snapshot.time_s, snapshot.own_known_s)
+    return View(snapshot.time_s, snapshot.queue, snapshot.running, snapshot.guests, *columns, known)
 
 
 @njit(cache=True)
 def see(
     columns: Columns,
     now: float,
+    own_known: float,
     queue: NDArray[np.int32],
     running: NDArray[np.int32],
     guests: NDArray[np.int32],
@@ -191,6 +195,7 @@ def see(
         columns.memory_bound,
         columns.host_bar,
         columns.guest_bar,
+        min(now, own_known),
     )
 
 

@@ -198,6 +198,34 @@ def test_conservative_starts_nobody_without_memory() -> None:
     assert starts(cluster(jobs, [4], scheduler="conservative", node_memory=16)) == [0, 100, 2]
 
 
+# ------------------------------------------------------------------------------------------------------ the twin
+
+
+def test_the_twin_tells_the_starts_of_the_cluster_left_alone_and_only_what_is_certain() -> None:
+    jobs = [J(0, 1000, 4, work_s=100), J(1, 1000, 4, work_s=50), J(2, 1000, 4, work_s=30)]
+    own_start = starts(cluster(jobs, [4]))
+    assert own_start == [0, 100, 150]
+    simulated = cluster(jobs, [4], contention=Contention(0.7, 0.7, 0.7, 0.7, "made up"))
+    known = {}
+    lent = False
+    while simulated.advance(simulated.now_s + 10):
+        seen = simulated.snapshot()
+        if not lent and simulated.now_s >= 10:
+            assert do(simulated, lend(1, 0)) == ""
+            lent = True
+        known[seen.time_s] = seen.own_known_s
+        assert seen.own_known_s <= seen.time_s
+        for row, start in enumerate(seen.jobs.own_start_s.tolist()):
+            if start <= seen.own_known_s:
+                assert start == pytest.approx(own_start[row])
+            else:
+                assert math.isnan(start)
+    assert known[10] == 10
+    # the host has been slowed since: alone it may have ended at any moment from here on
+    assert known[80] == pytest.approx(10 + 70 * 0.7)
+    assert max(known.values()) > 100  # it ended, and the second job's start is known
+
+
 # --------------------------------------------------------------------------------------------------- lending
 
 
