@@ -22,6 +22,11 @@ DEEDS = {
     "set-share": ("share changes", "shares change"),
     "extend-limit": ("limit is extended", "limits are extended"),
     "withdraw": ("offer is withdrawn", "offers are withdrawn"),
+    "admit": ("job is admitted", "jobs are admitted"),
+    "decline": ("job is not admitted", "jobs are not admitted"),
+    "defer": ("job is deferred", "jobs are deferred"),
+    "start": ("job may start", "jobs may start"),
+    "set-throttle": ("array is throttled", "arrays are throttled"),
 }
 """What a kind of decision does, of one and of many."""
 

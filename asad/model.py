@@ -155,6 +155,12 @@ class Jobs:
     """When the cluster will end it (start + time limit + extensions); NaN while pending."""
     estimated_start_s: Floats
     """The cluster's own estimate of when a pending job will start; NaN if it has none."""
+    begin_s: Floats
+    """Before this the cluster does not start it (Slurm: `--begin`); NaN for none."""
+    deadline_s: Floats
+    """By this it must have ended (Slurm: `--deadline`); NaN for none."""
+    array: Ints
+    """Row of its array in `Snapshot.arrays`; -1 where it is no task of an array."""
     own_start_s: Floats
     """When it would have started by itself, in a twin of the cluster on which nobody lends; the twin lags behind (see
     `Snapshot.own_known_s`), since it learns how long jobs run when they have ended here. NaN while it waits there, or
@@ -188,6 +194,29 @@ class Jobs:
     host_bar: Codes
     guest_bar: Codes
     """Why it may not lend, or may not be a guest: an index into `BARS`, 0 if nothing bars it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """The job arrays of a cluster; one row an array. Tasks are jobs, and those that wait may be one row of `Jobs`."""
+
+    waiting_row: Ints
+    """Row of `Jobs` that stands for the tasks that wait (the first of them), -1 if none does."""
+    waiting: Ints
+    running: Ints
+    ended: Ints
+    """Tasks; all three together are the array."""
+    throttle: Ints
+    """Most tasks that run at one time (Slurm: ArrayTaskThrottle), 0 for no bound."""
+
+    def __len__(self) -> int:
+        return len(self.waiting_row)
+
+
+def no_arrays() -> Arrays:
+    """A cluster without job arrays."""
+    none = np.zeros(0, np.int32)
+    return Arrays(none, none, none, none, none)
 
 
 BARS = (
@@ -249,6 +278,9 @@ class Snapshot:
     """(N,) why nothing is lent on a node: an index into `NODE_BARS`, 0 if nothing bars it."""
     own_known_s: float = math.inf
     """Until when it is known which jobs would have started by themselves: the twin's clock. At most `time_s` counts."""
+    arrays: Arrays = field(default_factory=no_arrays)
+    hints: Mapping[int, str] = field(default_factory=dict)
+    """By row of a job: what its user tells asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +374,52 @@ class Withdraw(Decision):
     guest: int
 
 
+@dataclass(frozen=True, slots=True)
+class Admit(Decision):
+    """The waiting job has a schedule: the cluster tries it before those that have none."""
+
+    kind: ClassVar[str] = "admit"
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decline(Decision):
+    """The waiting job has no schedule: it stays in the cluster's own queue as it is, and its user can read why."""
+
+    kind: ClassVar[str] = "decline"
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class Defer(Decision):
+    """The waiting job (or the waiting tasks of its array) starts no sooner than `until_s`, asad dead or alive."""
+
+    kind: ClassVar[str] = "defer"
+    job: int
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Decision):
+    """The waiting job (or the waiting tasks of its array) may start now: what deferred it is taken back."""
+
+    kind: ClassVar[str] = "start"
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetThrottle(Decision):
+    """At most `tasks` tasks of the array of `job` run at one time from now on; 0 for no bound. Running ones go on."""
+
+    kind: ClassVar[str] = "set-throttle"
+    job: int
+    """Row of any of its tasks."""
+    tasks: int
+
+
 DECISIONS: dict[str, type[Decision]] = {
-    kind.kind: kind for kind in (CoAllocate, SetShare, ExtendLimit, Withdraw)
+    kind.kind: kind
+    for kind in (CoAllocate, SetShare, ExtendLimit, Withdraw, Admit, Decline, Defer, Start, SetThrottle)
 }
 
 

@@ -18,7 +18,7 @@ from asad_slurm.records import NUMBERS, JobRecord
 
 FIRST_CAPACITY = 1024
 _CODES = ("host_bar", "guest_bar", "memory_bound")
-_INTS = ("application", "user", "cores", "nodes", "host", "share_group")
+_INTS = ("application", "user", "cores", "nodes", "host", "share_group", "array")
 
 
 class Rows:
@@ -144,7 +144,9 @@ def _empty(capacity: int) -> Jobs:
         elif name in _CODES:
             columns[name] = np.zeros(capacity, np.int8)
         elif name in _INTS:
-            columns[name] = np.full(capacity, -1 if name in ("application", "user", "host") else 0, np.int32)
+            columns[name] = np.full(
+                capacity, -1 if name in ("application", "user", "host", "array") else 0, np.int32
+            )
         else:
             columns[name] = np.full(capacity, np.nan)
     columns["lost_s"][:] = columns["extended_s"][:] = 0.0

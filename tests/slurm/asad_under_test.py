@@ -252,6 +252,8 @@ class Lent:
     hosts: list[str]
     guests: list[str]
     gate: Path
+    witness: Callable[[], str] = str
+    """What else tells why a lending does not come."""
 
     @property
     def guest(self) -> str:
@@ -284,7 +286,7 @@ class Lent:
         """Until a job (the first guest) runs as a guest under a quota."""
         until(
             lambda: self.runs_as_guest(job),
-            lambda: f"job {job or self.guest} runs as a guest: {self.facts()}",
+            lambda: f"job {job or self.guest} runs as a guest: {self.facts()}\n{self.witness()}",
         )
         until(lambda: self.quota(job) is not None, lambda: f"it has a quota; there are {held(self.slurm)}")
 
@@ -310,12 +312,12 @@ def until_exists(gate: Path) -> str:
     return f"until [ -e {gate} ]; do sleep 0.3; done"
 
 
-def queue(slurm: RealSlurm, guests: int = 1) -> Lent:
+def queue(slurm: RealSlurm, guests: int = 1, witness: Callable[[], str] = str) -> Lent:
     """A host on every node, running, and jobs that wait; all end when they are let."""
     gate = slurm.folder / "jobs" / f"gate-{next(_names)}"
     hosts = [slurm.submit(until_exists(gate), MINUTES, f"--nodelist={node}") for node in slurm.node_names]
     slurm.wait(*hosts, state="RUNNING")
-    lent = Lent(slurm, hosts, [], gate)
+    lent = Lent(slurm, hosts, [], gate, witness)
     for _ in range(guests):
         lent.add()
     return lent

@@ -271,7 +271,9 @@ def test_a_cut_network_lets_quotas_of_that_node_run_out_and_no_others(
 
 def lose_and_find_again(asad: Asad, cable: Cable, far: str, near: str) -> None:
     slurm = asad.slurm
-    lent = queue(slurm, guests=2)
+    lent = queue(
+        slurm, 2, lambda: "\n".join((asad.sentence(), asad.last_words("asad"), asad.last_words(far)))
+    )
     for guest in lent.guests:
         lent.await_lending(guest)
     here = next(guest for guest in lent.guests if slurm.job(guest)["NodeList"] == near)

@@ -1,0 +1,126 @@
+"""The job model of admission: slots, servers, and jobs whose number of workers may change from slot to slot.
+
+All policies of this stage but `everyone` work on it, on generated instances as on real clusters. Time is cut into slots
+of equal length, numbered from 0; a job that arrives in slot `a` and completes in slot `t` has run for `t - a + 1` slots
+at most. Workers sit on worker servers, parameter servers (where a job has them) on parameter servers.
+
+Source: Bao, Peng, Wu, Li: Online Job Scheduling in Distributed Machine Learning Clusters (INFOCOM 2018), section III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import Floats, Ints
+
+
+class Utility(Protocol):
+    """What a job is worth by the time it took."""
+
+    def __call__(self, slots: float) -> float:
+        """Worth if it completes in the `slots`-th slot after (and with) its arrival; never rises with `slots`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Physical servers. R resources, H worker servers, K parameter servers."""
+
+    resources: tuple[str, ...]
+    workers: Floats
+    """(H, R) capacity of each worker server."""
+    parameter_servers: Floats
+    """(K, R) capacity of each parameter server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticJob:
+    """One job: `work` worker-slots to do, by at most `most_workers` at one time."""
+
+    name: str
+    arrival: int
+    """Slot."""
+    worker: Floats
+    """(R,) what one worker takes."""
+    server: Floats
+    """(R,) what one parameter server takes."""
+    worker_bandwidth: float
+    server_bandwidth: float
+    """b and B of the paper, in one unit: y workers need ceil(y·b / B) parameter servers, at least one and at most y.
+    B = 0: the job has no parameter servers."""
+    most_workers: int
+    """N."""
+    work: int
+    """W: worker-slots, rounded up."""
+    utility: Utility
+    target_slots: float
+    """γ3 of a sigmoid: by when it is to be done; for other utilities the time at which the worth begins to fall."""
+    fixed_workers: int = 1
+    """How many workers schemes give it that cannot change their number (FIFO, RRH)."""
+
+    def servers_for(self, workers: int) -> int:
+        """Parameter servers that `workers` workers need (constraints 7 and 8); more than workers are never needed."""
+        if workers == 0 or self.server_bandwidth <= 0:
+            return 0
+        return max(1, int(np.ceil(workers * self.worker_bandwidth / self.server_bandwidth - 1e-9)))
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """What one job has in one slot: which servers, and how many there. Only servers with at least one are named."""
+
+    worker_server: Ints
+    workers: Ints
+    parameter_server: Ints
+    servers: Ints
+
+    @property
+    def width(self) -> int:
+        """Workers in all."""
+        return int(self.workers.sum())
+
+
+Schedule = Mapping[int, Allotment]
+"""By slot, in rising order; slots without workers are not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a scheme says of a job that arrived."""
+
+    admitted: bool
+    reason: str
+    """One sentence for its user."""
+    schedule: Schedule | None = None
+    """What is planned for it, of schemes that plan ahead."""
+    payoff: float = float("nan")
+    """Utility less the price of what it takes; NaN of schemes without prices."""
+    cost: float = float("nan")
+    utility: float = float("nan")
+    """At its planned completion."""
+
+
+class Scheme(Protocol):
+    """A policy on the job model: asked at each arrival, and at each slot for who gets what."""
+
+    name: str
+
+    def arrive(self, number: int, job: ElasticJob) -> Verdict:
+        """Job `number` has arrived, in slot `job.arrival`; jobs of one slot in the order of their arrival."""
+        ...
+
+    def allot(self, slot: int, left: Mapping[int, int]) -> Mapping[int, Allotment]:
+        """Who gets what in `slot`; `left` holds the worker-slots still to do of every admitted job not yet done."""
+        ...
+
+
+def slots_needed(workers: NDArray[np.int64], work: int) -> int:
+    """How many of the slots with so many `workers` each it takes to do `work`; 0 if they do not suffice."""
+    done = np.cumsum(workers)
+    reached = int(np.searchsorted(done, work))
+    return reached + 1 if reached < len(done) else 0
