@@ -45,7 +45,9 @@ class Cycle:
     mode: Literal["observe", "advise", "enforce"] = "enforce"
     """`observe` only learns, `advise` decides and records too, `enforce` acts."""
     paused: bool = False
-    """Nothing new is lent; limits move and hosts under pressure are relieved as ever."""
+    """Nothing new is lent, admitted or deferred; limits move and hosts under pressure are relieved as ever."""
+    keep: Callable[[], None] | None = None
+    """Called before anything is acted on, so that what the policies have committed to outlives the process."""
     number: int = 0
     decisions: int = 0
     last_s: float = float("-inf")
@@ -66,9 +68,10 @@ class Cycle:
         self.last_s = snapshot.time_s
         self.snapshot, self.finished, self.outcomes = snapshot, finished, ()
         # 2. learn from what has happened since, before anything new is decided
+        self.admit.learn(snapshot, finished)
         self.share.learn(snapshot, finished)
         if self.mode == "observe":
-            return self.share.wake_s()
+            return self._wake_s()
         # what the guard takes back comes before all that is asked of it
         relief = self.guard.relieve(snapshot)
         decisions = self._paused(snapshot) if self.paused else self._decide(snapshot)
@@ -77,15 +80,22 @@ class Cycle:
             allowed, outcomes = self.guard.check(snapshot, decisions, relief)
             # 8. act
             if self.mode == "enforce":
+                if self.keep is not None:
+                    self.keep()
                 outcomes += self.cluster.apply(allowed)
             else:
                 outcomes += [Outcome(decision, False, "advise") for decision in allowed]
+            self.admit.heed(outcomes)
             self.decisions += sum(outcome.done for outcome in outcomes)
             self.outcomes = outcomes
             # 9. record: only a cycle that decided something leaves a trace
             if self.record is not None:
                 self.record(self.number, snapshot, outcomes)
-        return self.share.wake_s()
+        return self._wake_s()
+
+    def _wake_s(self) -> float:
+        """The earliest time at which a stage wants to look again."""
+        return min(self.admit.wake_s(), self.share.wake_s())
 
     def _decide(self, snapshot: Snapshot) -> list[Decision]:
         # 3. admit: which jobs may run, when, how wide
@@ -99,9 +109,13 @@ class Cycle:
         return decisions
 
     def _paused(self, snapshot: Snapshot) -> list[Decision]:
-        """Nobody waits, as far as the policies see, and of what they decide only the limits move."""
-        decisions = self._decide(replace(snapshot, queue=snapshot.queue[:0]))
-        return [decision for decision in decisions if isinstance(decision, ExtendLimit)]
+        """Nobody waits, as far as the share policy sees, and of what it decides only the limits move.
+
+        Who was admitted keeps what it has: arrays may grow and jobs may start, nothing more is held back.
+        """
+        decisions = list(self.admit.relax(snapshot))
+        lent = self.share.decide(replace(snapshot, queue=snapshot.queue[:0]))
+        return decisions + [decision for decision in lent if isinstance(decision, ExtendLimit)]
 
     def sentence(self) -> str:
         """The last cycle for an operator: what it saw and what it did."""

@@ -5,9 +5,10 @@ Options: none. Cost: none. The baseline of the stage.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from asad.model import Decision, Snapshot
+from asad.model import Decision, Finished, Outcome, Snapshot
 
 
 class Everyone:
@@ -15,6 +16,20 @@ class Everyone:
 
     name = "everyone"
 
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """Nothing to learn."""
+
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Nothing to decide."""
         return ()
+
+    def relax(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """Nobody is held back."""
+        return ()
+
+    def heed(self, outcomes: Sequence[Outcome]) -> None:
+        """Nothing to heed."""
+
+    def wake_s(self) -> float:
+        """Never."""
+        return math.inf
