@@ -1,10 +1,16 @@
-"""How the tasks of arrays that have ended fared: the first thing that tells whether a running task is in time."""
+"""Job arrays: what a snapshot shows of them, and how their ended tasks fared.
+
+That is the first thing that tells whether a running task is in time.
+"""
 
 from __future__ import annotations
 
+import numpy as np
+
+from asad import model
 from asad.model import Floats, Ints
 from asad_slurm.applications import FEW_RUNS
-from asad_slurm.records import RUNS
+from asad_slurm.records import RUNS, WAITS
 from asad_slurm.rows import Rows
 
 MOST_ARRAYS = 10_000
@@ -16,6 +22,55 @@ class Arrays:
 
     def __init__(self) -> None:
         self._ended: dict[str, tuple[int, float]] = {}
+        self._over: dict[int, int] = {}
+        """By array, the tasks that are over, however they ended."""
+        self.waiting: dict[int, int] = {}
+        """By array of the last snapshot: row of the tasks that wait."""
+
+    def over(self, array: int, tasks: int) -> None:
+        """So many tasks of an array (0: of none) have ended, or were cancelled before they ran."""
+        if array:
+            self._over[array] = self._over.pop(array, 0) + tasks
+            if len(self._over) > MOST_ARRAYS:
+                del self._over[next(iter(self._over))]
+
+    def shown(self, rows: Rows, alive: Ints, told: Ints) -> model.Arrays:
+        """The arrays of which a job is in `alive`, or in `told` (it has just ended); fills the column `array`.
+
+        Tasks that had been forgotten by Slurm when the daemon started are in no count.
+        """
+        extra, column = rows.extra, rows.jobs.array
+        column[:] = -1
+        self.waiting.clear()
+        there = np.concatenate((alive, told))
+        there = there[extra.array[there] > 0]
+        if not len(there):
+            return model.no_arrays()
+        arrays, at = np.unique(extra.array[there], return_inverse=True)
+        column[there] = at
+        count = len(arrays)
+        shown = there[: len(there) - int((extra.array[told] > 0).sum())]  # of those that have not ended
+        phase = extra.phase[shown]
+        waits = shown[phase == WAITS]
+        waiting_row, throttle = np.full(count, -1, np.int32), np.zeros(count, np.int32)
+        # the record of those that wait together comes first, and has the number of the array itself
+        for row in sorted(waits.tolist(), key=lambda row: rows.record(row).task, reverse=True):
+            record = rows.record(row)
+            number = int(column[row])
+            first = int(waiting_row[number])
+            if first < 0 or rows.record(first).raw != record.array:
+                waiting_row[number] = row
+        for row in waiting_row[waiting_row >= 0].tolist():
+            record = rows.record(row)
+            throttle[column[row]] = record.throttle
+            self.waiting[record.array] = row
+        return model.Arrays(
+            waiting_row=waiting_row,
+            waiting=_sum(column[waits], extra.tasks[waits], count),
+            running=_sum(column[shown[phase != WAITS]], np.ones(1, np.int32), count),
+            ended=np.array([self._over.get(array, 0) for array in arrays.tolist()], np.int32),
+            throttle=throttle,
+        )
 
     def ended(self, text: str, run_s: float) -> None:
         """The job `text` was completed after `run_s`. Jobs that are no task (`12_3`) are let be."""
@@ -51,3 +106,9 @@ class Arrays:
                 if 0 < jobs.time_limit_s[row] < float("inf"):
                     found[row] = done * float(jobs.time_limit_s[row]) / taken_s
         return found
+
+
+def _sum(at: Ints, weights: Ints, count: int) -> Ints:
+    """(count,) sum of the weights (or of one for all) by array."""
+    spread = np.broadcast_to(weights, at.shape)
+    return np.bincount(at, weights=spread, minlength=count).astype(np.int32)

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from asad.errors import ClusterError
 from asad.model import (
+    Admit,
     CoAllocate,
     Codes,
     Decision,
+    Decline,
+    Defer,
     ExtendLimit,
     Finished,
     Ints,
@@ -26,22 +29,26 @@ from asad.model import (
     NodeLink,
     Outcome,
     SetShare,
+    SetThrottle,
     Snapshot,
+    Start,
     Withdraw,
 )
 from asad_slurm import bars
+from asad_slurm.admission import DECISIONS, Admission
 from asad_slurm.applications import Applications
 from asad_slurm.arrays import Arrays
+from asad_slurm.changes import CHANGED_NAMES, Changes
 from asad_slurm.command import CommandTransport, Transport
 from asad_slurm.cores import Place, holders, keep, occupy, place
-from asad_slurm.journal import Journal, JournalError
+from asad_slurm.journal import MOST_LINES, Journal, JournalError
 from asad_slurm.leases import leases
 from asad_slurm.limits import Limits
 from asad_slurm.measures import measure
 from asad_slurm.nodesets import expand
 from asad_slurm.offers import Offer, Offers
 from asad_slurm.pyslurm_transport import PyslurmTransport
-from asad_slurm.records import ENDED, FACTS, INF, LEAVES, NAN, RUNS, WAITS, JobRecord, NodeRecord
+from asad_slurm.records import ENDED, FACTS, INF, LEAVES, NAN, RUNS, WAITS, JobRecord, NodeRecord, hint
 from asad_slurm.refusals import group, refusal
 from asad_slurm.rows import Rows
 from asad_slurm.settings import Settings
@@ -70,7 +77,10 @@ class SlurmCluster:
         self._settings, self._link, self._clock = settings, nodes, clock
         self._monotonic = monotonic or clock
         self.transport = transport or choose_transport(settings)
-        self._offers = Offers(self.transport, Journal(state_dir), settings.offer_patience_s, clock)
+        self._journal = Journal(state_dir)
+        self._offers = Offers(self.transport, self._journal, settings.offer_patience_s, clock)
+        self._changes = Changes(self.transport, self._journal, clock)
+        self._admission = Admission(self._changes, settings, clock)
         self._journal_error = "the journal of offers has not been read yet"
         self._applications = Applications()
         self._arrays = Arrays()
@@ -112,7 +122,8 @@ class SlurmCluster:
     def recover(self) -> list[str]:
         """At start: take back what an earlier daemon has offered and nobody has taken; one sentence each.
 
-        Offers that cannot be taken back now (Slurm does not answer) are taken back by a later snapshot.
+        Offers that cannot be taken back now (Slurm does not answer) are taken back by a later snapshot. What admission
+        has changed stays: it is the promise that this daemon keeps, or gives back by `give_back`.
         """
         self._load_offers()
         if self._journal_error:
@@ -126,7 +137,8 @@ class SlurmCluster:
         return self._watch_offers(jobs)
 
     def release(self) -> list[str]:
-        """Take back all offers that have not been taken and lift every quota; one sentence each."""
+        """Take back all offers that have not been taken, give back what admission changed of jobs that wait, and lift
+        every quota; one sentence each."""
         self._load_offers()
         self._shares.clear()
         self._rows.jobs.share[:] = NAN
@@ -142,6 +154,37 @@ class SlurmCluster:
             else:
                 self._forget_offer(self._rows.of.get(job, -1))
                 said.append(f"{job}: its offer is taken back; it waits in {offer.partition} again")
+        if not self.transport.answers:
+            return said
+        return said + self.give_back()
+
+    def give_back(self) -> list[str]:
+        """Give every job that waits its own begin time, throttle and nice back; one sentence for each.
+
+        For a daemon that admits no more. What cannot be given back now stays in the journal.
+        """
+        self._load_offers()
+        if not self._changes.open:
+            return []
+        try:
+            jobs = self.transport.look().jobs
+        except ClusterError as error:
+            return [f"what was changed of {len(self._changes.open)} jobs stays so: {error}"]
+        waiting = waiting_by_number(jobs)
+        said = []
+        self.transport.answers = True
+        for job in dict.fromkeys(job for job, _ in self._changes.open):
+            names = ", ".join(CHANGED_NAMES[key] for at, key in self._changes.open if at == job)
+            waits = job in waiting
+            failure = (
+                self._changes.give_back(job, waiting.get(job))
+                if self.transport.answers
+                else "Slurm does not answer"
+            )
+            if failure:
+                said.append(f"{job}: its {names} could not be given back: {failure}")
+            elif waits:
+                said.append(f"{job}: it has its own {names} again")
         return said
 
     def close(self) -> None:
@@ -168,6 +211,7 @@ class SlurmCluster:
             self._watch_offers(look.jobs)
             self._see_jobs(look.jobs, now_s)
         snapshot = self._assemble(now_s)
+        self._watch_changes(look.jobs)
         self._link.grant(self._leases(snapshot))
         self._snapshot, self._time_s = snapshot, now_s
         return snapshot
@@ -189,6 +233,8 @@ class SlurmCluster:
                 why = self._extend(decision)
             elif isinstance(decision, Withdraw):
                 why = self._withdraw(self._snapshot, decision)
+            elif isinstance(decision, DECISIONS):
+                why = self._admit(decision)
             else:
                 why = f"Slurm does not know how to {decision.kind or type(decision).__name__}"
             outcomes.append(Outcome(decision, not why, why))
@@ -257,6 +303,8 @@ class SlurmCluster:
                     or record.end_s < self._time_s
                 ):
                     still[record.text] = record.restarts
+                    if record.array and record.text not in told:
+                        self._arrays.over(record.array, record.tasks)
                     if first_look and record.completed:
                         self._arrays.ended(record.text, record.end_s - record.start_s)
                     continue
@@ -286,6 +334,11 @@ class SlurmCluster:
     def _see_gone(self, gone: list[int], now_s: float) -> None:
         """Jobs that squeue has forgotten: accounting knows when they ended, or they are taken to have ended now."""
         records = [self._rows.record(row) for row in gone]
+        if any(record.tasks > 1 for record in records):
+            # one task of those that waited together is gone, or all of them
+            over = set(gone)
+            left = {self._rows.record(row).raw for row in self._rows.of.values() if row not in over}
+            records = [record._replace(tasks=1) if record.raw in left else record for record in records]
         known = self.transport.ended([record.raw for record in records])
         for row, record in zip(gone, records, strict=True):
             ended = known.get(record.raw)
@@ -304,6 +357,7 @@ class SlurmCluster:
         completed: bool,
     ) -> None:
         """A job is over. One that never ran is dropped, any other will be told."""
+        self._arrays.over(record.array, record.tasks)
         if not end_s > start_s > 0:  # NaN: it waited to the end
             self._rows.drop(row)
             return
@@ -347,6 +401,13 @@ class SlurmCluster:
             jobs.share_group[row] = self._group_code.setdefault(
                 group(record, settings), len(self._group_code)
             )
+        if record.array:
+            extra.array[row], extra.tasks[row] = record.array, record.tasks
+        told = hint(record.comment)
+        if told:
+            self._rows.hints[row] = told
+        elif self._rows.hints:
+            self._rows.hints.pop(row, None)
         guest = record.partition in self._guest_nodes
         if not guest:  # its partition says where it waited, and that was looked at
             jobs.memory_bound[row] = bars.memory_bound(record, settings)
@@ -407,6 +468,7 @@ class SlurmCluster:
         )
         self._bar(running, queue, several, node_bar)
         self._version += 1
+        told = np.array([row for row, *_ in self._ended], dtype=np.int32)
         return Snapshot(
             time_s=now_s,
             version=self._version,
@@ -417,8 +479,10 @@ class SlurmCluster:
             guests=guests,
             core_owner=core_owner,
             core_guest=core_guest,
-            waiting=sum(rows.record(row).tasks for row in waiting.tolist()),
+            waiting=int(extra.tasks[waiting].sum()),
             node_bar=node_bar,
+            arrays=arrays.shown(rows, alive, told),
+            hints=dict(rows.hints),
         )
 
     def _place(self, row: int) -> Place:
@@ -511,6 +575,7 @@ class SlurmCluster:
             return
         try:
             self._offers.load(expand)
+            self._changes.load()
         except JournalError as error:
             self._journal_error = str(error)
         else:
@@ -526,6 +591,20 @@ class SlurmCluster:
         said = self._offers.watch(offered, (job.text for job in jobs if job.phase == RUNS), self._clock())
         self._say(said)
         return said
+
+    def _watch_changes(self, jobs: list[JobRecord]) -> None:
+        """Close the changes that are over, and tell `asad-undo` that somebody stands behind the others."""
+        if self._journal.lines > MOST_LINES:
+            with contextlib.suppress(JournalError):
+                self._offers.compact()
+        if not self._changes.open or self._journal_error:
+            return
+        self._journal.beat()
+        watched = {job for job, _ in self._changes.open}
+        of_them = [record for record in jobs if (record.array or record.raw) in watched]
+        waiting = waiting_by_number(of_them)
+        lives = {record.array or record.raw for record in of_them if record.phase != ENDED}
+        self._say(self._changes.watch(waiting.get, lives.__contains__))
 
     def _forget_offer(self, row: int) -> None:
         if row < 0:
@@ -585,6 +664,20 @@ class SlurmCluster:
         self._shares[decision.guest] = (decision.share, decision.capped)
         self._keep(snapshot.core_guest, decision.guest, decision.nodes)
         return ""
+
+    def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:
+        rows, row = self._rows, decision.job
+        record = rows.records[row] if 0 <= row < len(rows) else None
+        if self._journal_error:
+            return self._journal_error
+        if record is not None and record.array:
+            row = self._arrays.waiting.get(record.array, -1)
+            record = rows.records[row] if row >= 0 else None
+        if record is None or record.phase != WAITS or record.text not in rows.of:
+            return "it does not wait any more"
+        if record.text in self._offers.open:
+            return "it has an offer to run as a guest"
+        return self._admission.apply(decision, record)
 
     def _set_share(self, decision: SetShare) -> str:
         row = decision.guest
@@ -672,6 +765,18 @@ def _only_numbers(earlier: JobRecord, record: JobRecord) -> bool:
         and earlier.time_limit_s == record.time_limit_s
         and math.isnan(earlier.estimate_s) == math.isnan(record.estimate_s)
     )
+
+
+def waiting_by_number(jobs: Iterable[JobRecord]) -> dict[int, JobRecord]:
+    """Of each job and array, by Slurm's number, the record of what waits; of an array that of its first tasks."""
+    found: dict[int, JobRecord] = {}
+    for record in jobs:
+        if record.phase == WAITS:
+            number = record.array or record.raw
+            known = found.get(number)
+            if known is None or known.raw != number:
+                found[number] = record
+    return found
 
 
 def choose_transport(settings: Settings) -> Transport:

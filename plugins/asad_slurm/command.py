@@ -17,6 +17,7 @@ from typing import IO, NamedTuple, Protocol
 
 from asad.errors import ClusterError
 from asad_slurm.records import NAN, JobReader, JobRecord, NodeReader, NodeRecord, clean
+from asad_slurm.undo import in_part
 
 
 class Look(NamedTuple):
@@ -78,7 +79,10 @@ class Transport(Protocol):
         ...
 
     def update(self, raw: int | str, changes: Mapping[str, str]) -> Answer:
-        """Change a job: `scontrol update` with these words."""
+        """Change a job: `scontrol update` with these words. Of an array (by its number) all tasks that have not ended.
+
+        It is done if those that wait have been changed, though running ones may not be.
+        """
         ...
 
     def split_task(self, text: str, required_nodes: str) -> int:
@@ -130,6 +134,8 @@ class CommandTransport:
         try:
             self._run(["scontrol", "update", f"jobid={raw}", *words])
         except _Refused as refusal:
+            if in_part(refusal.said):
+                return Answer(True, "")
             self.answers = not refusal.unreachable
             return Answer(False, str(refusal), certain=self.answers)
         except ClusterError as error:
@@ -263,7 +269,7 @@ class CommandTransport:
                 f"{argv[0]}: no answer within {self._timeout_s:g} s; is slurmctld well? try `scontrol ping`"
             ) from None
         if process.returncode != 0:
-            said = clean(" ".join(err.decode(errors="replace").split()))[:300]
+            said = err.decode(errors="replace")
             raise _Refused(argv[0], said or f"it ended with status {process.returncode}")
 
 
@@ -271,12 +277,25 @@ class _Refused(ClusterError):
     """A command answered, and did not do it."""
 
     def __init__(self, command: str, said: str) -> None:
+        self.said = said
+        """All of it, as it was said."""
+        said = clean(" ".join(said.split()))[:300]
         self.unreachable = any(word in said for word in _UNREACHABLE)
         mend = "; is slurmctld well? try `scontrol ping`" if self.unreachable else ""
         super().__init__(f"{command}: {said}{mend}")
 
 
 _UNREACHABLE = ("Unable to contact", "Connection refused", "timed out", "Socket timed", "Zero Bytes")
+
+
+FIXED = {
+    "LC_ALL": "C.UTF-8",
+    "SLURM_TIME_FORMAT": "%s",
+    # begin times are written in it: no hour is there twice
+    "TZ": "UTC0",
+    # a list of tasks that is cut short cannot be counted
+    "SLURM_BITSTR_LEN": "4096",
+}
 
 
 def environment() -> dict[str, str]:
@@ -286,7 +305,7 @@ def environment() -> dict[str, str]:
         for key, value in os.environ.items()
         if not key.startswith(("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_")) and key != "SLURM_CLUSTERS"
     }
-    return ours | {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s"}
+    return ours | FIXED
 
 
 def duration_s(text: str) -> float:

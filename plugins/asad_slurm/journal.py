@@ -1,8 +1,8 @@
-"""The journal of offers: written down and on the disk before Slurm is asked for anything.
+"""The journal of offers and changes: written down and on the disk before Slurm is asked for anything.
 
 One JSON line an event. An offer stays open from its `offer` line until a line that closes it (`withdrawn`, `restored`,
-`refused`, `closed`). The format is read by `asad_slurm.undo` as well, which must work when nothing else does; so
-reading lives there.
+`refused`, `closed`); a change of a job from its last `changed` line until `given-back`. The format is read by
+`asad_slurm.undo` as well, which must work when nothing else does; so reading lives there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from asad_slurm.undo import JOURNAL, LOCK, open_offers
+from asad_slurm.undo import ALIVE, JOURNAL, LOCK, open_changes, open_offers
+
+MOST_LINES = 10_000
+"""So many lines after it was compacted, it may be again."""
 
 
 class JournalError(Exception):
@@ -29,6 +32,9 @@ class Journal:
         """The folder must exist by the first `write`."""
         self.path = folder / JOURNAL
         self._lock = folder / LOCK
+        self._alive = folder / ALIVE
+        self.lines = 0
+        """Written since it was compacted."""
 
     def write(self, what: str, time_s: float, job: str, **facts: Any) -> None:
         """Note an event. Raises JournalError if it could not be brought to the disk."""
@@ -47,6 +53,19 @@ class Journal:
                     os.close(handle)
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be written ({error})") from error
+        self.lines += 1
+
+    def beat(self) -> None:
+        """Tell `asad-undo` that there is a daemon which stands behind the changes."""
+        with contextlib.suppress(OSError):
+            self._alive.touch(mode=0o640)
+
+    def open_changes(self) -> dict[tuple[str, str], dict[str, Any]]:
+        """By job and key, the last `changed` line that nothing has closed. Raises JournalError as above."""
+        try:
+            return open_changes(self.path)
+        except OSError as error:
+            raise JournalError(f"{self.path}: cannot be read ({error})") from error
 
     def open_offers(self) -> dict[str, dict[str, Any]]:
         """By job, the last `offer` line that nothing has closed. Raises JournalError if it cannot be read."""
@@ -56,16 +75,18 @@ class Journal:
             raise JournalError(f"{self.path}: cannot be read ({error})") from error
 
     def compact(self, offers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep only these lines. Raises JournalError; the old journal is then as it was."""
+        """Keep only these offers, and the open changes. Raises JournalError; the old journal is then as it was."""
         fresh = self.path.with_suffix(".new")
         try:
             with self._locked():
+                changes = open_changes(self.path)
                 with fresh.open("w", encoding="utf-8") as file:
-                    for line in offers.values():
+                    for line in [*offers.values(), *changes.values()]:
                         file.write(json.dumps(line) + "\n")
                     file.flush()
                     os.fsync(file.fileno())
                 fresh.replace(self.path)
+                self.lines = 0
                 folder = os.open(self.path.parent, os.O_RDONLY)
                 try:
                     os.fsync(folder)

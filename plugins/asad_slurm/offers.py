@@ -103,6 +103,10 @@ class Offers:
                 self.open[job] = Offer.from_json(line, nodes)
             except (KeyError, TypeError, ValueError):
                 continue  # asad-undo reads less of a line, and says what it cannot take back
+        self.compact()
+
+    def compact(self) -> None:
+        """Shorten the journal to what is open. Raises JournalError; the journal is then as it was."""
         self._journal.compact({job: offer.to_json() for job, offer in self.open.items()})
 
     def offer(self, offer: Offer) -> str:

@@ -51,6 +51,10 @@ class JobRecord(NamedTuple):
     estimate_s: float
     """Slurm's estimate of its start while it waits; NaN for none."""
     priority: float
+    begin_s: float
+    """Before this Slurm does not start it (`--begin`, or after a requeue); NaN for none, and while it does not wait."""
+    deadline_s: float
+    """By this it must have ended (`--deadline`); NaN for none."""
     phase: int
     text: str
     """Its name for people: `12`, `12_3`, `12+1`."""
@@ -85,6 +89,14 @@ class JobRecord(NamedTuple):
     places_are_cores: bool
     completed: bool
     """It has ended, and well."""
+    array: int
+    """Slurm's number of its array, 0 if it is no task of one."""
+    task: int
+    """Its number in the array; of tasks that wait together the first one's."""
+    throttle: int
+    """Most tasks of its array that run at one time, 0 for no bound. Known of the record of those that wait together."""
+    nice: int
+    admin_comment: str
 
 
 NUMBERS = (
@@ -97,6 +109,8 @@ NUMBERS = (
     "end_s",
     "estimate_s",
     "priority",
+    "begin_s",
+    "deadline_s",
     "phase",
 )
 
@@ -262,17 +276,22 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         memory = per_cpu * cores if per_cpu > 0 else per_node * max(1.0, nodes) if per_node > 0 else NAN
     shared, exclusive = get("shared"), get("exclusive")
     priority = _number(get("priority"), 0.0)
-    text, tasks = _job_text(raw, job)
+    submit = _number(get("submit_time"), NAN)
+    eligible, deadline = _number(get("eligible_time"), 0.0), _number(get("deadline"), 0.0)
+    text, tasks, array, task = _job_text(raw, job)
     return JobRecord(
         cores,
         nodes,
         limit_s,
         memory * MIB / cores,
-        _number(get("submit_time"), NAN),
+        submit,
         NAN if waits or start <= 0 else start,
         NAN if waits else (INF if limit_s == INF and phase != ENDED else end),
         start if waits and start > 0 else NAN,
         priority,
+        # of a job without --begin it is when it was submitted
+        eligible if waits and submit < eligible < INF else NAN,
+        deadline if 0 < deadline < INF else NAN,
         phase,
         text,
         raw,
@@ -306,6 +325,11 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         places,
         are_cores,
         "COMPLETED" in words,
+        array,
+        task,
+        int(_number(get("array_max_tasks"), 0.0)) if array else 0,
+        int(_number(get("nice"), 0.0)),
+        get("admin_comment") or "",
     )
 
 
@@ -353,21 +377,22 @@ def _number(value: Any, default: float) -> float:
     return float(value)
 
 
-def _job_text(raw: int, job: Mapping[str, Any]) -> tuple[str, int]:
+def _job_text(raw: int, job: Mapping[str, Any]) -> tuple[str, int, int, int]:
+    """Its name, the jobs that it stands for, its array (0 for none) and its number in that."""
     array, het = _number(job.get("array_job_id"), 0.0), _number(job.get("het_job_id"), 0.0)
     if array <= 0 and het <= 0:
-        return str(raw), 1
+        return str(raw), 1, 0, 0
     if array > 0:
         waiting = job.get("array_task_string") or ""
         if waiting:
             first, count = _waiting_tasks(waiting)
-            return f"{int(array)}_{first}", count
+            return f"{int(array)}_{first}", count, int(array), first
         task = _number(job.get("array_task_id"), NAN)
         if not math.isnan(task):
-            return f"{int(array)}_{int(task)}", 1
+            return f"{int(array)}_{int(task)}", 1, int(array), int(task)
     if het > 0:
-        return f"{int(het)}+{int(_number(job.get('het_job_offset'), 0.0))}", 1
-    return str(raw), 1
+        return f"{int(het)}+{int(_number(job.get('het_job_offset'), 0.0))}", 1, 0, 0
+    return str(raw), 1, 0, 0
 
 
 def _waiting_tasks(text: str) -> tuple[int, int]:
@@ -497,6 +522,21 @@ def _listed(value: Any) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- words
+
+MOST_HINT = 1000
+"""Longest hint that is passed on (characters)."""
+
+
+def hint(comment: str) -> str:
+    """What a job tells asad: its comment after `asad:`, printable and bounded; the empty string for nothing.
+
+    One that is too long ends in an ellipsis, so that nobody takes it for the whole.
+    """
+    if not comment.startswith("asad:"):
+        return ""
+    told = clean(comment[5 : 6 + MOST_HINT])
+    return told if len(told) <= MOST_HINT else told[: MOST_HINT - 1] + "…"
+
 
 _CONTROL = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233, *range(8234, 8239)), "�")
 

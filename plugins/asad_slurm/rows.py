@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Codes, Floats, Jobs
+from asad.model import Codes, Floats, Ints, Jobs
 from asad_slurm.records import NUMBERS, JobRecord
 
 FIRST_CAPACITY = 1024
@@ -28,6 +28,8 @@ class Rows:
         self.of: dict[str, int] = {}
         """Row by the job's name."""
         self.records: list[JobRecord | None] = []
+        self.hints: dict[int, str] = {}
+        """By row: what the user tells asad."""
         self.jobs = _empty(0)
         self.extra = _Extra(0)
         self._free: list[int] = []
@@ -76,7 +78,14 @@ class Rows:
         jobs, extra = self.jobs, self.extra
         jobs.cores[at] = column["cores"]
         jobs.nodes[at] = column["nodes"]
-        for name in ("time_limit_s", "memory_bytes_per_core", "submit_s", "start_s"):
+        for name in (
+            "time_limit_s",
+            "memory_bytes_per_core",
+            "submit_s",
+            "start_s",
+            "begin_s",
+            "deadline_s",
+        ):
             getattr(jobs, name)[at] = column[name]
         jobs.limit_end_s[at] = column["end_s"]
         jobs.estimated_start_s[at] = column["estimate_s"]
@@ -88,6 +97,7 @@ class Rows:
             return
         for row in rows:
             self.records[row] = None
+            self.hints.pop(row, None)
         blank = _empty(1)
         for column in fields(Jobs):
             getattr(self.jobs, column.name)[rows] = getattr(blank, column.name)[0]
@@ -121,6 +131,10 @@ class _Extra:
         self.cpu_time_at_s: Floats = np.full(capacity, np.nan)
         self.lent_core_s: Floats = np.zeros(capacity)
         self.was_host: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        self.array: NDArray[np.int64] = np.zeros(capacity, np.int64)
+        """Slurm's number of its array, 0 for none."""
+        self.tasks: Ints = np.ones(capacity, np.int32)
+        """Jobs that the row stands for."""
         self.squeezed: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
         """It has not always got the CPU that it wanted."""
 

@@ -57,6 +57,8 @@ class Settings:
     """Waiting jobs that are looked at."""
     window_s: float = 60.0
     """A job is known when every node of it has watched it for this long."""
+    admitted_nice: int = -10_000
+    """Added to the nice of an admitted job, so that Slurm tries it before those that are not; 0 leaves it."""
 
 
 def read_settings(table: Mapping[str, Any]) -> Settings:
@@ -86,6 +88,7 @@ def read_settings(table: Mapping[str, Any]) -> Settings:
         offer_patience_s=_number(table, "offer_patience_s", defaults.offer_patience_s, 1.0, 86400.0),
         depth=int(_number(table, "depth", defaults.depth, 1, 100_000)),
         window_s=_number(table, "window_s", defaults.window_s, 0.0, 86400.0),
+        admitted_nice=int(_number(table, "admitted_nice", defaults.admitted_nice, -2_000_000_000, 0)),
     )
 
 

@@ -1,8 +1,9 @@
-"""`asad-undo`: take back every offer that is still open, without the daemon.
+"""`asad-undo`: take back every offer that is still open and every change of a waiting job, without the daemon.
 
 Run by the unit's ExecStopPost and by a timer of its own. It needs Python's standard library, the journal and scontrol,
 and nothing else of asad: it is there for the day on which the rest is broken. An offer whose job runs is left alone:
 the job is a guest, and lives as one. A job that waits in the guest partition gets its partition and node list back.
+A job that admission has deferred, throttled or put before others gets its own begin time, throttle and nice back.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,7 +23,13 @@ from typing import Any
 
 JOURNAL = "offers.journal"
 LOCK = "offers.lock"
+ALIVE = "offers.alive"
+"""Touched by a daemon that stands behind its changes, in every cycle."""
 CLOSES = frozenset(("withdrawn", "restored", "refused", "closed"))
+BEGIN, THROTTLE, NICE = CHANGES = ("StartTime", "ArrayTaskThrottle", "Nice")
+"""What is changed of jobs, as scontrol calls it."""
+SETTLES_S = 60.0
+"""A change that is not seen at once may yet come: Slurm was asked, and had not answered."""
 
 
 def open_offers(path: Path) -> dict[str, dict[str, Any]]:
@@ -47,6 +55,39 @@ def open_offers(path: Path) -> dict[str, dict[str, Any]]:
         elif what in CLOSES:
             offers.pop(job, None)
     return offers
+
+
+def open_changes(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """By job and key, the last `changed` line of a journal that no `given-back` line follows.
+
+    Lines that are cut short or make no sense are passed over. Raises OSError if the journal cannot be read.
+    """
+    changes: dict[tuple[str, str], dict[str, Any]] = {}
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return changes
+    for line in text.splitlines():
+        try:
+            event = json.loads(line)
+            what, job, key = event["what"], str(event["job"]), event.get("key")
+            if what == "changed" and key in CHANGES and job.isdigit() and job.isascii():
+                whole = [event["was"], *event["ours"], event["time_s"]]
+                if len(whole) > 2 and all(type(value) in (int, float) for value in whole):
+                    event["was"], event["ours"] = int(whole[0]), [int(value) for value in whole[1:-1]]
+                    changes[job, key] = event
+            elif what == "given-back":
+                changes.pop((job, key), None)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            continue
+    return changes
+
+
+def changed_words(key: str, value: int, now_s: float) -> str:
+    """A value as scontrol takes it, in an environment with `TZ=UTC0`."""
+    if key != BEGIN:
+        return str(value)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(value)) if value > now_s else "now"
 
 
 def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30.0) -> tuple[list[str], int]:
@@ -84,6 +125,94 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
     return said, failed
 
 
+def undo_changes(
+    path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30.0
+) -> tuple[list[str], int]:
+    """Give back what was changed of jobs that wait, unless a daemon has completed a look within `older_than_s`.
+
+    Returns a sentence for each job, and how many of them could not be mended.
+    """
+    said: list[str] = []
+    failed = 0
+    changes = open_changes(path)
+    if not changes or 0.0 <= now_s - _alive_s(path.parent / ALIVE) < older_than_s:
+        return said, failed
+    by_job: dict[str, dict[str, dict[str, Any]]] = {}
+    for (job, key), change in changes.items():
+        by_job.setdefault(job, {})[key] = change
+    for job, its_changes in by_job.items():
+        try:
+            there = _look_closely(job, timeout_s)
+        except (OSError, subprocess.SubprocessError) as error:
+            said.append(f"{job}: Slurm could not be asked ({_clean(error)}); its changes stay open")
+            failed += 1
+            continue
+        wanted: dict[str, str] = {}
+        for key, change in its_changes.items():
+            if there is None:
+                _note(path, "given-back", now_s, job, key=key)
+            elif there[key] not in change["ours"]:
+                if not 0.0 <= now_s - change["time_s"] < SETTLES_S:
+                    _note(path, "given-back", now_s, job, key=key)
+            elif key == NICE and there["Priority"] <= 0:
+                said.append(f"{job}: it is held, and its nice would release it; its nice stays open")
+            else:
+                wanted[key] = changed_words(key, change["was"], now_s)
+        if there is None:
+            said.append(f"{job}: it does not wait any more")
+        if not wanted:
+            continue
+        why = _update(job, [f"{key}={words}" for key, words in wanted.items()], timeout_s)
+        if why:
+            said.append(f"{job}: not given back ({why}); {' '.join(wanted)} stay open")
+            failed += 1
+            continue
+        for key in wanted:
+            _note(path, "given-back", now_s, job, key=key)
+        said.append(f"{job}: {' '.join(f'{key}={words}' for key, words in wanted.items())} as before")
+    return said, failed
+
+
+def _alive_s(path: Path) -> float:
+    """When a daemon said last that it lives."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return float("-inf")
+
+
+FORMAT = "JobID:30,State:30,EligibleTime:30,Nice:30,PriorityLong:30,ArrayTaskID:4200"
+"""No field of the users', and none with blanks in it."""
+
+
+def _look_closely(job: str, timeout_s: float) -> dict[str, int] | None:
+    """What a job that waits (of an array the tasks that wait) has there now; None if it does not wait any more."""
+    answer = _run(
+        ["squeue", "--noheader", "--all", "--states=PENDING", f"--Format={FORMAT}", f"--jobs={job}"],
+        timeout_s,
+    )
+    if answer.returncode != 0:
+        if "Invalid job id" in answer.stderr:
+            return None
+        raise subprocess.SubprocessError(answer.stderr.strip() or "squeue failed")
+    lines = [line.split() for line in answer.stdout.splitlines()]
+    lines = [words for words in lines if len(words) == 6 and words[1] == "PENDING"]
+    if not lines:
+        return None
+    # the tasks that wait together go by the number of the array itself
+    _, _, eligible, nice, priority, tasks = next((words for words in lines if words[0] == job), lines[0])
+    throttle = tasks.rpartition("%")[2] if "%" in tasks else "0"
+    try:
+        return {
+            BEGIN: int(eligible) if eligible.isdigit() else 0,
+            NICE: int(nice),
+            THROTTLE: int(throttle),
+            "Priority": int(priority),
+        }
+    except ValueError:
+        raise subprocess.SubprocessError("squeue's answer cannot be read") from None
+
+
 def _look(raw: str, timeout_s: float) -> tuple[str, str]:
     """State and partition of a job; empty if Slurm does not know it any more."""
     answer = _run(
@@ -110,17 +239,46 @@ def _look(raw: str, timeout_s: float) -> tuple[str, str]:
 def _restore(offer: dict[str, Any], timeout_s: float) -> str:
     """Give a waiting job its partition and node list back; why not, or the empty string."""
     changes = [f"Partition={offer['partition']}", f"ReqNodeList={offer.get('required_nodes', '')}"]
+    return _update(str(offer.get("raw", offer["job"])), changes, timeout_s)
+
+
+def _update(job: str, words: list[str], timeout_s: float) -> str:
+    """Change a job; why that failed, or the empty string."""
     try:
-        answer = _run(["scontrol", "update", f"jobid={offer.get('raw', offer['job'])}", *changes], timeout_s)
+        answer = _run(["scontrol", "update", f"jobid={job}", *words], timeout_s)
     except (OSError, subprocess.SubprocessError) as error:
         return _clean(error)
-    return "" if answer.returncode == 0 else _clean(answer.stderr or "scontrol failed")
+    if answer.returncode == 0 or in_part(answer.stderr):
+        return ""
+    return _clean(answer.stderr or "scontrol failed")
+
+
+def in_part(said: str) -> bool:
+    """Has scontrol changed those tasks of an array that wait, and told only of others that they do not wait?
+
+    It then fails, with a line for each part of the array: `6_[0-3]: Job is no longer pending execution`.
+    """
+    parts = [line.partition(": ") for line in said.splitlines() if line.strip()]
+    return (
+        bool(parts)
+        and all(_TASKS.fullmatch(tasks) and why.strip() in _HARMLESS for tasks, _, why in parts)
+        and any(why.strip() == "No error" for _, _, why in parts)
+    )
+
+
+_TASKS = re.compile(r"\d+_?\S*", re.ASCII)
+_HARMLESS = (
+    "No error",
+    "Job is no longer pending execution",
+    "Job/step already completing or completed",
+    "Requested operation is presently disabled",
+)
 
 
 def _run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     keep = {
         key: value for key, value in os.environ.items() if not key.startswith(("SQUEUE_", "SLURM_CLUSTERS"))
-    }
+    } | {"TZ": "UTC0", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096", "LC_ALL": "C.UTF-8"}
     return subprocess.run(  # noqa: S603 (an argv list, no shell)
         argv,
         capture_output=True,
@@ -132,10 +290,11 @@ def _run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _note(path: Path, what: str, now_s: float, job: str) -> None:
-    """Close an offer in the journal; one that stays open by a full disk is looked at again, and does no harm."""
+def _note(path: Path, what: str, now_s: float, job: str, **facts: str) -> None:
+    """Close an offer or a change in the journal; one that stays open is looked at again."""
+    event = {"what": what, "time_s": now_s, "job": job, **facts, "by": "asad-undo"}
     with contextlib.suppress(OSError), _locked(path.parent / LOCK), path.open("a", encoding="utf-8") as file:
-        file.write("\n" + json.dumps({"what": what, "time_s": now_s, "job": job, "by": "asad-undo"}) + "\n")
+        file.write("\n" + json.dumps(event) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -158,9 +317,10 @@ def _clean(text: object) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`asad-undo [--state-dir DIR] [--older-than SECONDS]`: 0 if no offer is left that had to be taken back, else 1."""
+    """`asad-undo [--state-dir DIR] [--older-than SECONDS]`: 0 if nothing is left that had to be taken back, else 1."""
     parser = argparse.ArgumentParser(
-        prog="asad-undo", description="Take back every offer of asad that its job has not taken."
+        prog="asad-undo",
+        description="Take back every offer of asad that its job has not taken, and what it changed of waiting jobs.",
     )
     parser.add_argument(
         "--state-dir", type=Path, default=Path("/var/lib/asad"), help="folder of offers.journal"
@@ -170,17 +330,19 @@ def main(argv: list[str] | None = None) -> int:
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="leave younger offers alone (default 0)",
+        help="leave younger offers alone, and changes while the daemon has looked since then (default 0)",
     )
     chosen = parser.parse_args(argv)
+    path, now_s = chosen.state_dir / JOURNAL, time.time()
     try:
-        said, failed = undo(chosen.state_dir / JOURNAL, older_than_s=chosen.older_than, now_s=time.time())
+        said, failed = undo(path, older_than_s=chosen.older_than, now_s=now_s)
+        said_too, failed_too = undo_changes(path, older_than_s=chosen.older_than, now_s=now_s)
     except OSError as error:
         print(f"asad-undo: {_clean(error)}; give its folder with --state-dir", file=sys.stderr)
         return 1
-    for sentence in said:
+    for sentence in said + said_too:
         print(_clean(sentence))
-    return 1 if failed else 0
+    return 1 if failed + failed_too else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,116 @@
+"""What becomes of the decisions of the admit stage: begin time, throttle, nice, and a word to the user.
+
+Deferring is done by Slurm's own begin time, never by holding: when asad is gone the job starts by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from asad.model import Admit, Decision, Decline, Defer, SetThrottle, Start
+from asad_slurm.changes import HELD, Change, Changes, value_of
+from asad_slurm.records import JobRecord, clean
+from asad_slurm.settings import Settings
+from asad_slurm.undo import BEGIN, NICE, THROTTLE
+
+DECISIONS = (Admit, Decline, Defer, Start, SetThrottle)
+MARK = "asad: "
+"""What asad says begins with this; what stands before it in AdminComment is the site's own and stays."""
+MOST_COMMENT = 500
+"""Longest sentence in AdminComment (characters)."""
+MOST_PRIORITY = 2**32 - 3
+"""Slurm keeps priorities in 32 bits: a nice that leads beyond this would wrap around and put the job last."""
+LATEST_S = 2.0**32 - 1
+"""Times beyond that are none that Slurm understands."""
+
+
+class Admission:
+    """Applies decisions of the admit stage to one job or array at a time."""
+
+    def __init__(self, changes: Changes, settings: Settings, clock: Callable[[], float]) -> None:
+        self._changes, self._settings, self._clock = changes, settings, clock
+
+    def apply(self, decision: Decision, record: JobRecord) -> str:
+        """Do what was decided of a job that waits (of an array: those tasks of it); why not, or the empty string."""
+        if record.het:
+            return "it is a part of a heterogeneous job, whose parts wait for each other"
+        job = record.array or record.raw
+        if isinstance(decision, Admit):
+            return self._admit(job, record, decision)
+        if isinstance(decision, Decline):
+            return self._say(job, record, decision)
+        if isinstance(decision, SetThrottle):
+            return self._throttle(job, record, decision.tasks)
+        if isinstance(decision, Defer):
+            return self._defer(job, record, decision.until_s)
+        return self._start(job, record)
+
+    def _admit(self, job: int, record: JobRecord, decision: Admit) -> str:
+        """Nice goes down from what its user has, so that the order among the admitted is as it was."""
+        if record.priority <= 0:
+            return HELD
+        known = self._changes.open.get((job, NICE))
+        ours = known is not None and _is_set(known, record)
+        lift = 0 if ours else max(0, min(-self._settings.admitted_nice, MOST_PRIORITY - int(record.priority)))
+        if lift == 0:
+            return self._say(job, record, decision)
+        said = {"AdminComment": comment(decision, record)}
+        return self._changes.make(job, {NICE: record.nice - lift}, {NICE: record.nice}, said)
+
+    def _say(self, job: int, record: JobRecord, decision: Admit | Decline) -> str:
+        text = comment(decision, record)
+        return "" if text == record.admin_comment else self._changes.make(job, {}, {}, {"AdminComment": text})
+
+    def _throttle(self, job: int, record: JobRecord, tasks: int) -> str:
+        if not record.array:
+            return "it is no task of an array"
+        if record.raw != record.array:
+            return "none of its array's tasks wait together"
+        if tasks < 0:
+            return "a throttle is at least 0"
+        if tasks == record.throttle:
+            return ""
+        return self._changes.make(job, {THROTTLE: tasks}, {THROTTLE: record.throttle}, {})
+
+    def _defer(self, job: int, record: JobRecord, until_s: float) -> str:
+        if not math.isfinite(until_s) or until_s > LATEST_S:
+            return "there is no such time"
+        until = max(math.ceil(until_s), self._own_begin(job, record))
+        if until <= self._clock():
+            return "that time has passed"
+        present = value_of(BEGIN, record)
+        if until == present:
+            return ""
+        return self._changes.make(job, {BEGIN: until}, {BEGIN: present}, {})
+
+    def _start(self, job: int, record: JobRecord) -> str:
+        if not value_of(BEGIN, record) > self._clock():
+            return ""  # nothing defers it any more
+        change = self._changes.open.get((job, BEGIN))
+        if change is None or not _is_set(change, record):
+            return "its user, or Slurm, has it begin later"
+        why = self._changes.give_back(job, record, (BEGIN,))
+        if not why and change.was > self._clock():
+            return "its user has it begin later"
+        return why
+
+    def _own_begin(self, job: int, record: JobRecord) -> int:
+        """Before this its user does not want it to start."""
+        change = self._changes.open.get((job, BEGIN))
+        return change.was if change is not None and _is_set(change, record) else value_of(BEGIN, record)
+
+
+def _is_set(change: Change, record: JobRecord) -> bool:
+    return value_of(change.key, record) in change.ours
+
+
+def comment(decision: Admit | Decline, record: JobRecord) -> str:
+    """AdminComment with the reason of a decision: one printable line, after whatever others have written there."""
+    words = "admitted" if isinstance(decision, Admit) else "not admitted"
+    reason = " ".join(clean(decision.cause.reason).split())
+    text = f"{MARK}{words} by {clean(decision.cause.policy)}: {reason}"
+    if len(text) > MOST_COMMENT:
+        text = text[: MOST_COMMENT - 1] + "…"
+    others = record.admin_comment.partition(MARK)[0].rstrip()
+    return f"{others} {text}" if others else text

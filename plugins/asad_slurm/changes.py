@@ -1,0 +1,170 @@
+"""What admission changes of users' jobs: begin time, throttle of an array, nice.
+
+Whatever is changed is in the journal first, with what it was; the user's own value is given back when the change is
+taken back, at the daemon's stop, and by `asad-undo`. What somebody else has changed meanwhile is theirs: it is let be.
+A daemon that starts finds the changes of the one before, and goes on with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from asad_slurm.command import Transport
+from asad_slurm.journal import Journal, JournalError
+from asad_slurm.records import WAITS, JobRecord
+from asad_slurm.undo import BEGIN, CHANGES, NICE, THROTTLE, changed_words
+
+MOST_OURS = 4
+"""So many values that we have set last count as ours: Slurm may do late what it did not answer."""
+SETTLES_S = 60.0
+"""A change that Slurm did not answer may yet come: for so long it stays open though nothing is seen of it."""
+HELD = "it is held, and its nice would release it"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is not as its user had it."""
+
+    job: int
+    """Slurm's number of the job, or of the array."""
+    key: str
+    """Out of `CHANGES`."""
+    was: int
+    """The user's own value: begin time (s since the epoch, 0 for none), throttle (0 for none) or nice."""
+    ours: tuple[int, ...]
+    """What we have set it to, the latest last."""
+    time_s: float
+
+    def to_json(self) -> dict[str, str | float | int | list[int]]:
+        """The journal's line."""
+        return {
+            "what": "changed",
+            "time_s": self.time_s,
+            "job": str(self.job),
+            "key": self.key,
+            "was": self.was,
+            "ours": list(self.ours),
+        }
+
+
+class Changes:
+    """All changes that are not given back, by job and key."""
+
+    def __init__(self, transport: Transport, journal: Journal, clock: Callable[[], float]) -> None:
+        self._transport, self._journal, self._clock = transport, journal, clock
+        self.open: dict[tuple[int, str], Change] = {}
+
+    def load(self) -> None:
+        """Take up what an earlier daemon has changed. Raises JournalError if the journal cannot be read."""
+        for (job, key), line in self._journal.open_changes().items():
+            change = Change(int(job), key, line["was"], tuple(line["ours"]), float(line.get("time_s", 0.0)))
+            self.open[change.job, key] = change
+
+    def make(
+        self, job: int, wanted: Mapping[str, int], present: Mapping[str, int], also: Mapping[str, str]
+    ) -> str:
+        """Change a job as `wanted`, by key, and in the same call what `also` says (that is not given back).
+
+        `present` is what it is now. Why it was not done, or the empty string.
+        """
+        now_s = self._clock()
+        made = {}
+        for key, value in wanted.items():
+            known = self.open.get((job, key))
+            before = known.ours if known is not None and present[key] in known.ours else ()
+            was = known.was if known is not None and before else present[key]
+            made[key] = Change(job, key, was, (*before, value)[-MOST_OURS:], now_s)
+        try:
+            for key, change in made.items():
+                self._journal.write(**change.to_json())  # type: ignore[arg-type]
+                self.open[job, key] = change
+        except JournalError as error:
+            return str(error)
+        words = {key: changed_words(key, value, now_s) for key, value in wanted.items()}
+        answer = self._transport.update(job, {**words, **also})
+        if answer.done:
+            for key, change in made.items():
+                if change.was == change.ours[-1]:
+                    self._close(job, key)
+            return ""
+        if not answer.certain:
+            return f"it is not known whether Slurm did it: {answer.why}"
+        for key, change in made.items():
+            if len(change.ours) == 1:  # nothing is changed of it
+                self._close(job, key)
+        return f"Slurm refused: {answer.why}"
+
+    def give_back(self, job: int, record: JobRecord | None, keys: tuple[str, ...] = CHANGES) -> str:
+        """Set what was changed of a job to what its user had; why that failed, or the empty string.
+
+        `record` is the job as it waits now, None if it does not wait any more: then there is nothing to give back.
+        """
+        now_s = self._clock()
+        wanted: dict[str, int] = {}
+        why = ""
+        for key in keys:
+            change = self.open.get((job, key))
+            if change is None:
+                continue
+            if record is None or not is_ours(change, record):
+                self._close(job, key)
+            elif key == NICE and record.priority <= 0:
+                why = HELD
+            else:
+                wanted[key] = change.was
+        if not wanted:
+            return why
+        words = {key: changed_words(key, value, now_s) for key, value in wanted.items()}
+        answer = self._transport.update(job, words)
+        if not answer.done:
+            return answer.why
+        for key in wanted:
+            self._close(job, key)
+        return why
+
+    def watch(self, waiting: Callable[[int], JobRecord | None], lives: Callable[[int], bool]) -> list[str]:
+        """Close the changes that are over, or not ours any more; a sentence for each that somebody has changed.
+
+        `waiting` gives a job as it waits (of an array those tasks), `lives` tells whether it waits or runs.
+        """
+        said = []
+        now_s = self._clock()
+        for (job, key), change in list(self.open.items()):
+            record = waiting(job)
+            if record is None:
+                if key != NICE or not lives(job):  # a job that is requeued waits with the nice that it had
+                    self._close(job, key)
+            elif not is_ours(change, record):
+                if value_of(key, record) == change.was and 0.0 <= now_s - change.time_s < SETTLES_S:
+                    continue
+                self._close(job, key)
+                if value_of(key, record) != change.was:
+                    said.append(f"{job}: somebody else has set its {CHANGED_NAMES[key]}; it is let be")
+            elif key == BEGIN and change.ours[-1] <= now_s and change.was <= now_s:
+                self._close(job, key)  # its time has come by itself
+        return said
+
+    def _close(self, job: int, key: str) -> None:
+        """Note that nothing is to be given back. Without that line it is looked at again, and no harm done."""
+        self.open.pop((job, key), None)
+        with contextlib.suppress(JournalError):
+            self._journal.write("given-back", self._clock(), str(job), key=key)
+
+
+CHANGED_NAMES = {BEGIN: "begin time", THROTTLE: "throttle", NICE: "nice"}
+
+
+def value_of(key: str, record: JobRecord) -> int:
+    """What a waiting job has there now."""
+    if key == BEGIN:
+        return 0 if math.isnan(record.begin_s) else int(record.begin_s)
+    return record.throttle if key == THROTTLE else record.nice
+
+
+def is_ours(change: Change, record: JobRecord) -> bool:
+    """Does a waiting job have what we have set?"""
+    assert record.phase == WAITS
+    return value_of(change.key, record) in change.ours
