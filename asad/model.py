@@ -60,6 +60,10 @@ class JobLog:
     users: tuple[str, ...] = ()
     applications: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
+    hint: Ints | None = None
+    """Code into `hints`, -1 for none; None if no job has one."""
+    hints: tuple[str, ...] = ()
+    """What users told asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -74,7 +78,13 @@ class JobLog:
             if isinstance(getattr(self, column.name), np.ndarray)
         }
         columns["depends_on"] = new_row[columns["depends_on"]]
-        return JobLog(**columns, users=self.users, applications=self.applications, partitions=self.partitions)
+        return JobLog(
+            **columns,
+            users=self.users,
+            applications=self.applications,
+            partitions=self.partitions,
+            hints=self.hints,
+        )
 
     def fingerprints(self) -> tuple[Ints, tuple[str, ...]]:
         """Which jobs are runs of one application: same user, same job name, same size class (power of two of cores).

@@ -1,7 +1,8 @@
 """The recorded cluster's own scheduler and clock: compiled, exact, event by event.
 
-It plays the part of Slurm. It knows nothing of asad but one thing: that a waiting job may be started as a *guest*
-beside running batch jobs, whose cores it then shares and which the scheduler never counts.
+It plays the part of Slurm. It knows nothing of asad but that a waiting job may be started as a *guest* beside running
+batch jobs, whose cores it then shares and which the scheduler never counts, and what operators of a real Slurm may
+change as well: who is tried first, who does not begin yet, and how many tasks of an array run at one time.
 
 What is simulated, exactly
     Batch jobs take cores in index order. EASY reserves for the head of the queue alone, from requested times, with
@@ -10,9 +11,16 @@ What is simulated, exactly
     or every single event. Guests have at most one guest a core, progress at the rate of their slowest node, stay
     where they are when their host ends, and hold memory as any job does.
 
+    Admission, where it is asked for (`admission` of `new_state`): who is admitted is tried before all others, in the
+    order of arrival among each; a deferred job, or the waiting tasks of a deferred array, is out of the queue until its
+    time has come, and then stands where it stood; of an array with a throttle as many of its first waiting tasks are
+    in the queue as may still start, so that the next one is tried in the very pass after the end of another.
+
 Cost
     An arrival or an end costs O(log running) for the heap, O(running) moves of 20 bytes for the list of expected
-    ends, and for a pass O(jobs that could start + blocks of 64 waiting jobs). Memory: about 200 bytes a job.
+    ends, and for a pass O(jobs that could start + blocks of 64 waiting jobs). Memory: about 200 bytes a job. With
+    admission about 100 more; a decision on an array costs O(its waiting tasks), the end of one of a throttled array
+    O(throttle); without it a test of one counter an arrival, a start and an end.
 
 All functions work on one `State`, a tuple of arrays; `c` holds its counters and `f` its clocks by the indices below.
 """
@@ -28,7 +36,8 @@ from numpy.typing import NDArray
 from asad.share.kept import Kept, allocating, borrowing
 
 FCFS, EASY, CONSERVATIVE = 0, 1, 2
-ABSENT, PENDING, RUNNING, GUEST, DONE = 0, 1, 2, 3, 4
+ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
+"""What becomes of a job; who is withheld waits outside the queue: it is deferred, or beyond its array's throttle."""
 
 # indices into State.c
 (
@@ -49,7 +58,8 @@ ABSENT, PENDING, RUNNING, GUEST, DONE = 0, 1, 2, 3, 4
     SCHEDULER,
 ) = range(15)
 (PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER, TOLD) = range(15, 24)
-COUNTERS = 24
+(ADMISSION, FRONT, ASIDE, GATHER) = range(24, 28)
+COUNTERS = 28
 # indices into State.f
 NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
 CLOCKS = 9
@@ -142,6 +152,23 @@ CORE = np.dtype(
     ],
     align=True,
 )
+TASK = np.dtype(
+    [
+        ("until", "f8"),  # of the first task, which stands for all: deferred until then, NaN if it is not
+        ("begin", "f8"),  # the same, as it is shown of each that waits
+        ("stamp", "i8"),
+        ("array", "i4"),  # -1 for a job that is no task
+        ("lead", "i4"),  # first task of its array; the job itself if it is none
+        ("next", "i4"),  # next task of its array, -1 for none
+        ("wake_at", "i4"),  # where in the heap its deferral ends
+        ("admitted", "?"),  # of the first task
+    ],
+    align=True,
+)
+ARRAY = np.dtype(
+    [(name, "i4") for name in ("waiting_row", "waiting", "running", "ended", "throttle", "shown")]
+)
+"""Tasks by what they do; `waiting_row` is the first that waits, `shown` how many of the waiting are in the queue."""
 
 
 class State(NamedTuple):
@@ -150,13 +177,19 @@ class State(NamedTuple):
     c: NDArray[np.int64]
     f: NDArray[np.float64]
     job: NDArray[Any]  # (n,) JOB, in order of submission
-    heap: NDArray[Any]  # events by time: ends, and as `n + job` arrivals that waited for another job
+    heap: NDArray[
+        Any
+    ]  # events: ends; as `n + job` arrivals that waited for another, as `2n + job` ends of deferrals
     run: NDArray[Any]  # running batch jobs by planned end
-    queue: NDArray[Any]  # positions in order of arrival; empty ones need NOBODY cores
+    queue: NDArray[
+        Any
+    ]  # positions in order of arrival, FRONT lower if admitted; empty ones need NOBODY cores
     block: NDArray[Any]  # the least of each 64 positions, or less
     superblock: NDArray[Any]  # the least of each 4096
     node: NDArray[Any]  # (N,) NODE
     core: NDArray[Any]  # (C,) CORE
+    task: NDArray[Any]  # (n,) TASK, (0,) without admission
+    array: NDArray[Any]  # (arrays,) ARRAY
 
 
 # ------------------------------------------------------------------------------------------------------ event heap
@@ -171,8 +204,11 @@ def _earlier(time: float, order: int, other_time: float, other_order: int) -> bo
 @njit(cache=True, inline="always")
 def _seat(s: State, i: int, time: float, order: int, job: int) -> None:
     s.heap[i].time, s.heap[i].order, s.heap[i].job = time, order, job
-    if job < len(s.job):  # arrivals never move
+    n = len(s.job)
+    if job < n:
         s.job[job].heap_at = i
+    elif job >= 2 * n:  # arrivals never move
+        s.task[job - 2 * n].wake_at = i
 
 
 @borrowing
@@ -259,12 +295,11 @@ def _block_cores(s: State, block: int) -> None:
 
 
 @borrowing
-def _enqueue(s: State, job: int, now: float) -> None:
-    position = s.c[TAIL]
-    s.c[TAIL] += 1
+def _put(s: State, job: int) -> None:
+    """Into the queue at its own position."""
+    position = s.job[job].at
     s.c[WAITING] += 1
     s.queue[position].job = job
-    s.job[job].at = position
     s.queue[position].cores = s.job[job].cores
     s.queue[position].planned = s.job[job].planned
     block = position // BLOCK
@@ -272,9 +307,18 @@ def _enqueue(s: State, job: int, now: float) -> None:
     s.block[block].planned = min(s.block[block].planned, s.job[job].planned)
     s.superblock[block // BLOCK].cores = min(s.superblock[block // BLOCK].cores, s.job[job].cores)
     s.job[job].state = PENDING
-    s.job[job].eligible = now
     s.job[job].promised = NEVER
     s.c[CHANGED] = 1
+
+
+@borrowing
+def _enqueue(s: State, job: int, now: float) -> None:
+    s.job[job].at = s.c[TAIL]
+    s.c[TAIL] += 1
+    s.job[job].eligible = now
+    _put(s, job)
+    if s.c[ADMISSION]:
+        _join_group(s, job)
 
 
 @borrowing
@@ -316,6 +360,258 @@ def _next_candidate(s: State, position: int, free: int, extra: int, window: floa
             return position
         position += 1
     return tail
+
+
+# ------------------------------------------------------------------------------------ admission: who is in the queue
+
+
+@njit(cache=True, inline="always")
+def _is_job(s: State, job: int) -> bool:
+    """Rows come from outside, and compiled code does not check them."""
+    return 0 <= job < len(s.job)
+
+
+@borrowing
+def _put_before(s: State, job: int) -> None:
+    """Into the queue at a position that may be before those that have been looked at."""
+    _put(s, job)
+    s.c[HEAD] = min(s.c[HEAD], s.job[job].at)
+    s.c[RESERVED] = 0
+
+
+@borrowing
+def _withhold(s: State, job: int) -> None:
+    """Out of the queue; it keeps its position."""
+    _dequeue(s, job)
+    s.job[job].state = WITHHELD
+    s.job[job].promised = NEVER
+    s.c[ASIDE] += 1
+    s.c[RESERVED] = 0
+    s.c[CHANGED] = 1
+    if s.task[job].array >= 0:
+        s.array[s.task[job].array].shown -= 1
+
+
+@borrowing
+def _show(s: State, job: int) -> None:
+    """Back to its position in the queue."""
+    s.c[ASIDE] -= 1
+    _put_before(s, job)
+    if s.task[job].array >= 0:
+        s.array[s.task[job].array].shown += 1
+
+
+@borrowing
+def _allowance(s: State, lead: int) -> int:
+    """How many waiting tasks of a group may be in the queue."""
+    if not np.isnan(s.task[lead].until):
+        return 0
+    array = s.task[lead].array
+    if array < 0 or s.array[array].throttle == 0:
+        return NOBODY
+    return max(0, s.array[array].throttle - s.array[array].running)
+
+
+@borrowing
+def _first_waiting(s: State, job: int) -> int:
+    """The first row that waits of the array of `job`, or of the job itself; -1 if none does."""
+    if not _is_job(s, job):
+        return -1
+    if s.task[job].array >= 0:
+        return s.array[s.task[job].array].waiting_row
+    return job if s.job[job].state == PENDING or s.job[job].state == WITHHELD else -1
+
+
+@borrowing
+def _let_in(s: State, lead: int) -> None:
+    """The first waiting tasks of a group into the queue, as many as may be there, and the others out of it."""
+    may = _allowance(s, lead)
+    array = s.task[lead].array
+    left = 1
+    if array >= 0:
+        left = s.array[array].shown
+        if left == min(may, s.array[array].waiting):
+            return
+    row = _first_waiting(s, lead)
+    while row >= 0 and (may > 0 or left > 0):
+        if s.job[row].state == PENDING:
+            left -= 1
+            if may > 0:
+                may -= 1
+            else:
+                _withhold(s, row)
+        elif s.job[row].state == WITHHELD and may > 0:
+            _show(s, row)
+            may -= 1
+        row = s.task[row].next
+
+
+@borrowing
+def _join_group(s: State, job: int) -> None:
+    """A job has arrived: what was decided for the array of which it is a task holds for it too."""
+    lead, array = s.task[job].lead, s.task[job].array
+    if s.task[lead].admitted:
+        _dequeue(s, job)
+        s.job[job].at -= s.c[FRONT]
+        _put_before(s, job)
+    if array < 0:
+        return
+    s.array[array].waiting += 1
+    s.array[array].shown += 1
+    first = s.array[array].waiting_row
+    if first < 0 or job < first:
+        s.array[array].waiting_row = job
+    if s.array[array].shown > _allowance(s, lead):
+        _withhold(s, job)
+        s.task[job].begin = s.task[lead].until
+
+
+@borrowing
+def _leave_queue(s: State, job: int) -> None:
+    """A job has started from the queue, by its turn or as a guest."""
+    array = s.task[job].array
+    if array < 0:
+        return
+    s.array[array].waiting -= 1
+    s.array[array].shown -= 1
+    s.array[array].running += 1
+    if s.array[array].waiting_row == job:
+        row = s.task[job].next
+        while row >= 0 and s.job[row].state != PENDING and s.job[row].state != WITHHELD:
+            row = s.task[row].next
+        s.array[array].waiting_row = row
+
+
+@borrowing
+def _leave_group(s: State, job: int) -> None:
+    """A job has ended: the next task of its array may be tried."""
+    array = s.task[job].array
+    if array < 0:
+        return
+    s.array[array].running -= 1
+    s.array[array].ended += 1
+    if s.array[array].throttle > 0:
+        _let_in(s, s.task[job].lead)
+
+
+@borrowing
+def _wake(s: State, lead: int) -> None:
+    """What deferred a group is over; its event is no longer in the heap."""
+    s.task[lead].until = np.nan
+    s.task[lead].wake_at = -1
+    row = _first_waiting(s, lead)
+    while row >= 0:
+        s.task[row].begin = np.nan
+        row = s.task[row].next
+    _let_in(s, lead)
+
+
+@borrowing
+def _decided(s: State) -> None:
+    """The order of the queue is not what it was: a pass follows, and another look."""
+    s.c[RESERVED] = 0
+    s.c[SETTLE] = 1
+    s.c[CHANGED] = 1
+
+
+@borrowing
+def waits(s: State, job: int) -> bool:
+    """Does the job wait, or any task of its array, in the queue or outside of it?"""
+    return _first_waiting(s, job) >= 0
+
+
+@borrowing
+def admit(s: State, job: int) -> int:
+    """Try the job (all tasks of its array) before those not admitted. Returns 0, or 1 if none waits."""
+    row = _first_waiting(s, job)
+    if row < 0:
+        return 1
+    lead = s.task[job].lead
+    if s.task[lead].admitted:
+        return 0
+    s.task[lead].admitted = True
+    while row >= 0:
+        if s.job[row].state == PENDING:
+            promised = s.job[row].promised
+            _dequeue(s, row)
+            s.job[row].at -= s.c[FRONT]
+            _put_before(s, row)
+            s.job[row].promised = promised
+        elif s.job[row].state == WITHHELD:
+            s.job[row].at -= s.c[FRONT]
+        row = s.task[row].next
+    _decided(s)
+    return 0
+
+
+@borrowing
+def defer(s: State, job: int, until: float, estimate: NDArray[np.float64]) -> int:
+    """Take the job (the waiting tasks of its array) out of the queue until then. Returns 0, or 1 if none waits.
+
+    Its start in `estimate` is void.
+    """
+    row = _first_waiting(s, job)
+    if row < 0:
+        return 1
+    lead = s.task[job].lead
+    if s.task[lead].wake_at < 0:
+        _push(s, 2 * len(s.job) + lead, until)
+    else:
+        i = s.task[lead].wake_at
+        s.heap[i].time = until
+        _sift_up(s, i)
+        _sift_down(s, s.task[lead].wake_at)
+    s.task[lead].until = until
+    while row >= 0:
+        if s.job[row].state == PENDING:
+            _withhold(s, row)
+        if s.job[row].state == WITHHELD:
+            s.task[row].begin = until
+            estimate[row] = np.nan
+        row = s.task[row].next
+    _decided(s)
+    return 0
+
+
+@borrowing
+def undefer(s: State, job: int) -> int:
+    """The job (the waiting tasks of its array) may start now. Returns 0, or 1 if none waits."""
+    if _first_waiting(s, job) < 0:
+        return 1
+    lead = s.task[job].lead
+    if s.task[lead].wake_at >= 0:
+        i = s.task[lead].wake_at
+        s.heap[i].time = -NEVER
+        _sift_up(s, i)
+        _pop(s)
+        _wake(s, lead)
+        _decided(s)
+    return 0
+
+
+@borrowing
+def throttle(s: State, job: int, tasks: int, estimate: NDArray[np.float64]) -> int:
+    """At most `tasks` tasks of the array of `job` run at one time, 0 for no bound.
+
+    Returns 0, or 1 if none waits, 2 if the job is no task of an array. Who leaves the queue has no start in `estimate`.
+    """
+    if not _is_job(s, job):
+        return 1
+    array = s.task[job].array
+    if array < 0:
+        return 2
+    if s.array[array].waiting == 0:
+        return 1
+    if s.array[array].throttle != tasks:
+        s.array[array].throttle = tasks
+        _let_in(s, s.task[job].lead)
+        row = s.array[array].waiting_row
+        while row >= 0:
+            if s.job[row].state == WITHHELD:
+                estimate[row] = np.nan
+            row = s.task[row].next
+        _decided(s)
+    return 0
 
 
 # --------------------------------------------------------------------------------------- running jobs by planned end
@@ -689,12 +985,6 @@ def _leave_guests(s: State, job: int, now: float) -> None:
     _refresh(s, nodes, now)
 
 
-@njit(cache=True, inline="always")
-def _is_job(s: State, job: int) -> bool:
-    """Rows come from outside, and compiled code does not check them."""
-    return 0 <= job < len(s.job)
-
-
 @borrowing
 def lend(
     s: State,
@@ -708,10 +998,10 @@ def lend(
     """Start the waiting job `guest` now on `cores[i]` cores of each of `nodes[i]`, which `host` holds wholly.
 
     Returns 0 if done, else why not: 1 not waiting, 2 host not running, 3 a node is not wholly held, 4 no free core
-    (one guest a core), 5 memory, 6 the cores do not add up.
+    (one guest a core), 5 memory, 6 the cores do not add up, 7 it is deferred or beyond its array's throttle.
     """
     if not _is_job(s, guest) or s.job[guest].state != PENDING:
-        return 1
+        return 7 if _is_job(s, guest) and s.job[guest].state == WITHHELD else 1
     if not _is_job(s, host) or s.job[host].state != RUNNING:
         return 2
     total = 0
@@ -735,6 +1025,8 @@ def lend(
     now = s.f[NOW]
     _dequeue(s, guest)
     s.job[guest].state = GUEST
+    if s.c[ADMISSION]:
+        _leave_queue(s, guest)
     s.job[guest].start = now
     s.job[guest].since = now
     s.job[guest].left = s.job[guest].work
@@ -815,6 +1107,8 @@ def _start(s: State, job: int, now: float) -> None:
     """Start a batch job that is known to fit."""
     _dequeue(s, job)
     s.job[job].state = RUNNING
+    if s.c[ADMISSION]:
+        _leave_queue(s, job)
     s.job[job].start = now
     s.c[FREE] -= s.job[job].cores
     _plan(s, job, now + s.job[job].planned)
@@ -871,6 +1165,8 @@ def _end(s: State, job: int, now: float) -> None:
     while child >= 0:
         _push(s, len(s.job) + child, max(s.job[child].submit, now + s.job[child].think))
         child = s.job[child].sibling
+    if s.c[ADMISSION]:
+        _leave_group(s, job)
     s.c[CHANGED] = 1
 
 
@@ -1203,8 +1499,12 @@ def run_until(s: State, until: float) -> None:
                 freed = True
                 if per_event:
                     _pass(s, now, True)
-            else:
+            elif s.heap[0].job < 2 * n:
                 _enqueue(s, _pop(s) - n, now)
+                if per_event:
+                    _pass(s, now, False)
+            else:
+                _wake(s, _pop(s) - 2 * n)
                 if per_event:
                     _pass(s, now, False)
         while s.c[NEXT] < n and s.job[s.c[NEXT]].submit <= now:
@@ -1246,7 +1546,7 @@ def run_to_poll(s: State, wake: float) -> bool:
         if s.c[SETTLE] or s.c[PENDING_END] > 0:
             due = s.f[NOW] + poll
         if due == NEVER or (event == NEVER and s.c[WAITING] == 0 and s.c[GUESTS] == 0):
-            return False
+            return False  # who is withheld waits for an event
         tick = origin + np.ceil((due - origin) / poll) * poll
         if tick <= s.f[NOW]:
             tick = origin + (np.floor((s.f[NOW] - origin) / poll) + 1) * poll
@@ -1261,7 +1561,7 @@ def run_to_poll(s: State, wake: float) -> bool:
             s.c[VERSION] += 1
         elif wake > tick:
             continue
-        if s.c[WAITING] > 0 or s.c[GUESTS] > 0 or tick >= wake:
+        if s.c[WAITING] > 0 or s.c[ASIDE] > 0 or s.c[GUESTS] > 0 or tick >= wake:
             return True
 
 
@@ -1285,8 +1585,9 @@ def look(
 ) -> int:
     """What a snapshot needs besides the tables: the first waiting jobs, the running ones, and what was measured.
 
-    Fills `queue` with the first `depth` waiting jobs in order, `running` with the batch jobs that run, and `cpu` with
-    the demand of those that have run for a window. Returns how many it put into `queue`.
+    Fills `queue` with the first `depth` waiting jobs in order (of an array its first alone, where arrays are gathered),
+    `running` with the batch jobs that run, and `cpu` with the demand of those that have run for a window. Returns how
+    many it put into `queue`.
     """
     for i in range(s.c[RUN]):
         job = s.run[i].job
@@ -1302,9 +1603,14 @@ def look(
         _settle(s, job, s.f[NOW])
     count = 0
     position = s.c[HEAD]
+    s.c[STAMP] += s.c[GATHER]
     while position < s.c[TAIL] and count < depth:
-        queue[count] = s.queue[position].job
-        count += 1
+        job = s.queue[position].job
+        if s.c[GATHER] == 0 or s.task[s.task[job].lead].stamp != s.c[STAMP]:
+            queue[count] = job
+            count += 1
+            if s.c[GATHER]:
+                s.task[s.task[job].lead].stamp = s.c[STAMP]
         position = _next_waiting(s, position + 1)
     return count
 
@@ -1475,29 +1781,44 @@ def new_state(
     poll_s: float,
     window_s: float,
     mu: tuple[float, float, float, float],
+    admission: bool = False,
+    array: NDArray[np.int32] | None = None,
+    gather: bool = False,
 ) -> State:
     """A cluster at rest before its first job.
 
     `jobs` has columns (n,) submit, work, planned, limit, cores, wide, memory, demand, depends, think, in order of
     submission; `node_cores` and `node_memory` are (N,). `placed` keeps track of which job is on which core, which
-    lending and memory need. `mu` is μ of host and guest in CPU-bound pairs, then in memory-bound ones.
+    lending and memory need. `mu` is μ of host and guest in CPU-bound pairs, then in memory-bound ones. `admission` lets
+    jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1 for none, and
+    `gather` shows one waiting task an array.
     """
     n, nodes = len(jobs["submit"]), len(node_cores)
     total = int(node_cores.sum())
-    padded = (n // (BLOCK * BLOCK) + 1) * BLOCK * BLOCK
+    front = padded = (n // (BLOCK * BLOCK) + 1) * BLOCK * BLOCK
+    if admission:
+        padded *= 2  # who is admitted stands in the first half
     placed = placed or use_memory
+    if array is None or not admission:
+        array = np.full(n if admission else 0, -1, np.int32)
     s = State(
         c=np.zeros(COUNTERS, np.int64),
         f=np.zeros(CLOCKS),
         job=np.zeros(n, JOB),
-        heap=np.zeros(n + 1, HEAP_ENTRY),
+        heap=np.zeros((2 * n if admission else n) + 1, HEAP_ENTRY),
         run=np.zeros(min(total, n) + 1, RUN_ENTRY),
         queue=np.zeros(padded, QUEUE_ENTRY),
         block=np.zeros(max(padded // BLOCK, BLOCK), BLOCK_ENTRY),
         superblock=np.zeros(padded // (BLOCK * BLOCK), BLOCK_ENTRY),
         node=np.zeros(nodes, NODE),
         core=np.zeros(total, CORE),
+        task=np.zeros(len(array), TASK),
+        array=np.zeros(int(array.max(initial=-1)) + 1, ARRAY),
     )
+    if admission:
+        _group(s, array)
+        s.c[ADMISSION], s.c[GATHER] = True, gather
+        s.c[FRONT] = s.c[TAIL] = s.c[HEAD] = front
     for name in JOB_COLUMNS:
         s.job[name] = jobs[name]
     for job in np.flatnonzero(s.job["depends"] >= 0)[::-1].tolist():
@@ -1528,3 +1849,16 @@ def new_state(
     s.f[MU_HOST_CPU], s.f[MU_GUEST_CPU], s.f[MU_HOST_MEMORY], s.f[MU_GUEST_MEMORY] = mu
     _skip_dependents(s)
     return s
+
+
+def _group(s: State, array: NDArray[np.int32]) -> None:
+    """Chain the tasks of each array, in order of their rows; a job that is no task stands for itself."""
+    s.task["array"], s.task["lead"] = array, np.arange(len(array))
+    s.task["next"] = s.task["wake_at"] = s.array["waiting_row"] = -1
+    s.task["until"] = s.task["begin"] = np.nan
+    rows = np.flatnonzero(array >= 0)
+    rows = rows[np.argsort(array[rows], kind="stable")]
+    same = array[rows[1:]] == array[rows[:-1]]
+    s.task["next"][rows[:-1][same]] = rows[1:][same]
+    first = rows[np.concatenate(([True], ~same))[: len(rows)]]
+    s.task["lead"][rows] = first[np.cumsum(np.isin(rows, first)) - 1]

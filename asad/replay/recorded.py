@@ -6,16 +6,20 @@ that has not happened yet. What is simulated, and how exactly, stands at the top
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import (
+    Admit,
+    Arrays,
     CoAllocate,
     Decision,
+    Decline,
+    Defer,
     ExtendLimit,
     Finished,
     Floats,
@@ -24,7 +28,10 @@ from asad.model import (
     Machine,
     Outcome,
     SetShare,
+    SetThrottle,
     Snapshot,
+    Start,
+    no_arrays,
 )
 from asad.replay import engine
 from asad.replay.contention import Contention
@@ -45,7 +52,13 @@ REFUSALS = (
     "another guest is on these cores",
     "its memory does not fit beside the host",
     "its cores do not fit on the offered nodes",
+    "it is deferred, or beyond the throttle of its array",
 )
+
+TASKS = ("waiting", "running", "ended", "throttle")
+"""Columns of `Arrays` after the first."""
+
+NOT_WAITING = "it does not wait, nor does any task of its array"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +83,18 @@ class Workload:
     think_s: Floats
     application: Ints
     user: Ints
+    array: Ints | None = None
+    """Number of the array that each is a task of, -1 for none; None: there are no arrays."""
+    hints: Mapping[int, str] = field(default_factory=dict)
+    """By row: what its user tells asad."""
 
     def __len__(self) -> int:
         return len(self.submit_s)
 
     def take(self, rows: NDArray[np.intp]) -> Workload:
-        """Some of the jobs, to reckon with; dependencies keep their old rows."""
-        return Workload(*(getattr(self, column.name)[rows] for column in fields(self)))
+        """Some of the jobs, to reckon with; dependencies keep their old rows, hints are left out."""
+        columns = (getattr(self, column.name) for column in fields(self) if column.name != "hints")
+        return Workload(*(None if column is None else column[rows] for column in columns))
 
 
 class RecordedCluster:
@@ -92,6 +110,8 @@ class RecordedCluster:
         per_event: bool = False,
         kill: bool = True,
         lending: bool = True,
+        admission: bool = True,
+        gather_arrays: bool = False,
         use_memory: bool = False,
         poll_s: float = 30.0,
         window_s: float = 60.0,
@@ -101,7 +121,9 @@ class RecordedCluster:
     ) -> None:
         """A cluster before its first job.
 
-        `lending` off leaves placement untracked, which is faster and decides nothing else. `depth` is how many
+        `lending` off leaves placement untracked, which is faster and decides nothing else. `admission` off leaves
+        arrays and hints unseen, and refuses to admit, defer and throttle, which saves 100 bytes a job. With
+        `gather_arrays` the queue shows one waiting task an array, as Slurm's does. `depth` is how many
         waiting jobs a snapshot shows with an estimated start (Slurm: bf_max_job_test), refreshed no more often than
         every `backfill_interval_s` (Slurm: bf_interval). Running jobs count as measured after `window_s`. With lending
         a twin runs beside it, on which nobody lends; it plans as the scheduler does and learns how long a job runs
@@ -131,7 +153,7 @@ class RecordedCluster:
             contention.mu_guest_memory,
         )
 
-        def new_state(placed: bool) -> engine.State:
+        def new_state(placed: bool, admission: bool = False) -> engine.State:
             return engine.new_state(
                 columns,
                 machine.cores,
@@ -144,9 +166,12 @@ class RecordedCluster:
                 poll_s=poll_s,
                 window_s=window_s,
                 mu=mu,
+                admission=admission,
+                array=workload.array,
+                gather=admission and gather_arrays,
             )
 
-        self.state = new_state(lending)
+        self.state = new_state(lending, admission)
         # what would be without us: it learns how long a job runs when the job has ended here, and not before; it has
         # no jobs where nobody lends
         columns = {name: column if lending else column[:0] for name, column in columns.items()}
@@ -159,7 +184,13 @@ class RecordedCluster:
         own_start = twin.job["start"] if lending else np.full(len(workload), np.nan)
         # the very same arrays in every snapshot, so that a policy may hand them to compiled code once
         self._core_owner, self._core_guest = self.state.core["owner"], self.state.core["guest"]
-        job = self.state.job
+        job, array = self.state.job, self.state.array
+        self._arrays = no_arrays()
+        if len(array):
+            self._arrays = Arrays(*(array[name] for name in ("waiting_row", *TASKS)))
+        self._hints: dict[int, str] = {}
+        self._coming = iter(sorted(workload.hints) if admission else ())
+        self._next_hint = next(self._coming, None)
         # a log tells nothing of these
         unknown, unbarred = np.full(len(workload), np.nan), np.zeros(len(workload), np.int8)
         self._node_bar = np.zeros(len(machine.cores), np.int8)
@@ -175,9 +206,9 @@ class RecordedCluster:
             start_s=job["start"],
             limit_end_s=job["limit_end"],
             estimated_start_s=looks.estimate,
-            begin_s=unknown,
+            begin_s=self.state.task["begin"] if admission else unknown,
             deadline_s=unknown,
-            array=np.full(len(workload), -1, np.int32),
+            array=self.state.task["array"] if admission else np.full(len(workload), -1, np.int32),
             own_start_s=own_start,
             own_estimate_s=looks.own_estimate,
             cpu_fraction=looks.cpu,
@@ -223,6 +254,7 @@ class RecordedCluster:
         s = self.state
         looks = self._looks
         count = engine.observe(self._kept, self.backfill_interval_s, self.twin_interval_s)
+        self._see_hints()
         return Snapshot(
             time_s=self.now_s,
             version=int(s.c[engine.VERSION]),
@@ -233,10 +265,20 @@ class RecordedCluster:
             guests=looks.guests[: s.c[engine.GUESTS]],
             core_owner=self._core_owner,
             core_guest=self._core_guest,
-            waiting=int(s.c[engine.WAITING]),
+            waiting=int(s.c[engine.WAITING] + s.c[engine.ASIDE]),
             node_bar=self._node_bar,
             own_known_s=float(self._twin_clock[engine.NOW]),
+            arrays=self._arrays,
+            hints=self._hints,
         )
+
+    def _see_hints(self) -> None:
+        """Those of the jobs that have been submitted: what comes later nobody can know."""
+        row = self._next_hint
+        while row is not None and self.workload.submit_s[row] <= self.now_s:
+            self._hints[row] = self.workload.hints[row]
+            row = next(self._coming, None)
+        self._next_hint = row
 
     def apply(self, decisions: Sequence[Decision]) -> list[Outcome]:
         """Do what was decided; each outcome says whether it was done, or why not."""
@@ -244,6 +286,9 @@ class RecordedCluster:
 
     def _apply(self, decision: Decision) -> Outcome:
         s = self.state
+        if isinstance(decision, Admit | Decline | Defer | Start | SetThrottle):
+            refused = self._admit(decision)
+            return Outcome(decision, not refused, refused)
         if not s.c[engine.PLACED]:
             return Outcome(
                 decision, False, "this cluster does not keep track of who is where, so nobody can share"
@@ -274,6 +319,29 @@ class RecordedCluster:
             gone = engine.extend(s, decision.job, decision.by_s)
             return Outcome(decision, not gone, "it does not run any more" if gone else "")
         return Outcome(decision, False, f"a recorded cluster cannot {decision.kind}")
+
+    def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:
+        """Do what admission decided; why not, or the empty string. What already is as decided is done."""
+        s, estimate = self.state, self._looks.estimate
+        if not s.c[engine.ADMISSION]:
+            return "this cluster does not keep track of arrays and of who is admitted"
+        if isinstance(decision, Defer):
+            if not self.now_s < decision.until_s < np.inf:
+                return f"it cannot be deferred until {decision.until_s:.15g}: give a time that is to come"
+            gone = engine.defer(s, decision.job, decision.until_s, estimate)
+        elif isinstance(decision, SetThrottle):
+            if not 0 <= decision.tasks < engine.NOBODY:
+                return f"a throttle of {decision.tasks} tasks is none"
+            gone = engine.throttle(s, decision.job, decision.tasks, estimate)
+            if gone == 2:
+                return "it is no task of an array"
+        elif isinstance(decision, Admit):
+            gone = engine.admit(s, decision.job)
+        elif isinstance(decision, Start):
+            gone = engine.undefer(s, decision.job)
+        else:
+            gone = not engine.waits(s, decision.job)
+        return NOT_WAITING if gone else ""
 
     def finished(self, since_s: float = -np.inf) -> Finished:
         """The jobs that ended since the last call (and after `since_s`)."""

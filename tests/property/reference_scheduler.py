@@ -6,6 +6,10 @@ Conservative backfilling, same source: every job gets a promise on arrival; when
 compressed, in order of arrival, each to the earliest time that disturbs no other.
 
 Order of arrival: by time; at one moment jobs that waited for another come first, then by row.
+
+Admission: a pass tries who was admitted before all others, each in order of arrival; it does not try a job deferred to
+a later time, nor more tasks of an array than its throttle leaves beside those that run, in order of their rows. An
+array is deferred and admitted as one. At one moment, what happens comes before what is decided.
 """
 
 from __future__ import annotations
@@ -25,6 +29,16 @@ class Job:
     cores: int
     depends: int = -1
     think: float = 0.0
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something decided at a moment: to `admit`, `defer` (until `value`), `start` or `throttle` (`value` tasks)."""
+
+    time: float
+    kind: str
+    row: int
+    value: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -91,6 +105,14 @@ class Simulation:
     """In order of their starts."""
     queue: list[int] = field(default_factory=list)
     promise: dict[int, float] = field(default_factory=dict)
+    array: Sequence[int] = ()
+    """Of each job, -1 for no array; empty: there are none."""
+    acts: Sequence[Act] = ()
+    """In order of time."""
+    admitted: set[int] = field(default_factory=set)
+    until: dict[int, float] = field(default_factory=dict)
+    throttle: dict[int, int] = field(default_factory=dict)
+    """By group (see `_group`); a throttle is not 0."""
 
     def run(self) -> Simulation:
         """Play until nothing is left to happen."""
@@ -98,6 +120,13 @@ class Simulation:
             arrivals = self._arrivals()
             ends = [self.start[row] + self.jobs[row].work for row in self.running]
             now = min([when for when, _, _ in arrivals] + ends, default=math.inf)
+            if self.acts and self.acts[0].time < now:
+                now = self.acts[0].time
+                done = [self._decide(act, now) for act in self.acts if act.time == now]
+                self.acts = [act for act in self.acts if act.time > now]
+                if any(done):
+                    self._pass(now, True)
+                continue
             if now == math.inf:
                 return self
             ending = [row for row in self.running if self.start[row] + self.jobs[row].work == now]
@@ -106,8 +135,8 @@ class Simulation:
             else:
                 for row in ending:
                     self._end(row, now)
-                arrived = sorted(arrival for arrival in self._arrivals() if arrival[0] == now)
-                self.queue += [row for _, _, row in arrived]
+                for arrival in sorted(arrival for arrival in self._arrivals() if arrival[0] == now):
+                    self._arrive(*arrival)
                 self._pass(now, bool(ending))
 
     def _by_event(self, now: float, ending: list[int]) -> None:
@@ -118,22 +147,80 @@ class Simulation:
                     if self._planned_end(other) == now:  # to a pass, its cores are there already
                         self._end(other, now)
                 self._pass(now, True)
-        for when, _, row in sorted(self._arrivals()):
-            if when == now:
-                self.queue.append(row)
+        for arrival in sorted(self._arrivals()):
+            if arrival[0] == now:
+                self._arrive(*arrival)
                 self._pass(now, False)
 
+    def _arrive(self, _: float, kind: int, row: int) -> None:
+        if kind == 1:
+            del self.until[self._group(row)]
+        else:
+            self.queue.append(row)
+
     def _arrivals(self) -> list[tuple[float, int, int]]:
-        """(time, 0 for jobs that waited for another, row) of all jobs whose arrival is known and to come."""
-        coming = []
+        """(time, kind, row) of all arrivals that are known and to come.
+
+        Of kind 0 are jobs that waited for another, of kind 1 the first jobs of deferred groups, of kind 2 the others.
+        """
+        coming = [(when, 1, self._rows(group)[0]) for group, when in self.until.items()]
         for row, job in enumerate(self.jobs):
             if row in self.start or row in self.queue:
                 continue
             if job.depends < 0:
-                coming.append((job.submit, 1, row))
+                coming.append((job.submit, 2, row))
             elif job.depends in self.end:
                 coming.append((max(job.submit, self.end[job.depends] + job.think), 0, row))
         return coming
+
+    def _group(self, row: int) -> int:
+        """A number that the tasks of an array share and nobody else has."""
+        return len(self.jobs) + self.array[row] if self.array and self.array[row] >= 0 else row
+
+    def _rows(self, group: int) -> list[int]:
+        return [row for row in range(len(self.jobs)) if self._group(row) == group]
+
+    def _decide(self, act: Act, now: float) -> bool:
+        """Take note of a decision; does it change anything?"""
+        group = self._group(act.row)
+        if not any(self._group(row) == group for row in self.queue):
+            return False
+        if act.kind == "admit":
+            if group in self.admitted:
+                return False
+            self.admitted.add(group)
+        elif act.kind == "defer":
+            assert act.value > now
+            self.until[group] = act.value
+        elif act.kind == "start":
+            return self.until.pop(group, None) is not None
+        elif group == act.row or self.throttle.get(group, 0) == act.value:  # only an array has a throttle
+            return False
+        else:
+            self.throttle[group] = int(act.value)
+        return True
+
+    def _tried(self) -> list[int]:
+        """Those of the queue that a pass tries, in order; the others lose their promise."""
+        if not (self.admitted or self.until or self.throttle):
+            return list(self.queue)
+        room = {
+            group: most - sum(self._group(row) == group for row in self.running)
+            for group, most in self.throttle.items()
+            if most
+        }
+        tried = set()
+        for row in sorted(self.queue):
+            group = self._group(row)
+            if group not in self.until and room.get(group, 1) > 0:
+                tried.add(row)
+                if group in room:
+                    room[group] -= 1
+        for row in set(self.queue) - tried:
+            self.promise.pop(row, None)
+        return sorted(
+            (row for row in self.queue if row in tried), key=lambda row: self._group(row) not in self.admitted
+        )
 
     def _planned_end(self, row: int) -> float:
         return self.start[row] + self.jobs[row].planned
@@ -154,21 +241,24 @@ class Simulation:
         self.start[row] = now
 
     def _pass(self, now: float, ended: bool) -> None:
+        tried = self._tried()
         if self.scheduler == "fcfs":
-            while self.queue and self.jobs[self.queue[0]].cores <= self._free():
-                self._begin(self.queue[0], now)
+            for row in tried:
+                if self.jobs[row].cores > self._free():
+                    break
+                self._begin(row, now)
         elif self.scheduler == "easy":
-            waiting = [(self.jobs[row].planned, self.jobs[row].cores) for row in self.queue]
-            for row in [self.queue[at] for at in easy_pass(now, self.total, self._held(), waiting)]:
+            waiting = [(self.jobs[row].planned, self.jobs[row].cores) for row in tried]
+            for row in [tried[at] for at in easy_pass(now, self.total, self._held(), waiting)]:
                 self._begin(row, now)
         else:
-            for row in self.queue:
+            for row in tried:
                 if ended or self.promise.get(row, math.inf) == math.inf:  # never is no promise
                     self.promise.pop(row, None)
                     self.promise[row] = self._earliest(row, now)
                     if self.promise[row] < math.inf:
                         self.first_promise.setdefault(row, self.promise[row])
-            for row in [row for row in self.queue if self.promise[row] == now]:
+            for row in [row for row in tried if self.promise[row] == now]:
                 self._begin(row, now)
                 del self.promise[row]
 

@@ -63,8 +63,9 @@ def new_state(
     placed: bool = False,
     memory_per_core: Sequence[float] | None = None,
     node_memory: float = math.nan,
+    array: Sequence[int] | None = None,
 ) -> engine.State:
-    """The compiled scheduler before its first job."""
+    """The compiled scheduler before its first job; with `array` it obeys what admission decides."""
     count = len(jobs)
     columns: dict[str, Any] = {
         "submit": [job.submit for job in jobs],
@@ -93,6 +94,8 @@ def new_state(
         poll_s=30.0,
         window_s=60.0,
         mu=(1.0, 1.0, 1.0, 1.0),
+        admission=array is not None,
+        array=None if array is None else np.array(array, np.int32),
     )
 
 

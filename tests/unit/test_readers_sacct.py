@@ -360,3 +360,30 @@ def test_the_recorded_sample_holds_what_slurm_measured() -> None:
     assert (used[~light[jobs.application]] > 0.5).all()
     assert (jobs.time_limit_s == 120).all()
     assert (jobs.memory_bytes > 0).all()
+
+
+COMMENTED = "JobID|Submit|Start|ElapsedRaw|NCPUS|Comment|AdminComment\n"
+
+
+def test_hints_are_what_comments_tell_after_their_prefix(tmp_path: Path) -> None:
+    lines = (
+        "1|2024-01-01T00:00:00|2024-01-01T00:00:10|60|4|asad:utility=constant(3);workers=2|asad:utility=no\n"
+        "2_1|2024-01-01T00:00:01|2024-01-01T00:00:10|60|4|see asad:no|\n"
+        "2_2|2024-01-01T00:00:02|2024-01-01T00:00:10|60|4||asad:utility=no\n"
+        f"3|2024-01-01T00:00:03|2024-01-01T00:00:10|60|4|asad:{'x' * 5000}|\n"
+    )
+    jobs = read_log(written(tmp_path, COMMENTED + lines)).jobs
+    assert jobs.hint is not None
+    told = [jobs.hints[code] if code >= 0 else "" for code in jobs.hint.tolist()]
+    assert told[:3] == ["utility=constant(3);workers=2", "", ""]
+    assert len(told[3]) == 1001
+    assert jobs.take(np.array([3, 0])).hint is not None
+    assert read_log(written(tmp_path, HEADER + LINE)).jobs.hint is None
+
+
+@pytest.mark.parametrize("comment", [{"job": "asad:no", "administrator": None}, "asad:no"])
+def test_hints_of_json(tmp_path: Path, comment: Any) -> None:
+    text = json.loads((LOGS / "slurm-22.05.json").read_text())
+    text["jobs"][0]["comment"] = comment
+    jobs = read_log(written(tmp_path, json.dumps(text))).jobs
+    assert jobs.hints == ("no",)

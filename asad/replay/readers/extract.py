@@ -44,6 +44,17 @@ class Extract:
     partition: list[str] = field(default_factory=list)
     node_list: list[tuple[str, ...] | None] = field(default_factory=list)
     """None where the log has no node lists; empty where no node was assigned."""
+    hint: list[str] = field(default_factory=list)
+    """See `hint_of`."""
+
+
+MOST_HINT = 1001
+"""Characters of a hint that are kept: one more than any may have, so that nobody takes a part for the whole."""
+
+
+def hint_of(comment: str) -> str:
+    """What a job's comment tells asad: what stands after `asad:`, empty if it does not begin so."""
+    return comment[5 : 5 + MOST_HINT] if comment.startswith("asad:") else ""
 
 
 def without(extract: Extract, lines: set[int]) -> Extract:
@@ -137,6 +148,7 @@ def to_jobs(extract: Extract, counts: dict[str, int], notes: list[str]) -> tuple
     user, users = _codes(extract.user, chosen)
     application, applications = _codes(extract.application, chosen)
     partition, partitions = _codes(extract.partition, chosen)
+    hint, hints = _codes(extract.hint, chosen)
     submit_s, start_s = table["submit_s"][order], table["start_s"][order]
     if early := int(np.count_nonzero(start_s < submit_s)):
         notes.append(f"{early} jobs started before their submit time (requeued or edited): taken as recorded")
@@ -159,6 +171,8 @@ def to_jobs(extract: Extract, counts: dict[str, int], notes: list[str]) -> tuple
         users=users,
         applications=applications,
         partitions=partitions,
+        hint=hint if hints else None,
+        hints=hints,
     )
     return jobs, seen
 

@@ -118,7 +118,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "nodelist": fields.node_list,
 }
 """Typed columns: what is used, and what tells apart where a name with delimiters in it ends."""
-NAMES = frozenset(("cluster", "user", "uid", "jobname", "partition"))
+NAMES = frozenset(("cluster", "user", "uid", "jobname", "partition", "comment"))
 """Columns that are used as they are."""
 UNIQUE = frozenset(("jobid", "jobidraw", "submit", "start", "end"))
 REQUIRED = (
@@ -453,6 +453,7 @@ def _extract(table: _Table, counts: dict[str, int], notes: list[str], faults: Fa
         application=names_of("jobname"),
         partition=names_of("partition"),
         node_list=lists,
+        hint=list(map(extracts.hint_of, names_of("comment"))),
     )
 
 

@@ -133,6 +133,9 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     memory, flagged = _memory(record, allocated, cores, nodes)
     cpu, unmeasured = _cpu_time(record, steps)
     names = fields.node_list(_text(record, "nodes"))
+    # the administrator's and the system's comments are not the user's
+    comment = record.get("comment")
+    told = comment.get("job") if isinstance(comment, dict) else comment
     tally["flagged"] += flagged
     tally["unmeasured"] += unmeasured and elapsed != 0
 
@@ -153,6 +156,7 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     extract.application.append(_text(record, "name"))
     extract.partition.append(_text(record, "partition"))
     extract.node_list.append(names if "nodes" in record else None)
+    extract.hint.append(extracts.hint_of(told if isinstance(told, str) else ""))
 
 
 def _at(record: Mapping[str, Any], key: str) -> Any:
