@@ -444,6 +444,9 @@ class SlurmCluster:
         running = alive[(phase == RUNS) & ~in_guest]
         guests = alive[(phase == RUNS) & in_guest]
         waiting = alive[phase == WAITS]
+        jobs.begin_s[waiting[jobs.begin_s[waiting] <= now_s]] = (
+            NAN  # Slurm sets it when it looks at a job first, too
+        )
         self._places = {row: self._place(row) for row in holding.tolist()}
         batch = holding[~extra.guest[holding]]
         core_owner = occupy(batch.tolist(), self._places, self._machine)

@@ -52,7 +52,8 @@ class JobRecord(NamedTuple):
     """Slurm's estimate of its start while it waits; NaN for none."""
     priority: float
     begin_s: float
-    """Before this Slurm does not start it (`--begin`, or after a requeue); NaN for none, and while it does not wait."""
+    """Before this Slurm does not start it (`--begin`, or after a requeue); NaN for none, and while it does not wait.
+    One that has passed means nothing: Slurm sets it when it looks at a job first."""
     deadline_s: float
     """By this it must have ended (`--deadline`); NaN for none."""
     phase: int

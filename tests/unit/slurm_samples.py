@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,7 @@ class SlurmInMemory:
             for i in range(1, nodes + 1)
         ]
         self.updates: list[tuple[str, dict[str, str]]] = []
+        self.now_s = START_S
         self.refuses = ""
         """What scontrol says instead of doing it."""
         self.hangs = False
@@ -147,6 +150,19 @@ class SlurmInMemory:
             if job["job_state"] != "PENDING":
                 return Answer(False, "Job is no longer pending execution")
             job["partition"], job["required_nodes"] = changes["Partition"], changes["ReqNodeList"]
+        if "StartTime" in changes:
+            words = changes["StartTime"]
+            wanted = calendar.timegm(time.strptime(words, "%Y-%m-%dT%H:%M:%S")) if words != "now" else 0
+            job["eligible_time"] = max(wanted, int(self.now_s))
+            job["state_reason"] = "BeginTime" if wanted else "None"
+        if "ArrayTaskThrottle" in changes:
+            job["array_max_tasks"] = int(changes["ArrayTaskThrottle"])
+        if "Nice" in changes:
+            nice = int(changes["Nice"])
+            job["priority"] += int(job.get("nice") or 0) - nice
+            job["nice"] = nice or None  # so 22.05 writes none
+        if "AdminComment" in changes:
+            job["admin_comment"] = changes["AdminComment"]
         if "TimeLimit" in changes:
             job["time_limit"] += int(changes["TimeLimit"])
             job["end_time"] += 60 * int(changes["TimeLimit"])
@@ -271,6 +287,7 @@ class Lab:
 
     def snapshot(self, after_s: float = 0.0) -> Snapshot:
         self.now_s += after_s
+        self.slurm.now_s = self.now_s
         return self.cluster.snapshot()
 
     def offer(self, snapshot: Snapshot, guest: str, host: str, *nodes: str, share: float = 0.5) -> str:

@@ -41,6 +41,11 @@ def test_golden_jobs_of_22_05() -> None:
     assert math.isnan(jobs["host3"].start_s) and math.isnan(jobs["host3"].estimate_s)
     array = jobs["arr"]
     assert (array.text, array.raw, array.tasks, array.phase) == ("6_1", 6, 10, WAITS)
+    assert (array.array, array.task, array.throttle) == (6, 1, 2) and host.array == 0
+    assert math.isnan(host.begin_s) and array.begin_s <= array.submit_s + 1 and math.isnan(array.deadline_s)
+    later = jobs["later"]
+    assert later.begin_s > later.submit_s and later.reason == "BeginTime"
+    assert {job.nice for job in jobs.values()} == {0} and {job.admin_comment for job in jobs.values()} == {""}
     assert jobs["gang"].nodes == 2 and jobs["gang"].memory_bytes_per_core == 500 * MIB
     assert jobs["gpu"].gres and not jobs["gang"].gres
     assert jobs["lic"].licences == "abaqus:2"
@@ -130,6 +135,11 @@ def newer(number: int, **facts: Any) -> dict[str, Any]:
             "exclusive": [],
             "submit_time": wrapped(job["submit_time"]),
             "time_limit": wrapped(10),
+            "eligible_time": wrapped(job["submit_time"]),
+            "deadline": wrapped(0),
+            "array_max_tasks": wrapped(0),
+            "nice": 0,
+            "admin_comment": "",
         }
         | facts
     )
@@ -137,6 +147,23 @@ def newer(number: int, **facts: Any) -> dict[str, Any]:
 
 def test_newer_shape_gives_the_same_record() -> None:
     assert repr(read_job(newer(7))) == repr(read_job(a_job(7)))
+    begin, deadline = a_job(7)["submit_time"] + 50, a_job(7)["submit_time"] + 9000
+    facts = {"array_task_string": "3-9%2", "admin_comment": "asad: x", "nice": -9900}
+    old = read_job(
+        a_job(7, array_job_id=7, array_max_tasks=2, eligible_time=begin, deadline=deadline, **facts)
+    )
+    new = read_job(
+        newer(
+            7,
+            array_job_id=wrapped(7),
+            array_max_tasks=wrapped(2),
+            eligible_time=wrapped(begin),
+            deadline=wrapped(deadline),
+            **facts,
+        )
+    )
+    assert repr(old) == repr(new)
+    assert (new.begin_s, new.deadline_s, new.throttle, new.nice) == (begin, deadline, 2, -9900)
 
 
 def test_newer_details() -> None:

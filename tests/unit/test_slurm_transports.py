@@ -264,7 +264,8 @@ class Jobs(dict):
             state_reason="Priority", num_nodes=1, time_limit=None, submit_time=10, start_time=None, end_time=None,
             priority=5, memory_per_cpu=100, gres_per_node={{"gpu": 1}}, licenses=["abaqus:2"], constraints=["fast"],
             dependencies={{"afterok": [1]}}, resource_sharing="NO", array_id=6, array_task_id=None,
-            array_tasks_waiting="1-4%2", comment="asad:no", required_nodes="n1", excluded_nodes=None)
+            array_tasks_waiting="1-4%2", array_tasks_parallel=2, comment="asad:no", required_nodes="n1",
+            excluded_nodes=None, eligible_time=60, deadline=900, nice=-5, admin_comment="asad: x")
         return Jobs({{1: host, 6: task}})
 class Nodes(dict):
     @staticmethod
@@ -308,6 +309,8 @@ def test_pyslurm_reads_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
             and math.isinf(task.time_limit_s)
         )
         assert math.isnan(task.estimate_s) and task.comment == "asad:no"
+        assert (task.array, task.throttle, task.begin_s, task.deadline_s) == (6, 2, 60, 900)
+        assert (task.nice, task.admin_comment) == (-5, "asad: x") and math.isnan(host.begin_s)
         assert [node.usable for node in look.nodes] == [True, False]
         assert look.nodes[0].partitions == ("batch", "guest")
         assert transport.look().jobs[0] is host  # what has not changed is the same object

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from asad_slurm import undo
 from asad_slurm.journal import Journal, JournalError
-from asad_slurm.undo import main, open_offers
+from asad_slurm.undo import ALIVE, SETTLES_S, in_part, main, open_changes, open_offers, undo_changes
 
 OFFER = {
     "raw": 12,
@@ -35,12 +35,14 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     squeue = f"""\
         #!/bin/sh
+        case "$*" in *--Format=*) cat {folder}/waiting 2>/dev/null; exit 0;; esac
         [ -s {folder}/state ] || {{ echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }}
         cat {folder}/state
         """
     scontrol = f"""\
         #!/bin/sh
         echo "$*" >> {folder}/calls
+        [ -e {folder}/says ] && cat {folder}/says >&2 && exit 1
         [ -e {folder}/refuse ] || exit 0
         echo 'slurm_update error: Unable to contact slurm controller' >&2
         exit 1
@@ -198,3 +200,180 @@ def test_a_full_disk_is_noticed() -> None:
     journal.path = full
     with pytest.raises(JournalError):
         journal.write("offer", 1.0, "12", **OFFER)
+
+
+# ------------------------------------------------------------------------------------------------------------ changes
+
+BEGIN_S = 2_000_000_000
+
+
+def change(tmp_path: Path, key: str, was: int, *ours: int, job: str = "20", time_s: float = 1000.0) -> Path:
+    journal = Journal(tmp_path)
+    journal.write("changed", time_s, job, key=key, was=was, ours=list(ours))
+    return journal.path
+
+
+def waits(
+    slurm: Path, begin: int | str = 5, nice: int = 0, priority: int = 100, tasks: str = "1-9", job: str = "20"
+) -> None:
+    """What squeue says of job 20."""
+    (slurm / "waiting").write_text(f"{job:30}{'PENDING':30}{begin:<30}{nice:<30}{priority:<30}{tasks}\n")
+
+
+def calls(slurm: Path) -> list[str]:
+    path = slurm / "calls"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_what_was_changed_is_given_back_in_one_call(
+    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(tmp_path, "StartTime", 0, BEGIN_S)
+    change(tmp_path, "ArrayTaskThrottle", 8, 3, 2)
+    path = change(tmp_path, "Nice", 100, -9900)
+    waits(slurm, BEGIN_S, -9900, tasks="1-9,12%2")
+    assert main(["--state-dir", str(tmp_path)]) == 0
+    words = "StartTime=now ArrayTaskThrottle=8 Nice=100"
+    assert calls(slurm) == [f"update jobid=20 {words}"]
+    assert capsys.readouterr().out == f"20: {words} as before\n"
+    assert open_changes(path) == {}
+    assert main(["--state-dir", str(tmp_path)]) == 0 and len(calls(slurm)) == 1
+
+
+def test_the_users_own_begin_time_comes_back(tmp_path: Path, slurm: Path) -> None:
+    own = 1_999_999_000
+    change(tmp_path, "StartTime", own, BEGIN_S)
+    waits(slurm, BEGIN_S)
+    assert main(["--state-dir", str(tmp_path)]) == 0
+    assert calls(slurm) == [
+        "update jobid=20 StartTime=2033-05-18T03:16:40"
+    ]  # in UTC, as is scontrol's environment
+
+
+def test_changes_are_the_daemons_business_while_it_lives(tmp_path: Path, slurm: Path) -> None:
+    path = change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    waits(slurm, tasks="1-9%3")
+    alive = tmp_path / ALIVE
+    alive.touch()
+    os.utime(alive, (5000.0, 5000.0))
+    assert undo_changes(path, older_than_s=600.0, now_s=5599.0) == ([], 0) and not calls(slurm)
+    said, failed = undo_changes(path, older_than_s=600.0, now_s=5600.0)
+    assert (said, failed) == (["20: ArrayTaskThrottle=0 as before"], 0)
+    # a pulse from the future is of before the clock was set back: nobody knows how old it is
+    change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    assert undo_changes(path, older_than_s=600.0, now_s=4000.0)[0]
+    # without a pulse there is no daemon
+    change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    alive.unlink()
+    assert undo_changes(path, older_than_s=600.0, now_s=1001.0)[0]
+    assert len(calls(slurm)) == 3
+
+
+def test_what_somebody_else_has_changed_is_let_be(tmp_path: Path, slurm: Path) -> None:
+    path = change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    change(tmp_path, "StartTime", 0, BEGIN_S)
+    waits(slurm, BEGIN_S + 7, tasks="1-9%5")
+    assert undo_changes(path, older_than_s=0.0, now_s=1000.0 + SETTLES_S) == ([], 0)
+    assert not calls(slurm) and open_changes(path) == {}
+
+
+def test_a_change_that_is_not_seen_yet_stays_open(tmp_path: Path, slurm: Path) -> None:
+    """The daemon was killed between the journal and Slurm's answer: it may yet come."""
+    path = change(tmp_path, "StartTime", 0, BEGIN_S)
+    waits(slurm)
+    assert undo_changes(path, older_than_s=0.0, now_s=1001.0) == ([], 0)
+    assert open_changes(path).keys() == {("20", "StartTime")} and not calls(slurm)
+    waits(slurm, BEGIN_S)
+    assert undo_changes(path, older_than_s=0.0, now_s=1301.0)[0] == ["20: StartTime=now as before"]
+
+
+def test_jobs_that_wait_no_more_keep_what_they_have(
+    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    assert main(["--state-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "20: it does not wait any more\n"
+    assert not calls(slurm) and open_changes(path) == {}
+
+
+def test_a_held_job_keeps_the_nice_that_would_release_it(tmp_path: Path, slurm: Path) -> None:
+    path = change(tmp_path, "Nice", 0, -10_000)
+    change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    waits(slurm, nice=-10_000, priority=0, tasks="1-9%3")
+    assert main(["--state-dir", str(tmp_path)]) == 0
+    assert calls(slurm) == ["update jobid=20 ArrayTaskThrottle=0"]
+    assert open_changes(path).keys() == {("20", "Nice")}
+
+
+def test_changes_that_slurm_refuses_stay_open(
+    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    waits(slurm, tasks="1-9%3")
+    (slurm / "refuse").touch()
+    assert main(["--state-dir", str(tmp_path)]) == 1
+    assert "ArrayTaskThrottle stay open" in capsys.readouterr().out and len(open_changes(path)) == 1
+
+
+def test_an_array_of_which_tasks_run_is_given_back_all_the_same(tmp_path: Path, slurm: Path) -> None:
+    path = change(tmp_path, "StartTime", 0, BEGIN_S)
+    waits(slurm, BEGIN_S)
+    (slurm / "says").write_text("20_[3-9]: No error\n20_[0-2]: Job is no longer pending execution\n")
+    assert main(["--state-dir", str(tmp_path)]) == 0 and open_changes(path) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "done"),
+    [
+        ("20_[3-9]: No error\n20_0: Job is no longer pending execution\n", True),
+        ("20_[3-9]: Access/permission denied\n20_0: Job is no longer pending execution\n", False),
+        ("20_[0-2]: Job is no longer pending execution\n", False),
+        ("slurm_update error: Access/permission denied\n", False),
+        ("", False),
+    ],
+)
+def test_what_scontrol_says_of_the_parts_of_an_array(said: str, done: bool) -> None:
+    assert in_part(said) is done
+
+
+def test_compacting_keeps_the_changes_and_the_offers(tmp_path: Path) -> None:
+    path = offered(tmp_path)
+    for throttle in range(1, 50):
+        change(tmp_path, "ArrayTaskThrottle", 0, throttle)
+    change(tmp_path, "Nice", 0, -10_000, job="21")
+    Journal(tmp_path).write("given-back", 1001.0, "21", key="Nice")
+    journal = Journal(tmp_path)
+    journal.compact(journal.open_offers())
+    assert [json.loads(line)["what"] for line in path.read_text().splitlines()] == ["offer", "changed"]
+    assert list(journal.open_offers()) == ["12"]
+    assert journal.open_changes()["20", "ArrayTaskThrottle"]["ours"] == [49]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"what": "changed", "job": "20", "key": "ArrayTaskThrottle", "was": 0, "ours": [',
+        '{"what": "changed", "job": "20", "key": "JobName", "was": 0, "ours": [1], "time_s": 1}',
+        '{"what": "changed", "job": "20; reboot", "key": "Nice", "was": 0, "ours": [1], "time_s": 1}',
+        '{"what": "changed", "job": "20", "key": "Nice", "was": "0 Priority=9", "ours": [1], "time_s": 1}',
+        '{"what": "changed", "job": "20", "key": "Nice", "was": NaN, "ours": [1], "time_s": 1}',
+        '{"what": "changed", "job": "20", "key": "Nice", "was": Infinity, "ours": [1], "time_s": 1}',
+        '{"what": "changed", "job": "20", "key": "Nice", "was": 0, "ours": [], "time_s": 1}',
+        '{"what": "changed", "job": "20", "key": "Nice", "was": 0, "ours": 7, "time_s": 1}',
+        '{"what": "changed", "job": "20", "key": "Nice", "was": true, "ours": [1], "time_s": 1}',
+        '{"what": "changed", "job": "20", "key": ["Nice"], "was": 0, "ours": [1], "time_s": 1}',
+        '["changed"]',
+        "\x00\xff",
+    ],
+)
+def test_lines_that_make_no_sense_are_passed_over(tmp_path: Path, line: str) -> None:
+    path = change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    with path.open("a") as file:
+        file.write(line + "\n")
+    change(tmp_path, "StartTime", 0, BEGIN_S, job="21")
+    assert open_changes(path).keys() == {("20", "ArrayTaskThrottle"), ("21", "StartTime")}
+
+
+def test_an_older_journal_has_no_changes(tmp_path: Path) -> None:
+    path = offered(tmp_path)
+    assert open_changes(path) == {} and list(open_offers(path)) == ["12"]
