@@ -1,0 +1,54 @@
+"""`fifo`: jobs run in the order of their arrival, each with a fixed number of workers from start to end.
+
+The default of Hadoop and Spark as section V of the OASiS paper runs it: the head of the queue waits until all its
+workers (`ElasticJob.fixed_workers`) and their parameter servers fit, and whoever is behind it waits too. Placed by
+first fit. Every job is admitted that fits into the empty cluster. Options: none. Cost of a slot: O((H + K)·R) for each
+job that starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
+from asad.admit.placing import Room, most_at_once
+
+
+def fixed_width(job: ElasticJob) -> int:
+    """Workers of a job whose number never changes."""
+    return min(job.fixed_workers, job.most_workers)
+
+
+class Fifo:
+    """First in, first out; the head of the line blocks."""
+
+    name = "fifo"
+
+    def __init__(self, servers: Servers) -> None:
+        self.servers = servers
+        self._jobs: dict[int, ElasticJob] = {}
+        self._running: dict[int, Allotment] = {}
+        self._room = Room(servers)
+
+    def arrive(self, number: int, job: ElasticJob) -> Verdict:
+        """Admitted if the empty cluster could hold it."""
+        width = fixed_width(job)
+        if most_at_once(self.servers, job, width) < width:
+            return Verdict(False, f"its {width} workers do not fit into the whole cluster at one time")
+        self._jobs[number] = job
+        return Verdict(True, "it runs in its turn")
+
+    def allot(self, slot: int, left: Mapping[int, int]) -> Mapping[int, Allotment]:
+        """Those that run go on; then the queue from its head, until one does not fit."""
+        for number in [number for number in self._running if number not in left]:
+            self._room.give_back(self._jobs[number], self._running.pop(number))
+        for number in [number for number in self._jobs if number not in left]:
+            del self._jobs[number]
+        for number, job in self._jobs.items():  # in the order of arrival
+            if number in self._running:
+                continue
+            placed = self._room.place(job, fixed_width(job))
+            if placed is None:
+                break
+            self._running[number] = placed
+        return dict(self._running)

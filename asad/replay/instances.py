@@ -1,0 +1,256 @@
+"""Instances of the OASiS paper's simulation (§V): read from files, or drawn from its distributions.
+
+A file is a JSON object: `slots`, `resources` (names), `worker_servers` and `parameter_servers` (one row of capacities
+each, in the order of `resources`) and `jobs`: `arrival` (slot, from 0), `worker` and `ps` (rows of demands of one worker
+and one parameter server), `worker_bandwidth` b and `ps_bandwidth` B, `max_workers` N, `worker_slots` W, `gamma` [γ1, γ2,
+γ3] of the sigmoid utility γ1/(1 + exp(γ2·(d - γ3))) with d slots from arrival to completion, the first counting 1, and
+`fixed_workers`. Keys beside these are left alone.
+
+What the paper leaves open in its distributions, and how it is filled:
+
+- Mini-batch times of 0.001 to 0.1 slots make a median job of 10 975 worker-slots and most jobs infeasible: τ/100.
+- Slots are 1 h; gradients of e MB there and back over b Mbit/s take 2·8·e/b seconds of it.
+- The text gives workers C4 machines and parameter servers P2 and G3, but only the latter have GPUs: swapped.
+- One job in ten has γ2 = 0, 55 % are time-sensitive (γ2 from 0.01 to 1), 35 % time-critical (4 to 6).
+- Arrivals are uniform over the first nine tenths of the time; the trace the paper used is not part of it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from asad.admit.elastic import ElasticJob, Servers
+from asad.admit.utility import Sigmoid
+from asad.errors import ConfigError
+from asad.model import Floats
+
+RESOURCES = ("gpu", "cpu", "memory_gb", "disk_gb", "bandwidth_gbps")
+BANDWIDTH = RESOURCES.index("bandwidth_gbps")
+
+GPU_MACHINES = (
+    (1, 4, 61, 500),
+    (8, 32, 488, 1000),
+    (16, 64, 732, 2000),
+    (1, 16, 122, 500),
+    (2, 32, 244, 1000),
+    (4, 64, 488, 2000),
+)
+"""Amazon EC2 p2.xlarge, p2.8xlarge, p2.16xlarge, g3.4xlarge, g3.8xlarge, g3.16xlarge: GPUs, vCPUs, memory (GB); the
+disks are ours."""
+CPU_MACHINES = ((0, 8, 15, 500), (0, 16, 30, 1000), (0, 36, 60, 2000))
+"""c4.2xlarge, c4.4xlarge, c4.8xlarge, likewise."""
+
+TAU_SCALE = 100.0
+SLOT_S = 3600.0
+KINDS = (("insensitive", 0.10), ("sensitive", 0.55), ("critical", 0.35))
+"""Kinds of jobs by how their utility falls, with their shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Servers, and the jobs that come to them over `slots` slots."""
+
+    name: str
+    slots: int
+    servers: Servers
+    jobs: tuple[ElasticJob, ...]
+    reference: Mapping[str, float]
+    """Utilities that the file gives by scheme, if any."""
+
+
+# ------------------------------------------------------------------------------------------------------- reading
+
+
+def read_folder(folder: Path) -> list[Instance]:
+    """Every `*.json` of a folder, by name. Raises ConfigError where there is none or one is wrong."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder; name one that holds instances (*.json)")
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise ConfigError(f"{folder}: holds no instances; they are files named *.json")
+    return [read_instance(path) for path in paths]
+
+
+def read_instance(path: Path) -> Instance:
+    """One instance. Raises ConfigError that names the file, the key and the mend."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read as JSON ({error}); see `asactl bench oasis --help`"
+        ) from error
+    return _Reader(str(path)).instance(path.stem, document)
+
+
+class _Reader:
+    """Reads values by key, and says where one is wrong."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def instance(self, name: str, document: Any) -> Instance:
+        slots = self.count(document, "slots", "", 1)
+        names = self.get(document, "resources", "")
+        if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
+            raise self.wrong("resources", "is not a list of names", 'write ["gpu", "cpu", …]')
+        servers = Servers(
+            tuple(names),
+            self.table(document, "worker_servers", len(names)),
+            self.table(document, "parameter_servers", len(names)),
+        )
+        jobs = self.get(document, "jobs", "")
+        if not isinstance(jobs, list):
+            raise self.wrong("jobs", "is not a list", "write [{…}, …]")
+        reference = document.get("reference", {})
+        if not isinstance(reference, dict):
+            raise self.wrong("reference", "is not a table", 'write {"drf": 443.8, …}, or leave it out')
+        return Instance(
+            name,
+            slots,
+            servers,
+            tuple(self.job(job, number, len(names)) for number, job in enumerate(jobs)),
+            {key: float(value) for key, value in reference.items() if isinstance(value, int | float)},
+        )
+
+    def job(self, job: Any, number: int, resources: int) -> ElasticJob:
+        where = f"jobs[{number}]."
+        gamma = self.row(job, "gamma", where, 3)
+        return ElasticJob(
+            name=str(number),
+            arrival=self.count(job, "arrival", where, 0),
+            worker=self.row(job, "worker", where, resources),
+            server=self.row(job, "ps", where, resources),
+            worker_bandwidth=self.number(job, "worker_bandwidth", where),
+            server_bandwidth=self.number(job, "ps_bandwidth", where),
+            most_workers=self.count(job, "max_workers", where, 1),
+            work=self.count(job, "worker_slots", where, 1),
+            utility=Sigmoid(*gamma.tolist()),
+            target_slots=float(gamma[2]),
+            fixed_workers=self.count(job, "fixed_workers", where, 1),
+        )
+
+    def wrong(self, key: str, problem: str, mend: str) -> ConfigError:
+        return ConfigError(f"{self.path}: {key} {problem}; {mend}")
+
+    def get(self, table: Any, key: str, where: str) -> Any:
+        if not isinstance(table, dict):
+            place = where.rstrip(".") or "it"
+            raise self.wrong(place, "is not a table", "write {…}")
+        if key not in table:
+            raise self.wrong(f"{where}{key}", "is missing", "add it")
+        return table[key]
+
+    def number(self, table: Any, key: str, where: str) -> float:
+        value = self.get(table, key, where)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise self.wrong(f"{where}{key}", f"is {_short(value)}", "write a number, 0 or more")
+        return float(value)
+
+    def count(self, table: Any, key: str, where: str, least: int) -> int:
+        value = self.get(table, key, where)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
+            raise self.wrong(f"{where}{key}", f"is {_short(value)}", f"write a whole number, {least} or more")
+        return value
+
+    def row(self, table: Any, key: str, where: str, length: int) -> Floats:
+        return self.numbers(self.get(table, key, where), f"{where}{key}", length)
+
+    def numbers(self, values: Any, where: str, length: int) -> Floats:
+        good = isinstance(values, list) and len(values) == length
+        if not good or not all(
+            isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one < math.inf
+            for one in values
+        ):
+            raise self.wrong(where, f"is {_short(values)}", f"write {length} numbers, each 0 or more")
+        return np.array(values, np.float64)
+
+    def table(self, document: Any, key: str, resources: int) -> Floats:
+        rows = self.get(document, key, "")
+        if not isinstance(rows, list):
+            raise self.wrong(key, "is not a list of rows", "write [[…], …]")
+        read = [self.numbers(row, f"{key}[{number}]", resources) for number, row in enumerate(rows)]
+        return np.array(read, np.float64).reshape(len(read), resources)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:37]}…"
+
+
+# ------------------------------------------------------------------------------------------------------- drawing
+
+
+def draw_instance(
+    jobs: int,
+    seed: int,
+    *,
+    slots: int = 100,
+    servers: int = 50,
+    parameter_servers: int | None = None,
+    worth: tuple[float, float] = (1.0, 100.0),
+    kinds: Sequence[tuple[str, float]] = KINDS,
+    most_chunks: int = 100,
+    name: str | None = None,
+) -> Instance:
+    """`jobs` jobs, `servers` worker servers and as many parameter servers, of the paper's ranges.
+
+    `worth` is the range of γ1, `kinds` the shares of the kinds of jobs, `most_chunks` the upper end of N's range. The same
+    arguments give the same instance.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence((seed, jobs, slots, servers)))
+
+    def machines(kinds_of_machine: Sequence[Sequence[int]], count: int) -> Floats:
+        rows = np.array(kinds_of_machine, np.float64)[rng.integers(0, len(kinds_of_machine), count)]
+        return np.column_stack([rows, rng.uniform(20, 50, count)])
+
+    park = Servers(
+        RESOURCES,
+        machines(GPU_MACHINES, servers),
+        machines(CPU_MACHINES, servers if parameter_servers is None else parameter_servers),
+    )
+    shares = np.array([share for _, share in kinds], np.float64)
+    drawn = []
+    for number, arrival in enumerate(sorted(rng.integers(0, max(1, round(0.9 * slots)), jobs).tolist())):
+        chunks = int(rng.integers(5, most_chunks + 1))
+        b, beside = rng.uniform(0.1, 5.0), rng.uniform(5.0, 20.0)
+        tau = rng.uniform(0.001, 0.1) / TAU_SCALE
+        exchange = 2 * 8 * rng.uniform(30, 575) / (b * 1000.0) / SLOT_S
+        epochs, batches = int(rng.integers(50, 201)), int(rng.integers(10, 101))
+        kind = kinds[int(rng.choice(len(kinds), p=shares / shares.sum()))][0]
+        decay = {"insensitive": 0.0, "sensitive": rng.uniform(0.01, 1.0), "critical": rng.uniform(4.0, 6.0)}[
+            kind
+        ]
+        target = rng.uniform(1, 15)
+        drawn.append(
+            ElasticJob(
+                name=str(number),
+                arrival=arrival,
+                worker=np.array(
+                    [rng.integers(0, 5), rng.integers(1, 11), rng.integers(2, 33), rng.integers(5, 11), b]
+                ),
+                server=np.array([0, rng.integers(1, 11), rng.integers(2, 33), rng.integers(5, 11), beside]),
+                worker_bandwidth=float(b),
+                server_bandwidth=float(beside),
+                most_workers=chunks,
+                work=max(1, math.ceil(epochs * chunks * batches * (tau + exchange))),
+                utility=Sigmoid(float(rng.uniform(*worth)), float(decay), float(target)),
+                target_slots=float(target),
+                fixed_workers=min(int(rng.integers(1, 31)), chunks),
+            )
+        )
+    return Instance(name or f"jobs{jobs}_seed{seed}", slots, park, tuple(drawn), {})
+
+
+def kind_of(job: ElasticJob) -> str:
+    """insensitive, sensitive or critical, by how its utility falls; `other` of a utility that is no sigmoid."""
+    if not isinstance(job.utility, Sigmoid):
+        return "other"
+    decay = job.utility.decay
+    return "insensitive" if decay == 0 else "sensitive" if decay <= 1 else "critical"
