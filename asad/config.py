@@ -66,7 +66,7 @@ class DaemonSettings:
 class PolicySettings:
     """`[policies]`"""
 
-    admit: Literal["everyone"] = "everyone"
+    admit: Literal["everyone", "fifo", "drf", "rrh", "dorm", "oasis", "oasis-paper"] = "everyone"
     defer: Literal["at-once"] = "at-once"
     place: Literal["native"] = "native"
     share: Literal["exclusive", "static", "asax", "asax-paper"] = "asax"
@@ -94,6 +94,8 @@ class GuardSettings:
     """What `asactl calibrate` wrote for these nodes; empty: what asad ships, measured on another machine."""
     offer_patience_s: float = _setting(60.0, above=0.0)
     """An offer that was not taken for so long is withdrawn."""
+    most_defer_s: float = _setting(86_400.0, above=0.0, most=31_536_000.0)
+    """No job is deferred further ahead than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,8 @@ class Config:
     recorded: RecordedSettings = field(default_factory=RecordedSettings)
     share: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options of share policies by their name (`[share.asax]`), as plain data."""
+    admit: Mapping[str, Any] = field(default_factory=dict)
+    """Options of admit policies by their name (`[admit.oasis]`), and under `rules` a list of rules, as plain data."""
     clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Tables of cluster plugins by their name, as plain data."""
     path: Path | None = None
@@ -194,6 +198,7 @@ class Config:
             for name, table in TABLES.items()
         }
         plain["share"] = {name: dict(options) for name, options in self.share.items()}
+        plain["admit"] = dict(self.admit)
         return plain | {name: dict(table) for name, table in self.clusters.items()}
 
 
@@ -238,30 +243,23 @@ def parse(text: str, path: Path) -> Config:
     settings: dict[str, Any] = {
         name: _read_table(name, table, document.get(name, {}), faults) for name, table in TABLES.items()
     }
-    plugins = {"slurm", settings["daemon"].cluster} - {*TABLES, "share"}
-    known = {*TABLES, "share", *plugins}
+    plugins = {"slurm", settings["daemon"].cluster} - {*TABLES, "share", "admit"}
+    known = {*TABLES, "share", "admit", *plugins}
     for name, value in document.items():
         if name not in known:
             faults.append(_Fault((name,), "unknown table", _nearest(name, sorted(known))))
         elif name in plugins and not isinstance(value, dict):
             faults.append(_Fault((name,), "not a table", f"write [{name}]"))
-    share = document.get("share", {})
-    if not isinstance(share, dict) or not all(isinstance(options, dict) for options in share.values()):
-        faults.append(_Fault(("share",), "not a table of tables", "write [share.asax] and options under it"))
-    else:
-        policies = get_args(get_type_hints(PolicySettings)["share"])
-        faults += [
-            _Fault(("share", name), "no policy of the share stage", _nearest(name, policies))
-            for name in share
-            if name not in policies
-        ]
+    for stage in ("share", "admit"):
+        faults += _strange_options(stage, document.get(stage, {}))
     faults += _mistakes(settings)
     if faults:
         lines = key_lines(text)
         raise ConfigError("\n".join(fault.told(path, lines) for fault in faults))
     return Config(
         **settings,
-        share=share,
+        share=document.get("share", {}),
+        admit=document.get("admit", {}),
         clusters={name: document[name] for name in sorted(plugins & document.keys())},
         path=path,
     )
@@ -280,6 +278,22 @@ class _Fault:
         return (
             f"{place}: {_printable('.'.join(self.key))}: {_printable(self.problem)}; {_printable(self.mend)}"
         )
+
+
+def _strange_options(stage: str, given: Any) -> Iterator[_Fault]:
+    """What is no table of options of a policy of a stage; rules are a list of tables. Options are for their owners."""
+    if not isinstance(given, dict):
+        yield _Fault((stage,), "not a table of tables", f"write [{stage}.NAME] and options under it")
+        return
+    policies = get_args(get_type_hints(PolicySettings)[stage])
+    for name, options in given.items():
+        if stage == "admit" and name == "rules":
+            if not isinstance(options, list) or not all(isinstance(rule, dict) for rule in options):
+                yield _Fault((stage, name), "not a list of tables", "write [[admit.rules]] above each rule")
+        elif name not in policies:
+            yield _Fault((stage, name), f"no policy of the {stage} stage", _nearest(name, policies))
+        elif not isinstance(options, dict):
+            yield _Fault((stage, name), "not a table", f"write [{stage}.{name}] and options under it")
 
 
 def _read_table(name: str, table: type[Any], given: Any, faults: list[_Fault]) -> Any:
@@ -396,7 +410,7 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.split("\n"), 1):
-        header = re.match(r"\s*\[\s*([\w.\"' -]+?)\s*\]\s*(?:#.*)?$", line)
+        header = re.match(r"\s*\[\[?\s*([\w.\"' -]+?)\s*\]\]?\s*(?:#.*)?$", line)
         key = re.match(r"\s*([\w\"'.-]+)\s*=", line)
         if header:
             table = tuple(part.strip("\"' ") for part in header[1].split("."))

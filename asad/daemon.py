@@ -31,7 +31,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 
 from asad import __version__
+from asad.admit import AdmitPolicy
 from asad.admit.everyone import Everyone
+from asad.admit.live import Admission, Rule
+from asad.admit.live import Options as AdmitOptions
+from asad.admit.schemes import scheme_maker, scheme_options
+from asad.admit.utility import parse_utility, site_utilities
 from asad.api.auth import open_authenticator
 from asad.api.control import ControlServer, Peer, Request
 from asad.api.nodes import NodeServer
@@ -70,6 +75,8 @@ from asad.store.writer import RunStart, Writer
 
 log = logging.getLogger(__name__)
 
+KEEP_S = 1.0
+"""So long a cycle waits for the store to take what was promised, before it acts on it."""
 SAVE_S = 60.0
 """What was learned is kept this often, and at the end."""
 FORGET_S = 3600.0
@@ -217,21 +224,86 @@ _Options = TypeVar("_Options", Options, StaticOptions)
 
 def _options(policy: str, given: Mapping[str, Any], defaults: _Options) -> _Options:
     """The options as given, by name and of the type of their default."""
-    plain = defaults._asdict()
+    return defaults._replace(**_checked(f"[share.{policy}]", given, defaults._asdict()))
+
+
+def _checked(table: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, of the types of the defaults. Raises ConfigError for an unknown or wrong option."""
+    taken: dict[str, Any] = {}
     for key, value in given.items():
-        place = f"[share.{policy}] {key}"
-        if key not in plain:
-            raise ConfigError(f"{place}: unknown option; {nearest(key, plain)}there are {', '.join(plain)}")
-        wanted = type(plain[key])
+        place = f"{table} {key}"
+        if key not in defaults:
+            raise ConfigError(
+                f"{place}: unknown option; {nearest(key, defaults)}there are {', '.join(defaults)}"
+            )
+        wanted = type(defaults[key])
         if wanted is bool:
             fits = isinstance(value, bool)
+        elif wanted is str:
+            fits = isinstance(value, str) and value.isprintable()
+        elif wanted is tuple:
+            fits = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
         else:
             fits = isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
             fits = fits and math.isfinite(value) and value >= 0
         if not fits:
-            kind = {bool: "true or false", int: "a whole number from 0", float: "a number from 0"}[wanted]
+            kind = {
+                bool: "true or false",
+                str: "a text",
+                tuple: 'a list of names, ["n1", "n2"]',
+                int: "a whole number from 0",
+                float: "a number from 0",
+            }[wanted]
             raise ConfigError(f"{place} = {value!r:.80}; give {kind}")
-    return defaults._replace(**{key: type(plain[key])(value) for key, value in given.items()})
+        taken[key] = wanted(value)
+    return taken
+
+
+def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
+    """The admit policy that the configuration names, with its options and rules.
+
+    Raises ConfigError for an unknown or wrong option, or a rule whose utility cannot be read.
+    """
+    name = config.policies.admit
+    own = site_utilities()
+    rules = [
+        _rule(number, given, config, own) for number, given in enumerate(config.admit.get("rules", ()), 1)
+    ]
+    given = config.admit.get(name, {})
+    if name == "everyone":
+        if given:
+            raise ConfigError("[admit.everyone]: everyone has no options; remove the table")
+        return Everyone()
+    table, plain, of_scheme = f"[admit.{name}]", AdmitOptions()._asdict(), scheme_options(name)
+    taken = _checked(table, given, plain | of_scheme)
+    options = AdmitOptions(**plain | {key: value for key, value in taken.items() if key in plain})
+    if not 1.0 <= options.slot_s <= 604_800.0:
+        raise ConfigError(f"{table} slot_s = {options.slot_s:g}; give from 1 to 604800 seconds")
+    if not 2 <= options.horizon <= 10_000:
+        raise ConfigError(f"{table} horizon = {options.horizon}; give from 2 to 10000 slots")
+    make = scheme_maker(name, {key: value for key, value in taken.items() if key not in plain})
+    return Admission(
+        name,
+        make,
+        applications,
+        options,
+        rules,
+        own_utilities=own,
+        most_defer_s=config.guard.most_defer_s,
+    )
+
+
+def _rule(number: int, given: Mapping[str, Any], config: Config, own: Mapping[str, Any]) -> Rule:
+    """One of `[[admit.rules]]`. Raises ConfigError."""
+    table = f"[[admit.rules]] number {number}:"
+    rule = Rule(**_checked(table, given, Rule("")._asdict()))
+    if not rule.utility:
+        raise ConfigError(f'{table} no utility; write utility = "sigmoid(10, 0.5, 20m)"')
+    try:
+        parse_utility(rule.utility, AdmitOptions().slot_s, own)
+    except UsageError as error:
+        raise ConfigError(f"{table} {error}") from error
+    return rule
 
 
 def memory_loss(config: Config) -> float:
@@ -277,6 +349,7 @@ def check(config: Config) -> None:
     Raises ConfigError, or another UsageError for a log that cannot be read.
     """
     share_policy(config, [], 0)
+    admit_policy(config, [])
     memory_loss(config)
     with tempfile.TemporaryDirectory(prefix="asad-check-") as folder:
         open_cluster(config, NoNodes(), Path(folder)).close()
@@ -442,8 +515,10 @@ class Daemon:
         self._told_at = -math.inf
         self._saved_at = self._forgot_at = monotonic()
         self._recovered = False
-        self._remembered = False
-        self._saved: dict[str, Mapping[str, Json]] = {}
+        self._remembered: set[str] = set()
+        """Stages that know what they had learned before this start."""
+        self._saved: dict[str, Memory] = {}
+        """By stage: what is kept."""
         self._last_cycle: dict[str, Json] = {
             "number": 0,
             "time_s": None,
@@ -508,6 +583,7 @@ class Daemon:
         self.cluster = self._given or open_cluster(config, link, config.daemon.state_dir, self._clock)
         opened.callback(lambda: self.cluster.close())
         share = share_policy(config, self.cluster.applications, self._seed(config))
+        admit = admit_policy(config, self.cluster.applications)
         if self.nodes is not None:
             self.nodes.start()
             opened.callback(self.nodes.stop)
@@ -519,7 +595,7 @@ class Daemon:
         guard = guard_for(share.properties, config.guard, memory_loss(config))
         self.cycle = Cycle(
             self.cluster,
-            Everyone(),
+            admit,
             AtOnce(),
             Native(),
             share,
@@ -527,6 +603,7 @@ class Daemon:
             self._record,
             mode=config.daemon.mode,
             paused=self._pause_file.exists(),
+            keep=self._keep_promises,
         )
         self.pace: Pace
         if isinstance(self.cluster, Playback):
@@ -544,9 +621,10 @@ class Daemon:
             self.endpoint = Endpoint(config.metrics.listen, self.readings)
             opened.callback(self.endpoint.close)
         log.info(
-            "asad %s: %s, policy %s%s; control socket %s; state store %s",
+            "asad %s: %s, policies %s and %s%s; control socket %s; state store %s",
             __version__,
             self.cycle.mode,
+            admit.name,
             share.name,
             ", paused" if self.cycle.paused else "",
             config.daemon.socket,
@@ -667,6 +745,8 @@ class Daemon:
             "sentence": sentence,
         }
         self._read()
+        if isinstance(cycle.admit, Admission) and cycle.admit.changed:
+            self._save_stage("admit")
         if self._monotonic() - self._saved_at >= SAVE_S:
             self._save()
         if snapshot is not None and self._monotonic() - self._forgot_at >= FORGET_S:
@@ -749,15 +829,25 @@ class Daemon:
     # --------------------------------------------------------------------------------------------------- knowledge
 
     @property
-    def _scope(self) -> str:
+    def _learners(self) -> dict[str, Remembers]:
+        """By stage, the policies whose knowledge outlives the process."""
+        stages: dict[str, object] = {"admit": self.cycle.admit, "share": self.cycle.share}
+        return {stage: policy for stage, policy in stages.items() if isinstance(policy, Remembers)}
+
+    def _scope(self, stage: str) -> str:
+        """Under which the store keeps what a stage's policy knows."""
+        if stage == "admit":
+            return f"{self.config.daemon.cluster}/admit/{self.cycle.admit.name}"
         return f"{self.config.daemon.cluster}/{self.cycle.share.name}"
 
     def _remember(self) -> None:
         """What was learned before this start. A store that does not tell is asked again when it is time to save."""
-        share = self.cycle.share
-        if not isinstance(share, Remembers):
-            return
-        url, scope = self.config.store_url, self._scope
+        for stage, policy in self._learners.items():
+            if stage not in self._remembered and not self._remember_stage(stage, policy):
+                return
+
+    def _remember_stage(self, stage: str, policy: Remembers) -> bool:
+        url, scope = self.config.store_url, self._scope(stage)
 
         def read() -> dict[str, dict[str, Json]]:
             with Store.open(url) as store:
@@ -768,31 +858,46 @@ class Daemon:
         except (AsadError, TimeoutError) as error:
             why = str(error) or f"it did not answer within {LOAD_S:.0f} s"
             log.warning("what was learned before is not known, until the store tells: %s", why)
-            return
-        share.restore(memory)
-        self._remembered = True
-        self._saved = dict(memory)
-        if memory:
+            return False
+        policy.restore(memory)
+        self._remembered.add(stage)
+        self._saved[stage] = dict(memory)
+        if memory and stage == "share":
             log.info("remembers %d applications", len(memory) - ("*" in memory))
+        elif memory:
+            promised = sum(name.startswith("seat ") and bool(known) for name, known in memory.items())
+            log.info("remembers what admission said of %d jobs", promised)
+        return True
 
     def _save(self) -> None:
         """Keep what has been learned since the last time."""
         self._saved_at = self._monotonic()
-        share = self.cycle.share
-        if not isinstance(share, Remembers):
-            return
-        if not self._remembered:
+        for stage in self._learners:
+            self._save_stage(stage)
+
+    def _save_stage(self, stage: str) -> None:
+        if stage not in self._remembered:
             if not self.writer.trouble:
                 self._remember()
             return  # what is kept is more than what a few minutes have taught
         try:
-            state = share.state()
+            state = self._learners[stage].state()
         except Exception:
             log.exception("what was learned could not be told")
             return
-        changed = {name: entry for name, entry in state.items() if self._saved.get(name) != entry}
-        self._saved = dict(state)
-        self.writer.save_learned(self._scope, changed)
+        saved = self._saved.get(stage, {})
+        changed = {name: entry for name, entry in state.items() if saved.get(name) != entry}
+        self._saved[stage] = dict(state)
+        self.writer.save_learned(self._scope(stage), changed)
+
+    def _keep_promises(self) -> None:
+        """What admission has promised is in the store before the cluster is told of it, unless the store is away."""
+        admit = self.cycle.admit
+        if not isinstance(admit, Admission) or not admit.changed:
+            return
+        self._save_stage("admit")
+        if not self.writer.trouble and not self.writer.wait_until_written(KEEP_S):
+            log.warning("the state store did not take within %g s what admission has promised", KEEP_S)
 
     def _recover(self, *, quietly: bool = True) -> None:
         """Undo what an earlier daemon left, before anything new is lent. `quietly`: the first cycle tries again."""
@@ -812,6 +917,7 @@ class Daemon:
         except Exception as error:
             log.error("not everything could be given back: %s", error)
             return [f"not everything could be given back: {error}"]
+        self.cycle.admit.given_back()
         for sentence in done:
             log.info("released: %s", sentence)
         return done
@@ -861,25 +967,29 @@ class Daemon:
         anew = self._given is None and new.clusters.get(name, {}) != old.clusters.get(name, {})
         if anew and name != "recorded":
             cluster = open_cluster(new, self.link, new.daemon.state_dir, self._clock)
-        decides = (new.policies, new.share, new.guard, new.daemon.interval_s)
-        share = self.cycle.share
-        if cluster is not self.cluster or decides != (
-            old.policies,
-            old.share,
-            old.guard,
-            old.daemon.interval_s,
-        ):
+        share, admit = self.cycle.share, self.cycle.admit
+        if cluster is not self.cluster or _decides(new) != _decides(old):
             share = share_policy(new, cluster.applications, self._seed(new))
-            before = self.cycle.share
-            if share.name == before.name and isinstance(share, Remembers) and isinstance(before, Remembers):
-                share.restore(before.state())
+            admit = admit_policy(new, cluster.applications)
+            if share.name == self.cycle.share.name:
+                _hand_over(self.cycle.share, share)
+            if admit.name == self.cycle.admit.name:
+                _hand_over(self.cycle.admit, admit)
         loss = memory_loss(new)
         # nothing of the new configuration can be wrong any more
-        if share.name != self.cycle.share.name:
-            self._save()
-            self._remembered, self._saved = False, {}
+        for stage, name_before, name_now in (
+            ("share", self.cycle.share.name, share.name),
+            ("admit", self.cycle.admit.name, admit.name),
+        ):
+            if name_before != name_now:
+                self._save()
+                self._remembered.discard(stage)
+                self._saved.pop(stage, None)
+        if self.cycle.mode == "enforce" and _slots(admit) != _slots(self.cycle.admit):
+            self._release()  # what was promised by other slots is no promise any more
         self.config = new
         self.cycle.share, self.cycle.guard = share, guard_for(share.properties, new.guard, loss)
+        self.cycle.admit = admit
         if cluster is not self.cluster:
             self._release()
             self.cluster.close()
@@ -887,8 +997,7 @@ class Daemon:
             self.gains.forget_rows()
             self._recovered = False
             self._recover()
-        if not self._remembered:
-            self._remember()
+        self._remember()
         if isinstance(self.pace, Steady):
             self.pace.interval_s = new.daemon.interval_s
         if self.nodes is not None:
@@ -915,6 +1024,8 @@ class Daemon:
                 return self._ask(lambda: self._jobs(request))
             case "nodes":
                 return self._ask(self._nodes)
+            case "admission":
+                return self._ask(lambda: self._admission(request.text("job", "")))
             case "progress":
                 return self._ask(lambda: self._progress(request.text("job")))
             case "pause" | "resume":
@@ -964,6 +1075,7 @@ class Daemon:
             "mode": self.cycle.mode,
             "paused": self.cycle.paused,
             "policy": self.cycle.share.name,
+            "admit": self.cycle.admit.name,
             "since_s": self._since_s,
             "now_s": self._now_s,
             "cycle": self._last_cycle,
@@ -1012,6 +1124,21 @@ class Daemon:
         if isinstance(self.cluster, Playback) and self.cycle.snapshot is not None:
             return self.cycle.snapshot.time_s
         return self._clock()
+
+    def _admission(self, job: str) -> Json:
+        """What admission says of a job and has planned for it; without a job, of all."""
+        admit = self.cycle.admit
+        if not isinstance(admit, Admission):
+            raise UsageError("every job is admitted here: [policies] admit is everyone")
+        if not job:
+            return cast(Json, admit.overview() | {"now_s": self._now_s})
+        told = admit.explain(job)
+        if told is None:
+            raise UsageError(
+                f"job {job!r:.40}: admission does not know it: it is gone, or tells no utility and no rule has one; "
+                "asactl admit status lists those that it knows"
+            )
+        return cast(Json, told | {"now_s": self._now_s})
 
     def _progress(self, job: str) -> Json:
         """What a job tells of itself, by node, and its happiness."""
@@ -1168,6 +1295,22 @@ class Daemon:
         self._actors = {"connected": len(reports), "silent": list(silent)}
         self._told_vetoes = dict(sorted(self._vetoes.items()))
         self.readings.set(cast(Reading, reading))
+
+
+def _decides(config: Config) -> tuple[Any, ...]:
+    """The settings from which policies and guard are made."""
+    return config.policies, config.share, config.admit, config.guard, config.daemon.interval_s
+
+
+def _hand_over(before: object, after: object) -> None:
+    """What a policy knows to the one that takes its place."""
+    if isinstance(before, Remembers) and isinstance(after, Remembers):
+        after.restore(before.state())
+
+
+def _slots(policy: AdmitPolicy) -> tuple[str, float]:
+    """By which policy and in which slots jobs are promised something."""
+    return policy.name, policy.options.slot_s if isinstance(policy, Admission) else 0.0
 
 
 def _emptied(rows: list[T]) -> list[T]:

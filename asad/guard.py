@@ -18,13 +18,18 @@ from asad.config import GuardSettings
 from asad.model import (
     BARS,
     NODE_BARS,
+    Admit,
     Cause,
     CoAllocate,
     Decision,
+    Decline,
+    Defer,
     ExtendLimit,
     Outcome,
     SetShare,
+    SetThrottle,
     Snapshot,
+    Start,
     Withdraw,
 )
 
@@ -32,6 +37,8 @@ REPLAY = GuardSettings(node_share_cap=math.inf)
 """Of a replay: its policies are compared with each other as they are, and a log knows no happiness and no pressure."""
 
 TOLERANCE = 1e-6
+OPTED_OUT = frozenset(number for number, bar in enumerate(BARS) if bar.endswith("opted out"))
+"""Bars by which a job is left alone by all stages; the others tell of lending alone."""
 
 
 @dataclass
@@ -43,6 +50,8 @@ class Look:
     allowed: list[Decision] = field(default_factory=list)
     memory_loss: float = 0.0
     """Part of its pace that a memory-bound host loses beside a memory-bound guest, as it was calibrated."""
+    _changed: set[tuple[int, str]] = field(default_factory=set)
+    _counted: int = 0
 
     @cached_property
     def places(self) -> frozenset[tuple[int, int]]:
@@ -67,11 +76,33 @@ class Look:
             found.setdefault(guest, []).append(node)
         return found
 
+    @property
+    def changed(self) -> set[tuple[int, str]]:
+        """Jobs, and what the admit stage changes of them in this cycle."""
+        while self._counted < len(self.allowed):
+            decision = self.allowed[self._counted]
+            if isinstance(decision, ADMISSION):
+                self._changed.add((decision.job, CHANGES[decision.kind]))
+            self._counted += 1
+        return self._changed
+
     @cached_property
     def offered(self) -> list[int]:
         """Waiting jobs that have an offer."""
         queue = self.snapshot.queue
         return [int(row) for row in queue[~np.isnan(self.snapshot.jobs.offered_s[queue])]]
+
+
+ADMISSION = (Admit, Decline, Defer, Start, SetThrottle)
+"""Decisions of the admit stage."""
+CHANGES = {
+    "admit": "whether it is admitted",
+    "decline": "whether it is admitted",
+    "defer": "when it starts",
+    "start": "when it starts",
+    "set-throttle": "its throttle",
+}
+"""What a decision of that kind changes of a job."""
 
 
 def lends_more(look: Look, decision: Decision) -> int:
@@ -199,7 +230,13 @@ def memory_bandwidth(look: Look, decision: Decision) -> str:
 
 
 def opted_out(look: Look, decision: Decision) -> str:
-    """Jobs and nodes that are barred from lending, or from being a guest, are left alone."""
+    """Jobs and nodes that are barred from lending, or from being a guest, are left alone.
+
+    Jobs that opted out are neither admitted nor held back either; they may always be let go.
+    """
+    if isinstance(decision, Admit | Defer | SetThrottle):
+        bar = int(look.snapshot.jobs.guest_bar[decision.job])
+        return f"it is left alone: {BARS[bar]}" if bar in OPTED_OUT else ""
     host = lends_more(look, decision)
     if host < 0:
         return ""
@@ -286,6 +323,58 @@ def one_change(look: Look, decision: Decision) -> str:
         for other in look.allowed:
             if isinstance(other, CoAllocate | SetShare | Withdraw) and other.guest == decision.guest:
                 return f"its lending changes in this cycle already ({other.kind})"
+        if isinstance(decision, CoAllocate) and (decision.guest, "when it starts") in look.changed:
+            return "when it starts changes in this cycle already"
+    elif isinstance(decision, ADMISSION):
+        change = (decision.job, CHANGES[decision.kind])
+        if change in look.changed:
+            return f"{change[1]} changes in this cycle already"
+    return ""
+
+
+def still_waits(look: Look, decision: Decision) -> str:
+    """Only what waits is admitted, deferred or throttled, and nothing that has an offer to be a guest."""
+    if isinstance(decision, ADMISSION):
+        jobs = look.snapshot.jobs
+        if not math.isnan(jobs.start_s[decision.job]):
+            array = int(jobs.array[decision.job])
+            # the bound of an array may be set by way of any of its tasks
+            by_task = isinstance(decision, SetThrottle) and array >= 0
+            if not by_task or look.snapshot.arrays.waiting[array] < 1:
+                return "it does not wait any more"
+        if isinstance(decision, Defer) and not math.isnan(jobs.offered_s[decision.job]):
+            return "it has an offer to start as a guest"
+    return ""
+
+
+def throttle_at_least_one(look: Look, decision: Decision) -> str:
+    """A throttle is of an array, and lets at least one task run: 0 would mean none at all to the reader, and no bound
+    to Slurm."""
+    if isinstance(decision, SetThrottle):
+        if look.snapshot.jobs.array[decision.job] < 0:
+            return "it is no array"
+        if decision.tasks < 1:
+            return f"{decision.tasks} tasks at one time are none; a deferral is how an array pauses"
+    return ""
+
+
+def most_defer(look: Look, decision: Decision) -> str:
+    """Nobody is deferred further ahead than the setting: asad may be gone by then."""
+    if isinstance(decision, Defer):
+        ahead_s, most_s = decision.until_s - look.snapshot.time_s, look.settings.most_defer_s
+        if not ahead_s <= most_s + TOLERANCE:  # NaN: it is no time
+            return f"{ahead_s:.0f} s ahead, more than {most_s:.0f} s"
+    return ""
+
+
+def never_beyond_deadline(look: Look, decision: Decision) -> str:
+    """A deferral leaves a job the time that it needs to end by its deadline."""
+    if isinstance(decision, Defer):
+        jobs = look.snapshot.jobs
+        deadline_s, limit_s = float(jobs.deadline_s[decision.job]), float(jobs.time_limit_s[decision.job])
+        needs_s = limit_s if math.isfinite(limit_s) else 0.0
+        if decision.until_s + needs_s > deadline_s + TOLERANCE:  # never of NaN
+            return f"it would end {decision.until_s + needs_s - deadline_s:.0f} s after its deadline"
     return ""
 
 
@@ -324,6 +413,10 @@ PROPERTIES: dict[str, Callable[[Look, Decision], str]] = {
     "guests cap": guests_cap,
     "one change": one_change,
     "latest end": latest_end,
+    "still waits": still_waits,
+    "throttle at least one": throttle_at_least_one,
+    "most defer": most_defer,
+    "never beyond deadline": never_beyond_deadline,
 }
 
 ALWAYS = frozenset(list(PROPERTIES)[6:])

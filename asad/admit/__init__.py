@@ -33,6 +33,10 @@ class AdmitPolicy(Protocol):
         """What became of decisions of this cycle, of any stage; what was not done may be wished again."""
         ...
 
+    def given_back(self) -> None:
+        """All that this stage has changed of jobs is as their users had it; the next cycle may decide it again."""
+        ...
+
     def wake_s(self) -> float:
         """When it wants to look again even if nothing that can be seen has changed; inf for never."""
         ...

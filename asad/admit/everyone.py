@@ -30,6 +30,9 @@ class Everyone:
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """Nothing to heed."""
 
+    def given_back(self) -> None:
+        """Nothing was changed."""
+
     def wake_s(self) -> float:
         """Never."""
         return math.inf

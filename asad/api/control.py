@@ -30,7 +30,7 @@ from asad.model import Json
 
 log = logging.getLogger(__name__)
 
-READING = ("status", "jobs", "nodes", "explain", "config", "metrics", "progress")
+READING = ("status", "jobs", "nodes", "explain", "config", "metrics", "progress", "admission")
 CHANGING = ("pause", "resume", "release", "mode")
 VERBS = (*READING, *CHANGING)
 REQUEST_BYTES = 64 << 10

@@ -13,6 +13,7 @@ from asad.api.control import ask
 from asad.cli.live import JSON, SOCKET, control_socket
 from asad.cli.runs import printable
 from asad.config import DEFAULT_PATH, Config, load
+from asad.daemon import admit_policy, share_policy
 
 FILE = click.argument("file", envvar="ASAD_CONFIG", default=str(DEFAULT_PATH), metavar="[FILE]")
 
@@ -28,13 +29,16 @@ def config() -> None:
 def check(file: str, as_json: bool) -> None:
     """Check FILE [default: /etc/asad/asad.toml]; every fault is told with its line and its mend."""
     settings = load(file)
+    share_policy(settings, [], 0)
+    admit_policy(settings, [])
     check_plugins(settings)
     if as_json:
         click.echo(json.dumps({"file": file, "ok": True}))
     else:
         click.echo(
             f"{printable(file)} is right: mode {settings.daemon.mode}, cluster {printable(settings.daemon.cluster)}, "
-            f"share policy {settings.policies.share}, a cycle each {settings.daemon.interval_s:g} s"
+            f"admit policy {settings.policies.admit}, share policy {settings.policies.share}, "
+            f"a cycle each {settings.daemon.interval_s:g} s"
         )
 
 
@@ -79,4 +83,6 @@ def _key(key: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, dict):  # within a list
+        return f"{{{', '.join(f'{_key(key)} = {_value(item)}' for key, item in value.items())}}}"
     return json.dumps(value)

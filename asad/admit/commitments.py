@@ -1,0 +1,193 @@
+"""What admission has said of one job and holds itself to, and the same as plain data that outlives the process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from asad.admit.elastic import Allotment
+from asad.model import Json
+
+State = Literal["admitted", "declined", "unfit", "ended"]
+"""`unfit` jobs were never put to the scheme; of `ended` ones nothing waits any more, so there is nothing to steer."""
+EXACT_S = 1.5
+"""Times that differ by less are one."""
+STATES: tuple[State, ...] = ("admitted", "declined", "unfit", "ended")
+
+
+@dataclass(slots=True)
+class Commitment:
+    """One job (an array is one job) that told its utility. Slots count from the epoch, in lengths of a slot."""
+
+    key: str
+    """Its number, of an array the array's."""
+    number: int
+    """By which the scheme knows it."""
+    state: State
+    hint: str
+    """What its user told when it was asked for; told otherwise, it is asked for again."""
+    utility: str
+    """Its utility, or a rule's, as it was written."""
+    by_rule: bool
+    reason: str
+    submit_s: float
+    arrival: int
+    """Slot in which it was put to the scheme."""
+    cores: int = 0
+    memory_bytes_per_core: float = 0.0
+    task_s: float = math.nan
+    """How long one task (of a rigid job: the job) was expected to run."""
+    most_workers: int = 1
+    work: int = 0
+    """Worker-slots, as of its arrival."""
+    deadline_s: float = math.nan
+    array: bool = False
+    schedule: dict[int, Allotment] = field(default_factory=dict)
+    """Of schemes that plan ahead: slot → what it has there."""
+    payoff: float = math.nan
+    cost: float = math.nan
+    worth: float = math.nan
+    """At the completion that was planned."""
+    own_throttle: int = 0
+    """Most tasks at one time by its user's own wish; 0 for no bound."""
+    turn_came: bool = False
+    """Of a rigid job: its start slot has come, so nothing defers it any more."""
+    let_go: bool = False
+    """Somebody took our deferral back by hand: it is not deferred again."""
+    deferred_s: float = math.nan
+    """Until when we have deferred it, as the cluster confirmed."""
+    throttled: int = -1
+    """The throttle that we have set last, as the cluster confirmed; -1 for none."""
+    wished_s: float = math.nan
+    wished_tasks: int = -1
+    """The deferral and the throttle that we have asked for last: the cluster may have obeyed and we died of it."""
+    told: bool = False
+    """The cluster knows whether it is admitted."""
+    asked_at: int = 0
+    """How many jobs had ended when it was last asked for."""
+    row: int = -1
+    """Of the snapshot; of no meaning in another process."""
+    again_s: float = -math.inf
+    """Before this nothing is wished again that the cluster refused."""
+    found_deferred: bool = True
+    """Our deferral has not been missed since the start of the process."""
+
+    def width(self, slot: int) -> int:
+        """Workers in a slot of the plan."""
+        there = self.schedule.get(slot)
+        return 0 if there is None else there.width
+
+    def defers(self, begin_s: float) -> bool:
+        """Is a begin time of our making? Clusters keep times in whole seconds."""
+        return abs(begin_s - self.deferred_s) < EXACT_S or abs(begin_s - self.wished_s) < EXACT_S
+
+    def planned(self, slot: int) -> int:
+        """Worker-slots of the plan from `slot` on."""
+        return sum(there.width for at, there in self.schedule.items() if at >= slot)
+
+    def next_slot(self, slot: int) -> int | None:
+        """First slot from `slot` on in which it has workers; None for none."""
+        return min((at for at, there in self.schedule.items() if at >= slot and there.width), default=None)
+
+    def to_json(self) -> dict[str, Json]:
+        """Plain data; numbers that are not known are None."""
+        plain: dict[str, Json] = {
+            name: _known(getattr(self, name)) for name in (*TEXTS, *NUMBERS, *WHOLES, *TRUTHS)
+        }
+        plain["state"] = self.state
+        plain["schedule"] = {
+            str(slot): [there.worker_server.tolist(), there.workers.tolist()]
+            + ([there.parameter_server.tolist(), there.servers.tolist()] if len(there.servers) else [])
+            for slot, there in sorted(self.schedule.items())
+        }
+        return plain
+
+
+TEXTS = ("key", "hint", "utility", "reason")
+NUMBERS = (
+    "submit_s",
+    "memory_bytes_per_core",
+    "task_s",
+    "deadline_s",
+    "payoff",
+    "cost",
+    "worth",
+    "deferred_s",
+    "wished_s",
+)
+WHOLES = ("number", "arrival", "cores", "most_workers", "work", "own_throttle", "throttled", "wished_tasks")
+TRUTHS = ("by_rule", "array", "turn_came", "let_go", "told")
+
+
+def commitment_from_json(plain: Mapping[str, Json]) -> Commitment | None:
+    """What `Commitment.to_json` told; None if it cannot be read, since a daemon that starts is worth more."""
+    try:
+        state = plain["state"]
+        if state not in STATES:
+            return None
+        columns: dict[str, object] = {name: str(plain[name]) for name in TEXTS}
+        columns |= {name: _number(plain[name]) for name in NUMBERS}
+        columns |= {name: _whole(plain[name]) for name in WHOLES}
+        columns |= {name: plain[name] is True for name in TRUTHS}
+        kept = plain["schedule"]
+        if not isinstance(kept, dict):
+            return None
+        schedule = {int(slot): _allotment(there) for slot, there in kept.items()}
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return Commitment(state=state, schedule=schedule, found_deferred=False, **columns)  # type: ignore[arg-type]
+
+
+def _allotment(plain: Json) -> Allotment:
+    if not isinstance(plain, list) or len(plain) not in (2, 4):
+        raise ValueError("no allotment")
+    columns = [np.array(column, dtype=np.int32) for column in plain]
+    if any(column.ndim != 1 or (column < 0).any() for column in columns):
+        raise ValueError("no counts")
+    while len(columns) < 4:
+        columns.append(np.zeros(0, np.int32))
+    if len(columns[0]) != len(columns[1]) or len(columns[2]) != len(columns[3]):
+        raise ValueError("counts without servers")
+    return Allotment(*columns)
+
+
+def renumbered(
+    schedule: Mapping[int, Allotment], before: Sequence[str], now: Sequence[str]
+) -> dict[int, Allotment]:
+    """A schedule on servers that are numbered otherwise now; what stood on a server that is gone is left out."""
+    number = {name: at for at, name in enumerate(now)}
+    new = np.array([number.get(name, -1) for name in before], dtype=np.int32)
+
+    def moved(server: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        there = np.array([new[at] if at < len(new) else -1 for at in server.tolist()], dtype=np.int32)
+        return there[there >= 0], count[there >= 0]
+
+    return {
+        slot: Allotment(*moved(there.worker_server, there.workers), there.parameter_server, there.servers)
+        for slot, there in schedule.items()
+    }
+
+
+def _known(value: object) -> Json:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    assert isinstance(value, bool | int | str)
+    return value
+
+
+def _number(value: Json) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("no number")
+    return float(value)
+
+
+def _whole(value: Json) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("no whole number")
+    return value

@@ -1,0 +1,55 @@
+"""What a user tells asad about a job (Slurm: `--comment='asad:utility=sigmoid(10,0.5,20m);workers=8'`), as words.
+
+Words are separated by `;`. Those that mean nothing here belong to others (`no`, `memory-bound`) and are passed over.
+The text is hostile: its length is bounded, and what is told back of it is short and printable.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MOST_CHARACTERS = 1000
+MOST_WORKERS = 1_000_000
+
+
+class Hint(NamedTuple):
+    """The words that admission knows."""
+
+    utility: str = ""
+    """What the job is worth by the time it took, in the language of `asad.admit.utility`; empty for none."""
+    workers: int = 0
+    """Most tasks of the array at one time; 0 for no bound."""
+    parameter_servers: str = ""
+    """Name of the companion array whose tasks are its parameter servers; empty for none."""
+    by_rule: bool = False
+    """The utility is that of a rule of the configuration; its user told none."""
+
+
+def read_hint(text: str) -> Hint:
+    """The words of `text`. Raises ValueError with a sentence that says what is wrong and how to mend it."""
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"the hint is longer than {MOST_CHARACTERS} characters; shorten it")
+    found: dict[str, str] = {}
+    for word in text.split(";"):
+        key, equals, value = word.strip().partition("=")
+        key = key.strip().removeprefix("asad:")
+        if not equals or key not in ("utility", "workers", "ps"):
+            continue
+        if key in found:
+            raise ValueError(f"{key} is given twice; give it once")
+        if not value.strip():
+            raise ValueError(f"{key} is empty; write {key}=… or leave it out")
+        found[key] = value.strip()
+    workers = found.get("workers", "0")
+    # int() would take other scripts' digits too
+    if not (workers.isascii() and workers.isdigit()) or int(workers[:12]) > MOST_WORKERS:
+        raise ValueError(f"workers={shown(workers)} is no number up to {MOST_WORKERS}; write workers=8")
+    if "workers" in found and int(workers) == 0:
+        raise ValueError("workers=0 is none; leave it out for no bound")
+    return Hint(found.get("utility", ""), int(workers), found.get("ps", ""))
+
+
+def shown(text: str) -> str:
+    """A hostile text as it may be told back: short, and without what could steer a terminal."""
+    short = text if len(text) <= 60 else text[:59] + "…"
+    return "".join(char if char.isprintable() else "?" for char in short)
