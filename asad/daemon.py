@@ -137,6 +137,15 @@ class Remembers(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsPromises(Protocol):
+    """A cluster on which what admission has changed of jobs outlives the daemon that did it."""
+
+    def give_back(self) -> list[str]:
+        """Let every job that waits have its own again; a sentence for each."""
+        ...
+
+
 class Pace(Protocol):
     """When cycles are due."""
 
@@ -902,7 +911,11 @@ class Daemon:
     def _recover(self, *, quietly: bool = True) -> None:
         """Undo what an earlier daemon left, before anything new is lent. `quietly`: the first cycle tries again."""
         try:
-            for sentence in self.cluster.recover():
+            done = self.cluster.recover()
+            stands = self.cycle.mode == "enforce" and isinstance(self.cycle.admit, Admission)
+            if not stands and isinstance(self.cluster, KeepsPromises):
+                done += self.cluster.give_back()  # an earlier daemon promised what this one does not keep
+            for sentence in done:
                 log.info("recovered: %s", sentence)
             self._recovered = True
         except AsadError as error:
