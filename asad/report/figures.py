@@ -122,7 +122,7 @@ def utilization(result: ReplayResult, width: int = WIDE) -> str:
 
     def draw(figure: Figure) -> None:
         for number, policy in enumerate(shown):
-            axes = _axes(figure, left, head + number * (strip + gap), width - left - right, strip)
+            axes = axes_at(figure, left, head + number * (strip + gap), width - left - right, strip)
             colour, _ = look(result, policy.name)
             edges, allocated, used = coarse(policy)
             x = (edges - start) / length
@@ -144,9 +144,9 @@ def utilization(result: ReplayResult, width: int = WIDE) -> str:
                 axes.text(1, 1.09, f"{means}, {busy}", ha="right", fontsize=10, transform=axes.transAxes)
         axes.set_xlabel(f"time since the start of the log ({_TIME_WORDS[unit]})")
         swatches = [Line2D([], [], color="#7d8590", alpha=alpha, linewidth=8) for alpha in (0.28, 0.95)]
-        _legend(figure, swatches, ["allocated", "really busy"], left)
+        legend(figure, swatches, ["allocated", "really busy"], left)
 
-    return _svg("utilization", width, height, draw)
+    return svg("utilization", width, height, draw)
 
 
 def waiting(result: ReplayResult, width: int = WIDE) -> str:
@@ -192,7 +192,7 @@ def stretch_by_application(result: ReplayResult, width: int = WIDE) -> str:
     largest = max(spread.p95 for row in rows for spread in (row.host, row.guest) if spread is not None)
 
     def draw(figure: Figure) -> None:
-        axes = _axes(figure, left, 30, width - left - right, len(rows) * pitch)
+        axes = axes_at(figure, left, 30, width - left - right, len(rows) * pitch)
         axes.axvline(1, color=INK, linewidth=0.8, alpha=0.5)
         for number, row in enumerate(rows):
             middle = number if wide else number + 0.18
@@ -268,9 +268,9 @@ def stretch_by_application(result: ReplayResult, width: int = WIDE) -> str:
             Line2D([], [], color=colour, marker=marker, markersize=6.5, linewidth=1.2, markerfacecolor=face)
             for marker, face in (("o", colour), ("D", PAPER))
         ]
-        _legend(figure, marks_of_kind, ["hosts", "guests"], left)
+        legend(figure, marks_of_kind, ["hosts", "guests"], left)
 
-    return _svg("stretch", width, height, draw)
+    return svg("stretch", width, height, draw)
 
 
 def weights(result: ReplayResult, width: int = WIDE) -> str:
@@ -291,7 +291,7 @@ def weights(result: ReplayResult, width: int = WIDE) -> str:
 
     def draw(figure: Figure) -> None:
         for number, expert in enumerate(names):
-            axes = _axes(figure, left, head + number * (strip + gap), width - left - right, strip)
+            axes = axes_at(figure, left, head + number * (strip + gap), width - left - right, strip)
             ends = []
             for policy in learners:
                 history = policy.experts
@@ -328,7 +328,7 @@ def weights(result: ReplayResult, width: int = WIDE) -> str:
         axes.set_xlabel("round of the learner")
         _policy_legend(figure, result, [policy.name for policy in learners], left, width)
 
-    return _svg("weights", width, height, draw)
+    return svg("weights", width, height, draw)
 
 
 def risk(result: ReplayResult, width: int = WIDE) -> str:
@@ -349,7 +349,7 @@ def risk(result: ReplayResult, width: int = WIDE) -> str:
             if history is None:
                 continue
             row, column = divmod(number, columns)
-            axes = _axes(figure, left + column * (each + between), 54 + row * (panel + 70), each, panel)
+            axes = axes_at(figure, left + column * (each + between), 54 + row * (panel + 70), each, panel)
             colour, _ = look(result, policy.name)
             axes.plot(history.round, history.bound, color=colour, linestyle=(0, (5, 3)), linewidth=1.8)
             axes.plot(history.round, history.excess_risk, color=colour, linewidth=2.2)
@@ -367,9 +367,9 @@ def risk(result: ReplayResult, width: int = WIDE) -> str:
         lines = [
             Line2D([], [], color="#7d8590", linewidth=2, linestyle=dash) for dash in ("solid", (0, (5, 3)))
         ]
-        _legend(figure, lines, ["excess risk", "Theorem 1’s bound"], left)
+        legend(figure, lines, ["excess risk", "Theorem 1’s bound"], left)
 
-    return _svg("risk", width, height, draw)
+    return svg("risk", width, height, draw)
 
 
 # --------------------------------------------------------------------------- the numbers that they show
@@ -516,7 +516,7 @@ def _distribution(
     grid = np.geomspace(1.0, largest * 1.02, CURVE_POINTS)
 
     def draw(figure: Figure) -> None:
-        axes = _axes(figure, left, head, width - left - 26, tall)
+        axes = axes_at(figure, left, head, width - left - 26, tall)
         for name, policy in result.policies.items():
             ordered = np.sort(values(result, policy))
             if not len(ordered):
@@ -540,7 +540,7 @@ def _distribution(
         axes.grid(color=INK, alpha=0.12, linewidth=0.8)
         _policy_legend(figure, result, list(result.policies), left, width)
 
-    return _svg(kind, width, head + tall + 48, draw)
+    return svg(kind, width, head + tall + 48, draw)
 
 
 def _time_ticks(axes: Axes, longest: float, width: int) -> None:
@@ -550,7 +550,7 @@ def _time_ticks(axes: Axes, longest: float, width: int) -> None:
     axes.set_xticks([mark[0] for mark in marks], [mark[1] for mark in marks])
 
 
-def _axes(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
+def axes_at(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
     """Axes at a place in pixels from the upper left."""
     wide, tall = figure.get_size_inches() * 72
     return figure.add_axes((left / wide, 1 - (top + height) / tall, width / wide, height / tall))
@@ -566,7 +566,7 @@ def _pixels(axes: Axes) -> dict[str, Any]:
     return {"transform": Affine2D().translate(box.x0 * wide, box.y0 * tall), "clip_on": False}
 
 
-def _legend(figure: Figure, handles: list[Line2D], labels: list[str], left: float, columns: int = 9) -> None:
+def legend(figure: Figure, handles: list[Line2D], labels: list[str], left: float, columns: int = 9) -> None:
     wide, tall = figure.get_size_inches() * 72
     figure.legend(
         handles, labels, loc="upper left", bbox_to_anchor=(left / wide, 1 - 3 / tall), borderaxespad=0,
@@ -580,10 +580,10 @@ def _policy_legend(figure: Figure, result: ReplayResult, names: list[str], left:
     for name in names:
         colour, dash = look(result, name)
         handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=3 if name == BASELINE else 2))
-    _legend(figure, handles, [units.plain(name, 18) for name in names], left, 9 if width >= 600 else 2)
+    legend(figure, handles, [units.plain(name, 18) for name in names], left, 9 if width >= 600 else 2)
 
 
-def _svg(kind: str, width: int, height: float, draw: Callable[[Figure], None]) -> str:
+def svg(kind: str, width: int, height: float, draw: Callable[[Figure], None]) -> str:
     """Draw one figure: an `<svg>` element without prolog, metadata or style sheet, with ids of its own."""
     salt = f"{kind}-{width}"
     with matplotlib.style.context(["default", {**STYLE, "svg.hashsalt": salt}]), warnings.catch_warnings():

@@ -44,8 +44,12 @@ def write_page(result: ReplayResult, path: str | os.PathLike[str]) -> None:
 
     Raises OSError if `path` cannot be written.
     """
+    write_whole(page(result), path)
+
+
+def write_whole(text: str, path: str | os.PathLike[str]) -> None:
+    """Write a page to `path`, whole or not at all. Raises OSError if that cannot be."""
     target = Path(path)
-    text = page(result)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
@@ -66,6 +70,26 @@ def page(result: ReplayResult) -> str:
     title = f"{escape(units.plain(log_name, 80))}: " + (
         f"lending with {_plain(name)}" if name and name not in SCHEDULERS else "replayed"
     )
+    return shell(
+        title,
+        _colours(result),
+        [
+            _header(result, log_name),
+            contents(SECTIONS),
+            "<main>",
+            _verdict(result, name),
+            _policies(result, name),
+            _figures(result),
+            _losers(result, name),
+            _method(result),
+            "</main>",
+        ],
+        "verdict",
+    )
+
+
+def shell(title: str, styles: str, body: Sequence[str], first: str) -> str:
+    """A whole page: `title` and `body` are HTML, `styles` rules beside the shared ones, `first` a section's key."""
     parts = [
         "<!doctype html>",
         '<html lang="en">',
@@ -79,19 +103,11 @@ def page(result: ReplayResult) -> str:
         '<meta name="color-scheme" content="light dark">',
         '<link rel="icon" href="data:,">',
         f"<title>{title}</title>",
-        f"<style>{resources.files('asad.report').joinpath('page.css').read_text('utf-8')}{_colours(result)}</style>",
+        f"<style>{resources.files('asad.report').joinpath('page.css').read_text('utf-8')}{styles}</style>",
         "</head>",
         "<body>",
-        '<a class="skip" href="#verdict">Skip to the verdict</a>',
-        _header(result, log_name),
-        _contents(),
-        "<main>",
-        _verdict(result, name),
-        _policies(result, name),
-        _figures(result),
-        _losers(result, name),
-        _method(result),
-        "</main>",
+        f'<a class="skip" href="#{first}">Skip to the verdict</a>',
+        *body,
         f"<footer><p>Written by asad {escape(__version__)}. This file holds everything it shows and asks "
         f"no network for "
         "anything.</p></footer>",
@@ -129,8 +145,9 @@ def _header(result: ReplayResult, log_name: str) -> str:
     )
 
 
-def _contents() -> str:
-    items = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, title in SECTIONS)
+def contents(sections: Sequence[tuple[str, str]]) -> str:
+    """Links to the sections, by key and title."""
+    items = "".join(f'<li><a href="#{key}">{title}</a></li>' for key, title in sections)
     return f'<nav aria-label="Contents"><ol>{items}</ol></nav>'
 
 
@@ -218,7 +235,7 @@ def _rests_on(result: ReplayResult, name: str | None) -> str:
             for one in sorted(result.verdicts, key=lambda one: (one.policy, one.demand_factor))
         ]
         parts.append(
-            _table(
+            table_of(
                 f"How the verdict against {BASELINE} moves if jobs need less or more CPU than assumed",
                 ("CPU demand", "Policy", "Mean response", "Losers", "Hosts and guests"),
                 rows,
@@ -384,7 +401,7 @@ def _figure(
         f"<figure><figcaption><h3>{escape(title)}</h3><p>{escape(explanation)}</p></figcaption>"
         f'<div class="drawing wide" role="img" aria-label="{label}">{wide}</div>'
         f'<div class="drawing narrow" role="img" aria-label="{label}">{narrow}</div>'
-        f"<details><summary>The numbers</summary>{_table(*table)}</details></figure>"
+        f"<details><summary>The numbers</summary>{table_of(*table)}</details></figure>"
     )
 
 
@@ -555,7 +572,7 @@ def _losers(result: ReplayResult, name: str | None) -> str:
         f"Response, {units.plain(name, 18)}",
         "Stretch",
     )
-    return _section("losers", text + _table("Losers, the worst first", heads, rows))
+    return _section("losers", text + table_of("Losers, the worst first", heads, rows))
 
 
 def _method(result: ReplayResult) -> str:
@@ -610,7 +627,7 @@ def _section(key: str, body: str) -> str:
     return f'<section id="{key}" aria-labelledby="{key}-title">{title}{body}</section>'
 
 
-def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table_of(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of texts, not yet escaped; the first column names its row."""
     rows = list(rows)
     # a column whose cells all begin like numbers is set flush right, so that its digits line up
