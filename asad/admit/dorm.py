@@ -13,11 +13,11 @@ Options: `fairness_loss` θ1 (0.1) and `adjustment` θ2 (0.1); `most_jobs` (20),
 that have or may get a partition at one time; `gap` (0.05), how near to the optimum the solver goes; `nodes` (1), of its
 search tree; `time_limit_s` (10), a net below that: where it is met, the answer depends on the machine.
 
-So that a MILP takes a fraction of a second and not a day, servers that are alike are one variable: the numbers on a kind
-of server are the MILP's, the places within it are first fit, largest workers first, and a worker that then has no place
-is left out. Resources with more than 16 different capacities (such as bandwidth drawn at random) do not tell kinds apart.
-Where no partition meets both bounds, the fairness bound is dropped; where the solver has nothing, what ran goes on. Cost
-of an arrival or end: one MILP of jobs·kinds integers.
+So that a MILP takes a fraction of a second and not a day, servers that are alike are one variable: the numbers on a
+kind of server are the MILP's, the places within it are first fit, largest workers first, and a worker that then has
+no place is left out. Resources with more than 16 different capacities (such as bandwidth drawn at random) do not tell
+kinds apart. Where no partition meets both bounds, the fairness bound is dropped; where the solver has nothing, what
+ran goes on. Cost of an arrival or end: one MILP of jobs·kinds integers.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """`drf`: dominant resource fairness; in every slot each job gets as equal a dominant share as fits.
 
 The default of YARN and Mesos (Ghodsi et al., NSDI 2011), as section V of the OASiS paper runs it: every job is admitted
-that can run at all; in each slot workers go one by one to the unfinished job of the lowest dominant share (of equals the
-one that arrived first), on the first server with room, with a parameter server whenever one more is needed. A job drops
-out of the slot when it has `most_workers`, as many as it has work left, or no room. Its share is that of its workers in
-all worker servers, or of its parameter servers (scaled by b/B, without rounding) in all parameter servers, whichever is
-greater. Options: none. Cost of a slot: O(workers · jobs + jobs · (H + K) · R), since the first server with room for a
-job only moves on within a slot.
+that can run at all; in each slot workers go one by one to the unfinished job of the lowest dominant share (of equals
+the one that arrived first), on the first server with room, with a parameter server whenever one more is needed. A job
+drops out of the slot when it has `most_workers`, as many as it has work left, or no room. Its share is that of its
+workers in all worker servers, or of its parameter servers (scaled by b/B, without rounding) in all parameter servers,
+whichever is greater. Options: none. Cost of a slot: O(workers · jobs + jobs · (H + K) · R), since the first server
+with room for a job only moves on within a slot.
 """
 
 from __future__ import annotations

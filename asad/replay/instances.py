@@ -1,10 +1,10 @@
 """Instances of the OASiS paper's simulation (§V): read from files, or drawn from its distributions.
 
 A file is a JSON object: `slots`, `resources` (names), `worker_servers` and `parameter_servers` (one row of capacities
-each, in the order of `resources`) and `jobs`: `arrival` (slot, from 0), `worker` and `ps` (rows of demands of one worker
-and one parameter server), `worker_bandwidth` b and `ps_bandwidth` B, `max_workers` N, `worker_slots` W, `gamma` [γ1, γ2,
-γ3] of the sigmoid utility γ1/(1 + exp(γ2·(d - γ3))) with d slots from arrival to completion, the first counting 1, and
-`fixed_workers`. Keys beside these are left alone.
+each, in the order of `resources`) and `jobs`: `arrival` (slot, from 0), `worker` and `ps` (rows of demands of one
+worker and one parameter server), `worker_bandwidth` b and `ps_bandwidth` B, `max_workers` N, `worker_slots` W,
+`gamma` [γ1, γ2, γ3] of the sigmoid utility γ1/(1 + exp(γ2·(d - γ3))) with d slots from arrival to completion, the
+first counting 1, and `fixed_workers`. Keys beside these are left alone.
 
 What the paper leaves open in its distributions, and how it is filled:
 
@@ -201,8 +201,8 @@ def draw_instance(
 ) -> Instance:
     """`jobs` jobs, `servers` worker servers and as many parameter servers, of the paper's ranges.
 
-    `worth` is the range of γ1, `kinds` the shares of the kinds of jobs, `most_chunks` the upper end of N's range. The same
-    arguments give the same instance.
+    `worth` is the range of γ1, `kinds` the shares of the kinds of jobs, `most_chunks` the upper end of N's range. The
+    same arguments give the same instance.
     """
     rng = np.random.default_rng(np.random.SeedSequence((seed, jobs, slots, servers)))
 
