@@ -1,0 +1,92 @@
+"""Whatever jobs come, start by themselves or are killed with the daemon: every decision is legal, and all jobs end."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
+
+from asad.admit.live import Admission, Options
+from asad.config import GuardSettings
+from asad.cycle import Cycle
+from asad.defer.at_once import AtOnce
+from asad.guard import guard_for
+from asad.place.native import Native
+from asad.share.exclusive import Exclusive
+
+SLOT = 100.0
+UTILITIES = (
+    "",
+    "utility=constant(10)",
+    "utility=linear(20, 5m, 1h)",
+    "utility=sigmoid(50, 0.01/s, 10m)",
+    "utility=deadline(5, 20m);workers=2",
+    "utility=deadline(5, nonsense)",
+)
+
+
+@some.composite
+def jobs(draw: Any) -> list[Job]:
+    made = []
+    for number in range(draw(some.integers(1, 7))):
+        array = draw(some.booleans())
+        run_s = float(draw(some.integers(1, 40)) * 10)
+        made.append(
+            Job(
+                str(number + 1),
+                run_s,
+                draw(some.integers(1, 9)) if array else 1,
+                cores=draw(some.integers(1, 3)),
+                hint=draw(some.sampled_from(UTILITIES)),
+                submit_s=EPOCH + 10.0 * draw(some.integers(0, 60)),
+                # limits are wrong both ways here, as if nothing killed at them
+                limit_s=run_s * draw(some.sampled_from((0.5, 1.0, 3.0))),
+                array=array,
+                throttle=draw(some.sampled_from((0, 0, 1, 3))) if array else 0,
+            )
+        )
+    return made
+
+
+@settings(deadline=None, max_examples=40)
+@given(jobs(), some.lists(some.integers(1, 4), min_size=1, max_size=3), some.data())
+def test_decisions_are_legal_jobs_end_and_plans_fit(
+    given_jobs: list[Job], nodes: list[int], data: Any
+) -> None:
+    nodes[0] = 3  # every job fits somewhere
+    cluster = Obedient(nodes, given_jobs)
+    own = {job.name: job.throttle for job in given_jobs}
+    options = Options(slot_s=SLOT, horizon=60, again_s=SLOT)
+    kills = data.draw(some.sets(some.integers(0, 40), max_size=2))
+
+    def fresh() -> tuple[Admission, Cycle]:
+        policy = Admission("as-soon", AsSoonAsRoom, cluster.applications, options)
+        guard = guard_for(frozenset(), GuardSettings())
+        return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
+
+    policy, cycle = fresh()
+    for number in range(1200):
+        if number in kills:
+            kept = json.loads(json.dumps(policy.state(), allow_nan=False))
+            policy, cycle = fresh()
+            policy.restore(kept)
+            for job in cluster.jobs:
+                job.admitted = False  # to be told again is no fault then
+        cycle.run_once()
+        assert all(outcome.done for outcome in cycle.outcomes), [o.reason for o in cycle.outcomes]
+        seen: Any = policy.overview()
+        for slot in seen["slots"]:
+            assert slot["planned_cores"] <= sum(nodes), slot
+        if cluster.over:
+            break
+        cluster.run(cluster.now_s + 30.0)
+    assert cluster.over, [(job.name, job.begin_s - cluster.now_s, job.throttle) for job in cluster.jobs]
+    assert cluster.illegal == []
+    for job in cluster.jobs:
+        bound = own[job.name]
+        assert not bound or 0 < job.throttle <= bound or not job.array
+        assert math.isnan(job.begin_s) or job.begin_s <= cluster.now_s
