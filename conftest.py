@@ -17,3 +17,12 @@ def traces() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real logs at {folder} (set ASAD_TRACES)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def data(traces: Path) -> Path:
+    """The folder of other recorded inputs, beside that of the logs."""
+    folder = Path(os.environ.get("ASAD_DATA", traces.parent / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no recorded inputs at {folder} (set ASAD_DATA)")
+    return folder

@@ -116,7 +116,7 @@ class _Reader:
             slots,
             servers,
             tuple(self.job(job, number, len(names)) for number, job in enumerate(jobs)),
-            {key: float(value) for key, value in reference.items() if isinstance(value, int | float)},
+            {key: float(value) for key, value in reference.items() if isinstance(value, float)},
         )
 
     def job(self, job: Any, number: int, resources: int) -> ElasticJob:
