@@ -3,12 +3,12 @@
 Irwin, Grit, Chase: Balancing Risk and Reward in a Market-Based Task Service (HPDC 2004), as section V of the OASiS
 paper runs it. A job has a fixed number of workers (`ElasticJob.fixed_workers`) and runs or pauses; who runs is decided
 anew when a job arrives or ends. Options: `threshold`, the least net gain for which a job is admitted (utility; default
-0); `shared` (no), as told below.
+0); `shared` (yes), as told below.
 
 - Reward, by which jobs are ordered: (gain - cost) / slots still to run. The gain is the job's utility if it ran from
   now on. The cost is what all other unfinished jobs would lose by waiting until it is done: so the heuristic's own
-  paper has it, for tasks that take turns. Here many run side by side; `shared` therefore multiplies the cost by the
-  dominant share of the cluster that the job takes. That is no longer the heuristic as published, and does better.
+  paper has it, for tasks that take turns. Here many run side by side, and `shared` multiplies the cost by the dominant
+  share of the cluster that the job takes. It does better so; without, it is the heuristic as published.
 - Admission: the candidate schedule (list scheduling in the order of rewards, paused jobs starting as soon as they fit)
   is drawn up with and without the new job. It is admitted if its utility there, less what all others lose by its
   presence, is above the threshold. The heuristic's own paper divides by a linear decay; a sigmoid has none.
@@ -83,7 +83,7 @@ class Rrh:
 
     name = "rrh"
 
-    def __init__(self, servers: Servers, threshold: float = 0.0, shared: bool = False) -> None:
+    def __init__(self, servers: Servers, threshold: float = 0.0, shared: bool = True) -> None:
         self.servers = servers
         self.shared = shared
         self.threshold = threshold

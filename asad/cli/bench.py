@@ -8,12 +8,16 @@ from typing import Any
 
 import click
 
+from asad.cli.bench_oasis import oasis
 from asad.errors import UsageError
 
 
 @click.group(short_help="Run the papers' evaluations anew.")
 def bench() -> None:
     """Run the evaluations of the papers anew, the paper's own figures beside ours."""
+
+
+bench.add_command(oasis)
 
 
 def _numbers(text: str, option: str, known: tuple[int, ...]) -> tuple[int, ...]:

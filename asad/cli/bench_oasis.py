@@ -1,0 +1,231 @@
+"""`asactl bench oasis`: the evaluation of the OASiS paper, run anew."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from asad.errors import UsageError
+
+PARTS = ("instances", "small", "sweep", "timeliness", "sensitivity", "growth")
+
+
+def _chosen(text: str | None, option: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    if text is None:
+        return known
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{option} {name}: there are {', '.join(known)}")
+    if not names:
+        raise UsageError(f"{option}: name some of {', '.join(known)}")
+    return names
+
+
+@click.command("oasis", short_help="Admission: figures 3 to 6 of the OASiS paper.")
+@click.option(
+    "--instances", "folder", type=click.Path(path_type=Path), metavar="DIR",
+    help="Take the *.json of DIR, not drawn instances.",
+)  # fmt: skip
+@click.option(
+    "--seeds", type=click.IntRange(1), default=5, show_default=True, metavar="N",
+    help="Drawn instances of each number of jobs.",
+)  # fmt: skip
+@click.option("--scheme", "schemes", default=None, metavar="NAME,…", help="Schemes [default: all seven].")
+@click.option("--part", "parts", default=None, metavar="NAME,…", help="Parts [default: all six].")
+@click.option(
+    "--small", type=click.IntRange(1), default=30, show_default=True, metavar="N",
+    help="Small cases that are compared with the offline optimum.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option(
+    "--page", type=click.Path(path_type=Path), metavar="FILE", help="Write them with plots to FILE (HTML)."
+)
+def oasis(
+    folder: Path | None,
+    seeds: int,
+    schemes: str | None,
+    parts: str | None,
+    small: int,
+    as_json: bool,
+    page: Path | None,
+) -> None:
+    """OASiS beside FIFO, DRF, RRH and Dorm, with figures 3 to 6 of its paper.
+
+    Parts: instances (50, 100 and 200 jobs, T = 100), sweep (Figure 3), timeliness (4), small (5: the offline optimum),
+    sensitivity (6) and growth (of the time to decide). Without --instances they are drawn from the paper's
+    distributions. oasis learns U and L from the jobs it sees, oasis-informed is given them, oasis-paper is the letter
+    of the paper. What the paper leaves open, and how it was filled, stands in docs/explanation/oasis.md.
+    """
+    from asad.replay import admission
+    from asad.replay.instances import draw_instance, read_folder
+
+    names = _chosen(schemes, "--scheme", admission.SCHEMES)
+    wanted = _chosen(parts, "--part", PARTS)
+    if page is not None and not page.parent.is_dir():
+        raise UsageError(f"--page {page}: there is no folder {page.parent}; make it first")
+    if folder is not None:
+        instances = read_folder(folder)
+    else:
+        instances = [draw_instance(jobs, seed) for jobs in admission.SIZES for seed in range(seeds)]
+    # by name alone dorm is not swept: hours of MILPs
+    swept = names if schemes is not None else tuple(name for name in names if name not in admission.SLOW)
+    document: dict[str, Any] = {}
+    with _Bar(sys.stderr.isatty()) as step:
+        step("compiling")
+        admission.warm_up(names)
+        if "instances" in wanted:
+            document["instances"] = admission.compare(instances, names, step)
+            document["sums"] = admission.sums(instances, document["instances"])
+            document["competitive_bound"] = admission.competitive_bounds(instances)
+        if "small" in wanted:
+            document["small"] = admission.small_cases(small, step)
+        if "sweep" in wanted:
+            document["sweep"] = admission.sweep(range(min(seeds, 2)), swept, step)
+        if "timeliness" in wanted:
+            document["timeliness"] = admission.timeliness(0, names, step)
+        if "sensitivity" in wanted:
+            document["sensitivity"] = admission.sensitivity(instances, step)
+        if "growth" in wanted:
+            document["growth"] = admission.growth(step=step)
+    if page is not None:
+        from asad.report import admission as report
+        from asad.report.page import write_whole
+
+        words = [
+            "asactl",
+            "bench",
+            "oasis",
+            *(["--instances", str(folder)] if folder else ["--seeds", str(seeds)]),
+        ]
+        words += [
+            word
+            for option, text in (("--scheme", schemes), ("--part", parts))
+            if text
+            for word in (option, text)
+        ]
+        try:
+            write_whole(report.page(document, shlex.join(words)), page)
+        except OSError as error:
+            raise UsageError(f"--page {page}: cannot be written ({error.strerror})") from error
+    if as_json:
+        click.echo(json.dumps(document, indent=1, allow_nan=False))
+        return
+    _print(document)
+    if page is not None:
+        click.echo(f"The page: {page}", err=True)
+
+
+class _Bar:
+    """What was done last, on standard error; nothing where nobody looks."""
+
+    def __init__(self, show: bool) -> None:
+        self.show = show
+
+    def __enter__(self) -> Callable[[str], None]:
+        if not self.show:
+            return lambda _: None
+        from rich.console import Console
+
+        self.status = Console(stderr=True).status("…")
+        self.status.start()
+        return self._say
+
+    def _say(self, text: str) -> None:
+        from rich.markup import escape
+
+        from asad.report.units import plain
+
+        self.status.update(escape(plain(text)))
+
+    def __exit__(self, *_: object) -> None:
+        if self.show:
+            self.status.stop()
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+
+    def table(title: str, *heads: str, words: int = 1) -> Table:
+        made = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+        for number, head in enumerate(heads):
+            made.add_column(head, justify="left" if number < words else "right", no_wrap=True)
+        return made
+
+    if "sums" in document:
+        sums = document["sums"]
+        shown = table(
+            "Total utility, over instances of equal numbers of jobs", "scheme", *(f"{n} jobs" for n in sums)
+        )
+        for name in dict.fromkeys(name for row in sums.values() for name in row):
+            shown.add_row(name, *(f"{row[name]:,.0f}" if name in row else "" for row in sums.values()))
+        console.print(shown)
+        speed = table("Deciding about one job (ms)", "scheme", "mean", "p99, worst instance")
+        found = list(document["instances"].values())
+        for name in found[0]:
+            means = [row[name]["decide_ms_mean"] for row in found]
+            speed.add_row(
+                name,
+                f"{sum(means) / len(means):.2f}",
+                f"{max(row[name]['decide_ms_p99'] for row in found):.2f}",
+            )
+        console.print(speed)
+    if "small" in document:
+        small = document["small"]
+        median, worst = (
+            "none" if small[key] is None else f"{small[key]:.3f}" for key in ("ratio_median", "ratio_max")
+        )
+        console.print(
+            f"Offline optimum over OASiS, {small['cases']} cases of 10 jobs in 10 slots: median {median}, "
+            f"worst {worst} (no utility in {small['without_utility']}; {small['proven']} optima proven)"
+        )
+    if document.get("sweep"):
+        names = list(document["sweep"][0]["utility"])
+        shown = table("Total utility (Figure 3)", "by", "", *names)
+        for row in document["sweep"]:
+            shown.add_row(row["by"], str(row["value"]), *(f"{row['utility'][name]:,.0f}" for name in names))
+        console.print(shown)
+    if "timeliness" in document:
+        shown = table(
+            "Completion less target, slots (Figure 4)",
+            "scheme", "jobs", "done", "p10", "p25", "median", "p75", "p90", "sd", words=2,
+        )  # fmt: skip
+        for name, kinds in document["timeliness"].items():
+            for kind, row in kinds.items():
+                cells = (
+                    "" if row[key] is None else f"{row[key]:.1f}"
+                    for key in ("p10", "p25", "median", "p75", "p90", "sd")
+                )
+                shown.add_row(name, f"time-{kind}", f"{row['done']} of {row['jobs']}", *cells)
+        console.print(shown)
+    if "sensitivity" in document:
+        rows = document["sensitivity"]
+        sizes = sorted({row["jobs"] for row in rows})
+        shown = table(
+            "Utility with U over- and underestimated (Figure 6)", "U taken for", *(f"{n} jobs" for n in sizes)
+        )
+        for factor in sorted({row["factor"] for row in rows}):
+            cells = (
+                f"{row['utility']:,.0f}"
+                for n in sizes
+                for row in rows
+                if row["jobs"] == n and row["factor"] == factor
+            )
+            shown.add_row(f"{factor:.0%}", *cells)
+        console.print(shown)
+    if "growth" in document:
+        shown = table("OASiS deciding about one job (ms)", "by", "", "mean", "p99")
+        for row in document["growth"]:
+            shown.add_row(
+                row["by"], str(row["value"]), f"{row['decide_ms_mean']:.2f}", f"{row['decide_ms_p99']:.2f}"
+            )
+        console.print(shown)
