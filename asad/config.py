@@ -282,8 +282,10 @@ class _Fault:
 
 def _strange_options(stage: str, given: Any) -> Iterator[_Fault]:
     """What is no table of options of a policy of a stage; rules are a list of tables. Options are for their owners."""
-    if not isinstance(given, dict):
-        yield _Fault((stage,), "not a table of tables", f"write [{stage}.NAME] and options under it")
+    tables = [] if not isinstance(given, dict) else [given[name] for name in given if name != "rules"]
+    if not isinstance(given, dict) or not all(isinstance(options, dict) for options in tables):
+        example = "share.asax" if stage == "share" else "admit.oasis"
+        yield _Fault((stage,), "not a table of tables", f"write [{example}] and options under it")
         return
     policies = get_args(get_type_hints(PolicySettings)[stage])
     for name, options in given.items():
@@ -292,8 +294,6 @@ def _strange_options(stage: str, given: Any) -> Iterator[_Fault]:
                 yield _Fault((stage, name), "not a list of tables", "write [[admit.rules]] above each rule")
         elif name not in policies:
             yield _Fault((stage, name), f"no policy of the {stage} stage", _nearest(name, policies))
-        elif not isinstance(options, dict):
-            yield _Fault((stage, name), "not a table", f"write [{stage}.{name}] and options under it")
 
 
 def _read_table(name: str, table: type[Any], given: Any, faults: list[_Fault]) -> Any:

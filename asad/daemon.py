@@ -275,9 +275,7 @@ def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
     """
     name = config.policies.admit
     own = site_utilities()
-    rules = [
-        _rule(number, given, config, own) for number, given in enumerate(config.admit.get("rules", ()), 1)
-    ]
+    rules = [_rule(number, given, own) for number, given in enumerate(config.admit.get("rules", ()), 1)]
     given = config.admit.get(name, {})
     if name == "everyone":
         if given:
@@ -302,10 +300,10 @@ def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
     )
 
 
-def _rule(number: int, given: Mapping[str, Any], config: Config, own: Mapping[str, Any]) -> Rule:
+def _rule(number: int, given: Mapping[str, Any], own: Mapping[str, Any]) -> Rule:
     """One of `[[admit.rules]]`. Raises ConfigError."""
     table = f"[[admit.rules]] number {number}:"
-    rule = Rule(**_checked(table, given, Rule("")._asdict()))
+    rule = Rule(**_checked(table, given, Rule()._asdict()))
     if not rule.utility:
         raise ConfigError(f'{table} no utility; write utility = "sigmoid(10, 0.5, 20m)"')
     try:

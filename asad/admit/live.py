@@ -81,7 +81,7 @@ class Options(NamedTuple):
 class Rule(NamedTuple):
     """A utility for jobs that tell none; the first rule that fits holds."""
 
-    utility: str
+    utility: str = ""
     users: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """Patterns of names of users, and of jobs; empty: any."""

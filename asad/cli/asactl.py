@@ -11,6 +11,7 @@ from asad import __version__
 from asad.errors import AsadError
 
 COMMANDS = {
+    "admit": ("asad.cli.admit", "admit", "What admission says of jobs, and has planned for them."),
     "bench": ("asad.cli.bench", "bench", "Run the papers' evaluations anew."),
     "calibrate": ("asad.cli.calibrate", "calibrate", "Measure what sharing cores costs on this machine."),
     "config": ("asad.cli.config", "config", "Check or show asad.toml."),

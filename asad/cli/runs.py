@@ -18,13 +18,33 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.errors import UsageError
-from asad.model import CoAllocate, ExtendLimit, SetShare
+from asad.model import (
+    Admit,
+    CoAllocate,
+    Decline,
+    Defer,
+    ExtendLimit,
+    SetShare,
+    SetThrottle,
+    Start,
+    Withdraw,
+)
 from asad.store.process import ProcessMark
 from asad.store.records import DecisionRecord, JobEnd, RunRecord
 from asad.store.store import Store
 
 EPOCH_FROM_S = 631_152_000.0
 """Times from here on (1990) are UTC epochs; logs whose clock starts at 0 stay below for twenty years."""
+
+ADMISSION = {
+    Admit.kind: "admitted: it is tried before those that are not",
+    Decline.kind: "not admitted: it stays in the cluster's own queue",
+    Defer.kind: "deferred until {until}",
+    Start.kind: "no longer deferred",
+    SetThrottle.kind: "at most {tasks} tasks of its array at one time",
+    Withdraw.kind: "its offer is withdrawn",
+}
+"""Decisions that are one sentence about a job."""
 
 STORE = click.option(
     "--store",
@@ -348,7 +368,9 @@ def _deed(job: str, decision: DecisionRecord) -> str:
     elif decision.kind == ExtendLimit.kind and decision.seconds is not None:
         deed = f"time limit extended by {duration(decision.seconds)}"
     else:
-        deed = decision.kind
+        deed = ADMISSION.get(decision.kind, decision.kind).format(
+            until=moment(decision.more.get("until_s") or 0.0), tasks=decision.more.get("tasks")
+        )
     return deed if decision.outcome == "done" else f"not done: {deed}"
 
 

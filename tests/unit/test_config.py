@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from asad.cli.config import toml_lines
 from asad.config import TABLES, Config, default_of, load, parse, split_address
 from asad.errors import ConfigError
 
@@ -61,6 +63,25 @@ def test_values_are_read_as_written() -> None:
     assert config.store_url == "/tmp/x/asad.db"
 
 
+def test_options_and_rules_of_admission_are_kept_as_plain_data() -> None:
+    text = """
+        [policies]
+        admit = "fifo"
+        [admit.fifo]
+        slot_s = 60
+        [[admit.rules]]
+        utility = "constant(1)"
+        users = ["ann"]
+        [[admit.rules]]
+        utility = "constant(2)"
+    """
+    config = parse(text, HERE)
+    assert config.admit["fifo"] == {"slot_s": 60}
+    assert [rule["utility"] for rule in config.admit["rules"]] == ["constant(1)", "constant(2)"]
+    shown = tomllib.loads("\n".join(toml_lines(config.to_json())))
+    assert shown["admit"] == config.admit
+
+
 def test_a_lease_is_three_cycles_and_at_least_fifteen_seconds() -> None:
     assert parse("[daemon]\ninterval_s = 2", HERE).lease_s == 15.0
     assert parse("[daemon]\ninterval_s = 30", HERE).lease_s == 90.0
@@ -110,6 +131,15 @@ def test_a_lease_is_three_cycles_and_at_least_fifteen_seconds() -> None:
         (
             "[share.asaks]\nheadroom = 0.1",
             "asad.toml:1: share.asaks: no policy of the share stage; did you mean 'asax'?",
+        ),
+        ("[admit]\nslot_s = 5", "asad.toml:1: admit: not a table of tables; write [admit.oasis]"),
+        (
+            "[policies]\nadmit = 'oasis'\n[admit.oasys]\nslot_s = 5",
+            "asad.toml:3: admit.oasys: no policy of the admit stage; did you mean 'oasis'?",
+        ),
+        (
+            "[admit.rules]\nutility = 'constant(1)'",
+            "asad.toml:1: admit.rules: not a list of tables; write [[admit.rules]]",
         ),
         ("slurm = 'yes'", "asad.toml:1: slurm: not a table"),
         ("[daemon", "asad.toml: not TOML: Expected ']'"),

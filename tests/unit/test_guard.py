@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_cluster import GUEST, HOST, NOW, OFFERED, OTHER_HOST, WAITING, cluster
 
@@ -15,12 +16,18 @@ from asad.config import GuardSettings
 from asad.guard import ALWAYS, PROPERTIES, REPLAY, Guard, guard_for
 from asad.model import (
     BARS,
+    Admit,
+    Arrays,
     Cause,
     CoAllocate,
     Decision,
+    Decline,
+    Defer,
     ExtendLimit,
     SetShare,
+    SetThrottle,
     Snapshot,
+    Start,
     Withdraw,
 )
 
@@ -227,6 +234,85 @@ def test_relief_comes_first_and_what_contradicts_it_is_vetoed() -> None:
     assert allowed == [*relief, wish[1]]
     assert [outcome.reason for outcome in vetoed] == [
         "vetoed (one change): its lending changes in this cycle already (set-share)"
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- admission
+
+
+@pytest.mark.parametrize(
+    ("columns", "decision", "why"),
+    [
+        ({}, Defer(CAUSE, HOST, NOW + 60.0), "still waits): it does not wait any more"),
+        ({}, Admit(CAUSE, HOST), "still waits): it does not wait"),
+        ({}, Decline(CAUSE, GUEST), "still waits): it does not wait"),
+        ({}, SetThrottle(CAUSE, HOST, 2), "still waits): it does not wait"),
+        ({}, Defer(CAUSE, OFFERED, NOW + 60.0), "still waits): it has an offer to start as a guest"),
+        ({"guest_bar": {WAITING: 1}}, Admit(CAUSE, WAITING), "opted out): it is left alone: it opted out"),
+        (
+            {"guest_bar": {WAITING: 5}},
+            Defer(CAUSE, WAITING, NOW + 60.0),
+            "opted out): it is left alone: its QOS",
+        ),
+        (
+            {"guest_bar": {WAITING: 2}, "array": {WAITING: 0}},
+            SetThrottle(CAUSE, WAITING, 2),
+            "opted out): it is",
+        ),
+        ({}, SetThrottle(CAUSE, WAITING, 2), "throttle at least one): it is no array"),
+        (
+            {"array": {WAITING: 0}},
+            SetThrottle(CAUSE, WAITING, 0),
+            "throttle at least one): 0 tasks at one time",
+        ),
+        ({}, Defer(CAUSE, WAITING, NOW + 86_401.0), "most defer): 86401 s ahead, more than 86400 s"),
+        ({}, Defer(CAUSE, WAITING, math.nan), "most defer)"),
+        (
+            {"deadline_s": {WAITING: NOW + 3700.0}},
+            Defer(CAUSE, WAITING, NOW + 200.0),
+            "never beyond deadline): it would end 100 s after its deadline",
+        ),
+    ],
+)
+def test_what_admission_may_not_do_is_vetoed(columns: dict[str, Any], decision: Decision, why: str) -> None:
+    arrays = Arrays(*(np.array([value], np.int32) for value in (WAITING, 3, 0, 0, 0)))
+    told = vetoes(replace(cluster(**columns), arrays=arrays), decision)
+    assert len(told) == 1
+    assert told[0].startswith(f"vetoed ({why}")
+
+
+def test_what_admission_may_do() -> None:
+    arrays = Arrays(*(np.array([value], np.int32) for value in (WAITING, 3, 1, 0, 0)))
+    shown = replace(
+        cluster(array={WAITING: 0, HOST: 0}, guest_bar={WAITING: 13}, deadline_s={WAITING: NOW + 4000.0}),
+        arrays=arrays,
+    )
+    decisions = (
+        Admit(CAUSE, WAITING),
+        Defer(CAUSE, WAITING, NOW + 400.0),
+        SetThrottle(CAUSE, WAITING, 1),
+    )
+    assert vetoes(shown, *decisions) == [], "bars of lending are none here"
+    assert vetoes(shown, SetThrottle(CAUSE, HOST, 3)) == [], "by way of a task that runs"
+    assert vetoes(cluster(guest_bar={WAITING: 1}), Start(CAUSE, WAITING)) == [], "to be let go is no harm"
+    assert (
+        vetoes(cluster(), Defer(CAUSE, WAITING, NOW + 90_000.0), settings=GuardSettings(most_defer_s=1e5))
+        == []
+    )
+
+
+def test_a_job_is_told_one_verdict_one_start_and_one_throttle_a_cycle() -> None:
+    arrays = Arrays(*(np.array([value], np.int32) for value in (WAITING, 3, 0, 0, 0)))
+    shown = replace(cluster(array={WAITING: 0}), arrays=arrays)
+    decisions = (Admit(CAUSE, WAITING), Defer(CAUSE, WAITING, NOW + 60.0), SetThrottle(CAUSE, WAITING, 2))
+    again = (Decline(CAUSE, WAITING), Start(CAUSE, WAITING), SetThrottle(CAUSE, WAITING, 3))
+    assert vetoes(shown, *decisions, *again) == [
+        "vetoed (one change): whether it is admitted changes in this cycle already",
+        "vetoed (one change): when it starts changes in this cycle already",
+        "vetoed (one change): its throttle changes in this cycle already",
+    ]
+    assert vetoes(cluster(), Defer(CAUSE, WAITING, NOW + 60.0), offer()) == [
+        "vetoed (one change): when it starts changes in this cycle already"
     ]
 
 

@@ -1,0 +1,271 @@
+"""`asactl admit explain JOB`, `asactl admit status`: what admission says of jobs, and has planned for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from asad.api.control import DaemonDown, Refused, ask
+from asad.cli.live import JSON, SOCKET, clock_of, control_socket, print_screen, rows_of
+from asad.cli.runs import ADMISSION, STORE, duration, moment, printable
+from asad.errors import UsageError
+from asad.model import Admit, Decline, Defer, SetThrottle, Start
+from asad.store.records import DecisionRecord, RunRecord
+from asad.store.store import Store
+
+KINDS = (Admit.kind, Decline.kind, Defer.kind, Start.kind, SetThrottle.kind)
+BAR = 40
+"""Columns of the widest bar of a schedule."""
+MOST_SHOWN = 40
+"""So many slots or jobs are shown; JSON holds all."""
+
+
+@click.group()
+def admit() -> None:
+    """What admission says of jobs, and has planned for them."""
+
+
+@admit.command(short_help="Why was this job admitted or not, and when does it run?")
+@click.argument("job")
+@click.option(
+    "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest that admitted it]."
+)
+@STORE
+@SOCKET
+@JSON
+def explain(
+    job: str, run_id: int | None, store_url: str | None, socket_path: str | None, as_json: bool
+) -> None:
+    """Tell of JOB (of a task: of its array) its worth, the prices, its plan, and what price would have let it in.
+
+    A daemon that runs and knows the job is asked first; --run or --store look at what is stored instead.
+    """
+    told: Mapping[str, Any] | None = None
+    if run_id is None and store_url is None:
+        told = _live(job, socket_path)
+    if told is None:
+        told = _stored(job, run_id, store_url)
+    if as_json:
+        click.echo(json.dumps(told, indent=2))
+        return
+    for line in story(told):
+        click.echo(printable(line))
+
+
+@admit.command(short_help="All jobs that admission knows, and what is planned by slot.")
+@SOCKET
+@JSON
+def status(socket_path: str | None, as_json: bool) -> None:
+    """Show the jobs that told a utility, what was promised to them, and by slot what is held and what it costs."""
+    facts = ask(control_socket(socket_path), "admission")
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    print_screen(Group(Text(_head(facts)), _jobs_table(facts), Text(""), _slots_table(facts)))
+
+
+def _live(job: str, socket_path: str | None) -> Mapping[str, Any] | None:
+    """What the daemon says; None if there is none, or it does not know the job."""
+    try:
+        answer = ask(control_socket(socket_path), "admission", job=job)
+    except DaemonDown:
+        if socket_path is not None:
+            raise
+        return None
+    except Refused as refusal:
+        if refusal.exit_status == UsageError.exit_status:
+            return None
+        raise
+    return answer if isinstance(answer, Mapping) else None
+
+
+def _stored(job: str, run_id: int | None, store_url: str | None) -> dict[str, Any]:
+    """The last verdict and what was decided since, from a run in the store. Raises UsageError."""
+    with Store.open(store_url, create=False) as store:
+        runs = store.runs() if run_id is None else [store.run(run_id)]
+        for run in runs:
+            found = _decided(store, run, job)
+            if found:
+                return _of_records(job, run, found)
+    where = "any run" if run_id is None else f"run {run_id}"
+    raise UsageError(
+        printable(
+            f"job {job}: admission decided nothing about it in {where}: it told no utility, or there is no such job; "
+            "`asactl runs` lists what is stored"
+        )
+    )
+
+
+def _decided(store: Store, run: RunRecord, job: str) -> list[DecisionRecord]:
+    """Decisions about a job; of an array about whichever of its tasks stood for it."""
+    found = [record for record in store.decisions(run.id, job) if record.kind in KINDS]
+    if not found:
+        array = job.partition("_")[0]
+        names = [name for name in store.jobs_touched(run.id) if name.partition("_")[0] == array]
+        found = [
+            record
+            for name in names
+            for record in store.decisions(run.id, name)
+            if record.kind in KINDS and record.detail.get("job") in (job, array)
+        ]
+    return sorted(found, key=lambda record: record.seq)
+
+
+def _of_records(job: str, run: RunRecord, found: Sequence[DecisionRecord]) -> dict[str, Any]:
+    verdict = next((record for record in reversed(found) if record.kind in (Admit.kind, Decline.kind)), None)
+    told: dict[str, Any] = {"job": job, "run": run.id, "policy": found[-1].policy}
+    if verdict is not None:
+        told |= verdict.detail | {
+            "verdict": "admitted"
+            if verdict.kind == Admit.kind
+            else verdict.detail.get("verdict", "declined"),
+            "reason": verdict.reason,
+            "decided_s": verdict.time_s,
+        }
+    told["decisions"] = [
+        {
+            "time_s": record.time_s,
+            "kind": record.kind,
+            "reason": record.reason,
+            "outcome": record.outcome,
+            "outcome_reason": record.outcome_reason,
+            **record.more,
+        }
+        for record in found
+    ]
+    return told
+
+
+# ------------------------------------------------------------------------------------------------------- wording
+
+
+def story(told: Mapping[str, Any]) -> Iterator[str]:
+    """One job's admission as lines; not yet safe to print."""
+    where = f" in run {told['run']}" if "run" in told else ""
+    yield f"job {told.get('job')}{where}: {_verdict(told)} by {told.get('policy')}: {told.get('reason', '-')}"
+    if told.get("utility"):
+        by = "by rule" if told.get("by_rule") else "as its user told"
+        yield f"  utility   {told['utility']} ({by})"
+    if _number(told.get("task_s")):
+        yield (
+            f"  work      {told.get('work')} worker-slots of {duration(told.get('slot_s') or 0.0)}: a task is "
+            f"expected to run {duration(told['task_s'])}; at most {told.get('most_workers')} at one time"
+        )
+    if _number(told.get("worth")):
+        cost = f", it costs {told['cost']:.4g}" if _number(told.get("cost")) else ""
+        payoff = f": a payoff of {told['payoff']:.4g}" if _number(told.get("payoff")) else ""
+        yield f"  payoff    at its planned end it is worth {told['worth']:.4g}{cost}{payoff}"
+    if _number(told.get("let_in_at")):
+        yield f"            it would have been let in at {told['let_in_at']:.1%} of the prices of that moment"
+    yield from _plan_lines(told)
+    if _number(told.get("deferred_s")):
+        yield f"  deferred  until {moment(told['deferred_s'])}; it starts then even if asad is gone"
+    if told.get("let_go"):
+        yield "  somebody has taken its deferral back by hand: it is not deferred again"
+    for record in told.get("decisions") or []:
+        yield f"  {moment(record['time_s'])}  {deed(record)}"
+
+
+def _verdict(told: Mapping[str, Any]) -> str:
+    words = {
+        "admitted": "admitted",
+        "ended": "admitted, and nothing of it waits any more,",
+        "declined": "not admitted",
+        "unfit": "not admitted",
+    }
+    return words.get(str(told.get("verdict")), "no verdict")
+
+
+def _plan_lines(told: Mapping[str, Any]) -> Iterator[str]:
+    """Workers by slot, and what one costs there."""
+    plan = [pair for pair in told.get("schedule") or [] if isinstance(pair, list) and len(pair) == 2]
+    prices = {pair[0]: pair[1] for pair in told.get("prices") or [] if isinstance(pair, list)}
+    if not plan:
+        return
+    widest = max(width for _, width in plan)
+    yield f"  plan      {len(plan)} slots, done by {moment(told['end_s']) if told.get('end_s') else '-'}"
+    for start_s, width in plan[:MOST_SHOWN]:
+        price = f"  a worker costs {prices[start_s]:.4g}" if _number(prices.get(start_s)) else ""
+        yield f"    {moment(start_s)}  {width:>5}  {'█' * max(1, round(BAR * width / widest))}{price}"
+    if len(plan) > MOST_SHOWN:
+        yield f"    … {len(plan) - MOST_SHOWN} more; --json shows them"
+
+
+def deed(record: Mapping[str, Any]) -> str:
+    """A decision of admission in words: `kind`, and `until_s` or `tasks`; what became of it if it was not done."""
+    words = ADMISSION[record["kind"]].format(
+        until=moment(record.get("until_s") or 0.0), tasks=record.get("tasks")
+    )
+    outcome = record.get("outcome", "done")
+    return words if outcome == "done" else f"not done: {words} ({record.get('outcome_reason') or outcome})"
+
+
+def _head(facts: Mapping[str, Any]) -> str:
+    jobs = rows_of(facts, "jobs")
+    admitted = sum(job.get("verdict") == "admitted" for job in jobs)
+    return printable(
+        f"{facts.get('policy')}: {len(jobs)} jobs told a utility, {admitted} of them are admitted; slots of "
+        f"{duration(facts.get('slot_s') or 0.0)}, {facts.get('horizon')} ahead, {facts.get('cores', 0):.0f} cores"
+    )
+
+
+def _jobs_table(facts: Mapping[str, Any]) -> Table:
+    now_s = clock_of(facts)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, right in (
+        ("job", False),
+        ("verdict", False),
+        ("workers", True),
+        ("next", True),
+        ("done in", True),
+        ("payoff", True),
+        ("utility", False),
+    ):
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    table.add_column("reason")
+    jobs = rows_of(facts, "jobs")
+    for job in jobs[:MOST_SHOWN]:
+        cells = (
+            job.get("job"),
+            job.get("verdict"),
+            job.get("workers"),
+            _until(job.get("next_s"), now_s),
+            _until(job.get("end_s"), now_s),
+            f"{job['payoff']:.4g}" if _number(job.get("payoff")) else None,
+            job.get("utility"),
+            job.get("reason"),
+        )
+        table.add_row(*(Text("-" if cell is None else printable(str(cell))) for cell in cells))
+    if len(jobs) > MOST_SHOWN:
+        table.add_row(Text(f"… {len(jobs) - MOST_SHOWN} more"))
+    return table
+
+
+def _slots_table(facts: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("slot", "planned cores", "held by others", "price of a core"):
+        table.add_column(heading, justify="left" if heading == "slot" else "right", no_wrap=True)
+    for slot in rows_of(facts, "slots")[:MOST_SHOWN]:
+        other, price = slot.get("other_cores"), slot.get("price")
+        cells = (
+            moment(slot.get("start_s") or 0.0),
+            str(slot.get("planned_cores")),
+            f"{other:.0f}" if _number(other) else "-",
+            f"{price:.4g}" if _number(price) else "-",
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _until(time_s: Any, now_s: float) -> str | None:
+    return duration(max(0.0, time_s - now_s)) if _number(time_s) else None
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
