@@ -1,0 +1,448 @@
+"""`oasis`: admit a job if its worth exceeds the price of what it takes, and plan its workers slot by slot.
+
+Source: Bao, Peng, Wu, Li: Online Job Scheduling in Distributed Machine Learning Clusters (INFOCOM 2018), Algorithms 1
+and 2, mended where it leaves things open (docs/explanation/oasis.md; `oasis-paper` is the letter). When a job arrives:
+
+1. it is learned from: U and L follow from the jobs seen so far, this one included (`asad.admit.prices`), unless
+   `bounds` are given;
+2. the schedule of the greatest payoff is found (`asad.admit.best_schedule`): its utility at completion less the price
+   of all it takes, over the slots from its arrival on;
+3. if that is above 0 the job is admitted and holds what the schedule takes; the prices of that rise (22).
+
+A schedule once promised is kept. It ends early by `leave`, and grows by `extend`. Slots roll over: at slot t, slots t
+to t + `horizon` - 1 are planned, or to `until` - 1 at the last, where time has an end as in the paper.
+
+Options: `horizon`, `until`, `bounds`, `tolerance`. Cost of an arrival: see `best_schedule`; about a millisecond with
+300 slots and 100 servers. Memory: O(horizon · (H + K) · R).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from asad.admit.best_schedule import (
+    Counts,
+    Found,
+    Need,
+    Side,
+    best_schedule,
+    most_by_slot,
+    refresh,
+    servers_for,
+    take,
+)
+from asad.admit.elastic import Allotment, ElasticJob, Schedule, Servers, Verdict
+from asad.admit.prices import Bounds, Market, whole
+from asad.admit.utility import worth_by_slot
+from asad.errors import UsageError
+from asad.model import Floats, Json
+
+REMEMBERED = 4096
+"""Jobs whose verdict can be explained; the earliest are forgotten."""
+
+
+@dataclass(slots=True)
+class Held:
+    """An admitted job and what is planned for it."""
+
+    job: ElasticJob
+    schedule: dict[int, Allotment]
+
+
+class Ledger:
+    """What is taken of one kind of servers, and what it costs: a ring of slots."""
+
+    def __init__(self, capacity: Floats, slots: int, normalised: bool = True) -> None:
+        self.unit = whole(capacity) if normalised else np.ones(capacity.shape[1])
+        servers, resources = capacity.shape
+        shape = (slots, resources, servers)
+        self.others: Floats | None = None
+        """Taken by others than our jobs, of the same shape; None: nothing."""
+        self.side = Side(
+            np.zeros(shape),
+            np.zeros(shape),
+            np.ones(slots, np.bool_),
+            np.zeros(shape),
+            np.ascontiguousarray(capacity.T, dtype=np.float64),
+            np.zeros(resources),
+            np.zeros(resources),
+        )
+
+    def price(self, low: float, high: Floats) -> None:
+        """New bounds of equation (22); all prices follow from them, since they are functions of what is taken."""
+        self.side.low[:] = low / self.unit
+        self.side.growth[:] = np.log(np.maximum(high / low, 1.0)) if low > 0.0 else 0.0
+        self.side.stale[:] = True
+
+    def clear(self, row: int) -> None:
+        """The slot of that row is past: it stands for a new one, of which nobody holds anything."""
+        self.side.taken[row] = 0.0
+        self.side.stale[row] = True
+        if self.others is not None:
+            self.others[row] = 0.0
+
+    def give(self, row: int, server: Counts, tasks: Counts, demand: Floats, sign: float = 1.0) -> None:
+        """Take (or with `sign` -1 give back) so many tasks on these servers."""
+        taken = self.side.taken[row]
+        taken[:, server] += sign * demand[:, None] * tasks
+        if sign < 0:
+            # what is given back leaves no rounding behind, which would be a price above L
+            kept = taken[:, server]
+            kept[np.abs(kept) < 1e-9 * self.side.capacity[:, server]] = 0.0
+            taken[:, server] = kept
+        self.side.stale[row] = True
+
+    def occupy(self, rows: Counts, held: Floats) -> None:
+        """(n, H, R) what others hold in these rows from now on; nothing in all the other rows."""
+        new = np.zeros_like(self.side.taken)
+        new[rows] = held.transpose(0, 2, 1)
+        if self.others is not None:
+            changed = np.flatnonzero((new != self.others).any(axis=(1, 2)))
+            self.side.taken[changed] += new[changed] - self.others[changed]
+        else:
+            changed = np.flatnonzero(new.any(axis=(1, 2)))
+            self.side.taken[changed] += new[changed]
+        taken = self.side.taken[changed]
+        taken[np.abs(taken) < 1e-9 * self.side.capacity] = 0.0
+        self.side.taken[changed] = taken
+        self.side.stale[changed] = True
+        self.others = new
+
+
+class Oasis:
+    """Prices and best schedules (the module says how)."""
+
+    name = "oasis"
+    normalised = True
+    """U and L count resources in parts of all there is, not in their own units."""
+
+    def __init__(
+        self,
+        servers: Servers,
+        horizon: int = 144,
+        *,
+        tolerance: float = 0.02,
+        until: int | None = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """`tolerance`: bounds that were learned move the prices once L or a U is off by more than this part.
+
+        Raises UsageError for a horizon below 1 or a tolerance outside [0, 1).
+        """
+        if horizon < 1:
+            raise UsageError(f"oasis: horizon {horizon} plans no slot; set it to 1 or more")
+        if not 0.0 <= tolerance < 1.0:
+            raise UsageError(f"oasis: tolerance {tolerance:g} is no part; set it between 0 and 1")
+        self.servers, self.horizon, self.until, self._tolerance = servers, horizon, until, tolerance
+        self._workers = Ledger(servers.workers, horizon, self.normalised)
+        self._servers = Ledger(servers.parameter_servers, horizon, self.normalised)
+        self._fixed = bounds
+        self._market = self._new_market()
+        self._bounds = Bounds(0.0, np.zeros(len(servers.resources)), 0.0, np.zeros(len(servers.resources)))
+        self._held: dict[int, Held] = {}
+        self._stories: dict[int, dict[str, Json]] = {}
+        self._slot = 0
+        """First slot that the ledgers hold."""
+        self._payoffs = 0.0
+        if bounds is not None:
+            self._set(bounds)
+
+    # -------------------------------------------------------------------------------------------------- the scheme
+
+    def arrive(self, number: int, job: ElasticJob) -> Verdict:
+        """Algorithm 1. A job that arrived in a slot already past is planned from the present slot on."""
+        self._advance(job.arrival)
+        self._learn(job)
+        first = max(job.arrival, self._slot)
+        found = self._best(job, first, job.work)
+        if found.end < 0:
+            verdict = Verdict(
+                False,
+                self._why_not(job, found),
+                payoff=found.utility - found.cost if math.isfinite(found.cost) else math.nan,
+                cost=found.cost if math.isfinite(found.cost) else math.nan,
+                utility=found.utility,
+            )
+        else:
+            schedule = self._take(job, first, found.widths)
+            self._held[number] = Held(job, schedule)
+            self._payoffs += found.payoff
+            widest = int(found.widths.max())
+            verdict = Verdict(
+                True,
+                f"worth {found.utility:.3g} when it completes, for {found.cost:.3g} of resources: it runs in "
+                f"{len(schedule)} slot{'s' if len(schedule) > 1 else ''}, at most {widest} at one time",
+                schedule,
+                found.payoff,
+                found.cost,
+                found.utility,
+            )
+        self._note(number, job, first, found, verdict)
+        return verdict
+
+    def allot(self, slot: int, left: Mapping[int, int]) -> Mapping[int, Allotment]:
+        """What is planned for `slot`, of the jobs in `left`."""
+        self._advance(slot)
+        return {
+            number: self._held[number].schedule[slot]
+            for number in left
+            if number in self._held and slot in self._held[number].schedule
+        }
+
+    def leave(self, number: int, slot: int) -> None:
+        """Job `number` is done or gone: what it holds from `slot` on is free."""
+        held = self._held.pop(number, None)
+        if held is not None:
+            self._release(held, slot)
+
+    def extend(self, number: int, slot: int, work: int) -> Schedule:
+        """Plan `work` more worker-slots from `slot` on, at present prices and whatever the payoff; never cancelled.
+
+        What is still planned from `slot` on is planned anew with it. Returns its schedule from `slot` on; where the
+        slots ahead have no room for all, it does as much as they have. A job that is not known has no schedule.
+        """
+        self._advance(slot)
+        held = self._held.get(number)
+        if held is None:
+            return {}
+        first = max(slot, self._slot)
+        work += sum(there.width for at, there in held.schedule.items() if at >= first)
+        self._release(held, first)
+        found = self._best(held.job, first, work, least_payoff=-math.inf)
+        widths = found.widths
+        if found.end < 0:
+            widths = self._all_there_is(held.job, first, work)
+        held.schedule.update(self._take(held.job, first, widths))
+        return {at: there for at, there in sorted(held.schedule.items()) if at >= slot}
+
+    def resume(self, number: int, job: ElasticJob, schedule: Schedule) -> None:
+        """Hold what was promised in an earlier life, of slots not yet past, even where it no longer fits."""
+        if number in self._held:
+            self.leave(number, self._slot)
+        if schedule:  # a new ledger begins at slot 0
+            self._advance(max(schedule) - self.horizon + 1)
+        held = Held(job, {})
+        for slot, there in schedule.items():
+            if self._slot <= slot < self._slot + self.horizon:
+                self._workers.give(slot % self.horizon, there.worker_server, there.workers, job.worker)
+                self._servers.give(slot % self.horizon, there.parameter_server, there.servers, job.server)
+                held.schedule[slot] = there
+        self._held[number] = held
+
+    def occupy(self, slot: int, workers: Floats, servers: Floats | None = None) -> None:
+        """(n, H, R) what others than our jobs hold from `slot` on, and (n, K, R) of the parameter servers.
+
+        Replaces what was told before; prices follow total use. A server that is down is one of which all is held.
+        """
+        self._advance(slot)
+        rows = (slot + np.arange(min(len(workers), self.horizon))) % self.horizon
+        self._workers.occupy(rows, workers[: self.horizon])
+        if servers is not None:
+            self._servers.occupy(rows, servers[: self.horizon])
+
+    set_background = occupy
+
+    # ------------------------------------------------------------------------------------------------------ telling
+
+    @property
+    def bounds(self) -> Bounds:
+        """U and L of the present prices."""
+        return self._bounds
+
+    @property
+    def payoff(self) -> float:
+        """Σ μ: payoffs of all jobs admitted."""
+        return self._payoffs
+
+    def explain(self, number: int) -> dict[str, Json] | None:
+        """What was found when the job arrived, as plain data; None if it is not known (any more).
+
+        `price_factor`: at less than this part of the prices it met, it would have been (for an admitted job: it would
+        still have been) worth its price; None if it cannot be done at all. `prices`: by slot of its schedule what one
+        worker and one parameter server cost, least over the servers with room, before it took its own.
+        """
+        return self._stories.get(number)
+
+    def worker_prices(self, slot: int, demand: Floats) -> list[float]:
+        """What a worker of this demand (R,) costs in each slot from `slot` on: least over the servers where it fits.
+
+        Infinite where it fits nowhere.
+        """
+        self._advance(slot)
+        return self._least(self._workers, slot, np.asarray(demand, np.float64), self._length(slot))
+
+    def core_prices(self, slot: int) -> list[float]:
+        """What a unit of the first resource costs in each slot from `slot` on, mean over the worker servers."""
+        self._advance(slot)
+        side = self._workers.side
+        prices = []
+        for at in range(slot, slot + self._length(slot)):
+            row = at % self.horizon
+            if side.stale[row]:
+                refresh(side, row)
+            prices.append(float(side.price[row, 0].mean()) if side.price.shape[2] else math.nan)
+        return prices
+
+    def state(self) -> dict[str, Json]:
+        """What was learned, as plain data. Promises are kept by whoever drives this, and given back by `resume`."""
+        return {"slot": self._slot, "jobs": self._market.state(), "payoffs": self._payoffs}
+
+    def restore(self, kept: Mapping[str, Json]) -> None:
+        """Know again what `state` told; what cannot be read is passed over, since a daemon that starts is worth more."""
+        self._market.restore(kept.get("jobs"))
+        payoffs, slot = kept.get("payoffs"), kept.get("slot")
+        if isinstance(payoffs, float) and math.isfinite(payoffs):
+            self._payoffs = payoffs
+        if isinstance(slot, int) and slot > self._slot:
+            self._advance(slot)
+        if self._fixed is None:
+            self._set(self._market.bounds())
+
+    # ---------------------------------------------------------------------------------------------------- the rest
+
+    def _new_market(self) -> Market:
+        return Market(self.servers, self.horizon)
+
+    def _learn(self, job: ElasticJob) -> None:
+        if self._fixed is not None:
+            return
+        self._market.meet(job)
+        new, old = self._market.bounds(), self._bounds
+        before = np.concatenate(([old.worker_low, old.server_low], old.worker_high, old.server_high))
+        after = np.concatenate(([new.worker_low, new.server_low], new.worker_high, new.server_high))
+        if (np.abs(after - before) > self._tolerance * before).any():
+            self._set(new)
+
+    def _set(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._workers.price(bounds.worker_low, bounds.worker_high)
+        self._servers.price(bounds.server_low, bounds.server_high)
+
+    def _length(self, first: int) -> int:
+        """How many slots from `first` on can be planned."""
+        end = self._slot + self.horizon
+        return max(0, (end if self.until is None else min(end, self.until)) - first)
+
+    def _advance(self, slot: int) -> None:
+        """Slots before `slot` are past: their rows stand for slots further ahead."""
+        if slot <= self._slot:
+            return
+        for past in range(max(self._slot, slot - self.horizon), slot):
+            self._workers.clear(past % self.horizon)
+            self._servers.clear(past % self.horizon)
+        self._slot = slot
+
+    def _best(self, job: ElasticJob, first: int, work: int, least_payoff: float = 0.0) -> Found:
+        slots = self._length(first)
+        before = max(0, first - job.arrival)
+        worth = worth_by_slot(job.utility, before + slots)[before:]
+        beside = job.server_bandwidth > 0
+        ratio = job.worker_bandwidth / job.server_bandwidth if beside else 0.0
+        demand = np.ascontiguousarray(job.worker, np.float64)
+        server = np.ascontiguousarray(job.server, np.float64)
+        floor = work * float(self._workers.side.low @ demand)
+        if beside:
+            floor += math.ceil(max(1.0, work * ratio) - 1e-9) * float(self._servers.side.low @ server)
+        rows = (first + np.arange(slots)) % self.horizon
+        need = Need(demand, server, ratio, max(1, min(job.most_workers, work)), work)
+        return best_schedule(self._workers.side, self._servers.side, rows, need, worth, floor, least_payoff)
+
+    def _all_there_is(self, job: ElasticJob, first: int, work: int) -> Counts:
+        """As many workers as there is room for, slot after slot, up to `work`."""
+        slots = self._length(first)
+        ratio = job.worker_bandwidth / job.server_bandwidth if job.server_bandwidth > 0 else 0.0
+        need = Need(
+            np.ascontiguousarray(job.worker, np.float64),
+            np.ascontiguousarray(job.server, np.float64),
+            ratio,
+            job.most_workers,
+            work,
+        )
+        rows = (first + np.arange(slots)) % self.horizon
+        most = most_by_slot(self._workers.side, self._servers.side, rows, need)
+        before = np.concatenate(([0], np.cumsum(most)[:-1])) if slots else np.zeros(0, np.int64)
+        return np.clip(work - before, 0, most)
+
+    def _take(self, job: ElasticJob, first: int, widths: Counts) -> dict[int, Allotment]:
+        """Hold the cheapest servers for so many workers in each slot from `first` on."""
+        at = np.flatnonzero(widths)
+        rows = (first + at) % self.horizon
+        width = widths[at]
+        w_first, w_server, w_count = take(
+            self._workers.side, rows, np.ascontiguousarray(job.worker, np.float64), width
+        )
+        ratio = job.worker_bandwidth / job.server_bandwidth if job.server_bandwidth > 0 else 0.0
+        beside = np.array([servers_for(ratio, int(count)) for count in width], np.int64)
+        s_first, s_server, s_count = take(
+            self._servers.side, rows, np.ascontiguousarray(job.server, np.float64), beside
+        )
+        w_server, w_count = w_server.astype(np.int32), w_count.astype(np.int32)
+        s_server, s_count = s_server.astype(np.int32), s_count.astype(np.int32)
+        return {
+            first + slot: Allotment(w_server[a:b], w_count[a:b], s_server[c:d], s_count[c:d])
+            for slot, a, b, c, d in zip(
+                at.tolist(),
+                w_first[:-1].tolist(),
+                w_first[1:].tolist(),
+                s_first[:-1].tolist(),
+                s_first[1:].tolist(),
+                strict=True,
+            )
+        }
+
+    def _release(self, held: Held, slot: int) -> None:
+        for at in [at for at in held.schedule if at >= max(slot, self._slot)]:
+            there = held.schedule.pop(at)
+            row = at % self.horizon
+            self._workers.give(row, there.worker_server, there.workers, held.job.worker, -1.0)
+            self._servers.give(row, there.parameter_server, there.servers, held.job.server, -1.0)
+
+    def _why_not(self, job: ElasticJob, found: Found) -> str:
+        if math.isfinite(found.cost) and found.cost > 0.0:
+            return (
+                f"its worth of {found.utility:.3g} does not pay for {found.cost:.3g} of resources; at "
+                f"{100 * found.utility / found.cost:.0f} % of the present prices it would"
+            )
+        return (
+            f"the {self._length(max(job.arrival, self._slot))} slots ahead have no room for its {job.work} "
+            "worker-slots while it is worth anything"
+        )
+
+    def _note(self, number: int, job: ElasticJob, first: int, found: Found, verdict: Verdict) -> None:
+        factor: Json = None
+        if math.isfinite(found.cost):
+            factor = found.utility / found.cost if found.cost > 0.0 else None
+        schedule: list[Json] = []
+        for slot, there in (verdict.schedule or {}).items():
+            schedule.append([slot, there.width, int(there.servers.sum())])
+        self._stories[number] = {
+            "admitted": verdict.admitted,
+            "reason": verdict.reason,
+            "arrival": job.arrival,
+            "end": first + found.end if found.end >= 0 else None,
+            "utility": found.utility,
+            "cost": found.cost if math.isfinite(found.cost) else None,
+            "payoff": verdict.payoff if math.isfinite(verdict.payoff) else None,
+            "price_factor": factor,
+            "gap": found.gap,
+            "schedule": schedule,
+            "alpha": self._bounds.alpha,
+            "worker_low": self._bounds.worker_low,
+            "server_low": self._bounds.server_low,
+        }
+        if len(self._stories) > REMEMBERED:
+            del self._stories[next(iter(self._stories))]
+
+    def _least(self, ledger: Ledger, slot: int, demand: Floats, slots: int) -> list[float]:
+        side, prices = ledger.side, []
+        for at in range(slot, slot + slots):
+            row = at % self.horizon
+            if side.stale[row]:
+                refresh(side, row)
+            fits = (side.free[row] >= demand[:, None] * (1 - 1e-9)).all(axis=0)
+            prices.append(float((demand @ side.price[row])[fits].min()) if fits.any() else math.inf)
+        return prices
