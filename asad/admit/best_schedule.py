@@ -272,7 +272,7 @@ def _change_one(curves: Array, most: Counts, choice: Counts, change: int) -> tup
 
 @njit(cache=True)
 def _rounded(curves: Array, most: Counts, near: _Near) -> tuple[float, Counts]:
-    """A schedule close to the envelope: its cost, and its widths. Always possible, since the envelope's vertices are."""
+    """A schedule close to the envelope: cost and widths. Always possible, since the envelope's vertices are."""
     choice = near.choice.copy()
     cost = 0.0
     for t in range(len(choice)):
@@ -345,14 +345,17 @@ def _at_least(slack: _Slack, change: float) -> float:
     """Reduced cost of doing `change` more work than the choice (less: negative, or doing too much at λ a unit)."""
     position, reduced = slack.position, slack.reduced
     last = len(position) - 1
+    least: float
     if change <= position[0]:
-        return reduced[0] + slack.left * (position[0] - change)
-    if change >= position[last]:
-        return reduced[last] + slack.right * (change - position[last])
-    hi = np.searchsorted(position, change)
-    lo = hi - 1
-    part = (change - position[lo]) / (position[hi] - position[lo])
-    return reduced[lo] + part * (reduced[hi] - reduced[lo])
+        least = reduced[0] + slack.left * (position[0] - change)
+    elif change >= position[last]:
+        least = reduced[last] + slack.right * (change - position[last])
+    else:
+        hi = np.searchsorted(position, change)
+        lo = hi - 1
+        part = (change - position[lo]) / (position[hi] - position[lo])
+        least = reduced[lo] + part * (reduced[hi] - reduced[lo])
+    return least
 
 
 @njit(cache=True)
@@ -546,7 +549,7 @@ def _nearly(
     work: int,
     nothing: Found,
 ) -> Found:
-    """Of a job that does not pay: cost and utility of the schedule that comes closest, the most utility for its cost."""
+    """Of a job that does not pay: cost and utility of the schedule with the most utility for its cost."""
     closest, end = 0.0, -1
     for k in range(len(bound)):
         if worth[k] > closest * bound[k]:
@@ -586,10 +589,18 @@ def _search(
         if worth[k] - cost > best.payoff + ROUNDING * max(1.0, abs(worth[k])):
             best = Found(k, worth[k] - cost, cost, worth[k], 0.0, widths)
     gap = 0.0
-    for k in order:
-        least = ROUNDING * max(1.0, abs(worth[k]))
-        if hope[k] == -np.inf or hope[k] <= best.payoff + least:
+    done = np.zeros(looked, np.bool_)
+    for first in order:
+        least = ROUNDING * max(1.0, abs(worth[first]))
+        if hope[first] == -np.inf or hope[first] <= best.payoff + least:
             break
+        if done[first]:
+            continue
+        # what ends earlier for the same worth is among what may end later
+        k = first
+        while k + 1 < looked and worth[k + 1] == worth[first]:
+            k += 1
+        done[worth[:looked] == worth[first]] = True
         near = _nearest(curves, vertex, vertices, k + 1, need.work, slope[k])
         if near.short <= 0:
             continue

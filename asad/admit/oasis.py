@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from asad.admit.elastic import Allotment, ElasticJob, Schedule, Servers, Verdict
 from asad.admit.prices import Bounds, Market, whole
 from asad.admit.utility import worth_by_slot
 from asad.errors import UsageError
-from asad.model import Floats, Json
+from asad.model import Floats, Ints, Json
 
 REMEMBERED = 4096
 """Jobs whose verdict can be explained; the earliest are forgotten."""
@@ -85,7 +86,7 @@ class Ledger:
         if self.others is not None:
             self.others[row] = 0.0
 
-    def give(self, row: int, server: Counts, tasks: Counts, demand: Floats, sign: float = 1.0) -> None:
+    def give(self, row: int, server: Ints, tasks: Ints, demand: Floats, sign: float = 1.0) -> None:
         """Take (or with `sign` -1 give back) so many tasks on these servers."""
         taken = self.side.taken[row]
         taken[:, server] += sign * demand[:, None] * tasks
@@ -292,7 +293,7 @@ class Oasis:
         return {"slot": self._slot, "jobs": self._market.state(), "payoffs": self._payoffs}
 
     def restore(self, kept: Mapping[str, Json]) -> None:
-        """Know again what `state` told; what cannot be read is passed over, since a daemon that starts is worth more."""
+        """Know again what `state` told; what cannot be read is passed over: better a daemon that starts."""
         self._market.restore(kept.get("jobs"))
         payoffs, slot = kept.get("payoffs"), kept.get("slot")
         if isinstance(payoffs, float) and math.isfinite(payoffs):
@@ -365,33 +366,23 @@ class Oasis:
         rows = (first + np.arange(slots)) % self.horizon
         most = most_by_slot(self._workers.side, self._servers.side, rows, need)
         before = np.concatenate(([0], np.cumsum(most)[:-1])) if slots else np.zeros(0, np.int64)
-        return np.clip(work - before, 0, most)
+        widths: Counts = np.clip(work - before, 0, most)
+        return widths
 
     def _take(self, job: ElasticJob, first: int, widths: Counts) -> dict[int, Allotment]:
         """Hold the cheapest servers for so many workers in each slot from `first` on."""
         at = np.flatnonzero(widths)
         rows = (first + at) % self.horizon
         width = widths[at]
-        w_first, w_server, w_count = take(
-            self._workers.side, rows, np.ascontiguousarray(job.worker, np.float64), width
-        )
         ratio = job.worker_bandwidth / job.server_bandwidth if job.server_bandwidth > 0 else 0.0
         beside = np.array([servers_for(ratio, int(count)) for count in width], np.int64)
-        s_first, s_server, s_count = take(
-            self._servers.side, rows, np.ascontiguousarray(job.server, np.float64), beside
-        )
-        w_server, w_count = w_server.astype(np.int32), w_count.astype(np.int32)
-        s_server, s_count = s_server.astype(np.int32), s_count.astype(np.int32)
+        worker = np.ascontiguousarray(job.worker, np.float64)
+        server = np.ascontiguousarray(job.server, np.float64)
+        workers = _split(*take(self._workers.side, rows, worker, width))
+        servers = _split(*take(self._servers.side, rows, server, beside))
         return {
-            first + slot: Allotment(w_server[a:b], w_count[a:b], s_server[c:d], s_count[c:d])
-            for slot, a, b, c, d in zip(
-                at.tolist(),
-                w_first[:-1].tolist(),
-                w_first[1:].tolist(),
-                s_first[:-1].tolist(),
-                s_first[1:].tolist(),
-                strict=True,
-            )
+            first + slot: Allotment(*here, *there)
+            for slot, here, there in zip(at.tolist(), workers, servers, strict=True)
         }
 
     def _release(self, held: Held, slot: int) -> None:
@@ -446,3 +437,10 @@ class Oasis:
             fits = (side.free[row] >= demand[:, None] * (1 - 1e-9)).all(axis=0)
             prices.append(float((demand @ side.price[row])[fits].min()) if fits.any() else math.inf)
         return prices
+
+
+def _split(first: Counts, server: Counts, tasks: Counts) -> list[tuple[Ints, Ints]]:
+    """Servers and tasks on them, slot by slot."""
+    servers, counts = server.astype(np.int32), tasks.astype(np.int32)
+    ends = first.tolist()
+    return [(servers[a:b], counts[a:b]) for a, b in pairwise(ends)]

@@ -63,13 +63,11 @@ class PaperMarket(Market):
             takes, total = demand > 0.0, job.work * float(demand.sum())
             if total > 0.0:
                 high = np.where(takes, best / np.where(takes, demand, 1.0), 0.0)
-                kind = Extremes(  # noqa: PLW2901
-                    kind.supply,
-                    np.maximum(kind.high, high),
-                    min(kind.density, last / total),
-                    min(kind.least, total),
-                )
-            kinds.append(kind)
+                high = np.maximum(kind.high, high)
+                density, least = min(kind.density, last / total), min(kind.least, total)
+                kinds.append(Extremes(kind.supply, high, density, least))
+            else:
+                kinds.append(kind)
         self._kinds = tuple(kinds)
 
     def bounds(self, slots: float | None = None) -> Bounds:

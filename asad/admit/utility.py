@@ -103,10 +103,10 @@ def worth_by_slot(utility: Utility, slots: int) -> Floats:
     A site's own utility may be none of that, and the best schedule is only exact for what never rises.
     """
     if isinstance(utility, Sigmoid):
+        exponent = utility.decay * (np.arange(1, slots + 1) - utility.target_slots)
         with np.errstate(over="ignore"):
-            return utility.worth / (
-                1.0 + np.exp(utility.decay * (np.arange(1, slots + 1) - utility.target_slots))
-            )
+            worth: Floats = utility.worth / (1.0 + np.exp(exponent))
+        return worth
     if isinstance(utility, Constant):
         return np.full(slots, utility.worth)
     values = np.array([utility(slot) for slot in range(1, slots + 1)], np.float64)
