@@ -35,6 +35,7 @@ from asad.admit import AdmitPolicy
 from asad.admit.everyone import Everyone
 from asad.admit.live import Admission, Rule
 from asad.admit.live import Options as AdmitOptions
+from asad.admit.schemes import rehearse as rehearse_scheme
 from asad.admit.schemes import scheme_maker, scheme_options
 from asad.admit.utility import parse_utility, site_utilities
 from asad.api.auth import open_authenticator
@@ -641,14 +642,17 @@ class Daemon:
             self._rehearse()
 
     def _rehearse(self) -> None:
-        """Have the policy compiled before quotas wait for its first cycle."""
+        """Have the policies compiled before quotas wait for their first cycle."""
         notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * REHEARSAL_S)}", "STATUS=compiling the policy")
         begin = self._monotonic()
         try:
             rehearse(share_policy(self.config, ["made/up/1"], 0))
+            if isinstance(self.cycle.admit, Admission):
+                rehearse_scheme(self.cycle.admit.make)
         except Exception:
             log.exception("the policy could not be rehearsed; its first cycle may take long")
-        log.info("rehearsed %s in %.1f s", self.cycle.share.name, self._monotonic() - begin)
+        names = f"{self.cycle.admit.name} and {self.cycle.share.name}"
+        log.info("rehearsed %s in %.1f s", names, self._monotonic() - begin)
 
     def _stop(self) -> None:
         """Give back what can be given back, keep what was learned; nothing here may fail the rest."""

@@ -291,6 +291,8 @@ class Snapshot:
     arrays: Arrays = field(default_factory=no_arrays)
     hints: Mapping[int, str] = field(default_factory=dict)
     """By row of a job: what its user tells asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
+    classes: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """By row of a job that waits: its partition (or several, `a,b`) and its QOS, where the cluster has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,9 @@ class Rule(NamedTuple):
     users: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """Patterns of names of users, and of jobs; empty: any."""
+    partitions: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    """Patterns of partitions (one of a job's is enough) and of QOS; they fit nobody where the cluster tells neither."""
     arrays: bool = True
     rigid: bool = True
     """Whether it holds for arrays, and for jobs that are none."""
@@ -169,7 +172,8 @@ class Admission:
     ) -> None:
         """`applications` names the codes of `Jobs.application` and may grow; `own_utilities` are the site's kinds."""
         self.name, self.options = name, options or Options()
-        self._make, self._applications, self._rules = make, applications, tuple(rules)
+        self.make = make
+        self._applications, self._rules = applications, tuple(rules)
         self._own, self._most_defer_s = dict(own_utilities or {}), most_defer_s
         self._world: World | None = None
         self._scheme: Scheme | None = None
@@ -314,7 +318,7 @@ class Admission:
             return
         new = world_of(machine, self.options.parameter_server_nodes, self.options.whole)
         self._world = new
-        self._scheme = self._make(new.servers, self.options.horizon)
+        self._scheme = self.make(new.servers, self.options.horizon)
         self._stale, self._allotted = True, None
         before = world.names if world is not None else ()
         if self._kept is not None:
@@ -474,9 +478,14 @@ class Admission:
             hint = Hint()
         user, _, rest = self._application(snapshot, there.row).partition("/")
         name = rest.rpartition("/")[0]
+        partitions, qos = snapshot.classes.get(there.row, ("", ""))
         for rule in self._rules:
             kind = rule.arrays if there.array >= 0 else rule.rigid
-            if kind and _fits_any(user, rule.users) and _fits_any(name, rule.names):
+            whose = _fits_any(user, rule.users) and _fits_any(name, rule.names)
+            where = _fits_any(qos, rule.qos) and (
+                not rule.partitions or any(_fits_any(part, rule.partitions) for part in partitions.split(","))
+            )
+            if kind and whose and where:
                 return hint._replace(utility=rule.utility, by_rule=True)
         return None
 

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from asad.admit.elastic import Scheme, Servers
+import numpy as np
+
+from asad.admit.elastic import ElasticJob, Scheme, Servers
+from asad.admit.utility import Constant
 
 SCHEMES = {
     "fifo": ("asad.admit.fifo", "Fifo"),
@@ -43,6 +46,29 @@ def scheme_maker(name: str, options: Mapping[str, Any]) -> Callable[[Servers, in
         return made
 
     return make
+
+
+def rehearse(make: Callable[[Servers, int], Scheme]) -> int:
+    """A made-up job through a scheme that is thrown away, so that what it compiles is compiled before it meets a real one.
+
+    Compiling takes up to a minute where nothing is cached. Returns the workers of the job's first slot.
+    """
+    servers = Servers(("cores", "memory"), np.full((2, 2), 8.0), np.zeros((0, 2)))
+    scheme = make(servers, 8)
+    none = np.zeros(2)
+    job = ElasticJob("made up", 5, np.array([1.0, 2.0]), none, 0.0, 0.0, 4, 6, Constant(10.0), 8.0, 4)
+    occupy, extend = getattr(scheme, "occupy", None), getattr(scheme, "extend", None)
+    if occupy is not None:
+        occupy(5, np.ones((8, 2, 2)))
+    scheme.arrive(1, job)
+    scheme.arrive(2, job)
+    if extend is not None:
+        extend(1, 5, 2)
+    width = sum(there.width for there in scheme.allot(5, {1: 6, 2: 6}).values())
+    leave = getattr(scheme, "leave", None)
+    if leave is not None:
+        leave(2, 5)
+    return width
 
 
 def _load(name: str) -> Callable[..., Any]:

@@ -6,11 +6,13 @@ import json
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
 from asad.admit.live import Admission, Options
+from asad.admit.schemes import scheme_maker
 from asad.config import GuardSettings
 from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce
@@ -52,10 +54,11 @@ def jobs(draw: Any) -> list[Job]:
     return made
 
 
+@pytest.mark.parametrize("name", ["as-soon", "oasis", "drf"])
 @settings(deadline=None, max_examples=40)
 @given(jobs(), some.lists(some.integers(1, 4), min_size=1, max_size=3), some.data())
 def test_decisions_are_legal_jobs_end_and_plans_fit(
-    given_jobs: list[Job], nodes: list[int], data: Any
+    name: str, given_jobs: list[Job], nodes: list[int], data: Any
 ) -> None:
     nodes[0] = 3  # every job fits somewhere
     cluster = Obedient(nodes, given_jobs)
@@ -64,7 +67,8 @@ def test_decisions_are_legal_jobs_end_and_plans_fit(
     kills = data.draw(some.sets(some.integers(0, 40), max_size=2))
 
     def fresh() -> tuple[Admission, Cycle]:
-        policy = Admission("as-soon", AsSoonAsRoom, cluster.applications, options)
+        make = AsSoonAsRoom if name == "as-soon" else scheme_maker(name, {})
+        policy = Admission(name, make, cluster.applications, options)
         guard = guard_for(frozenset(), GuardSettings())
         return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
 from asad.admit.everyone import Everyone
 from asad.admit.live import Admission, Options, Rule
-from asad.admit.schemes import scheme_maker
+from asad.admit.schemes import SCHEMES, rehearse, scheme_maker
 from asad.config import GuardSettings
 from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce
@@ -152,6 +153,23 @@ def test_the_first_rule_that_fits_gives_a_utility_to_who_tells_none() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("rule", "fits"),
+    [
+        (Rule("constant(7)", partitions=("gpu*",)), True),
+        (Rule("constant(7)", partitions=("long",)), False),
+        (Rule("constant(7)", qos=("high",), partitions=("batch",)), True),
+        (Rule("constant(7)", qos=("low",)), False),
+    ],
+)
+def test_rules_may_ask_for_partition_and_qos(rule: Rule, fits: bool) -> None:
+    policy = admission(rules=(rule,))
+    shown = replace(Obedient([8], [Job("7", 100.0)]).snapshot(), classes={0: ("batch,gpu2", "high")})
+    assert bool(policy.decide(shown)) == fits
+    blind = admission(rules=(rule,))
+    assert blind.decide(replace(shown, classes={})) == []
+
+
 def test_no_hint_is_worth_more_than_the_site_allows() -> None:
     policy = admission()
     cycle_of(Obedient([8], [Job("7", 100.0, hint="utility=constant(100000)")]), policy).run_once()
@@ -202,8 +220,8 @@ def test_all_jobs_end_and_nothing_illegal_or_repeated_is_decided() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["fifo", "drf", "rrh"])
-def test_schemes_that_plan_nothing_drive_a_cluster_too(name: str) -> None:
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_scheme_drives_a_cluster(name: str) -> None:
     cluster = Obedient([2, 3], two_arrays_and_rigid())
     policy = Admission(name, scheme_maker(name, {}), cluster.applications, OPTIONS)
     cycle = cycle_of(cluster, policy)
@@ -211,6 +229,11 @@ def test_schemes_that_plan_nothing_drive_a_cluster_too(name: str) -> None:
     assert cluster.over
     assert cluster.illegal == []
     assert cluster.done
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_every_scheme_can_be_rehearsed(name: str) -> None:
+    assert rehearse(scheme_maker(name, {})) > 0
 
 
 def test_early_finishers_release_what_was_planned_for_them() -> None:
