@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from asad.model import Admit, Decision, Decline, Defer, SetThrottle, Start
 from asad_slurm.changes import HELD, Change, Changes, value_of
+from asad_slurm.command import Transport
 from asad_slurm.records import JobRecord, clean
 from asad_slurm.settings import Settings
 from asad_slurm.undo import BEGIN, NICE, THROTTLE
@@ -19,6 +20,7 @@ MARK = "asad: "
 """What asad says begins with this; what stands before it in AdminComment is the site's own and stays."""
 MOST_COMMENT = 500
 """Longest sentence in AdminComment (characters)."""
+DENIED = "permission denied"
 MOST_PRIORITY = 2**32 - 3
 """Slurm keeps priorities in 32 bits: a nice that leads beyond this would wrap around and put the job last."""
 LATEST_S = 2.0**32 - 1
@@ -28,8 +30,18 @@ LATEST_S = 2.0**32 - 1
 class Admission:
     """Applies decisions of the admit stage to one job or array at a time."""
 
-    def __init__(self, changes: Changes, settings: Settings, clock: Callable[[], float]) -> None:
-        self._changes, self._settings, self._clock = changes, settings, clock
+    def __init__(
+        self,
+        transport: Transport,
+        changes: Changes,
+        settings: Settings,
+        clock: Callable[[], float],
+        say: Callable[[list[str]], None],
+    ) -> None:
+        """`say` takes sentences about what no outcome tells."""
+        self._transport, self._changes, self._settings = transport, changes, settings
+        self._clock, self._say = clock, say
+        self._may_comment = True
 
     def apply(self, decision: Decision, record: JobRecord) -> str:
         """Do what was decided of a job that waits (of an array: those tasks of it); why not, or the empty string."""
@@ -39,7 +51,7 @@ class Admission:
         if isinstance(decision, Admit):
             return self._admit(job, record, decision)
         if isinstance(decision, Decline):
-            return self._say(job, record, decision)
+            return self._comment(job, record, decision)
         if isinstance(decision, SetThrottle):
             return self._throttle(job, record, decision.tasks)
         if isinstance(decision, Defer):
@@ -53,14 +65,31 @@ class Admission:
         known = self._changes.open.get((job, NICE))
         ours = known is not None and _is_set(known, record)
         lift = 0 if ours else max(0, min(-self._settings.admitted_nice, MOST_PRIORITY - int(record.priority)))
-        if lift == 0:
-            return self._say(job, record, decision)
-        said = {"AdminComment": comment(decision, record)}
-        return self._changes.make(job, {NICE: record.nice - lift}, {NICE: record.nice}, said)
+        if lift:
+            why = self._changes.make(job, {NICE: record.nice - lift}, {NICE: record.nice})
+            if why:
+                return why
+        self._comment(job, record, decision)  # admitted it is, whether its user can read it or not
+        return ""
 
-    def _say(self, job: int, record: JobRecord, decision: Admit | Decline) -> str:
+    def _comment(self, job: int, record: JobRecord, decision: Admit | Decline) -> str:
+        """Operators may do all of the rest, but this: then users are told by asactl alone."""
         text = comment(decision, record)
-        return "" if text == record.admin_comment else self._changes.make(job, {}, {}, {"AdminComment": text})
+        if text == record.admin_comment or not self._may_comment:
+            return ""
+        answer = self._transport.update(job, {"AdminComment": text})
+        if answer.done:
+            return ""
+        if not answer.certain or DENIED not in answer.why:
+            return f"Slurm refused: {answer.why}" if answer.certain else answer.why
+        self._may_comment = False
+        self._say(
+            [
+                "Slurm lets only administrators write an AdminComment, and this daemon's user is none; "
+                "users learn of admission by `asactl admit explain` alone"
+            ]
+        )
+        return ""
 
     def _throttle(self, job: int, record: JobRecord, tasks: int) -> str:
         if not record.array:
@@ -71,7 +100,7 @@ class Admission:
             return "a throttle is at least 0"
         if tasks == record.throttle:
             return ""
-        return self._changes.make(job, {THROTTLE: tasks}, {THROTTLE: record.throttle}, {})
+        return self._changes.make(job, {THROTTLE: tasks}, {THROTTLE: record.throttle})
 
     def _defer(self, job: int, record: JobRecord, until_s: float) -> str:
         if not math.isfinite(until_s) or until_s > LATEST_S:
@@ -82,7 +111,7 @@ class Admission:
         present = value_of(BEGIN, record)
         if until == present:
             return ""
-        return self._changes.make(job, {BEGIN: until}, {BEGIN: present}, {})
+        return self._changes.make(job, {BEGIN: until}, {BEGIN: present})
 
     def _start(self, job: int, record: JobRecord) -> str:
         if not value_of(BEGIN, record) > self._clock():

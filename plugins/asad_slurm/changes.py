@@ -63,13 +63,8 @@ class Changes:
             change = Change(int(job), key, line["was"], tuple(line["ours"]), float(line.get("time_s", 0.0)))
             self.open[change.job, key] = change
 
-    def make(
-        self, job: int, wanted: Mapping[str, int], present: Mapping[str, int], also: Mapping[str, str]
-    ) -> str:
-        """Change a job as `wanted`, by key, and in the same call what `also` says (that is not given back).
-
-        `present` is what it is now. Why it was not done, or the empty string.
-        """
+    def make(self, job: int, wanted: Mapping[str, int], present: Mapping[str, int]) -> str:
+        """Change a job as `wanted`, by key; `present` is what it is now. Why it was not done, or the empty string."""
         now_s = self._clock()
         made = {}
         for key, value in wanted.items():
@@ -84,7 +79,7 @@ class Changes:
         except JournalError as error:
             return str(error)
         words = {key: changed_words(key, value, now_s) for key, value in wanted.items()}
-        answer = self._transport.update(job, {**words, **also})
+        answer = self._transport.update(job, words)
         if answer.done:
             for key, change in made.items():
                 if change.was == change.ours[-1]:

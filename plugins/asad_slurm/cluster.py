@@ -80,7 +80,7 @@ class SlurmCluster:
         self._journal = Journal(state_dir)
         self._offers = Offers(self.transport, self._journal, settings.offer_patience_s, clock)
         self._changes = Changes(self.transport, self._journal, clock)
-        self._admission = Admission(self._changes, settings, clock)
+        self._admission = Admission(self.transport, self._changes, settings, clock, self._say)
         self._journal_error = "the journal of offers has not been read yet"
         self._applications = Applications()
         self._arrays = Arrays()
@@ -497,7 +497,9 @@ class SlurmCluster:
     def _queue(self, waiting: Ints, offered: list[int]) -> Ints:
         """The first of those that Slurm would try, in its order: partition's tier, priority, number."""
         rows, extra = self._rows, self._rows.extra
-        tried = np.union1d(waiting[extra.tries[waiting]], offered).astype(np.int32)
+        # of a job that has just been deferred Slurm does not say so before it looks at it again
+        now = extra.tries[waiting] & np.isnan(rows.jobs.begin_s[waiting])
+        tried = np.union1d(waiting[now], offered).astype(np.int32)
         first = tried
         if len(tried) > 4 * self._settings.depth:  # not all need be put in order
             rank = extra.tier[tried] * 2.0**33 + extra.priority[tried]

@@ -329,7 +329,7 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         array,
         task,
         int(_number(get("array_max_tasks"), 0.0)) if array else 0,
-        int(_number(get("nice"), 0.0)),
+        _nice(get("nice")),
         get("admin_comment") or "",
     )
 
@@ -376,6 +376,12 @@ def _number(value: Any, default: float) -> float:
             return INF
         return float(value["number"]) if value["set"] else default
     return float(value)
+
+
+def _nice(value: Any) -> int:
+    """22.05 writes a negative one as what is left of 2^32."""
+    nice = int(_number(value, 0.0))
+    return nice - 2**32 if nice >= 2**31 else nice
 
 
 def _job_text(raw: int, job: Mapping[str, Any]) -> tuple[str, int, int, int]:

@@ -270,8 +270,8 @@ _TASKS = re.compile(r"\d+_?\S*", re.ASCII)
 _HARMLESS = (
     "No error",
     "Job is no longer pending execution",
+    "Job has already finished",
     "Job/step already completing or completed",
-    "Requested operation is presently disabled",
 )
 
 

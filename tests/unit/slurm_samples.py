@@ -122,6 +122,8 @@ class SlurmInMemory:
         self.now_s = START_S
         self.refuses = ""
         """What scontrol says instead of doing it."""
+        self.denies = ""
+        """What only administrators may change."""
         self.hangs = False
         self.answers = True
         self.remembers: dict[int, Ended] = {}
@@ -145,6 +147,8 @@ class SlurmInMemory:
             return Answer(False, "scontrol: no answer within 1 s", certain=False)
         if self.refuses:
             return Answer(False, self.refuses)
+        if self.denies in changes:
+            return Answer(False, f"scontrol: Access/permission denied for job {raw}")
         job = self.jobs[int(raw)]
         if "Partition" in changes:
             if job["job_state"] != "PENDING":
@@ -159,8 +163,8 @@ class SlurmInMemory:
             job["array_max_tasks"] = int(changes["ArrayTaskThrottle"])
         if "Nice" in changes:
             nice = int(changes["Nice"])
-            job["priority"] += int(job.get("nice") or 0) - nice
-            job["nice"] = nice or None  # so 22.05 writes none
+            job["priority"] += (int(job.get("nice") or 0) + 2**31) % 2**32 - 2**31 - nice
+            job["nice"] = nice % 2**32 or None  # so 22.05 writes a negative one, and none
         if "AdminComment" in changes:
             job["admin_comment"] = changes["AdminComment"]
         if "TimeLimit" in changes:

@@ -87,7 +87,7 @@ def test_a_snapshot_shows_arrays(tmp_path: Path) -> None:
     arrays, jobs = snapshot.arrays, snapshot.jobs
     assert len(arrays) == 3
 
-    def shown(job: str) -> tuple[str, int, int, int, int]:
+    def shown(job: str) -> tuple[str | int, ...]:
         number = int(jobs.array[row(snapshot, job)])
         first = int(arrays.waiting_row[number])
         waits = str(jobs.job_id[first]) if first >= 0 else ""
@@ -241,14 +241,16 @@ def test_admitted_jobs_keep_their_order_and_are_put_before_others(lab: Lab) -> N
         assert do(lab, Admit(WHY, at(lab, job))) == ""
     said = "asad: admitted by oasis: payoff 3.2; slots 5 to 9"
     assert lab.slurm.updates == [
-        ("10", {"Nice": "-9900", "AdminComment": said}),
-        ("20", {"Nice": "-10000", "AdminComment": said}),
+        ("10", {"Nice": "-9900"}),
+        ("10", {"AdminComment": said}),
+        ("20", {"Nice": "-10000"}),
+        ("20", {"AdminComment": said}),
     ]
     assert {job: lab.slurm.jobs[job]["priority"] - before[job] for job in (10, 20)} == {
         10: 10_000,
         20: 10_000,
     }
-    assert do(lab, Admit(WHY, at(lab, "10"))) == "" and len(lab.slurm.updates) == 2
+    assert do(lab, Admit(WHY, at(lab, "10"))) == "" and len(lab.slurm.updates) == 4
     lab.snapshot(5)
     assert sorted(lab.cluster.release()) == ["10: it has its own nice again", "20: it has its own nice again"]
     assert (lab.slurm.jobs[10]["nice"], lab.slurm.jobs[20]["nice"]) == (100, None)
@@ -288,6 +290,17 @@ def test_who_is_not_admitted_can_read_why_and_nothing_else_changes(lab: Lab) -> 
     assert text.startswith('asad: not admitted by oasis: its price�is "high"; $(reboot) �[31mxxx')
     assert len(text) == MOST_COMMENT and text.isprintable() and text.endswith("…")
     assert do(lab, Decline(evil, at(lab, "10"))) == "" and len(lab.slurm.updates) == 1  # it says so already
+
+
+def test_an_operator_may_not_comment_and_all_the_rest_goes_on(lab: Lab) -> None:
+    lab.slurm.denies = "AdminComment"
+    assert do(lab, Decline(WHY, at(lab, "10"))) == ""
+    (said,) = lab.cluster.said
+    assert "only administrators" in said and lab.slurm.jobs[10].get("admin_comment") is None
+    assert do(lab, Admit(WHY, at(lab, "20_0"))) == ""
+    assert do(lab, Decline(WHY, at(lab, "10"))) == ""
+    assert [list(words) for _, words in lab.slurm.updates] == [["AdminComment"], ["Nice"]]
+    assert len(lab.cluster.said) == 1
 
 
 def test_what_others_wrote_stays(lab: Lab) -> None:

@@ -164,6 +164,8 @@ def test_newer_shape_gives_the_same_record() -> None:
     )
     assert repr(old) == repr(new)
     assert (new.begin_s, new.deadline_s, new.throttle, new.nice) == (begin, deadline, 2, -9900)
+    assert read_job(a_job(7, nice=2**32 - 9900)).nice == -9900  # as 22.05 writes it
+    assert read_job(a_job(7, nice=100)).nice == 100
 
 
 def test_newer_details() -> None:

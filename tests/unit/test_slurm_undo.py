@@ -326,6 +326,7 @@ def test_an_array_of_which_tasks_run_is_given_back_all_the_same(tmp_path: Path, 
     ("said", "done"),
     [
         ("20_[3-9]: No error\n20_0: Job is no longer pending execution\n", True),
+        ("20_0-2: Job has already finished\n20_3-9: No error\n", True),
         ("20_[3-9]: Access/permission denied\n20_0: Job is no longer pending execution\n", False),
         ("20_[0-2]: Job is no longer pending execution\n", False),
         ("slurm_update error: Access/permission denied\n", False),

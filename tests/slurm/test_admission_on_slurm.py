@@ -1,0 +1,394 @@
+"""The admit stage's decisions on a real Slurm: arrays throttled and deferred, jobs put first, all of it given back."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from asad_slurm import open_cluster
+from asad_slurm.admission import MOST_COMMENT
+from asad_slurm.undo import open_changes, undo_changes
+from asad_under_test import PATIENCE_S, until
+from test_cluster_contract import copied
+
+from asad.daemon import NoNodes
+from asad.model import Admit, Cause, Decision, Decline, Defer, SetThrottle, Snapshot, Start
+from lab.slurm import RealSlurm
+
+WHY = Cause("oasis", "payoff 3.2; 2 workers in slots 5 to 9")
+MINUTES = "--time=10"
+_numbers = itertools.count()
+
+
+class Port:
+    """A cluster object as the daemon holds one, jobs that end when they are let, and what Slurm says of them."""
+
+    def __init__(self, slurm: RealSlurm, folder: Path) -> None:
+        self.slurm, self.folder = slurm, folder
+        self.gate = slurm.folder / "jobs" / f"admission-{next(_numbers)}"
+        self.cluster = self.open()
+
+    def open(self) -> Any:
+        """A cluster object; the second one is the next daemon's."""
+        settings = {"transport": "command", "share_users": "any", "timeout_s": 20}
+        return open_cluster(settings, nodes=NoNodes(), state_dir=self.folder, clock=time.time)
+
+    def submit(self, *options: str, seconds: float | None = None) -> str:
+        """Queue a job that runs so long, or until `let_end`."""
+        script = (
+            f"sleep {seconds}" if seconds is not None else f"until [ -e {self.gate} ]; do sleep 0.2; done"
+        )
+        return self.slurm.submit(script, MINUTES, *options)
+
+    def fill(self) -> list[str]:
+        """A job on every node, running."""
+        jobs = [self.submit(f"--nodelist={node}") for node in self.slurm.node_names]
+        self.slurm.wait(*jobs, state="RUNNING")
+        return jobs
+
+    def let_end(self) -> None:
+        self.gate.touch()
+
+    def look(self) -> Snapshot:
+        snapshot: Snapshot = copied(self.cluster.snapshot())
+        self.cluster.finished(snapshot.time_s)
+        return snapshot
+
+    def row(self, job: str, snapshot: Snapshot | None = None) -> int:
+        """The row of a job; of an array that of its waiting tasks."""
+        seen = snapshot or self.look()
+        names = [str(name).partition("_")[0] for name in seen.jobs.job_id]
+        row = names.index(job)
+        array = int(seen.jobs.array[row])
+        return row if array < 0 else int(seen.arrays.waiting_row[array])
+
+    def do(self, kind: Callable[..., Decision], job: str, *facts: float) -> str:
+        """Decide something on a job now; why it was not done."""
+        (outcome,) = self.cluster.apply([kind(WHY, self.row(job), *facts)])
+        assert outcome.done == (outcome.reason == "")
+        return str(outcome.reason)
+
+    def array(self, job: str) -> dict[str, int]:
+        """Counts of an array as a snapshot shows them."""
+        seen = self.look()
+        arrays = seen.arrays
+        at = int(seen.jobs.array[self.row(job, seen)])
+        names = ("waiting", "running", "ended", "throttle")
+        return {name: int(getattr(arrays, name)[at]) for name in names}
+
+    def records(self, job: str) -> list[dict[str, Any]]:
+        """What squeue has of a job, of an array one record of those that wait together and one of each other task."""
+        return [one for one in self.slurm.squeue() if job in (str(one["job_id"]), str(one["array_job_id"]))]
+
+    def waiting(self, job: str) -> dict[str, Any]:
+        """The one record of what waits of a job."""
+        (found,) = [one for one in self.records(job) if one["job_state"] == "PENDING"]
+        return found
+
+    def facts(self, job: str) -> tuple[int, int, float]:
+        """Throttle, nice and begin time (0 for one that has passed) of what waits of a job."""
+        found = self.waiting(job)
+        begin = found["eligible_time"]
+        nice = (found["nice"] or 0) % 2**32
+        return found["array_max_tasks"], nice - 2**32 * (nice >= 2**31), begin if begin > time.time() else 0
+
+    def changes(self) -> set[tuple[str, str]]:
+        """What the journal has open."""
+        return set(open_changes(self.folder / "offers.journal"))
+
+    def undo(self) -> list[str]:
+        """`asad-undo`, as after the daemon's stop."""
+        said, failed = undo_changes(self.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
+        assert failed == 0, said
+        return said
+
+
+@pytest.fixture
+def port(slurm: RealSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
+    """A new cluster object on an idle cluster of two cores."""
+    for name in ("SLURM_CONF", "PATH"):
+        monkeypatch.setenv(name, slurm.env[name])
+    port = Port(slurm, tmp_path)
+    yield port
+    port.cluster.release()
+    port.cluster.close()
+    port.let_end()
+
+
+# ---------------------------------------------------------------------------------------------------------- throttles
+
+
+def test_the_throttle_of_an_array_moves_up_and_down_while_it_runs(port: Port) -> None:
+    job = port.submit("--array=0-9", seconds=4)
+    until(lambda: port.array(job)["running"] == 2, "both cores are taken")
+    assert port.do(SetThrottle, job, 1) == ""
+    until(lambda: port.array(job)["running"] == 1, lambda: f"one task at a time: {port.array(job)}")
+    shown = port.array(job)
+    assert shown["throttle"] == 1 and sum(shown[name] for name in ("waiting", "running", "ended")) == 10
+    for _ in range(6):  # the next one comes only when it is over
+        time.sleep(1)
+        assert port.array(job)["running"] <= 1
+    assert port.do(SetThrottle, job, 2) == ""
+    until(lambda: port.array(job)["running"] == 2, "two at a time again")
+    assert port.changes() == {(job, "ArrayTaskThrottle")}
+    assert port.cluster.release() == [f"{job}: it has its own throttle again"]
+    assert port.facts(job)[0] == 0 and not port.changes()
+    until(
+        lambda: {(one["job_state"], one["exit_code"]) for one in port.records(job)} == {("COMPLETED", 0)},
+        lambda: f"all tasks have ended well: {port.records(job)}",
+    )
+
+
+def test_the_users_own_throttle_comes_back(port: Port) -> None:
+    job = port.submit("--array=0-9%2")
+    until(lambda: port.array(job)["running"] == 2, "two tasks run")
+    assert port.array(job)["throttle"] == 2
+    for tasks in (1, 7, 3):
+        assert port.do(SetThrottle, job, tasks) == ""
+        assert port.array(job)["throttle"] == tasks
+    assert port.undo() == [f"{job}: ArrayTaskThrottle=2 as before"]
+    assert port.facts(job)[0] == 2
+
+
+# ---------------------------------------------------------------------------------------------------------- deferring
+
+
+def test_waiting_tasks_are_deferred_together_while_others_run(port: Port) -> None:
+    job = port.submit("--array=0-5", seconds=6)
+    until(lambda: port.array(job)["running"] == 2, "two tasks run")
+    until_s = math.ceil(time.time()) + 15
+    assert port.do(Defer, job, until_s) == ""
+    found = port.waiting(job)  # one record still: nothing is split
+    assert found["eligible_time"] == until_s and found["array_task_string"] == "2-5"
+    seen = port.look()
+    row = port.row(job, seen)
+    assert seen.jobs.begin_s[row] == until_s and row not in seen.queue
+    assert port.array(job) == {"waiting": 4, "running": 2, "ended": 0, "throttle": 0}
+    until(lambda: port.array(job)["running"] == 0, "those that ran have ended")
+    assert port.array(job) == {"waiting": 4, "running": 0, "ended": 2, "throttle": 0}
+    until(lambda: port.waiting(job)["state_reason"] == "BeginTime", "Slurm says why they wait")
+    assert port.do(Start, job) == ""
+    until(lambda: port.array(job)["running"] == 2, "they run")
+    assert time.time() < until_s + 10 and not port.changes()
+
+
+def test_a_job_that_waits_for_its_slot_starts_by_itself_when_asad_is_dead(port: Port) -> None:
+    port.fill()
+    job = port.submit(seconds=1)
+    until_s = math.ceil(time.time()) + 10
+    assert port.do(Defer, job, until_s) == ""
+    port.cluster.close()
+    port.let_end()  # both cores are free from here on
+    port.slurm.wait(job, timeout_s=PATIENCE_S)
+    (found,) = port.records(job)
+    assert until_s <= found["start_time"] <= until_s + 6
+
+
+def test_nobody_is_started_before_the_time_of_its_user(port: Port) -> None:
+    port.fill()
+    job = port.submit("--begin=now+3600")
+    own = port.waiting(job)["eligible_time"]
+    assert port.look().jobs.begin_s[port.row(job)] == own
+    assert port.do(Start, job) == "its user, or Slurm, has it begin later"
+    assert port.do(Defer, job, time.time() + 60) == "" and port.facts(job)[2] == own
+    assert port.do(Defer, job, own + 600) == "" and port.facts(job)[2] == own + 600
+    assert port.do(Start, job) == "its user has it begin later"
+    assert port.facts(job)[2] == own and not port.changes()
+
+
+# ------------------------------------------------------------------------------------------- admitted, and not admitted
+
+
+def test_who_is_admitted_is_tried_first(port: Port) -> None:
+    hosts = port.fill()
+    first, second, array = port.submit(), port.submit(), port.submit("--array=0-1")
+    until(lambda: len(port.look().queue) >= 3, "three jobs wait")
+    assert port.do(Admit, second) == "" and port.do(Admit, array) == ""
+    seen = port.look()
+    queue = [str(seen.jobs.job_id[row]) for row in seen.queue]
+    assert queue == [second, f"{array}_0", first]
+    assert all(0 < one["priority"] < 2**32 for one in map(port.waiting, (first, second, array)))
+    port.slurm.run("scancel", hosts[0])
+    port.slurm.wait(second, state="RUNNING", timeout_s=PATIENCE_S)
+    assert port.slurm.state(first) == "PENDING"
+    assert f"{array}: it has its own nice again" in port.cluster.release()
+    assert port.facts(array)[1] == 0
+
+
+def test_the_reason_stands_where_the_user_reads_it(port: Port) -> None:
+    job, other = port.submit("--hold"), port.submit("--array=0-3")
+    evil = "costs 5 > 3; \"x\" 'y' $(touch /tmp/never) `id` +1\n\x1b[31m\tJobState=FAILED " + "é" * 900
+    port.cluster.apply([Decline(Cause("oasis", evil), port.row(job))])
+    shown = port.slurm.run("scontrol", "show", "job", job)
+    (line,) = [line for line in shown.splitlines() if "AdminComment=" in line]
+    text = line.partition("AdminComment=")[2].strip()
+    assert text.startswith("asad: not admitted by oasis: costs 5 > 3; \"x\" 'y' $(touch /tmp/never) `id` +1")
+    assert text.isprintable() and len(text) == MOST_COMMENT and text.endswith("é…")
+    assert port.waiting(job)["admin_comment"] == text
+    assert port.facts(job) == (0, 0, 0) and port.waiting(job)["priority"] == 0 and not port.changes()
+    # a nice would release it
+    assert port.do(Admit, job) == "it is held, and its nice would release it"
+    assert port.waiting(job)["priority"] == 0
+    port.slurm.run("scancel", job)
+
+    until(lambda: port.array(other)["running"] == 2, "two tasks run")
+    assert port.do(Decline, other) == ""
+    port.let_end()
+    port.slurm.wait(other, timeout_s=PATIENCE_S)
+    said = f"asad: not admitted by oasis: {WHY.reason}"
+
+    def told() -> set[str]:
+        rows = port.slurm.sacct("-X", "-j", other, fields="State,AdminComment")
+        return {row["AdminComment"] for row in rows if row["State"] == "COMPLETED"}
+
+    until(lambda: told() == {said}, lambda: f"accounting tells: {told()}")
+
+
+@pytest.fixture
+def operator(port: Port) -> Iterator[tuple[str, ...]]:
+    """How a program is run by an ordinary user whom the accounting database calls an operator."""
+    port.slurm.sacctmgr("modify user games set adminlevel=operator")
+    yield "setpriv", "--reuid=games", "--regid=games", "--clear-groups"
+    port.slurm.sacctmgr("modify user games set adminlevel=none")
+
+
+def test_an_operator_may_do_all_but_comment(
+    port: Port, operator: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port.fill()
+    job = port.submit("--array=0-3")
+    run = subprocess.Popen
+
+    def as_operator(argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        return run([*operator, *argv], **options)
+
+    monkeypatch.setattr("asad_slurm.command.subprocess.Popen", as_operator)
+    until(lambda: port.do(SetThrottle, job, 2) == "", "the controller knows that games is an operator")
+    assert port.do(Admit, job) == port.do(Defer, job, time.time() + 600) == ""
+    monkeypatch.undo()
+    throttle, nice, begin = port.facts(job)
+    assert (throttle, nice) == (2, -10_000) and begin > 0
+    assert port.waiting(job)["admin_comment"] == ""
+    assert ["only administrators" in said for said in port.cluster.said] == [True]
+
+
+# ----------------------------------------------------------------------------------------------------- after the daemon
+
+
+def test_undo_gives_back_everything(port: Port) -> None:
+    port.fill()
+    own = math.ceil(time.time()) + 7200
+    begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(own))
+    array, later = port.submit("--array=0-9%4", "--nice=50"), port.submit(f"--begin={begin}", "--nice=7")
+    before = port.facts(array), port.facts(later)
+    assert before == ((4, 50, 0), (0, 7, own))
+    for job in (array, later):
+        assert port.do(Admit, job) == "" and port.do(Defer, job, own + 600) == ""
+    assert port.do(SetThrottle, array, 2) == ""
+    assert (port.facts(array), port.facts(later)) == ((2, -9950, own + 600), (0, -9993, own + 600))
+    assert len(port.changes()) == 5
+    command = [sys.executable, "-m", "asad_slurm.undo", "--state-dir", str(port.folder)]
+    environ = {**port.slurm.env, "TZ": "America/New_York"}  # whatever the machine's own is
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (port.facts(array), port.facts(later)) == before and not port.changes()
+
+
+def test_undo_leaves_a_living_daemon_its_changes(port: Port) -> None:
+    port.fill()
+    job = port.submit("--array=0-3")
+    assert port.do(SetThrottle, job, 2) == ""
+    port.look()  # a completed look is the daemon's pulse
+    journal = port.folder / "offers.journal"
+    assert undo_changes(journal, older_than_s=600.0, now_s=time.time()) == ([], 0)
+    assert port.facts(job)[0] == 2
+    said, failed = undo_changes(journal, older_than_s=600.0, now_s=time.time() + 601.0)
+    assert (said, failed) == ([f"{job}: ArrayTaskThrottle=0 as before"], 0)
+
+
+def test_a_restart_keeps_what_was_promised(port: Port) -> None:
+    port.fill()
+    array, job = port.submit("--array=0-5"), port.submit()
+    until_s = math.ceil(time.time()) + 600
+    assert port.do(SetThrottle, array, 3) == port.do(Admit, array) == port.do(Defer, job, until_s) == ""
+    port.cluster = port.open()
+    assert port.cluster.recover() == []
+    assert port.array(array)["throttle"] == 3 and port.facts(array)[1] == -10_000
+    assert port.look().jobs.begin_s[port.row(job)] == until_s
+    assert len(port.changes()) == 3
+    assert port.do(SetThrottle, array, 1) == ""
+    port.cluster = port.open()
+    port.cluster.recover()
+    assert sorted(port.cluster.give_back()) == [
+        f"{array}: it has its own throttle, nice again",
+        f"{job}: it has its own begin time again",
+    ]
+    assert port.facts(array) == port.facts(job) == (0, 0, 0) and not port.changes()
+
+
+RESTLESS = """
+    import sys, time
+    from pathlib import Path
+    from asad_slurm import open_cluster
+    from asad.daemon import NoNodes
+    from asad.model import Admit, Cause, Defer, SetThrottle, Start
+    why = Cause("oasis", "because it is tested")
+    cluster = open_cluster({"transport": "command"}, nodes=NoNodes(), state_dir=Path(sys.argv[1]), clock=time.time)
+    cluster.recover()
+    print("begins", flush=True)
+    for number in range(10_000):
+        seen = cluster.snapshot()
+        cluster.finished(0.0)
+        array = int(seen.arrays.waiting_row[0])
+        rigid = next(row for row, name in enumerate(seen.jobs.job_id) if name == sys.argv[2])
+        later = time.time() + 3600 + number
+        cluster.apply(
+            [
+                SetThrottle(why, array, 1 + number % 5),
+                Defer(why, rigid, later),
+                Admit(why, rigid),
+                *([Start(why, rigid)] if number % 2 else []),
+                Defer(why, array, later),
+            ]
+        )
+"""
+
+
+def test_a_daemon_that_is_killed_at_any_moment_leaves_what_undo_repairs(port: Port) -> None:
+    port.fill()
+    array, rigid = port.submit("--array=0-9%7"), port.submit("--nice=3")
+    own = port.facts(array), port.facts(rigid)
+    assert own == ((7, 0, 0), (0, 3, 0))
+    rng = np.random.default_rng(11)
+    seen: set[tuple[Any, ...]] = set()
+    for _ in range(8):
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(RESTLESS), str(port.folder), rigid],
+            stdout=subprocess.PIPE,
+            env=port.slurm.env,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begins\n"
+        time.sleep(float(rng.uniform(0.05, 0.6)))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        seen.add((port.facts(array)[0], port.facts(rigid)[1]))
+
+        def repaired() -> bool:
+            port.undo()
+            return (port.facts(array), port.facts(rigid)) == own
+
+        until(repaired, lambda: f"{port.facts(array)}, {port.facts(rigid)}, {port.changes()}")
+    assert len(seen) > 1, "it has to be killed in the middle of something to mean anything"
