@@ -83,7 +83,7 @@ def oasis(
         if "instances" in wanted:
             document["instances"] = admission.compare(instances, names, step)
             document["sums"] = admission.sums(instances, document["instances"])
-            document["competitive_bound"] = admission.competitive_bounds(instances)
+            document["competitive_bound"] = admission.competitive_bounds(instances, document["instances"])
         if "small" in wanted:
             document["small"] = admission.small_cases(small, step)
         if "sweep" in wanted:
@@ -156,7 +156,10 @@ def _print(document: Mapping[str, Any]) -> None:
     console = Console()
 
     def table(title: str, *heads: str, words: int = 1) -> Table:
-        made = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+        console.print(
+            f"\n[bold]{title}[/]", soft_wrap=True
+        )  # a title of its own would be as wide as the table
+        made = Table(box=None, padding=(0, 1, 0, 0))
         for number, head in enumerate(heads):
             made.add_column(head, justify="left" if number < words else "right", no_wrap=True)
         return made
@@ -184,10 +187,13 @@ def _print(document: Mapping[str, Any]) -> None:
         median, worst = (
             "none" if small[key] is None else f"{small[key]:.3f}" for key in ("ratio_median", "ratio_max")
         )
-        console.print(
-            f"Offline optimum over OASiS, {small['cases']} cases of 10 jobs in 10 slots: median {median}, "
-            f"worst {worst} (no utility in {small['without_utility']}; {small['proven']} optima proven)"
-        )
+        none = [row["optimum"] for row in small["rows"] if row["ratio"] is None]
+        console.print("\n[bold]Offline optimum over OASiS (Figure 5)[/]")
+        text = f"{small['cases']} cases of 10 jobs in 10 slots, {small['proven']} optima proven: "
+        text += f"median {median}, worst {worst}"
+        if none:
+            text += f"; and {len(none)} in which OASiS took nothing (optimum {', '.join(f'{one:.3g}' for one in none)})"
+        console.print(text, soft_wrap=True)
     if document.get("sweep"):
         names = list(document["sweep"][0]["utility"])
         shown = table("Total utility (Figure 3)", "by", "", *names)
@@ -211,16 +217,11 @@ def _print(document: Mapping[str, Any]) -> None:
         rows = document["sensitivity"]
         sizes = sorted({row["jobs"] for row in rows})
         shown = table(
-            "Utility with U over- and underestimated (Figure 6)", "U taken for", *(f"{n} jobs" for n in sizes)
+            "Utility with U or L misjudged (Figure 6)", "", "taken for", *(f"{n} jobs" for n in sizes)
         )
-        for factor in sorted({row["factor"] for row in rows}):
-            cells = (
-                f"{row['utility']:,.0f}"
-                for n in sizes
-                for row in rows
-                if row["jobs"] == n and row["factor"] == factor
-            )
-            shown.add_row(f"{factor:.0%}", *cells)
+        for of, factor in sorted({(row["of"], row["factor"]) for row in rows}):
+            here = {row["jobs"]: row["utility"] for row in rows if (row["of"], row["factor"]) == (of, factor)}
+            shown.add_row(of, f"{factor:.0%}", *(f"{here[n]:,.0f}" for n in sizes))
         console.print(shown)
     if "growth" in document:
         shown = table("OASiS deciding about one job (ms)", "by", "", "mean", "p99")

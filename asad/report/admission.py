@@ -175,12 +175,13 @@ def performance_ratio(document: Document, width: int) -> str:
     return svg("ratio", width, _height(width, 2), draw)
 
 
-def inaccurate(document: Document, width: int) -> str:
-    """Figure 6: utility with U taken for a part or a multiple of what it is, over that with the true one."""
-    rows = document.get("sensitivity") or ()
+def inaccurate(document: Document, of: str, width: int) -> str:
+    """Figure 6: utility with U or L taken for a part or a multiple of what it is, over that with the true one."""
+    rows = [row for row in document.get("sensitivity") or () if row["of"] == of]
     if not rows:
         return ""
     sizes = sorted({row["jobs"] for row in rows})
+    factors = sorted({row["factor"] for row in rows})
     colours = ["#1f7fd1", "#c47a00", "#00936b", "#b5659f"]
 
     def draw(figure: Figure) -> None:
@@ -196,17 +197,16 @@ def inaccurate(document: Document, width: int) -> str:
                 )  # fmt: skip
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(
-            [0.01, 0.1, 0.5, 1, 2, 10, 100], ["1 %", "10 %", "50 %", "100 %", "200 %", "×10", "×100"]
-        )
-        axes.set_xlabel("U taken for … of what it is")
-        axes.set_ylabel("utility over that with the true U")
+        shown = [mark for mark in (0.01, 0.1, 0.5, 1, 2, 4, 10, 100) if factors[0] <= mark <= factors[-1]]
+        axes.set_xticks(shown, [f"{mark:.0%}" if mark < 10 else f"×{mark:g}" for mark in shown])
+        axes.set_xlabel(f"{of} taken for … of what it is")
+        axes.set_ylabel(f"utility over that with the true {of}")
         marks = [
             Line2D([], [], color=colours[number % len(colours)], linewidth=2) for number in range(len(sizes))
         ]
         legend(figure, marks, [units.plural(jobs, "job") for jobs in sizes], 66)
 
-    return svg("inaccurate", width, _height(width, 2), draw)
+    return svg(f"inaccurate-{of}", width, _height(width, 2), draw)
 
 
 def growth(document: Document, width: int) -> str:
@@ -354,14 +354,15 @@ def _figures(document: Document) -> str:
                 performance_ratio(document, NARROW),
             )
         )
-    parts.append(
+    parts += [
         _figure(
-            "Inaccurate estimates",
-            "Figure 6 of the paper: U over- and underestimated, L as it is.",
-            inaccurate(document, WIDE),
-            inaccurate(document, NARROW),
+            f"Inaccurate estimates of {of}",
+            f"Figure 6 of the paper: {of} over- and underestimated, {other} as it is.",
+            inaccurate(document, of, WIDE),
+            inaccurate(document, of, NARROW),
         )
-    )
+        for of, other in (("U", "L"), ("L", "U"))
+    ]
     parts.append(
         _figure(
             "Time to decide",
