@@ -49,7 +49,7 @@ def scheme_maker(name: str, options: Mapping[str, Any]) -> Callable[[Servers, in
 
 
 def rehearse(make: Callable[[Servers, int], Scheme]) -> int:
-    """A made-up job through a scheme that is thrown away, so that what it compiles is compiled before it meets a real one.
+    """Made-up jobs through a scheme that is thrown away, so that what it compiles is compiled before real ones come.
 
     Compiling takes up to a minute where nothing is cached. Returns the workers of the job's first slot.
     """

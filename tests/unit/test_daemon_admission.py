@@ -18,7 +18,7 @@ from test_daemon import configuration, wait_for
 
 from asad import daemon as daemon_module
 from asad.admit.everyone import Everyone
-from asad.admit.live import Admission, Options
+from asad.admit.live import Admission, Options, Rule
 from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl
@@ -28,6 +28,7 @@ from asad.errors import ConfigError
 from asad.model import Decision, Outcome
 from asad.store.store import Store
 
+ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = Options(slot_s=100.0, horizon=40, again_s=100.0)
 WORTH = "utility=constant(10)"
 
@@ -274,6 +275,29 @@ def test_policies_are_made_as_configured() -> None:
     assert isinstance(made, Admission)
     assert made.options == Options(slot_s=60.0, parameter_server_nodes=("ps*",))
     assert [rule.names for rule in made._rules] == [("train*",)]
+
+
+def test_the_example_in_the_shipped_configuration_is_right() -> None:
+    lines = (ROOT / "profiles" / "asad.toml").read_text(encoding="utf-8").splitlines()
+    example = [line[1:] for line in lines if line.startswith("#") and not line.startswith("# ")]
+    given = config("\n".join(["[policies]", 'admit = "oasis"', *example]))
+    made = admit_policy(given, [])
+    assert isinstance(made, Admission)
+    assert made.options == Options(), "it shows the defaults"
+    assert set(given.admit["oasis"]) == set(Options._fields)
+    assert set(given.admit["rules"][0]) == set(Rule._fields)
+
+
+def test_the_reference_lists_options_and_rules_with_their_defaults() -> None:
+    page = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    for heading, kind in (("## `[admit.NAME]`", Options), ("## `[[admit.rules]]`", Rule)):
+        section = page.split(heading)[1].split("\n## ")[0]
+        shown = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.M))
+        defaults = kind()._asdict()
+        assert set(shown) == set(defaults)
+        for key, default in defaults.items():
+            written = json.dumps(default).removesuffix(".0")
+            assert shown[key].strip("`") == ("" if written == '""' else written), key
 
 
 @pytest.mark.parametrize(
