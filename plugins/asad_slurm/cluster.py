@@ -472,6 +472,7 @@ class SlurmCluster:
         self._bar(running, queue, several, node_bar)
         self._version += 1
         told = np.array([row for row, *_ in self._ended], dtype=np.int32)
+        shown = arrays.shown(rows, alive, told)
         return Snapshot(
             time_s=now_s,
             version=self._version,
@@ -484,9 +485,16 @@ class SlurmCluster:
             core_guest=core_guest,
             waiting=int(extra.tasks[waiting].sum()),
             node_bar=node_bar,
-            arrays=arrays.shown(rows, alive, told),
+            arrays=shown,
             hints=dict(rows.hints),
+            classes=self._classes(queue, shown.waiting_row),
         )
+
+    def _classes(self, queue: Ints, of_arrays: Ints) -> dict[int, tuple[str, str]]:
+        """Partition and QOS of what rules may give a utility to."""
+        waiting = (*queue.tolist(), *of_arrays[of_arrays >= 0].tolist())
+        records = {row: self._rows.record(row) for row in waiting}
+        return {row: (record.partition, record.qos) for row, record in records.items()}
 
     def _place(self, row: int) -> Place:
         record, known = self._rows.record(row), self._places.get(row)

@@ -297,7 +297,7 @@ def test_the_reference_lists_options_and_rules_with_their_defaults() -> None:
         assert set(shown) == set(defaults)
         for key, default in defaults.items():
             written = json.dumps(default).removesuffix(".0")
-            assert shown[key].strip("`") == ("" if written == '""' else written), key
+            assert shown[key].strip("`") == written, key
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,15 @@ def changes(lab: Lab) -> dict[tuple[str, str], tuple[int, list[int]]]:
 # -------------------------------------------------------------------------------------------------------- snapshots
 
 
+def test_a_snapshot_tells_partition_and_qos_of_what_waits(tmp_path: Path) -> None:
+    slurm = SlurmInMemory()
+    slurm.add(a_job(10, partition="batch", qos="gold"), array(20, "4-9", qos=""), running(30, {"n1": 4}))
+    lab = Lab(tmp_path, slurm)
+    snapshot = lab.snapshot()
+    told = {str(snapshot.jobs.job_id[at]): classes for at, classes in snapshot.classes.items()}
+    assert told == {"10": ("batch", "gold"), "20_4": ("batch", "")}
+
+
 def test_a_snapshot_shows_arrays(tmp_path: Path) -> None:
     slurm = SlurmInMemory()
     slurm.add(
