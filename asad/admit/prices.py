@@ -37,6 +37,8 @@ CLEARING_SHARE = 0.5
 """Of the price that clears the market: workers and parameter servers are each charged for."""
 FILLED = 0.5
 """Part of the supply at which the market counts as cleared: beyond it, jobs no longer find the slots they need."""
+LOOK_AHEAD = 3
+"""Slots beyond the last arrival that count as supply of the jobs seen: so few would look like a crowd at first."""
 MOST_JOBS = 2000
 """So many of the latest jobs are learned from."""
 
@@ -107,10 +109,10 @@ class Case(NamedTuple):
 class Market:
     """The jobs seen so far, and the bounds that follow from them."""
 
-    def __init__(self, servers: Servers, horizon: int) -> None:
+    def __init__(self, servers: Servers, horizon: int, most_jobs: int = MOST_JOBS) -> None:
         self._workers, self._servers = whole(servers.workers), whole(servers.parameter_servers)
         self._horizon = horizon
-        self._cases: deque[Case] = deque(maxlen=MOST_JOBS)
+        self._cases: deque[Case] = deque(maxlen=most_jobs)
 
     def meet(self, job: ElasticJob) -> None:
         """Learn from a job, whether it will be admitted or not."""
@@ -128,12 +130,12 @@ class Market:
         )
 
     def bounds(self, slots: float | None = None) -> Bounds:
-        """U and L where the supply is that of `slots` slots; None: those from the first job to the last."""
-        if not self._cases:
+        """U and L where the supply is that of `slots` slots; None: from the first job to a little after the last."""
+        if not self._cases:  # no demand, no price
             none = np.zeros(len(self._workers))
             return Bounds(0.0, none, 0.0, none)
         if slots is None:
-            slots = self._cases[-1].arrival - self._cases[0].arrival + 1
+            slots = self._cases[-1].arrival - self._cases[0].arrival + 1 + LOOK_AHEAD
         best = np.array([case.best for case in self._cases])
         at_target = np.array([case.at_target for case in self._cases])
         low, high = _side(
@@ -199,8 +201,7 @@ def numbers_of(row: Json) -> Floats | None:
 def bounds_of(jobs: Iterable[ElasticJob], servers: Servers, slots: int) -> Bounds:
     """U and L of all `jobs` of an instance of so many slots, as the paper's simulation is given them."""
     jobs = list(jobs)
-    market = Market(servers, slots)
-    market._cases = deque(maxlen=None)
+    market = Market(servers, slots, most_jobs=len(jobs))
     for job in jobs:
         market.meet(job)
     return market.bounds(slots)
