@@ -40,13 +40,29 @@ class Outcome:
     jobs: tuple[Ran, ...]
     allot_s: tuple[float, ...]
     """How long the scheme took in each slot to say who gets what; NaN without a clock."""
-    widths: tuple[Mapping[int, int], ...]
-    """Workers of each job in each slot, of those with any."""
+    allotted: tuple[Mapping[int, Allotment], ...]
+    """What each job had in each slot, of those with any workers."""
 
     @property
     def utility(self) -> float:
         """Of all jobs."""
         return float(sum(job.utility for job in self.jobs))
+
+    @property
+    def widths(self) -> list[dict[int, int]]:
+        """Workers of each job in each slot, of those with any."""
+        return [{number: given.width for number, given in slot.items()} for slot in self.allotted]
+
+    def schedules(self) -> dict[int, dict[int, Allotment]]:
+        """Of each job that was done: what it had, by slot."""
+        found: dict[int, dict[int, Allotment]] = {
+            number: {} for number, job in enumerate(self.jobs) if job.finished is not None
+        }
+        for slot, given in enumerate(self.allotted):
+            for number, there in given.items():
+                if number in found:
+                    found[number][slot] = there
+        return found
 
     @property
     def admitted(self) -> int:
@@ -63,7 +79,8 @@ def simulate(
     finished: list[int | None] = [None] * len(jobs)
     order = sorted(range(len(jobs)), key=lambda number: jobs[number].arrival)  # sorting is stable
     left: dict[int, int] = {}
-    allot_s, widths = [], []
+    allot_s: list[float] = []
+    allotted: list[dict[int, Allotment]] = []
     read = clock or (lambda: float("nan"))
     upcoming = 0
     for slot in range(slots):
@@ -80,9 +97,9 @@ def simulate(
         chosen = scheme.allot(slot, left)
         allot_s.append(read() - begin)
         check(servers, jobs, chosen, left, f"{scheme.name}, slot {slot}")
-        widths.append({number: given.width for number, given in chosen.items() if given.width})
-        for number, width in widths[-1].items():
-            left[number] -= width
+        allotted.append({number: given for number, given in chosen.items() if given.width})
+        for number, given in allotted[-1].items():
+            left[number] -= given.width
             if left[number] <= 0:
                 finished[number] = slot
                 del left[number]
@@ -98,7 +115,7 @@ def simulate(
         )
         for job, verdict, end, seconds in zip(jobs, verdicts, finished, times, strict=True)
     )
-    return Outcome(scheme.name, ran, tuple(allot_s), tuple(widths))
+    return Outcome(scheme.name, ran, tuple(allot_s), tuple(allotted))
 
 
 def check(

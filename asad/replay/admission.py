@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from asad.admit.constraints import violation
 from asad.admit.elastic import Scheme
 from asad.admit.oasis import Oasis
 from asad.admit.offline import optimum
 from asad.admit.prices import Bounds, bounds_of
 from asad.admit.schemes import scheme_maker
 from asad.admit.slots import Outcome, simulate
+from asad.errors import AsadError
 from asad.model import Json
 from asad.replay.instances import Instance, draw_instance, kind_of
 
@@ -78,8 +80,15 @@ def informed(instance: Instance, bounds: Bounds) -> Scheme:
 
 
 def play(instance: Instance, name: str) -> Outcome:
-    """One scheme on one instance, its decisions timed."""
-    return simulate(instance.servers, instance.jobs, make(name, instance), instance.slots, time.perf_counter)
+    """One scheme on one instance, its decisions timed. Raises AsadError if it breaks a constraint of the paper."""
+    outcome = simulate(
+        instance.servers, instance.jobs, make(name, instance), instance.slots, time.perf_counter
+    )
+    ends = {number: job.finished for number, job in enumerate(outcome.jobs) if job.finished is not None}
+    broken = violation(instance.servers, instance.jobs, outcome.schedules(), instance.slots, ends)
+    if broken is not None:
+        raise AsadError(f"{instance.name}: {name} breaks constraint {broken}")
+    return outcome
 
 
 def warm_up(schemes: Sequence[str]) -> None:
