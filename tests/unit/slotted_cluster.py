@@ -345,9 +345,9 @@ class AsSoonAsRoom:
                 fit = int(max(0.0, np.floor((free[server] / job.worker).min() + 1e-9)))
                 at += [server] * min(fit, wanted - len(at))
             if at:
-                server, count = np.unique(np.array(at, np.int32), return_counts=True)
+                where, count = np.unique(np.array(at, np.int32), return_counts=True)
                 none = np.zeros(0, np.int32)
-                plan[slot] = Allotment(server, count.astype(np.int32), none, none)
+                plan[slot] = Allotment(where, count.astype(np.int32), none, none)
                 work -= len(at)
             if work <= 0:
                 return plan
