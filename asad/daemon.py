@@ -1146,14 +1146,14 @@ class Daemon:
         if not isinstance(admit, Admission):
             raise UsageError("every job is admitted here: [policies] admit is everyone")
         if not job:
-            return cast(Json, admit.overview() | {"now_s": self._now_s})
+            return cast(Json, admit.overview())
         told = admit.explain(job)
         if told is None:
             raise UsageError(
                 f"job {job!r:.40}: admission does not know it: it is gone, or tells no utility and no rule has one; "
                 "asactl admit status lists those that it knows"
             )
-        return cast(Json, told | {"now_s": self._now_s})
+        return cast(Json, told)
 
     def _progress(self, job: str) -> Json:
         """What a job tells of itself, by node, and its happiness."""

@@ -801,6 +801,7 @@ class Admission:
         return {
             "job": entry.key,
             "policy": self.name,
+            "now_s": _finite(self._now_s),
             "reason": entry.reason,
             "hint": shown(entry.hint),
             **self._story(entry),
@@ -849,6 +850,7 @@ class Admission:
             )
         return {
             "policy": self.name,
+            "now_s": _finite(self._now_s),
             "slot_s": slot_s,
             "horizon": self.options.horizon,
             "cores": capacity,

@@ -164,7 +164,7 @@ def story(told: Mapping[str, Any]) -> Iterator[str]:
     if _number(told.get("let_in_at")):
         yield f"            it would have been let in at {told['let_in_at']:.1%} of the prices of that moment"
     yield from _plan_lines(told)
-    if _number(told.get("deferred_s")):
+    if _number(told.get("deferred_s")) and told["deferred_s"] > clock_of(told):
         yield f"  deferred  until {moment(told['deferred_s'])}; it starts then even if asad is gone"
     if told.get("let_go"):
         yield "  somebody has taken its deferral back by hand: it is not deferred again"
