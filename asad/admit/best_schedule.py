@@ -492,8 +492,9 @@ def _curves_and_bounds(
     most, vertices = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
     bound, slope = np.full(slots, np.inf), np.zeros(slots)
     # segments of all envelopes so far in the order of their slopes, as many as the work takes
-    kept_slope, kept_length = np.empty(need.work + 1), np.empty(need.work + 1, np.int64)
-    next_slope, next_length = np.empty(need.work + 1), np.empty(need.work + 1, np.int64)
+    size = min(need.work, slots * limit) + 1
+    kept_slope, kept_length = np.empty(size), np.empty(size, np.int64)
+    next_slope, next_length = np.empty(size), np.empty(size, np.int64)
     kept = 0
     best = least
     promise = 0.0  # the best worth over cost, while nothing pays
@@ -610,7 +611,7 @@ def _search(
             gap = max(gap, hope[k] - best.payoff)
         elif cost < below:
             best = Found(k, worth[k] - cost, cost, worth[k], 0.0, widths)
-    if best.end < 0:
+    if best.end < 0:  # nothing pays
         return _nearly(curves, most, vertex, vertices, bound, slope, worth, need.work, nothing)
     end = best.end
     while best.widths[end] == 0:
@@ -636,6 +637,20 @@ def best_schedule(
     payoff, the one that ends first. Only those of a payoff above `least_payoff` count.
     """
     return _search(workers, servers, rows, need, worth, floor, least_payoff, most_steps)
+
+
+@njit(cache=True)
+def least_by_slot(side: Side, rows: Counts, demand: Array) -> Array:
+    """(n,) what one task costs in each of these rows: least over the servers; infinite where none has room."""
+    servers = side.price.shape[2]
+    unit, room = np.empty(servers), np.empty(servers)
+    out = np.full(len(rows), np.inf)
+    for i in range(len(rows)):
+        _offers(side, rows[i], demand, 1, unit, room)
+        for h in range(servers):
+            if room[h] > 0.0:
+                out[i] = min(out[i], unit[h])
+    return out
 
 
 @njit(cache=True)

@@ -19,7 +19,7 @@ Options: `horizon`, `until`, `bounds`, `tolerance`. Cost of an arrival: see `bes
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -31,6 +31,7 @@ from asad.admit.best_schedule import (
     Need,
     Side,
     best_schedule,
+    least_by_slot,
     most_by_slot,
     refresh,
     servers_for,
@@ -42,7 +43,11 @@ from asad.admit.utility import worth_by_slot
 from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
 
-REMEMBERED = 4096
+NOTHING = 1e-9
+"""A worth up to this is none."""
+TOLD_SLOTS = 60
+"""So many slots from its arrival on are told of the prices that a job met."""
+REMEMBERED = 1000
 """Jobs whose verdict can be explained; the earliest are forgotten."""
 
 
@@ -159,12 +164,14 @@ class Oasis:
         self._advance(job.arrival)
         self._learn(job)
         first = max(job.arrival, self._slot)
+        prices = self._least(first, job.worker, min(TOLD_SLOTS, self._length(first)))
         found = self._best(job, first, job.work)
         if found.end < 0:
             verdict = Verdict(
                 False,
                 self._why_not(job, found),
-                payoff=found.utility - found.cost if math.isfinite(found.cost) else math.nan,
+                # what is above 0 by rounding alone is not
+                payoff=min(0.0, found.utility - found.cost) if math.isfinite(found.cost) else math.nan,
                 cost=found.cost if math.isfinite(found.cost) else math.nan,
                 utility=found.utility,
             )
@@ -182,7 +189,7 @@ class Oasis:
                 found.cost,
                 found.utility,
             )
-        self._note(number, job, first, found, verdict)
+        self._note(number, job, first, found, verdict, prices)
         return verdict
 
     def allot(self, slot: int, left: Mapping[int, int]) -> Mapping[int, Allotment]:
@@ -263,8 +270,9 @@ class Oasis:
         """What was found when the job arrived, as plain data; None if it is not known (any more).
 
         `price_factor`: at less than this part of the prices it met, it would have been (for an admitted job: it would
-        still have been) worth its price; None if it cannot be done at all. `prices`: by slot of its schedule what one
-        worker and one parameter server cost, least over the servers with room, before it took its own.
+        still have been) worth its price; None if it cannot be done while it is worth anything. `schedule`: slot,
+        workers and parameter servers. `prices`: slot (from its arrival on, at most `TOLD_SLOTS`), and what one worker
+        cost there, least over the servers; None where none had room.
         """
         return self._stories.get(number)
 
@@ -274,7 +282,7 @@ class Oasis:
         Infinite where it fits nowhere.
         """
         self._advance(slot)
-        return self._least(self._workers, slot, np.asarray(demand, np.float64), self._length(slot))
+        return self._least(slot, demand, self._length(slot))
 
     def core_prices(self, slot: int) -> list[float]:
         """What a unit of the first resource costs in each slot from `slot` on, mean over the worker servers."""
@@ -341,30 +349,35 @@ class Oasis:
         slots = self._length(first)
         before = max(0, first - job.arrival)
         worth = worth_by_slot(job.utility, before + slots)[before:]
-        beside = job.server_bandwidth > 0
-        ratio = job.worker_bandwidth / job.server_bandwidth if beside else 0.0
-        demand = np.ascontiguousarray(job.worker, np.float64)
-        server = np.ascontiguousarray(job.server, np.float64)
-        floor = work * float(self._workers.side.low @ demand)
-        if beside:
-            floor += math.ceil(max(1.0, work * ratio) - 1e-9) * float(self._servers.side.low @ server)
+        need = self._need(job, work)
+        floor = work * float(self._workers.side.low @ need.worker)
+        if need.servers_per_worker > 0:
+            beside = math.ceil(max(1.0, work * need.servers_per_worker) - 1e-9)
+            floor += beside * float(self._servers.side.low @ need.server)
         rows = (first + np.arange(slots)) % self.horizon
-        need = Need(demand, server, ratio, max(1, min(job.most_workers, work)), work)
         return best_schedule(self._workers.side, self._servers.side, rows, need, worth, floor, least_payoff)
+
+    def _need(self, job: ElasticJob, work: int) -> Need:
+        worker = np.ascontiguousarray(job.worker, np.float64)
+        takes = worker > 0.0
+        most = min(job.most_workers, work)
+        if takes.any():
+            # an array may tell of more tasks than the servers could ever hold, and curves are as long as that
+            capacity = self.servers.workers[:, takes] / worker[takes]
+            most = min(most, int(np.floor(capacity + 1e-6).min(axis=1).sum()))
+        return Need(
+            worker,
+            np.ascontiguousarray(job.server, np.float64),
+            job.worker_bandwidth / job.server_bandwidth if job.server_bandwidth > 0 else 0.0,
+            max(1, most),
+            work,
+        )
 
     def _all_there_is(self, job: ElasticJob, first: int, work: int) -> Counts:
         """As many workers as there is room for, slot after slot, up to `work`."""
         slots = self._length(first)
-        ratio = job.worker_bandwidth / job.server_bandwidth if job.server_bandwidth > 0 else 0.0
-        need = Need(
-            np.ascontiguousarray(job.worker, np.float64),
-            np.ascontiguousarray(job.server, np.float64),
-            ratio,
-            job.most_workers,
-            work,
-        )
         rows = (first + np.arange(slots)) % self.horizon
-        most = most_by_slot(self._workers.side, self._servers.side, rows, need)
+        most = most_by_slot(self._workers.side, self._servers.side, rows, self._need(job, work))
         before = np.concatenate(([0], np.cumsum(most)[:-1])) if slots else np.zeros(0, np.int64)
         widths: Counts = np.clip(work - before, 0, most)
         return widths
@@ -393,7 +406,11 @@ class Oasis:
             self._servers.give(row, there.parameter_server, there.servers, held.job.server, -1.0)
 
     def _why_not(self, job: ElasticJob, found: Found) -> str:
-        if math.isfinite(found.cost) and found.cost > 0.0:
+        if found.utility <= NOTHING and worth_by_slot(job.utility, 1)[0] <= NOTHING:
+            return "it is worth nothing, however soon it completes"
+        if math.isfinite(found.cost) and found.utility <= NOTHING:
+            return "it would be worth nothing by the time it could be done"
+        if math.isfinite(found.cost):
             return (
                 f"its worth of {found.utility:.3g} does not pay for {found.cost:.3g} of resources; at "
                 f"{100 * found.utility / found.cost:.0f} % of the present prices it would"
@@ -403,10 +420,18 @@ class Oasis:
             "worker-slots while it is worth anything"
         )
 
-    def _note(self, number: int, job: ElasticJob, first: int, found: Found, verdict: Verdict) -> None:
+    def _note(
+        self,
+        number: int,
+        job: ElasticJob,
+        first: int,
+        found: Found,
+        verdict: Verdict,
+        prices: Sequence[float],
+    ) -> None:
         factor: Json = None
-        if math.isfinite(found.cost):
-            factor = found.utility / found.cost if found.cost > 0.0 else None
+        if math.isfinite(found.cost) and found.cost > 0.0 and found.utility > NOTHING:
+            factor = found.utility / found.cost
         schedule: list[Json] = []
         for slot, there in (verdict.schedule or {}).items():
             schedule.append([slot, there.width, int(there.servers.sum())])
@@ -421,6 +446,9 @@ class Oasis:
             "price_factor": factor,
             "gap": found.gap,
             "schedule": schedule,
+            "prices": [
+                [first + ahead, price if math.isfinite(price) else None] for ahead, price in enumerate(prices)
+            ],
             "alpha": self._bounds.alpha,
             "worker_low": self._bounds.worker_low,
             "server_low": self._bounds.server_low,
@@ -428,15 +456,10 @@ class Oasis:
         if len(self._stories) > REMEMBERED:
             del self._stories[next(iter(self._stories))]
 
-    def _least(self, ledger: Ledger, slot: int, demand: Floats, slots: int) -> list[float]:
-        side, prices = ledger.side, []
-        for at in range(slot, slot + slots):
-            row = at % self.horizon
-            if side.stale[row]:
-                refresh(side, row)
-            fits = (side.free[row] >= demand[:, None] * (1 - 1e-9)).all(axis=0)
-            prices.append(float((demand @ side.price[row])[fits].min()) if fits.any() else math.inf)
-        return prices
+    def _least(self, slot: int, demand: Floats, slots: int) -> list[float]:
+        rows = (slot + np.arange(slots)) % self.horizon
+        prices = least_by_slot(self._workers.side, rows, np.ascontiguousarray(demand, np.float64))
+        return [float(price) for price in prices]
 
 
 def _split(first: Counts, server: Counts, tasks: Counts) -> list[tuple[Ints, Ints]]:
