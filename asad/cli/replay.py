@@ -35,8 +35,8 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     default=POLICIES,
     show_default=True,
     metavar="NAME,…",
-    help="Policies: slurm (left alone), fcfs, conservative, static, asax, asax-paper, greedy-oracle. "
-    "slurm is always run, as the baseline.",
+    help="Policies: slurm (left alone), fcfs, conservative; static, asax, asax-paper, greedy-oracle lend; oasis, "
+    "oasis-paper, fifo-admit, drf-admit, rrh-admit, dorm-admit admit. slurm is always run, as the baseline.",
 )
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
@@ -96,6 +96,17 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     show_default=True,
     help="A scheduling pass after all events of a second, or after each event.",
 )
+@click.option(
+    "--utility",
+    "utilities",
+    multiple=True,
+    metavar="RULE",
+    help="What jobs are worth that do not tell it: sigmoid(10,0.5,2h), or user=NAME:… or partition=NAME:… for some; "
+    "may be given again.",
+)
+@click.option(
+    "--slot", default="10m", show_default=True, metavar="TIME", help="Slot of the policies that admit."
+)
 @click.option("--no-lending", is_flag=True, help="Lend nothing: every lending policy must then equal slurm.")
 @click.option("--columns", metavar="NAME,…", help="Columns of a log without a header.")
 @click.option(
@@ -142,6 +153,8 @@ def replay(
     poll: str,
     overrun: str,
     passes: str,
+    utilities: tuple[str, ...],
+    slot: str,
     no_lending: bool,
     columns: str | None,
     delimiter: str | None,
@@ -183,6 +196,8 @@ def replay(
         per_event=passes == "per-event",
         use_memory=memory is not None or machine is not None,
         lending=not no_lending,
+        slot_s=seconds(slot, "--slot"),
+        utilities=utilities,
         demand=read_demand(demand) if demand else DemandProfile(),
         experts=experts,
         contention=contention,
@@ -263,6 +278,8 @@ def _sha256(jobs: JobLog) -> str:
     digest = hashlib.sha256()
     for column in dataclasses.fields(jobs):
         value = getattr(jobs, column.name)
+        if value is None:
+            continue
         if isinstance(value, tuple):
             digest.update("\0".join(value).encode("utf-8", "surrogatepass"))
         elif value.dtype.hasobject:

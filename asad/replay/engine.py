@@ -161,14 +161,17 @@ TASK = np.dtype(
         ("lead", "i4"),  # first task of its array; the job itself if it is none
         ("next", "i4"),  # next task of its array, -1 for none
         ("wake_at", "i4"),  # where in the heap its deferral ends
+        # of the arrays, each from row 0 on: they have nothing to do with the job in whose row they stand
+        ("waiting_row", "i4"),  # first task that waits, -1 if none does
+        ("waiting", "i4"),
+        ("running", "i4"),
+        ("ended", "i4"),
+        ("throttle", "i4"),
+        ("shown", "i4"),  # how many of those that wait are in the queue
         ("admitted", "?"),  # of the first task
     ],
     align=True,
 )
-ARRAY = np.dtype(
-    [(name, "i4") for name in ("waiting_row", "waiting", "running", "ended", "throttle", "shown")]
-)
-"""Tasks by what they do; `waiting_row` is the first that waits, `shown` how many of the waiting are in the queue."""
 
 
 class State(NamedTuple):
@@ -184,12 +187,10 @@ class State(NamedTuple):
     queue: NDArray[
         Any
     ]  # positions in order of arrival, FRONT lower if admitted; empty ones need NOBODY cores
-    block: NDArray[Any]  # the least of each 64 positions, or less
-    superblock: NDArray[Any]  # the least of each 4096
+    block: NDArray[Any]  # the least of each 64 positions, or less; from the end on, of each 4096
     node: NDArray[Any]  # (N,) NODE
     core: NDArray[Any]  # (C,) CORE
     task: NDArray[Any]  # (n,) TASK, (0,) without admission
-    array: NDArray[Any]  # (arrays,) ARRAY
 
 
 # ------------------------------------------------------------------------------------------------------ event heap
@@ -291,7 +292,7 @@ def _block_cores(s: State, block: int) -> None:
     for i in range(upper * BLOCK, upper * BLOCK + BLOCK):
         if s.block[i].cores < least:
             least = s.block[i].cores
-    s.superblock[upper].cores = least
+    s.block[len(s.block) - 1 - upper].cores = least
 
 
 @borrowing
@@ -305,7 +306,8 @@ def _put(s: State, job: int) -> None:
     block = position // BLOCK
     s.block[block].cores = min(s.block[block].cores, s.job[job].cores)
     s.block[block].planned = min(s.block[block].planned, s.job[job].planned)
-    s.superblock[block // BLOCK].cores = min(s.superblock[block // BLOCK].cores, s.job[job].cores)
+    upper = len(s.block) - 1 - block // BLOCK
+    s.block[upper].cores = min(s.block[upper].cores, s.job[job].cores)
     s.job[job].state = PENDING
     s.job[job].promised = NEVER
     s.c[CHANGED] = 1
@@ -317,8 +319,6 @@ def _enqueue(s: State, job: int, now: float) -> None:
     s.c[TAIL] += 1
     s.job[job].eligible = now
     _put(s, job)
-    if s.c[ADMISSION]:
-        _join_group(s, job)
 
 
 @borrowing
@@ -346,7 +346,8 @@ def _next_candidate(s: State, position: int, free: int, extra: int, window: floa
     """First waiting job from `position` on that needs at most `extra` cores, or at most `free` for at most `window`."""
     tail = s.c[TAIL]
     while position < tail:
-        if position % (BLOCK * BLOCK) == 0 and s.superblock[position // (BLOCK * BLOCK)].cores > free:
+        upper = len(s.block) - 1 - position // (BLOCK * BLOCK)
+        if position % (BLOCK * BLOCK) == 0 and s.block[upper].cores > free:
             position += BLOCK * BLOCK
             continue
         if position % BLOCK == 0:
@@ -389,7 +390,7 @@ def _withhold(s: State, job: int) -> None:
     s.c[RESERVED] = 0
     s.c[CHANGED] = 1
     if s.task[job].array >= 0:
-        s.array[s.task[job].array].shown -= 1
+        s.task[s.task[job].array].shown -= 1
 
 
 @borrowing
@@ -398,7 +399,7 @@ def _show(s: State, job: int) -> None:
     s.c[ASIDE] -= 1
     _put_before(s, job)
     if s.task[job].array >= 0:
-        s.array[s.task[job].array].shown += 1
+        s.task[s.task[job].array].shown += 1
 
 
 @borrowing
@@ -407,9 +408,9 @@ def _allowance(s: State, lead: int) -> int:
     if not np.isnan(s.task[lead].until):
         return 0
     array = s.task[lead].array
-    if array < 0 or s.array[array].throttle == 0:
+    if array < 0 or s.task[array].throttle == 0:
         return NOBODY
-    return max(0, s.array[array].throttle - s.array[array].running)
+    return max(0, s.task[array].throttle - s.task[array].running)
 
 
 @borrowing
@@ -418,7 +419,7 @@ def _first_waiting(s: State, job: int) -> int:
     if not _is_job(s, job):
         return -1
     if s.task[job].array >= 0:
-        return s.array[s.task[job].array].waiting_row
+        return s.task[s.task[job].array].waiting_row
     return job if s.job[job].state == PENDING or s.job[job].state == WITHHELD else -1
 
 
@@ -429,8 +430,8 @@ def _let_in(s: State, lead: int) -> None:
     array = s.task[lead].array
     left = 1
     if array >= 0:
-        left = s.array[array].shown
-        if left == min(may, s.array[array].waiting):
+        left = s.task[array].shown
+        if left == min(may, s.task[array].waiting):
             return
     row = _first_waiting(s, lead)
     while row >= 0 and (may > 0 or left > 0):
@@ -456,12 +457,12 @@ def _join_group(s: State, job: int) -> None:
         _put_before(s, job)
     if array < 0:
         return
-    s.array[array].waiting += 1
-    s.array[array].shown += 1
-    first = s.array[array].waiting_row
+    s.task[array].waiting += 1
+    s.task[array].shown += 1
+    first = s.task[array].waiting_row
     if first < 0 or job < first:
-        s.array[array].waiting_row = job
-    if s.array[array].shown > _allowance(s, lead):
+        s.task[array].waiting_row = job
+    if s.task[array].shown > _allowance(s, lead):
         _withhold(s, job)
         s.task[job].begin = s.task[lead].until
 
@@ -472,14 +473,14 @@ def _leave_queue(s: State, job: int) -> None:
     array = s.task[job].array
     if array < 0:
         return
-    s.array[array].waiting -= 1
-    s.array[array].shown -= 1
-    s.array[array].running += 1
-    if s.array[array].waiting_row == job:
+    s.task[array].waiting -= 1
+    s.task[array].shown -= 1
+    s.task[array].running += 1
+    if s.task[array].waiting_row == job:
         row = s.task[job].next
         while row >= 0 and s.job[row].state != PENDING and s.job[row].state != WITHHELD:
             row = s.task[row].next
-        s.array[array].waiting_row = row
+        s.task[array].waiting_row = row
 
 
 @borrowing
@@ -488,9 +489,9 @@ def _leave_group(s: State, job: int) -> None:
     array = s.task[job].array
     if array < 0:
         return
-    s.array[array].running -= 1
-    s.array[array].ended += 1
-    if s.array[array].throttle > 0:
+    s.task[array].running -= 1
+    s.task[array].ended += 1
+    if s.task[array].throttle > 0:
         _let_in(s, s.task[job].lead)
 
 
@@ -600,12 +601,12 @@ def throttle(s: State, job: int, tasks: int, estimate: NDArray[np.float64]) -> i
     array = s.task[job].array
     if array < 0:
         return 2
-    if s.array[array].waiting == 0:
+    if s.task[array].waiting == 0:
         return 1
-    if s.array[array].throttle != tasks:
-        s.array[array].throttle = tasks
+    if s.task[array].throttle != tasks:
+        s.task[array].throttle = tasks
         _let_in(s, s.task[job].lead)
-        row = s.array[array].waiting_row
+        row = s.task[array].waiting_row
         while row >= 0:
             if s.job[row].state == WITHHELD:
                 estimate[row] = np.nan
@@ -1477,6 +1478,7 @@ def run_until(s: State, until: float) -> None:
     """Let everything happen up to and including `until`."""
     n = len(s.job)
     per_event = s.c[PER_EVENT] != 0
+    admission = s.c[ADMISSION] != 0
     if s.c[SETTLE]:
         # the queue has lost jobs to lending since the last pass
         s.c[SETTLE] = 0
@@ -1500,7 +1502,10 @@ def run_until(s: State, until: float) -> None:
                 if per_event:
                     _pass(s, now, True)
             elif s.heap[0].job < 2 * n:
-                _enqueue(s, _pop(s) - n, now)
+                job = _pop(s) - n
+                _enqueue(s, job, now)
+                if admission:
+                    _join_group(s, job)
                 if per_event:
                     _pass(s, now, False)
             else:
@@ -1509,6 +1514,8 @@ def run_until(s: State, until: float) -> None:
                     _pass(s, now, False)
         while s.c[NEXT] < n and s.job[s.c[NEXT]].submit <= now:
             _enqueue(s, s.c[NEXT], now)
+            if admission:
+                _join_group(s, s.c[NEXT])
             s.c[NEXT] += 1
             _skip_dependents(s)
             if per_event:
@@ -1688,8 +1695,8 @@ def advance(kept: Kept, wake: float) -> bool:
 def observe(kept: Kept, interval: float, twin_interval: float) -> int:
     """Everything that a snapshot shows, in one call; how many jobs there are in the queue that it shows.
 
-    Starts are estimated no more often than every `interval`, and only where somebody could be lent to; on the twin no
-    more often than every `twin_interval`.
+    Starts are estimated no more often than every `interval`, and (but where arrays are gathered) only if somebody could
+    be lent to; on the twin no more often than every `twin_interval`.
     """
     s, twin, looks = kept.all
     depth = len(looks.queue)
@@ -1697,7 +1704,8 @@ def observe(kept: Kept, interval: float, twin_interval: float) -> int:
     for i in range(s.c[GUESTS]):
         looks.guests[i] = s.job[i].guest_row
     now = s.f[NOW]
-    if count and s.c[PLACED] and now >= looks.estimated_at[0] + interval and has_open_cores(s):
+    due = count > 0 and s.c[PLACED] and now >= looks.estimated_at[0] + interval
+    if due and (s.c[GATHER] or has_open_cores(s)):
         estimate_starts(s, depth, looks.estimate)
         looks.estimated_at[0] = now
         if len(twin.job) and now >= looks.estimated_at[1] + twin_interval:
@@ -1808,12 +1816,10 @@ def new_state(
         heap=np.zeros((2 * n if admission else n) + 1, HEAP_ENTRY),
         run=np.zeros(min(total, n) + 1, RUN_ENTRY),
         queue=np.zeros(padded, QUEUE_ENTRY),
-        block=np.zeros(max(padded // BLOCK, BLOCK), BLOCK_ENTRY),
-        superblock=np.zeros(padded // (BLOCK * BLOCK), BLOCK_ENTRY),
+        block=np.zeros(padded // BLOCK + padded // (BLOCK * BLOCK), BLOCK_ENTRY),
         node=np.zeros(nodes, NODE),
         core=np.zeros(total, CORE),
         task=np.zeros(len(array), TASK),
-        array=np.zeros(int(array.max(initial=-1)) + 1, ARRAY),
     )
     if admission:
         _group(s, array)
@@ -1832,7 +1838,7 @@ def new_state(
         s.job[name] = np.nan
     s.job["promised"] = NEVER
     s.job["rate"] = 1.0
-    for queue in (s.queue, s.block, s.superblock):
+    for queue in (s.queue, s.block):
         queue["cores"] = NOBODY
         queue["planned"] = NEVER
     for name in ("owner", "owner_next", "guest", "guest_next"):
@@ -1854,7 +1860,7 @@ def new_state(
 def _group(s: State, array: NDArray[np.int32]) -> None:
     """Chain the tasks of each array, in order of their rows; a job that is no task stands for itself."""
     s.task["array"], s.task["lead"] = array, np.arange(len(array))
-    s.task["next"] = s.task["wake_at"] = s.array["waiting_row"] = -1
+    s.task["next"] = s.task["wake_at"] = s.task["waiting_row"] = -1
     s.task["until"] = s.task["begin"] = np.nan
     rows = np.flatnonzero(array >= 0)
     rows = rows[np.argsort(array[rows], kind="stable")]

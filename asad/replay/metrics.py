@@ -43,18 +43,21 @@ def figures(
     lent_core_s: float,
     baseline_end_s: Floats | None = None,
     displaced_placebo: float | None = None,
+    managed: NDArray[np.bool_] | None = None,
 ) -> dict[str, float | int | None]:
     """The figures of one policy.
 
     `done_s` is the isolated work that each job got done, `overran` which jobs asked for less time than they needed
-    (and so are killed at their limit where limits kill), `cut` which jobs ended with work left. Columns are (jobs,).
+    (and so are killed at their limit where limits kill), `cut` which jobs ended with work left, `managed` which ones
+    admission admitted, deferred or throttled. Columns are (jobs,).
 
     Keys: `response` is end - submit, `wait` start - submit, `bounded_slowdown` response over isolated run time, both
     at least 10 s in the denominator and 1 in all; `utilization` Σ cores·isolated work over cores of the machine ·
     makespan; `cpu_utilization` the same with the CPU that jobs really wanted; `delivered_core_s` Σ cores·isolated
     work, `delivered_by_last_submit_core_s` the part done before the last submission; stretches are run time over
-    isolated run time; `losers` hosts and guests that ended later than without us (see `later`), `displaced` other
-    jobs that did, `displaced_placebo` jobs that did when as many run times were made 1 s longer (a mean over draws).
+    isolated run time; `losers` hosts, guests and managed jobs that ended later than without us (see `later`),
+    `displaced` other jobs that did, `displaced_placebo` jobs that did when as many run times were made 1 s longer (a
+    mean over draws).
     """
     cores = workload.cores.astype(float)
     response = end_s - workload.submit_s
@@ -95,7 +98,7 @@ def figures(
         "killed_by_lending": int((cut & ~overran).sum()),
     }
     if baseline_end_s is not None:
-        touched = host | guest
+        touched = host | guest if managed is None else host | guest | managed
         worse = later(workload, end_s, baseline_end_s)
         loss = (end_s - baseline_end_s)[worse & touched]
         figures["losers"] = len(loss)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from asad.replay.demand import DemandProfile, assign, read_demand
 from asad.replay.machine import from_flags, infer
 from asad.replay.readers import read_log
 from asad.replay.run import LENDING, Bench, Settings, build_workload
+from asad.replay.worth import arrays_of, hints_of
 
 LONGEST_S = 1.0
 """Even where nothing happens in the log, there is a cycle after so many seconds of real time."""
@@ -33,6 +35,7 @@ class Playback:
         log: str | Path,
         *,
         policy: str,
+        admit: str = "everyone",
         nodes: int = 0,
         cores: int = 0,
         memory: str = "",
@@ -42,7 +45,9 @@ class Playback:
         poll_s: float = 30.0,
         monotonic: Callable[[], float],
     ) -> None:
-        """`policy` decides how guests are held; `nodes` and `cores` are of the machine (0: inferred from the log).
+        """`policy` decides how guests are held, `admit` whether the queue shows one task an array, as Slurm's does.
+
+        `nodes` and `cores` are of the machine (0: inferred from the log).
 
         Raises UsageError, LogError, MachineError and ConfigError as a replay does.
         """
@@ -60,8 +65,15 @@ class Playback:
         wanted = assign(recorded.jobs, codes, names, settings.demand, seed)
         workload = build_workload(recorded, machine, settings, wanted, [])
         overran = np.zeros(len(workload), np.bool_)
+        workload = replace(
+            workload,
+            array=arrays_of(recorded.jobs.job_id, recorded.jobs.user),
+            hints=hints_of(recorded.jobs, ()),
+        )
         bench = Bench(recorded, machine, settings, workload, names, load_experts(), overran)
-        self.recorded = bench.cluster("easy", LENDING.get(policy, "idle"))
+        self.recorded = bench.cluster(
+            "easy", LENDING.get(policy, "idle"), admission=True, gather_arrays=admit != "everyone"
+        )
         self.applications = list(names)
         self.users = recorded.jobs.users
         self.ledger: list[dict[str, Any]] = []

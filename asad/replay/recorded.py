@@ -93,8 +93,12 @@ class Workload:
 
     def take(self, rows: NDArray[np.intp]) -> Workload:
         """Some of the jobs, to reckon with; dependencies keep their old rows, hints are left out."""
-        columns = (getattr(self, column.name) for column in fields(self) if column.name != "hints")
-        return Workload(*(None if column is None else column[rows] for column in columns))
+        columns: dict[str, Any] = {
+            column.name: value[rows]
+            for column in fields(self)
+            if isinstance(value := getattr(self, column.name), np.ndarray)
+        }
+        return Workload(**columns)
 
 
 class RecordedCluster:
@@ -118,18 +122,21 @@ class RecordedCluster:
         depth: int = 100,
         backfill_interval_s: float = 30.0,
         twin_interval_s: float = 300.0,
+        twin: bool = True,
     ) -> None:
         """A cluster before its first job.
 
         `lending` off leaves placement untracked, which is faster and decides nothing else. `admission` off leaves
         arrays and hints unseen, and refuses to admit, defer and throttle, which saves 100 bytes a job. With
-        `gather_arrays` the queue shows one waiting task an array, as Slurm's does. `depth` is how many
+        `gather_arrays` the queue shows one waiting task an array, as Slurm's does, and starts are estimated whether or
+        not anybody could be lent to. `depth` is how many
         waiting jobs a snapshot shows with an estimated start (Slurm: bf_max_job_test), refreshed no more often than
         every `backfill_interval_s` (Slurm: bf_interval). Running jobs count as measured after `window_s`. With lending
         a twin runs beside it, on which nobody lends; it plans as the scheduler does and learns how long a job runs
         alone when that job has ended here, so it knows nothing that asad could not know. Where a job may have ended
         there, but has not come so far here, it waits for what happens here: so its starts are those of the cluster
-        left alone. It estimates those that are yet to come no more often than every `twin_interval_s`.
+        left alone. It estimates those that are yet to come no more often than every `twin_interval_s`. Without `twin`
+        there is none, for those who lend nothing and yet want to know who is where.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
@@ -174,20 +181,22 @@ class RecordedCluster:
         self.state = new_state(lending, admission)
         # what would be without us: it learns how long a job runs when the job has ended here, and not before; it has
         # no jobs where nobody lends
-        columns = {name: column if lending else column[:0] for name, column in columns.items()}
+        beside = lending and twin
+        columns = {name: column if beside else column[:0] for name, column in columns.items()}
         columns["work"] = columns["planned"]
-        twin = new_state(False)
+        alone = new_state(False)
         self._looks = looks = engine.new_looks(self.state, depth)
-        self._kept = keep(self.state, twin, looks)
-        self._twin_clock = twin.f
+        self._kept = keep(self.state, alone, looks)
+        self._twin_clock = alone.f
         self._seen = 0
-        own_start = twin.job["start"] if lending else np.full(len(workload), np.nan)
+        own_start = alone.job["start"] if beside else np.full(len(workload), np.nan)
         # the very same arrays in every snapshot, so that a policy may hand them to compiled code once
         self._core_owner, self._core_guest = self.state.core["owner"], self.state.core["guest"]
-        job, array = self.state.job, self.state.array
+        job, task = self.state.job, self.state.task
         self._arrays = no_arrays()
-        if len(array):
-            self._arrays = Arrays(*(array[name] for name in ("waiting_row", *TASKS)))
+        if admission and workload.array is not None:
+            count = int(workload.array.max(initial=-1)) + 1
+            self._arrays = Arrays(*(task[name][:count] for name in ("waiting_row", *TASKS)))
         self._hints: dict[int, str] = {}
         self._coming = iter(sorted(workload.hints) if admission else ())
         self._next_hint = next(self._coming, None)
@@ -206,9 +215,9 @@ class RecordedCluster:
             start_s=job["start"],
             limit_end_s=job["limit_end"],
             estimated_start_s=looks.estimate,
-            begin_s=self.state.task["begin"] if admission else unknown,
+            begin_s=task["begin"] if admission else unknown,
             deadline_s=unknown,
-            array=self.state.task["array"] if admission else np.full(len(workload), -1, np.int32),
+            array=task["array"] if admission else np.full(len(workload), -1, np.int32),
             own_start_s=own_start,
             own_estimate_s=looks.own_estimate,
             cpu_fraction=looks.cpu,

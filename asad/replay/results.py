@@ -42,7 +42,7 @@ class PolicyResult:
     guest: NDArray[np.bool_]
     """Started as a guest."""
     loser: NDArray[np.bool_]
-    """Host or guest that ended later than without us by more than max(60 s, 5 % of its response)."""
+    """Host, guest or managed job that ended later than without us by more than max(60 s, 5 % of its response)."""
     series_time_s: Floats
     """(B + 1,) edges of the bins of time of the two series."""
     allocated_fraction: Floats
@@ -50,6 +50,13 @@ class PolicyResult:
     used_fraction: Floats
     """(B,) cores really busy over cores of the machine."""
     experts: ExpertHistory | None = None
+    managed: NDArray[np.bool_] | None = None
+    """Admitted, deferred or throttled at some time; None of policies that do no such thing."""
+
+    @property
+    def touched(self) -> NDArray[np.bool_]:
+        """Hosts, guests and managed jobs: those of whom `loser` tells."""
+        return self.host | self.guest if self.managed is None else self.host | self.guest | self.managed
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.admit import AdmitPolicy
 from asad.admit.everyone import Everyone
+from asad.admit.live import Admission
+from asad.admit.live import Options as AdmitOptions
+from asad.admit.schemes import scheme_maker
+from asad.admit.utility import Maker, site_utilities
 from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce
 from asad.errors import MachineError, UsageError
 from asad.experts import Expert, load_experts
 from asad.guard import guard_for
-from asad.model import Floats, Ints, JobLog, Json, Machine, Outcome, Snapshot
+from asad.model import (
+    Admit,
+    Decline,
+    Defer,
+    Floats,
+    Ints,
+    JobLog,
+    Json,
+    Machine,
+    Outcome,
+    SetThrottle,
+    Snapshot,
+)
 from asad.place.native import Native
 from asad.replay.contention import Contention, load_contention
 from asad.replay.demand import Demand, DemandProfile, assign
@@ -24,9 +41,11 @@ from asad.replay.metrics import figures, later, over_time
 from asad.replay.readers import Recorded
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.replay.results import ExpertHistory, PolicyResult, ReplayResult, Verdict
+from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
 from asad.share import SharePolicy
 from asad.share.asax import Asax, Options
 from asad.share.asax_paper import AsaxPaper
+from asad.share.exclusive import Exclusive
 from asad.share.greedy_oracle import GreedyOracle
 from asad.share.learner import Weights, bound, excess_risk
 from asad.share.static import Static
@@ -39,7 +58,17 @@ SCHEDULING = {"slurm": "easy", "fcfs": "fcfs", "conservative": "conservative"}
 LENDING = {"static": "static", "asax-paper": "static", "asax": "idle", "greedy-oracle": "idle"}
 """Policies that lend → how the guest is held, which decides what sharing costs."""
 
-POLICIES = (*SCHEDULING, *LENDING)
+ADMITTING = {
+    "oasis": "oasis",
+    "oasis-paper": "oasis-paper",
+    "fifo-admit": "fifo",
+    "drf-admit": "drf",
+    "rrh-admit": "rrh",
+    "dorm-admit": "dorm",
+}
+"""Policies that admit, defer and throttle → the scheme of the admit stage; nobody lends beside it."""
+
+POLICIES = (*SCHEDULING, *LENDING, *ADMITTING)
 
 DEFAULT_POLICIES = ("slurm", "static", "asax", "greedy-oracle")
 
@@ -78,6 +107,10 @@ class Settings:
     experts: Path | None = None
     contention: Path | None = None
     options: Options = field(default_factory=Options)
+    slot_s: float = AdmitOptions().slot_s
+    """Length of a slot of the admit stage."""
+    utilities: tuple[str, ...] = ()
+    """Rules for jobs that tell no utility, see `asad.replay.worth.read_rule`."""
     vary_demand: bool | None = None
     """Whether to replay with assumed demands 20 % lower and higher; None: if assumed, up to VERDICT_JOBS jobs."""
 
@@ -91,13 +124,21 @@ class Settings:
             raise UsageError(f"--overrun {self.overrun}: choose kill or run")
         if not self.poll_s > 0:
             raise UsageError(f"--poll {self.poll_s:g}: give seconds above 0")
+        if not 1.0 <= self.slot_s <= 604_800.0:
+            raise UsageError(f"--slot {self.slot_s:g}: give from 1 second to a week")
         if self.repeat < 1:
             raise UsageError(f"--repeat {self.repeat}: give at least 1")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"--seed {self.seed}: give a whole number from 0")
 
+    @property
+    def values(self) -> bool:
+        """Is it asked what jobs are worth?"""
+        return bool(self.utilities) or any(name in ADMITTING for name in self.policies)
+
     def to_json(self) -> dict[str, Json]:
         """What a reader needs to run the same again."""
+        worth: dict[str, Json] = {"slot_s": self.slot_s, "utilities": list(self.utilities)}
         return {
             "seed": self.seed,
             "repeat": self.repeat,
@@ -116,6 +157,7 @@ class Settings:
             "experts": "shipped" if self.experts is None else str(self.experts),
             "contention": "shipped" if self.contention is None else str(self.contention),
             "options": dict(self.options._asdict()),
+            **(worth if self.values else {}),
         }
 
 
@@ -211,9 +253,24 @@ class Bench:
     experts: tuple[Expert, ...]
     overran: NDArray[np.bool_]
     progress: Progress | None = None
+    valued: Valued | None = None
+    """What jobs are worth, if that was asked for."""
+    own_utilities: Mapping[str, Maker] = field(default_factory=dict)
 
-    def cluster(self, scheduler: str, held: str | None, workload: Workload | None = None) -> RecordedCluster:
-        """A fresh cluster; `held` says how guests are held, None for no lending."""
+    def cluster(
+        self,
+        scheduler: str,
+        held: str | None,
+        workload: Workload | None = None,
+        *,
+        admission: bool = False,
+        gather_arrays: bool = False,
+    ) -> RecordedCluster:
+        """A fresh cluster; `held` says how guests are held, None for no lending, and so for no twin.
+
+        With `admission` it shows arrays (one waiting task of each, if they are gathered) and hints, and obeys the admit
+        stage.
+        """
         settings = self.settings
         return RecordedCluster(
             workload or self.workload,
@@ -222,7 +279,10 @@ class Bench:
             scheduler=scheduler,
             per_event=settings.per_event,
             kill=settings.overrun == "kill",
-            lending=held is not None,
+            lending=held is not None or admission,
+            twin=held is not None,
+            admission=admission,
+            gather_arrays=gather_arrays,
             use_memory=settings.use_memory,
             poll_s=settings.poll_s,
             window_s=settings.window_s,
@@ -247,6 +307,13 @@ class Bench:
         _, mu_guest = contention.at(float("nan"))
         return GreedyOracle(self.workload.demand, self.workload.work_s, mu_guest, self.settings.poll_s)
 
+    def admission(self, name: str) -> Admission:
+        """The admit policy of that name; jobs are placed node by node if each fits on one."""
+        whole = bool((self.workload.cores > self.machine.cores.max()).any())
+        options = AdmitOptions(slot_s=self.settings.slot_s, whole=whole)
+        make = scheme_maker(ADMITTING[name], {})
+        return Admission(name, make, self.application_names, options, own_utilities=self.own_utilities)
+
 
 @dataclass(slots=True)
 class Played:
@@ -257,6 +324,7 @@ class Played:
     cycles: int = 0
     decisions: int = 0
     history: ExpertHistory | None = None
+    managed: Managed | None = None
 
     def column(self, name: str) -> NDArray[np.generic]:
         """A column of the simulation, one row a job."""
@@ -295,21 +363,88 @@ def lend(bench: Bench, name: str, seed: int, run: Run | None = None, what: str |
         cluster, Everyone(), AtOnce(), Native(), policy, guard_for(policy.properties), record if run else None
     )
     watch = _ExpertWatch(policy)
-    jobs = len(cluster.workload)
     begin = time.perf_counter()
-    wake_s = np.inf
     if not bench.settings.lending:
         cluster.run()
+    _drive(bench, cluster, cycle, what or name, watch.look)
+    return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, watch.history())
+
+
+def admit(bench: Bench, name: str, run: Run | None = None) -> Played:
+    """The same cluster with a policy of the admit stage in the cycle, and nobody who lends."""
+    cluster = bench.cluster("easy", None, admission=True, gather_arrays=True)
+    policy: AdmitPolicy = bench.admission(name)
+    managed = Managed(cluster.workload)
+    names = cluster.workload.job_id
+
+    def record(number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
+        managed.note(outcomes)
+        if run is not None:
+            run.record(number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host)
+
+    share = Exclusive()
+    cycle = Cycle(cluster, policy, AtOnce(), Native(), share, guard_for(share.properties), record)
+    begin = time.perf_counter()
+    _drive(bench, cluster, cycle, name)
+    return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, managed=managed)
+
+
+def _drive(
+    bench: Bench, cluster: RecordedCluster, cycle: Cycle, what: str, look: Callable[[], None] | None = None
+) -> None:
+    """The cycle at every poll until all is over; `look` is called every 256 cycles and at the end."""
+    jobs = len(cluster.workload)
+    wake_s = np.inf
     while cluster.advance(wake_s):
         wake_s = cycle.run_once()
         if cycle.number % 256 == 0:
-            watch.look()
+            if look is not None:
+                look()
             if bench.progress is not None:
-                bench.progress(what or name, cluster.ended, jobs)
-    watch.look()
+                bench.progress(what, cluster.ended, jobs)
+    if look is not None:
+        look()
     if bench.progress is not None:
-        bench.progress(what or name, cluster.ended, jobs)
-    return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, watch.history())
+        bench.progress(what, cluster.ended, jobs)
+
+
+class Managed:
+    """What admission did to whom, as far as the cluster did it."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._admitted: dict[int, bool] = {}
+        """By row of the job, of a task its array's number below 0: was it admitted at last?"""
+        self._touched: set[int] = set()
+
+    def _key(self, row: int) -> int:
+        array = -1 if self._workload.array is None else int(self._workload.array[row])
+        return row if array < 0 else -1 - array
+
+    def note(self, outcomes: Sequence[Outcome]) -> None:
+        """Take in what became of decisions."""
+        for outcome in outcomes:
+            decision = outcome.decision
+            if not outcome.done:
+                continue
+            if isinstance(decision, Admit | Decline):
+                self._admitted[self._key(decision.job)] = isinstance(decision, Admit)
+            if isinstance(decision, Admit | Defer | SetThrottle):
+                self._touched.add(self._key(decision.job))
+
+    @property
+    def rows(self) -> NDArray[np.bool_]:
+        """(n,) who was admitted, deferred or throttled at some time; of an array all tasks."""
+        touched = np.array(sorted(self._touched), np.int64)
+        rows = np.isin(np.arange(len(self._workload)), touched)
+        if self._workload.array is not None:
+            rows |= np.isin(-1 - self._workload.array.astype(np.int64), touched) & (self._workload.array >= 0)
+        return rows
+
+    def figures(self) -> dict[str, float | int | None]:
+        """Jobs (an array is one) that were admitted, and those that were not, by the last word on each."""
+        admitted = sum(self._admitted.values())
+        return {"admitted": admitted, "declined": len(self._admitted) - admitted}
 
 
 class _ExpertWatch:
@@ -353,6 +488,7 @@ def _summarise(
     start, end = job["start"].copy(), job["end"].copy()
     host, guest = job["was_host"].copy(), job["was_guest"].copy()
     baseline_end = None if baseline is None else baseline.cluster.state.job["end"]
+    managed = None if played.managed is None else played.managed.rows
     metrics = figures(
         workload,
         machine.total_cores,
@@ -367,14 +503,24 @@ def _summarise(
         lent_core_s=float(job["lent"].sum()),
         baseline_end_s=baseline_end,
         displaced_placebo=displaced_placebo,
+        managed=managed,
     )
+    if bench.valued is not None:
+        metrics |= bench.valued.figures(end)
+        metrics |= (
+            {"admitted": None, "declined": None} if played.managed is None else played.managed.figures()
+        )
     metrics["wall_s"] = played.wall_s
     busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
     edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)
     loser = np.zeros(len(workload), np.bool_)
     if baseline_end is not None:
-        loser = later(workload, end, baseline_end) & (host | guest)
-    return PolicyResult(name, metrics, start, end, host, guest, loser, edges, allocated, used, played.history)
+        loser = later(workload, end, baseline_end)
+    result = PolicyResult(
+        name, metrics, start, end, host, guest, loser, edges, allocated, used, played.history, managed
+    )
+    loser &= result.touched
+    return result
 
 
 def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> float:
@@ -430,6 +576,7 @@ def replay(
     )
     if overran.any():
         notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
+    _value(bench, notes)
     log: dict[str, Json] = {
         "path": recorded.path,
         "format": recorded.format,
@@ -451,7 +598,7 @@ def replay(
             played = leave_alone(bench, name)
             results[name] = _summarise(bench, name, played, None, None)
             continue
-        results[name] = _lend_and_keep(bench, name, baseline, store, log)
+        results[name] = _play_and_keep(bench, name, baseline, store, log)
     order = ("slurm", *(name for name in settings.policies if name != "slurm"))
     result = ReplayResult(
         log=log,
@@ -521,20 +668,52 @@ def repeat(
     return first
 
 
-def _lend_and_keep(
+def _value(bench: Bench, notes: list[str]) -> None:
+    """Give the jobs of the bench their arrays and hints, if anybody asks what they are worth.
+
+    Raises UsageError for a rule that cannot be read, and where jobs are to be admitted and none has a utility.
+    """
+    settings, jobs = bench.settings, bench.recorded.jobs
+    if not settings.values:
+        return
+    most = AdmitOptions().most_worth
+    bench.own_utilities = own = site_utilities()
+    rules = [read_rule(text, settings.slot_s, most, own) for text in settings.utilities]
+    array, hints = arrays_of(jobs.job_id, jobs.user), hints_of(jobs, rules)
+    bench.valued = valued = value(jobs, hints, array, settings.slot_s, most, own)
+    bench.workload = replace(bench.workload, array=array, hints=hints)
+    if not len(valued) and any(name in ADMITTING for name in settings.policies):
+        why = f" ({valued.wrong[0]})" if valued.wrong else ""
+        raise UsageError(
+            f"no job of {bench.recorded.path} tells its utility{why}, so there is nobody to admit; "
+            "give one with --utility 'sigmoid(10,0.5,2h)', or log the Comment column"
+        )
+    if valued.wrong:
+        notes.append(f"{len(valued.wrong)} jobs have a hint that cannot be read, as {valued.wrong[0]}")
+    tasks = int((array >= 0).sum())
+    if tasks:
+        notes.append(
+            f"{tasks} jobs are tasks of {int(array.max()) + 1} arrays; their users may have throttled them "
+            "(--array=…%N), which a log does not tell: they are replayed without a bound of their own"
+        )
+
+
+def _play_and_keep(
     bench: Bench, name: str, baseline: Played, store: Store | None, log: dict[str, Json]
 ) -> PolicyResult:
-    """One lending policy, recorded in the store if there is one."""
+    """One policy that lends or admits, recorded in the store if there is one."""
     seed = bench.settings.seed
+
+    def play(run: Run | None = None) -> Played:
+        return admit(bench, name, run) if name in ADMITTING else lend(bench, name, seed, run)
+
     if store is None:
-        played = lend(bench, name, seed)
-        return _with_placebo(bench, name, played, baseline)
+        return _with_placebo(bench, name, play(), baseline)
     settings = {**bench.settings.to_json(), "policies": name}
     with store.begin_run(
         "replay", name, log, bench.machine.to_json(), settings, supersede_killed=True
     ) as run:
-        played = lend(bench, name, seed, run)
-        result = _with_placebo(bench, name, played, baseline)
+        result = _with_placebo(bench, name, play(run), baseline)
         run.record_ends(_job_ends(bench, result, baseline))
         run.finish(dict(result.metrics))
     return result
@@ -542,8 +721,11 @@ def _lend_and_keep(
 
 def _with_placebo(bench: Bench, name: str, played: Played, baseline: Played) -> PolicyResult:
     job = played.cluster.state.job
-    touched = int((job["was_host"] | job["was_guest"]).sum())
-    return _summarise(bench, name, played, baseline, placebo(bench, baseline, touched, bench.settings.seed))
+    touched = job["was_host"] | job["was_guest"]
+    if played.managed is not None:
+        touched = touched | played.managed.rows
+    moved = placebo(bench, baseline, int(touched.sum()), bench.settings.seed)
+    return _summarise(bench, name, played, baseline, moved)
 
 
 def _job_ends(bench: Bench, result: PolicyResult, baseline: Played) -> list[JobEnd]:

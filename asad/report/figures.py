@@ -75,6 +75,8 @@ PALETTE: dict[str, tuple[str, Any]] = {
     "greedy-oracle": ("#00936b", (0, (7, 2, 1.5, 2))),
     "conservative": ("#d55e00", (0, (1.5, 1.5))),
     "fcfs": ("#94754c", (0, (4, 1.5, 1, 1.5, 1, 1.5))),
+    "oasis": ("#2f8f9d", (0, (10, 2))),
+    "oasis-paper": ("#9a6fb0", (0, (10, 2, 2, 2))),
 }
 SPARE: tuple[tuple[str, Any], ...] = (
     ("#5b7fa6", (0, (5, 1))),

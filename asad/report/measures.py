@@ -196,13 +196,67 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
     ),
 )
 
-MEASURES = {measure.key: measure for _, measures in GROUPS for measure in measures}
+WORTH: tuple[str, tuple[Measure, ...]] = (
+    "What jobs are worth",
+    (
+        Measure(
+            "utility",
+            "Total utility",
+            "ratio",
+            1,
+            "What every job is worth by the time from its submission to its end, added up; an array is one job, and "
+            "jobs without a utility count for nothing.",
+        ),
+        Measure(
+            "valued",
+            "Jobs with a utility",
+            "count",
+            0,
+            "Jobs and arrays that tell one, or have it by a rule.",
+        ),
+        Measure(
+            "in_time", "Done by their target", "count", 0, "Those of them that ended by their target time."
+        ),
+        Measure(
+            "timeliness_mean_s",
+            "Timeliness, mean",
+            "time",
+            0,
+            "Completion less target, averaged over those that have a target; below 0 is early.",
+        ),
+        Measure(
+            "admitted",
+            "Admitted",
+            "count",
+            0,
+            "Jobs and arrays that got a schedule. Of them, and of who was deferred or throttled, losers are counted as "
+            "of hosts and guests.",
+        ),
+        Measure(
+            "declined",
+            "Not admitted",
+            "count",
+            0,
+            "Jobs and arrays whose last answer was no; they ran in the cluster’s own queue.",
+        ),
+    ),
+)
+"""Figures of a replay in which it was asked what jobs are worth; others have none of them."""
+
+MEASURES = {measure.key: measure for _, measures in (*GROUPS, WORTH) for measure in measures}
 """The same, by key."""
 
 YARDSTICK = "greedy-oracle"
 BASELINE = "slurm"
 SCHEDULERS = frozenset({"slurm", "fcfs", "conservative"})
 """Policies that lend nothing."""
+
+
+def groups(result: ReplayResult) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
+    """The groups of figures that this replay has."""
+    if "utility" not in result.policies[BASELINE].metrics:
+        return GROUPS
+    return (GROUPS[0], WORTH, *GROUPS[1:])
 
 
 def metric(policy: PolicyResult, key: str) -> float | None:
@@ -235,8 +289,8 @@ def ordered_policies(result: ReplayResult) -> list[str]:
 
 
 def affected(policy: PolicyResult) -> int:
-    """Hosts and guests, each job once."""
-    return int((policy.host | policy.guest).sum())
+    """Hosts, guests and who was admitted, deferred or throttled, each job once."""
+    return int(policy.touched.sum())
 
 
 def row_unit(measure: Measure, values: list[float | None]) -> tuple[str, float, int]:

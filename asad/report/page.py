@@ -20,12 +20,13 @@ from asad.replay.results import PolicyResult, ReplayResult
 from asad.report import figures, units, verdict
 from asad.report.measures import (
     BASELINE,
-    GROUPS,
+    MEASURES,
     SCHEDULERS,
     YARDSTICK,
     Measure,
     affected,
     difference,
+    groups,
     headline,
     metric,
     ordered_policies,
@@ -68,7 +69,7 @@ def page(result: ReplayResult) -> str:
     name = headline(result)
     log_name = Path(str(result.log.get("path", "log"))).name
     title = f"{escape(units.plain(log_name, 80))}: " + (
-        f"lending with {_plain(name)}" if name and name not in SCHEDULERS else "replayed"
+        f"{_doing(result, name)} {_plain(name)}" if name and name not in SCHEDULERS else "replayed"
     )
     return shell(
         title,
@@ -180,14 +181,22 @@ def _tiles(result: ReplayResult, name: str | None) -> str:
             was, now = (units.duration(metric(result.policies[which], key)) for which in (BASELINE, name))
             tone = 0 if text.startswith("±") else -1 if moved > 0 else 1
             tiles.append((text, label, f"{was} → {now}", tone))
+    if policy.managed is not None:
+        text, tone = difference(result, name, MEASURES["utility"])
+        before, after = (metric(result.policies[which], "utility") for which in (BASELINE, name))
+        worths = (units.number(value, units.decimals_for(value or 0.0)) for value in (before, after))
+        tiles.insert(0, (text or units.NONE, "total utility", " → ".join(worths), tone))
     if name not in SCHEDULERS:
         losers, of = int(policy.loser.sum()), affected(policy)
         note = (
-            f"of {units.number(of)} hosts and guests ({units.percent(losers / of)})"
+            f"of {units.number(of)} {_whom(policy)} ({units.percent(losers / of)})"
             if of
+            else f"there are no {_whom(policy)}"
+            if policy.managed is not None
             else "nobody lent or borrowed"
         )
         tiles.append((units.number(losers), "losers" if losers != 1 else "loser", note, 0))
+    if name not in SCHEDULERS and policy.managed is None:
         killed = metric(policy, "killed_by_lending")
         tone = -1 if killed else 0
         tiles.append((units.number(killed), "killed by lending", "must be 0", tone))
@@ -277,7 +286,7 @@ def _policies(result: ReplayResult, name: str | None) -> str:
         for policy in policies
     )
     body = []
-    for group, measures in GROUPS:
+    for group, measures in groups(result):
         rows = [
             f'<tr class="group"><th colspan="{len(policies) + 1}" '
             f'scope="rowgroup"><span>{group}</span></th></tr>'
@@ -522,7 +531,7 @@ def _losers(result: ReplayResult, name: str | None) -> str:
     if not len(losers):
         return _section(
             "losers",
-            f'<p class="prose">Nobody: under {_plain(name)} no host and no guest ends later than under '
+            f'<p class="prose">Nobody: under {_plain(name)} {_nobody(policy)} ends later than under '
             f"{BASELINE} by more "
             "than 60 s or 5 % of its response.</p>",
         )
@@ -537,7 +546,7 @@ def _losers(result: ReplayResult, name: str | None) -> str:
             (
                 units.plain(result.job_id[row], 40),
                 units.duration(float(later[row])),
-                "host and guest" if host and guest else "host" if host else "guest",
+                "host and guest" if host and guest else "host" if host else "guest" if guest else "managed",
                 units.plain(figures.application_name(result, int(result.application[row])), 60),
                 units.number(int(result.cores[row])),
                 units.duration(float(result.run_s[row])),
@@ -556,9 +565,8 @@ def _losers(result: ReplayResult, name: str | None) -> str:
     of = affected(policy)
     text = (
         f'<p class="prose">Under {_plain(name)}, {escape(units.number(len(losers)))} of '
-        f"{escape(units.number(of))} hosts "
-        f"and guests ({escape(units.percent(len(losers) / of if of else None))}) would have ended later "
-        f"than under "
+        f"{escape(units.number(of))} {_whom(policy)} "
+        f"({escape(units.percent(len(losers) / of if of else None))}) would have ended later than under "
         f"{BASELINE} by more than 60 s or 5 % of their response. {shown}:</p>"
     )
     heads = (
@@ -573,6 +581,19 @@ def _losers(result: ReplayResult, name: str | None) -> str:
         "Stretch",
     )
     return _section("losers", text + table_of("Losers, the worst first", heads, rows))
+
+
+def _doing(result: ReplayResult, name: str) -> str:
+    return "lending with" if result.policies[name].managed is None else "admission by"
+
+
+def _whom(policy: PolicyResult) -> str:
+    """Those who may have paid for a policy."""
+    return "hosts and guests" if policy.managed is None else "managed jobs"
+
+
+def _nobody(policy: PolicyResult) -> str:
+    return "no host and no guest" if policy.managed is None else "no managed job"
 
 
 def _method(result: ReplayResult) -> str:
@@ -590,7 +611,7 @@ def _method(result: ReplayResult) -> str:
     definitions = "".join(
         f"<div><dt>{escape(measure.label)} "
         f"<code>{measure.key}</code></dt><dd>{escape(_tied(measure.meaning))}</dd></div>"
-        for _, measures in GROUPS
+        for _, measures in groups(result)
         for measure in measures
     )
     parts.append(

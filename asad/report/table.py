@@ -42,11 +42,17 @@ def render_table(result: ReplayResult, console: Console) -> None:
     """
     console.print(_Uncut(_gains(result, console)), crop=False)
     console.print()
-    if any(name not in SCHEDULERS for name in result.policies):
-        console.print(_Uncut(_payers(result, console)), crop=False)
-    else:
+    others = [name for name in ordered_policies(result) if name not in SCHEDULERS]
+    lenders = [name for name in others if result.policies[name].managed is None]
+    if "utility" in result.policies[BASELINE].metrics:
+        console.print(_Uncut(_worths(result, console)), crop=False)
+        console.print()
+    if lenders:
+        console.print(_Uncut(_payers(result, lenders, console)), crop=False)
+        console.print()
+    elif not others:
         console.print(_for(console, "No policy of this replay lends, so nobody pays for it."))
-    console.print()
+        console.print()
     text = " ".join(verdict.sentences(result))
     # textwrap keeps no-break spaces, where rich would break `5 h 31 min`
     for line in textwrap.wrap(text, min(console.width, PROSE_WIDTH), break_long_words=False):
@@ -96,9 +102,55 @@ def _gains(result: ReplayResult, console: Console) -> Table:
     return table
 
 
-def _payers(result: ReplayResult, console: Console) -> Table:
+def _worths(result: ReplayResult, console: Console) -> Table:
+    """What jobs are worth under every policy, who was admitted, and who ends later because of it."""
+    jobs = units.plural(int(metric(result.policies[BASELINE], "valued") or 0), "job")
+    table = _table(console, f"What {jobs} with a utility are worth, and who pays for it")
+    utility = MEASURES["utility"]
+    names = ordered_policies(result)
+    _, _, decimals = row_unit(utility, [metric(result.policies[name], "utility") for name in names])
+    worst = MEASURES["loss_max_s"]
+    symbol, factor, places = row_unit(worst, [metric(result.policies[name], worst.key) for name in names])
+    for head in (
+        "utility",
+        "",
+        " in time",
+        " admitted",
+        " not",
+        " losers",
+        "",
+        f"worst\n{symbol}",
+        "displaced",
+    ):
+        table.add_column(_for(console, head), justify="right")
+    for name in names:
+        policy = result.policies[name]
+        moved, tone = difference(result, name, utility)
+        cells = [
+            _name(console, name),
+            _for(console, units.number(metric(policy, "utility"), decimals)),
+            _for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]),
+            *(
+                _for(console, units.number(metric(policy, key)))
+                for key in ("in_time", "admitted", "declined")
+            ),
+        ]
+        if policy.managed is None:  # who pays for lending stands in the table of lending
+            cells += [_for(console, "")] * 4
+        else:
+            losers, of, loss = metric(policy, "losers"), affected(policy), metric(policy, worst.key)
+            cells += [
+                _for(console, units.number(losers)),
+                _for(console, units.percent(losers / of) if losers is not None and of else ""),
+                _for(console, units.number(None if loss is None else loss / factor, places)),
+                _for(console, units.number(metric(policy, "displaced"))),
+            ]
+        table.add_row(*cells)
+    return table
+
+
+def _payers(result: ReplayResult, lenders: list[str], console: Console) -> Table:
     """What was lent, and who ends later because of it."""
-    lenders = [name for name in ordered_policies(result) if name not in SCHEDULERS]
     table = _table(console, "What was lent, and who pays for it")
     worst = MEASURES["loss_max_s"]
     symbol, factor, decimals = row_unit(worst, [metric(result.policies[name], worst.key) for name in lenders])

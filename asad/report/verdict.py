@@ -20,7 +20,8 @@ def sentences(result: ReplayResult) -> list[str]:
         return [f"Only {BASELINE} was replayed, so there is nothing to compare it with; " + _rests(result)]
     policy = result.policies[name]
     lends = name not in SCHEDULERS
-    said = [_gain(result, name, lends)]
+    said = [_worth(result, name)] if policy.managed is not None else []
+    said.append(_gain(result, name, lends))
     if lends and affected(policy):
         said.append(_losers(policy))
         said += _displaced(policy)
@@ -31,9 +32,14 @@ def sentences(result: ReplayResult) -> list[str]:
 def _gain(result: ReplayResult, name: str, lends: bool) -> str:
     policy, base = result.policies[name], result.policies[BASELINE]
     shown = units.plain(name)
-    if lends and not affected(policy):
+    if policy.managed is not None:
+        subject = f"Admission by {shown}"
+        if not affected(policy):
+            return f"{shown} changed nothing: no job was admitted, deferred or throttled."
+    elif lends and not affected(policy):
         return f"{shown} found nothing to lend: no job became host or guest."
-    subject = f"Lending with {shown}" if lends else f"Scheduling with {shown}"
+    else:
+        subject = f"Lending with {shown}" if lends else f"Scheduling with {shown}"
     if name == YARDSTICK:
         subject += " (which knows every job’s demand beforehand, as no real policy can)"
     response = relative(result, name, "response_mean_s")
@@ -60,19 +66,43 @@ def _gain(result: ReplayResult, name: str, lends: bool) -> str:
     return f"{text}, {joint} {verb} the mean wait by {units.percent(abs(wait))}."
 
 
+def _worth(result: ReplayResult, name: str) -> str:
+    """The total utility under a policy that admits, against that of the cluster left alone."""
+    policy, base = result.policies[name], result.policies[BASELINE]
+    own, before = metric(policy, "utility"), metric(base, "utility")
+    shown = units.plain(name)
+    if own is None or before is None:
+        return f"What jobs are worth under {shown} is not known."
+    figures = tuple(units.number(value, units.decimals_for(max(own, before))) for value in (before, own))
+    admitted, declined = (int(metric(policy, key) or 0) for key in ("admitted", "declined"))
+    asked = f"; it admitted {units.plural(admitted, 'job')} and left {units.number(declined)} to the queue."
+    if not before:
+        return f"{shown} brings the total utility of the jobs from {figures[0]} to {figures[1]}{asked}"
+    moved = own / before - 1
+    if abs(moved) < UNCHANGED:
+        return f"{shown} would have left the total utility of the jobs about as it was ({figures[0]}){asked}"
+    verb = "raised" if moved > 0 else "lowered"
+    return (
+        f"{shown} would have {verb} the total utility of the jobs by {units.percent(abs(moved))}, from {figures[0]} "
+        f"to {figures[1]}{asked}"
+    )
+
+
 def _losers(policy: PolicyResult) -> str:
     losers, of = int(policy.loser.sum()), affected(policy)
     killed = policy.metrics.get("killed_by_lending")
+    whom = "hosts and guests" if policy.managed is None else "jobs that were admitted, deferred or throttled"
     if losers == 0:
-        text = f"None of the {units.number(of)} hosts and guests would have ended noticeably later"
+        text = f"None of the {units.number(of)} {whom} would have ended noticeably later"
     else:
         worst = metric(policy, "loss_max_s")
         by = "" if worst is None else f", the worst of them by {units.duration(worst)}"
         text = (
-            f"{units.number(losers)} of {units.number(of)} hosts and guests ({units.percent(losers / of)}) "
-            f"would have "
+            f"{units.number(losers)} of {units.number(of)} {whom} ({units.percent(losers / of)}) would have "
             f"ended noticeably later{by}"
         )
+    if policy.managed is not None:
+        return f"{text}."
     if killed is None:
         return text + "; whether lending killed any job is not known."
     if killed == 0:

@@ -73,7 +73,8 @@ def consistent(state: engine.State) -> None:
         assert state.queue["job"][state.c[engine.HEAD]] == queued[0]
     admitted = task["admitted"][task["lead"][queued]].tolist()
     assert admitted == sorted(admitted, reverse=True)
-    for number, row in enumerate(state.array):
+    for number in range(task["array"].max(initial=-1) + 1):
+        row = task[number]
         mine = np.flatnonzero(task["array"] == number)
         waiting = mine[(told[mine] == engine.PENDING) | (told[mine] == engine.WITHHELD)]
         assert row["waiting_row"] == (waiting[0] if len(waiting) else -1)
@@ -96,7 +97,8 @@ def test_starts_are_those_of_the_definition(
     assert state.job["start"].tolist() == [expected.start[row] for row in range(len(jobs))]
     never_too_much(jobs, state.job["start"].tolist(), state.job["end"].tolist(), total)
     assert state.c[engine.ASIDE] == 0
-    assert state.array["ended"].sum() == sum(number >= 0 for number in array)
+    ended = state.task["ended"][: max(array) + 1]
+    assert ended.sum() == sum(number >= 0 for number in array)
 
 
 @settings(deadline=None, max_examples=60)
@@ -120,7 +122,7 @@ def test_what_may_be_decided_costs_nothing_where_nothing_is(
     without = run(new_state(jobs, [total], scheduler=scheduler, per_event=per_event))
     free = run(new_state(jobs, [total], scheduler=scheduler, per_event=per_event, array=array))
     assert free.job["start"].tolist() == without.job["start"].tolist()
-    assert len(without.task) == len(without.array) == 0
+    assert len(without.task) == 0
 
 
 @settings(deadline=None, max_examples=80)
