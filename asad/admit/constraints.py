@@ -104,8 +104,25 @@ def _of_one(job: ElasticJob, y: Layout, z: Layout, where: str, completes: int | 
             last = t
     if done < job.work:
         return f"(2): {where}: {done} worker-slots of {job.work}"
+    if job.rigid and last >= 0:
+        wrong = _of_rigid(job, y, z, where)
+        if wrong:
+            return wrong
     if completes is not None and completes != last:
         return f"(8): {where}: completes in slot {last}, not in {completes}"
+    return None
+
+
+def _of_rigid(job: ElasticJob, y: Layout, z: Layout, where: str) -> str | None:
+    """No constraint of the paper: what cannot stop has the same tasks on the same servers from its start to its end."""
+    busy = [t for t in sorted(y) if sum(y[t].values())]
+    if busy != list(range(busy[0], busy[-1] + 1)):
+        return f"(rigid): {where}: pauses between slots {busy[0]} and {busy[-1]}"
+    for t in busy:
+        if sum(y[t].values()) != job.fixed_width:
+            return f"(rigid): {where}, slot {t}: {sum(y[t].values())} workers, and it has {job.fixed_width}"
+        if y[t] != y[busy[0]] or z[t] != z[busy[0]]:
+            return f"(rigid): {where}, slot {t}: on other servers than in slot {busy[0]}"
     return None
 
 

@@ -17,7 +17,7 @@ So that a MILP takes a fraction of a second and not a day, servers that are alik
 kind of server are the MILP's, the places within it are first fit, largest workers first, and a worker that then has
 no place is left out. Resources with more than 16 different capacities (such as bandwidth drawn at random) do not tell
 kinds apart. Where no partition meets both bounds, the fairness bound is dropped; where the solver has nothing, what
-ran goes on. Cost of an arrival or end: one MILP of jobs·kinds integers.
+ran goes on. The partition of a rigid job never changes. Cost of an arrival or end: one MILP of jobs·kinds integers.
 """
 
 from __future__ import annotations
@@ -80,9 +80,11 @@ class Dorm:
         self._changed = False
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
-        """Admitted if the empty cluster holds one worker of it."""
-        if most_at_once(self.servers, job, 1) < 1:
-            return Verdict(False, "not one worker of it fits into the empty cluster")
+        """Admitted if the empty cluster holds one worker of it; of a rigid job all."""
+        least = job.fixed_width if job.rigid else 1
+        if most_at_once(self.servers, job, least) < least:
+            all_or_one = f"its {least} workers do not fit" if least > 1 else "not one worker of it fits"
+            return Verdict(False, f"{all_or_one} into the empty cluster")
         self._jobs[number] = job
         self._share[number] = dominant_share(self.servers, job)
         self._room[number] = (
@@ -187,9 +189,7 @@ class Dorm:
         for i, (number, job) in enumerate(zip(numbers, jobs, strict=True)):
             y = [(i * kinds + k, 1.0) for k in range(kinds)]
             z = [(first_z + i * kinds_beside + k, 1.0) for k in range(kinds_beside)]
-            rows.add(
-                y, 0.0, min(job.most_workers, left[number]) if number not in before else job.most_workers
-            )
+            rows.add(y, 0.0, _most(job, left[number], number in before))
             if job.server_bandwidth > 0:
                 # enough bandwidth, and not one parameter server more than that (6), (7)
                 terms = [(c, -job.worker_bandwidth) for c, _ in y] + [(c, job.server_bandwidth) for c, _ in z]
@@ -208,6 +208,12 @@ class Dorm:
             limit = self.fairness_loss * 2 * len(self.servers.resources)
             rows.add([(first_d + i, 1.0) for i in range(many)], 0.0, limit)
         ran = [i for i, number in enumerate(numbers) if number in before]
+        for i, (number, job) in enumerate(zip(numbers, jobs, strict=True)):
+            if job.rigid and number in before:
+                top[first_r + i] = 0
+            elif job.rigid:  # all of it or nothing: r, which is free of those that did not run, says which
+                y = [(i * kinds + k, 1.0) for k in range(kinds)]
+                rows.add([*y, (first_r + i, -float(job.fixed_width))], 0.0, 0.0)
         if ran:
             rows.add([(first_r + i, 1.0) for i in ran], 0.0, math.ceil(self.adjustment * len(ran)))
         solved = milp(
@@ -253,7 +259,18 @@ class Dorm:
                 last = int(np.flatnonzero(beside)[-1])
                 beside[last] -= 1
                 room.parameter_servers[last] += job.server
+        if job.rigid and wanted < job.fixed_width:
+            room.workers += at[:, None] * job.worker
+            room.parameter_servers += beside[:, None] * job.server
+            wanted = 0
         return allotment(at, beside) if wanted else None
+
+
+def _most(job: ElasticJob, left: int, ran: bool) -> int:
+    """Workers of one job in one slot."""
+    if job.rigid:
+        return job.fixed_width
+    return job.most_workers if ran else min(job.most_workers, left)
 
 
 def _room_by_kind(

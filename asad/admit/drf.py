@@ -5,8 +5,10 @@ that can run at all; in each slot workers go one by one to the unfinished job of
 the one that arrived first), on the first server with room, with a parameter server whenever one more is needed. A job
 drops out of the slot when it has `most_workers`, as many as it has work left, or no room. Its share is that of its
 workers in all worker servers, or of its parameter servers (scaled by b/B, without rounding) in all parameter servers,
-whichever is greater. Options: none. Cost of a slot: O(workers · jobs + jobs · (H + K) · R), since the first server
-with room for a job only moves on within a slot.
+whichever is greater. A rigid job begins in the first slot in which it is dealt all its workers, and keeps what it has
+from then on; jobs that are dealt only a part of theirs give it to the others. Options: none. Cost of a slot:
+O(workers · jobs + jobs · (H + K) · R), since the first server with room for a job only moves on within a slot, and
+that again for each rigid job that is dealt a part.
 """
 
 from __future__ import annotations
@@ -107,11 +109,20 @@ def dominant_share(servers: Servers, job: ElasticJob) -> float:
 
 
 def fair_shares(
-    servers: Servers, jobs: Mapping[int, ElasticJob], left: Mapping[int, int]
+    servers: Servers,
+    jobs: Mapping[int, ElasticJob],
+    left: Mapping[int, int],
+    held: Mapping[int, Allotment] | None = None,
 ) -> dict[int, tuple[Counts, Counts]]:
-    """Of each job in `left`: workers on each worker server (H,), parameter servers on each of theirs (K,)."""
-    numbers = [number for number in jobs if number in left]
+    """Of each job in `left`: workers on each worker server (H,), parameter servers on each of theirs (K,).
+
+    Those in `held` have that already, and are left out.
+    """
+    held = held or {}
+    numbers = [number for number in jobs if number in left and number not in held]
     room = Room(servers)
+    for number, there in held.items():
+        room.take(jobs[number], there)
     at = np.zeros((len(numbers), len(room.workers)), np.int32)
     beside = np.zeros((len(numbers), len(room.parameter_servers)), np.int32)
     if numbers:
@@ -129,7 +140,11 @@ def fair_shares(
             ),
             np.array([dominant_share(servers, job) for job in some]),
             np.array(
-                [min(job.most_workers, left[n]) for n, job in zip(numbers, some, strict=True)], np.int32
+                [
+                    job.fixed_width if job.rigid else min(job.most_workers, left[n])
+                    for n, job in zip(numbers, some, strict=True)
+                ],
+                np.int32,
             ),
             at,
             beside,
@@ -145,11 +160,15 @@ class Drf:
     def __init__(self, servers: Servers) -> None:
         self.servers = servers
         self._jobs: dict[int, ElasticJob] = {}
+        self._held: dict[int, Allotment] = {}
+        """What rigid jobs have that have begun."""
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
-        """Admitted if the empty cluster holds one worker of it."""
-        if most_at_once(self.servers, job, 1) < 1:
-            return Verdict(False, "not one worker of it fits into the empty cluster")
+        """Admitted if the empty cluster holds one worker of it; of a rigid job all."""
+        least = job.fixed_width if job.rigid else 1
+        if most_at_once(self.servers, job, least) < least:
+            all_or_one = f"its {least} workers do not fit" if least > 1 else "not one worker of it fits"
+            return Verdict(False, f"{all_or_one} into the empty cluster")
         self._jobs[number] = job
         return Verdict(True, "it shares the cluster with all others from now on")
 
@@ -157,5 +176,18 @@ class Drf:
         """Shares are dealt anew in every slot."""
         for number in [number for number in self._jobs if number not in left]:
             del self._jobs[number]
-        shares = fair_shares(self.servers, self._jobs, left)
-        return {number: allotment(*counts) for number, counts in shares.items() if counts[0].any()}
+            self._held.pop(number, None)
+        some = dict(self._jobs)
+        while True:
+            shares = fair_shares(self.servers, some, left, self._held)
+            short = [
+                n for n, counts in shares.items() if some[n].rigid and counts[0].sum() < some[n].fixed_width
+            ]
+            partly = [number for number in short if shares[number][0].any()]
+            if not partly:
+                break
+            # the one that arrived last gives its part to the others
+            del some[max(partly)]
+        dealt = {number: allotment(*counts) for number, counts in shares.items() if counts[0].any()}
+        self._held |= {number: there for number, there in dealt.items() if some[number].rigid}
+        return dict(sorted((self._held | dealt).items()))

@@ -62,6 +62,19 @@ class ElasticJob:
     """γ3 of a sigmoid: by when it is to be done; for other utilities the time at which the worth begins to fall."""
     fixed_workers: int = 1
     """How many workers schemes give it that cannot change their number (FIFO, RRH)."""
+    rigid: bool = False
+    """It can neither pause nor move nor change its number of workers: `fixed_width` of them, on the same servers in
+    consecutive slots, until it is done. The paper's jobs are not."""
+
+    @property
+    def fixed_width(self) -> int:
+        """Workers of a job whose number never changes."""
+        return min(self.fixed_workers, self.most_workers)
+
+    @property
+    def run_slots(self) -> int:
+        """Slots that it takes with so many."""
+        return -(-self.work // self.fixed_width)
 
     def servers_for(self, workers: int) -> int:
         """Parameter servers that `workers` workers need (constraints 7 and 8); more than workers are never needed."""

@@ -14,11 +14,6 @@ from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
 from asad.admit.placing import Room, most_at_once
 
 
-def fixed_width(job: ElasticJob) -> int:
-    """Workers of a job whose number never changes."""
-    return min(job.fixed_workers, job.most_workers)
-
-
 class Fifo:
     """First in, first out; the head of the line blocks."""
 
@@ -32,7 +27,7 @@ class Fifo:
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
         """Admitted if the empty cluster could hold it."""
-        width = fixed_width(job)
+        width = job.fixed_width
         if most_at_once(self.servers, job, width) < width:
             return Verdict(False, f"its {width} workers do not fit into the whole cluster at one time")
         self._jobs[number] = job
@@ -47,7 +42,7 @@ class Fifo:
         for number, job in self._jobs.items():  # in the order of arrival
             if number in self._running:
                 continue
-            placed = self._room.place(job, fixed_width(job))
+            placed = self._room.place(job, job.fixed_width)
             if placed is None:
                 break
             self._running[number] = placed

@@ -6,8 +6,7 @@ submission; all others are left as they are, and what they hold is taken from th
 
 - An array is an elastic job, its tasks are the workers: its throttle follows the plan, and while the plan has no
   workers for it, its waiting tasks are deferred to its next slot that has. The throttle of that slot is set meanwhile.
-- A job that is no array is rigid, one worker for as long as it runs: it is deferred to the first slot of its plan. It
-  cannot pause, so where the plan has gaps it is done sooner than planned, and what it holds counts as it is.
+- A job that is no array is rigid, one worker in consecutive slots: it is deferred to the first slot of its plan.
 - A job that is not admitted stays in the cluster's queue. It is asked for again `again_s` later, if jobs have ended.
 
 Plans are kept against facts at the beginning of each slot: what is done early is released, what is late is given more
@@ -599,6 +598,7 @@ class Admission:
             utility=utility,
             target_slots=target_slots(utility, self.options.horizon),
             fixed_workers=entry.most_workers,
+            rigid=not entry.array,
         )
 
     # ------------------------------------------------------------------------------------------------ plan and facts

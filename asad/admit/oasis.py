@@ -6,7 +6,7 @@ and 2, mended where it leaves things open (docs/explanation/oasis.md; `oasis-pap
 1. it is learned from: U and L follow from the jobs seen so far, this one included (`asad.admit.prices`), unless
    `bounds` are given;
 2. the schedule of the greatest payoff is found (`asad.admit.best_schedule`): its utility at completion less the price
-   of all it takes, over the slots from its arrival on;
+   of all it takes, over the slots from its arrival on. A rigid job has the same servers in consecutive slots;
 3. if that is above 0 the job is admitted and holds what the schedule takes; the prices of that rise (22).
 
 A schedule once promised is kept. It ends early by `leave`, and grows by `extend`. Slots roll over: at slot t, slots t
@@ -30,12 +30,14 @@ from asad.admit.best_schedule import (
     Found,
     Need,
     Side,
+    best_run,
     best_schedule,
     least_by_slot,
     most_by_slot,
     refresh,
     servers_for,
     take,
+    take_run,
 )
 from asad.admit.elastic import Allotment, ElasticJob, Schedule, Servers, Verdict
 from asad.admit.prices import Bounds, Market, whole
@@ -211,7 +213,8 @@ class Oasis:
         """Plan `work` more worker-slots from `slot` on, at present prices and whatever the payoff; never cancelled.
 
         What is still planned from `slot` on is planned anew with it. Returns its schedule from `slot` on; where the
-        slots ahead have no room for all, it does as much as they have. A job that is not known has no schedule.
+        slots ahead have no room for all, it does as much as they have. A rigid job whose slot has come is planned as
+        early as it fits. A job that is not known has no schedule.
         """
         self._advance(slot)
         held = self._held.get(number)
@@ -219,12 +222,14 @@ class Oasis:
             return {}
         first = max(slot, self._slot)
         work += sum(there.width for at, there in held.schedule.items() if at >= first)
+        begun = held.job.rigid and min(held.schedule, default=first + 1) <= first
         self._release(held, first)
-        found = self._best(held.job, first, work, least_payoff=-math.inf)
-        widths = found.widths
-        if found.end < 0:
+        found = self._best(held.job, first, work, least_payoff=-math.inf, earliest=begun)
+        if found.end >= 0:
+            held.schedule.update(self._take(held.job, first, found.widths))
+        else:
             widths = self._all_there_is(held.job, first, work)
-        held.schedule.update(self._take(held.job, first, widths))
+            held.schedule.update(self._take_slots(held.job, first, widths))
         return {at: there for at, there in sorted(held.schedule.items()) if at >= slot}
 
     def resume(self, number: int, job: ElasticJob, schedule: Schedule) -> None:
@@ -345,7 +350,9 @@ class Oasis:
             self._servers.clear(past % self.horizon)
         self._slot = slot
 
-    def _best(self, job: ElasticJob, first: int, work: int, least_payoff: float = 0.0) -> Found:
+    def _best(
+        self, job: ElasticJob, first: int, work: int, least_payoff: float = 0.0, earliest: bool = False
+    ) -> Found:
         slots = self._length(first)
         before = max(0, first - job.arrival)
         worth = worth_by_slot(job.utility, before + slots)[before:]
@@ -355,6 +362,17 @@ class Oasis:
             beside = math.ceil(max(1.0, work * need.servers_per_worker) - 1e-9)
             floor += beside * float(self._servers.side.low @ need.server)
         rows = (first + np.arange(slots)) % self.horizon
+        if job.rigid:
+            return best_run(
+                self._workers.side,
+                self._servers.side,
+                rows,
+                need,
+                job.fixed_width,
+                worth,
+                least_payoff,
+                earliest,
+            )
         return best_schedule(self._workers.side, self._servers.side, rows, need, worth, floor, least_payoff)
 
     def _need(self, job: ElasticJob, work: int) -> Need:
@@ -383,6 +401,23 @@ class Oasis:
         return widths
 
     def _take(self, job: ElasticJob, first: int, widths: Counts) -> dict[int, Allotment]:
+        """Hold servers for so many workers in each slot from `first` on."""
+        if not job.rigid:
+            return self._take_slots(job, first, widths)
+        slots = (first + np.flatnonzero(widths)).tolist()
+        rows = np.array(slots, np.int64) % self.horizon
+        sides = (
+            (self._workers.side, job.worker, job.fixed_width),
+            (self._servers.side, job.server, job.servers_for(job.fixed_width)),
+        )
+        here, there = (
+            take_run(side, rows, np.ascontiguousarray(demand, np.float64), count)
+            for side, demand, count in sides
+        )
+        held = Allotment(*(column.astype(np.int32) for column in (*here, *there)))
+        return dict.fromkeys(slots, held)
+
+    def _take_slots(self, job: ElasticJob, first: int, widths: Counts) -> dict[int, Allotment]:
         """Hold the cheapest servers for so many workers in each slot from `first` on."""
         at = np.flatnonzero(widths)
         rows = (first + at) % self.horizon

@@ -9,7 +9,8 @@ For small cases, as a yardstick: the paper's took two days for 10 jobs. With u_i
          Σ_i w_ir·y_iht ≤ c_hr,  Σ_i s_ir·z_ikt ≤ c_kr                (4), (5)
          b_i·Σ_h y_iht ≤ B_i·Σ_k z_ikt,  Σ_k z_ikt ≤ Σ_h y_iht        (6), (7)
 
-y and z are integers. A completion that is stated later than it is costs utility, so none is. Cost: exponential.
+y and z are integers. A completion that is stated later than it is costs utility, so none is. Rigid jobs count as
+if they were not, so for them it is an upper bound. Cost: exponential.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Irwin, Grit, Chase: Balancing Risk and Reward in a Market-Based Task Service (HPDC 2004), as section V of the OASiS
 paper runs it. A job has a fixed number of workers (`ElasticJob.fixed_workers`) and runs or pauses; who runs is decided
-anew when a job arrives or ends. Options: `threshold`, the least net gain for which a job is admitted (utility; default
-0); `shared` (yes), as told below.
+anew when a job arrives or ends; only a rigid job that runs is not asked again. Options: `threshold`, the least net gain
+for which a job is admitted (utility; default 0); `shared` (yes), as told below.
 
 - Reward, by which jobs are ordered: (gain - cost) / slots still to run. The gain is the job's utility if it ran from
   now on. The cost is what all other unfinished jobs would lose by waiting until it is done: so the heuristic's own
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from asad.admit.drf import dominant_share
 from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
-from asad.admit.fifo import fixed_width
 from asad.admit.placing import Room, first_fit, most_at_once
 from asad.model import Floats
 
@@ -96,7 +95,7 @@ class Rrh:
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
         """Admitted if its utility is worth more than what it costs those that are there."""
-        width = fixed_width(job)
+        width = job.fixed_width
         if most_at_once(self.servers, job, width) < width:
             return Verdict(False, f"its {width} workers do not fit into the whole cluster at one time")
         others = [other for other in self._jobs if self._left[other] > 0]
@@ -130,11 +129,11 @@ class Rrh:
         if self._changed:
             room = Room(self.servers)
             before, self._running = self._running, {}
-            for number in self._by_reward(list(self._jobs), slot):
+            for number in self._in_turn(list(self._jobs), slot, before):
                 job = self._jobs[number]
                 held = before.get(number)
                 if held is None or not room.take(job, held):
-                    held = room.place(job, fixed_width(job))
+                    held = room.place(job, job.fixed_width)
                 if held is not None:
                     self._running[number] = held
             self._changed = False
@@ -143,7 +142,12 @@ class Rrh:
         return dict(self._running)
 
     def _length(self, number: int) -> int:
-        return -(-self._left[number] // fixed_width(self._jobs[number]))
+        return -(-self._left[number] // self._jobs[number].fixed_width)
+
+    def _in_turn(self, numbers: Sequence[int], slot: int, running: Mapping[int, Allotment]) -> list[int]:
+        """Rigid jobs that run go on; then all others by their reward."""
+        order = self._by_reward(numbers, slot)
+        return sorted(order, key=lambda number: not (self._jobs[number].rigid and number in running))
 
     def _by_reward(self, numbers: Sequence[int], slot: int) -> list[int]:
         """In falling order of reward; of equal ones the first to arrive."""
@@ -166,9 +170,9 @@ class Rrh:
         """Utility of each job in the candidate schedule; 0 of one that would never start."""
         if not numbers:
             return {}
-        order = self._by_reward(numbers, slot)
+        order = self._in_turn(numbers, slot, self._running)
         some = [self._jobs[number] for number in order]
-        width = np.array([fixed_width(job) for job in some], np.int64)
+        width = np.array([job.fixed_width for job in some], np.int64)
         end = np.zeros(len(order), np.int64)
         room = Room(self.servers)
         list_schedule(
