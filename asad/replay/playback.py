@@ -65,10 +65,13 @@ class Playback:
         wanted = assign(recorded.jobs, codes, names, settings.demand, seed)
         workload = build_workload(recorded, machine, settings, wanted, [])
         overran = np.zeros(len(workload), np.bool_)
+        jobs = recorded.jobs
         workload = replace(
             workload,
-            array=arrays_of(recorded.jobs.job_id, recorded.jobs.user),
-            hints=hints_of(recorded.jobs, ()),
+            array=arrays_of(jobs.job_id, jobs.user),
+            hints=hints_of(jobs, ()),
+            partition=jobs.partition,
+            partitions=jobs.partitions,
         )
         bench = Bench(recorded, machine, settings, workload, names, load_experts(), overran)
         self.recorded = bench.cluster(

@@ -6,7 +6,7 @@ that has not happened yet. What is simulated, and how exactly, stands at the top
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -87,6 +87,9 @@ class Workload:
     """Number of the array that each is a task of, -1 for none; None: there are no arrays."""
     hints: Mapping[int, str] = field(default_factory=dict)
     """By row: what its user tells asad."""
+    partition: Ints | None = None
+    """Code into `partitions`, -1 for none; None: they are not told."""
+    partitions: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -99,6 +102,29 @@ class Workload:
             if isinstance(value := getattr(self, column.name), np.ndarray)
         }
         return Workload(**columns)
+
+
+class _Classes(Mapping[int, tuple[str, str]]):
+    """Partition and QOS of the jobs that wait; a log's QOS is not read, so it is empty."""
+
+    def __init__(self, workload: Workload, state: NDArray[np.int8]) -> None:
+        self._workload, self._state = workload, state
+
+    def _waiting(self) -> NDArray[np.bool_]:
+        return np.isin(self._state, (engine.PENDING, engine.WITHHELD))
+
+    def __getitem__(self, row: int) -> tuple[str, str]:
+        if not 0 <= row < len(self._state) or self._state[row] not in (engine.PENDING, engine.WITHHELD):
+            raise KeyError(row)
+        column, names = self._workload.partition, self._workload.partitions
+        code = -1 if column is None else int(column[row])
+        return (names[code] if 0 <= code < len(names) else "", "")
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.flatnonzero(self._waiting()).tolist())
+
+    def __len__(self) -> int:
+        return int(self._waiting().sum())
 
 
 class RecordedCluster:
@@ -197,6 +223,9 @@ class RecordedCluster:
         if admission and workload.array is not None:
             count = int(workload.array.max(initial=-1)) + 1
             self._arrays = Arrays(*(task[name][:count] for name in ("waiting_row", *TASKS)))
+        self._classes: Mapping[int, tuple[str, str]] = {}
+        if admission and workload.partition is not None:
+            self._classes = _Classes(workload, job["state"])
         self._hints: dict[int, str] = {}
         self._coming = iter(sorted(workload.hints) if admission else ())
         self._next_hint = next(self._coming, None)
@@ -279,6 +308,7 @@ class RecordedCluster:
             own_known_s=float(self._twin_clock[engine.NOW]),
             arrays=self._arrays,
             hints=self._hints,
+            classes=self._classes,
         )
 
     def _see_hints(self) -> None:

@@ -15,16 +15,21 @@ import numpy as np
 import pytest
 
 from asad.model import (
+    Admit,
     Cause,
     Cluster,
     CoAllocate,
     Decision,
+    Decline,
+    Defer,
     ExtendLimit,
     Finished,
     Jobs,
     Machine,
     SetShare,
+    SetThrottle,
     Snapshot,
+    Start,
 )
 from asad.replay.contention import load_contention
 from asad.replay.recorded import RecordedCluster, Workload
@@ -46,8 +51,13 @@ class Driven:
 
 
 def recorded(scheduler: str) -> Driven:
-    """Jobs of 1 to 24 cores on 4 nodes of 8, more than fit at once; they use 20 to 90 % of their cores."""
+    """Jobs of 1 to 24 cores on 4 nodes of 8, more than fit at once; they use 20 to 90 % of their cores.
+
+    Every third is a task of one of two arrays; every fifth tells something.
+    """
     rng = np.random.default_rng(7)
+    array = np.full(JOBS, -1, np.int32)
+    array[::3] = np.arange(len(array[::3])) % 2
     work = rng.uniform(60.0, 3600.0, JOBS).round()
     limit = work * rng.uniform(1.1, 4.0, JOBS)
     workload = Workload(
@@ -64,6 +74,8 @@ def recorded(scheduler: str) -> Driven:
         think_s=np.zeros(JOBS),
         application=(np.arange(JOBS) % 5).astype(np.int32),
         user=(np.arange(JOBS) % 3).astype(np.int32),
+        array=array,
+        hints={row: f"utility=constant({row})" for row in range(0, JOBS, 5)},
     )
     machine = Machine(
         node_names=tuple(f"n{number}" for number in range(NODES)),
@@ -330,6 +342,127 @@ def test_the_same_lending_twice_is_done_once(driven: Driven) -> None:
             assert not second.done
             assert second.reason
     assert tried > 3
+
+
+# -------------------------------------------------------------------------------------------------- admission
+
+
+def check_arrays(snapshot: Snapshot) -> None:
+    """Counts of arrays tell what the jobs tell, and who waits can be found."""
+    jobs, arrays = snapshot.jobs, snapshot.arrays
+    columns = [getattr(arrays, column.name) for column in dataclasses.fields(arrays)]
+    assert {len(column) for column in columns} == {len(arrays)}
+    assert (jobs.array < len(arrays)).all()
+    for number, row in enumerate(arrays.waiting_row.tolist()):
+        on = np.concatenate((snapshot.running, snapshot.guests))
+        assert arrays.running[number] == (jobs.array[on] == number).sum()
+        assert (row >= 0) == (arrays.waiting[number] > 0)
+        if row >= 0:
+            assert jobs.array[row] == number
+            assert np.isnan(jobs.start_s[row])
+    assert (arrays.throttle >= 0).all()
+    assert all(isinstance(text, str) and text for text in snapshot.hints.values())
+    assert (jobs.submit_s[sorted(snapshot.hints)] <= snapshot.time_s).all()
+
+
+def first_waiting(snapshot: Snapshot, *, task: bool) -> int:
+    """The first job of the queue that is a task of an array, or is none; -1 if there is none."""
+    return next((row for row in snapshot.queue.tolist() if (snapshot.jobs.array[row] >= 0) == task), -1)
+
+
+def test_arrays_and_hints_are_consistent(driven: Driven) -> None:
+    waiting = hinted = 0
+    for snapshot in looks(driven):
+        check_arrays(snapshot)
+        waiting += int((snapshot.arrays.waiting > 0).sum())
+        hinted += len(snapshot.hints)
+    assert waiting > 5
+    assert hinted > 5
+
+
+def test_a_throttle_holds_from_then_on_and_stops_nobody(driven: Driven) -> None:
+    throttle: dict[int, int] = {}
+    running: dict[int, int] = {}
+    for snapshot in looks(driven):
+        check_arrays(snapshot)
+        for number, tasks in throttle.items():
+            assert snapshot.arrays.running[number] <= max(tasks, running[number])
+            running[number] = int(snapshot.arrays.running[number])
+        row = first_waiting(snapshot, task=True)
+        number = int(snapshot.jobs.array[row])
+        if row >= 0 and number not in throttle:
+            tasks = 1 + number
+            (outcome,) = driven.cluster.apply([SetThrottle(CAUSE, row, tasks)])
+            assert outcome.done, outcome.reason
+            after = driven.cluster.snapshot()
+            assert after.arrays.throttle[number] == tasks
+            assert after.arrays.running[number] == snapshot.arrays.running[number]
+            throttle[number], running[number] = tasks, int(snapshot.arrays.running[number])
+    assert len(throttle) == 2
+
+
+def test_who_is_deferred_does_not_start_until_then_and_starts_after_all(driven: Driven) -> None:
+    until: dict[int, float] = {}
+    called: set[int] = set()
+    started: dict[int, float] = {}
+    for snapshot in looks(driven):
+        for row in np.concatenate((snapshot.running, snapshot.guests)).tolist():
+            started.setdefault(row, float(snapshot.jobs.start_s[row]))
+        row = first_waiting(snapshot, task=False)
+        if row >= 0 and row not in until and len(until) < 12:
+            until[row] = snapshot.time_s + 1800.0
+            (outcome,) = driven.cluster.apply([Defer(CAUSE, row, until[row])])
+            assert outcome.done, outcome.reason
+            after = driven.cluster.snapshot()
+            assert after.jobs.begin_s[row] == pytest.approx(until[row], abs=1.0)
+            assert row not in after.queue
+            if len(until) % 3 == 0:
+                (outcome,) = driven.cluster.apply([Start(CAUSE, row)])
+                assert outcome.done, outcome.reason
+                assert not driven.cluster.snapshot().jobs.begin_s[row] > snapshot.time_s
+                called.add(row)
+    assert len(until) == 12
+    for row in until.keys() - called:
+        assert started.get(row, np.inf) >= until[row]
+    assert any(started[row] < until[row] for row in called & started.keys())
+
+
+def test_the_admitted_stand_before_all_others_and_a_decline_moves_nobody(driven: Driven) -> None:
+    moved = 0
+    admitted: list[int] = []
+    for snapshot in looks(driven):
+        rigid = [row for row in snapshot.queue.tolist() if snapshot.jobs.array[row] < 0]
+        if len(rigid) > 3 and rigid[-1] not in admitted:
+            (declined,) = driven.cluster.apply([Decline(CAUSE, rigid[1])])
+            assert declined.done, declined.reason
+            assert same_sight(snapshot, driven.cluster.snapshot())
+            (outcome,) = driven.cluster.apply([Admit(CAUSE, rigid[-1])])
+            assert outcome.done, outcome.reason
+            admitted.append(rigid[-1])
+            queue = driven.cluster.snapshot().queue.tolist()
+            before = queue.index(rigid[-1])
+            assert all(row in admitted for row in queue[:before])
+            assert [row for row in queue if row not in admitted] == [
+                row for row in snapshot.queue.tolist() if row not in admitted
+            ]
+            moved += 1
+    assert moved > 3
+
+
+def test_admission_that_comes_too_late_is_refused(driven: Driven) -> None:
+    tried = 0
+    for snapshot in looks(driven):
+        alone = [row for row in snapshot.running.tolist() if snapshot.jobs.array[row] < 0]
+        late: list[Decision] = [SetThrottle(CAUSE, row, 1) for row in alone[:1]]
+        for row in alone[:1]:
+            late += [Admit(CAUSE, row), Decline(CAUSE, row), Start(CAUSE, row)]
+            late.append(Defer(CAUSE, row, snapshot.time_s + 600.0))
+        outcomes = list(driven.cluster.apply(late))
+        assert not any(outcome.done for outcome in outcomes)
+        assert all(outcome.reason for outcome in outcomes)
+        assert same_sight(snapshot, driven.cluster.snapshot())
+        tried += len(late)
+    assert tried > 20
 
 
 # ---------------------------------------------------------------------------------------------------- the end
