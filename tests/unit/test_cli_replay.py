@@ -212,3 +212,85 @@ def test_times_of_options() -> None:
     for text in ("", "0", "-1s", "nan", "inf", "1d", "s"):
         with pytest.raises(UsageError, match="--poll"):
             seconds(text, "--poll")
+
+
+WORTH = ("utility", "valued", "in_time", "timeliness_mean_s", "admitted", "declined")
+
+
+def sacct_of_arrays(folder: Path) -> Path:
+    """Two arrays of eight tasks and rigid jobs on eight cores, some worth much and soon, some little and late."""
+    lines = ["JobID|User|Submit|Start|ElapsedRaw|NCPUS|TimelimitRaw|TotalCPU|Comment"]
+    row = "{0}|u{1}|2024-01-01T{2}:00|2024-01-02T00:00:00|{3}|{4}|40|00:10:00|{5}"
+    for task in range(8):
+        lines.append(row.format(f"10_{task}", 1, "00:00", 1800, 2, "asad:utility=sigmoid(5,0.5,6h)"))
+        lines.append(row.format(f"20_{task}", 2, "00:10", 1200, 2, "asad:utility=sigmoid(90,1,90m)"))
+    for job in range(12):
+        lines.append(row.format(30 + job, 3, f"0{job // 4}:{11 + 4 * job % 40:02}", 1500, 4, ""))
+    path = folder / "arrays.sacct"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("policy", ["fifo-admit", "drf-admit", "rrh-admit", "oasis", "oasis-paper"])
+def test_policies_that_admit_tell_what_jobs_are_worth(tmp_path: Path, policy: str) -> None:
+    path = sacct_of_arrays(tmp_path)
+    words = ("--policy", f"slurm,{policy}", "--slot", "5m", "--nodes", 2, "--cores", 4, "--poll", "10s")
+    document = as_json(path, *words, "--utility", "user=u3:sigmoid(20,0.5,2h)")
+    slurm, ours = (document["policies"][name] for name in ("slurm", policy))  # type: ignore[index]
+    for figures in (slurm, ours):
+        assert figures.keys() >= KEYS | set(WORTH)
+        assert figures["valued"] == 14
+        assert 0 <= figures["in_time"] <= 14
+        assert 0 < figures["utility"] <= 5 + 90 + 12 * 20
+        assert figures["jobs"] == 28
+        assert figures["delivered_core_s"] == slurm["delivered_core_s"]
+    assert slurm["admitted"] is slurm["declined"] is None
+    assert 0 < ours["admitted"] + ours["declined"] <= 14
+    assert document["settings"]["slot_s"] == 300.0  # type: ignore[index]
+    assert any("16 jobs are tasks of 2 arrays" in note for note in document["log"]["notes"])  # type: ignore[index]
+    again = as_json(path, *words, "--utility", "user=u3:sigmoid(20,0.5,2h)")
+    assert without_wall_times(again) == without_wall_times(document)
+
+
+def test_without_a_question_of_worth_nothing_is_told_of_it(tmp_path: Path) -> None:
+    document = as_json(sacct_of_arrays(tmp_path), "--policy", "slurm,fcfs", "--nodes", 2, "--cores", 4)
+    for figures in document["policies"].values():  # type: ignore[attr-defined]
+        assert not figures.keys() & set(WORTH)
+    assert "slot_s" not in document["settings"]  # type: ignore[operator]
+    assert not any("arrays" in note for note in document["log"]["notes"])  # type: ignore[index]
+
+
+def test_schedulers_are_valued_too(log: Path) -> None:
+    document = as_json(log, "--policy", "slurm,fcfs", "--utility", "deadline(1,90m)")
+    for figures in document["policies"].values():  # type: ignore[attr-defined]
+        assert figures["utility"] == figures["in_time"] <= figures["valued"] == 60
+        assert figures["admitted"] is None
+
+
+def test_decisions_of_a_policy_that_admits_are_kept(tmp_path: Path) -> None:
+    where = f"sqlite:///{tmp_path / 'asad.db'}"
+    words = ["--policy", "slurm,oasis", "--slot", "5m", "--nodes", "2", "--cores", "4", "--json"]
+    path = str(sacct_of_arrays(tmp_path))
+    result = CliRunner().invoke(asactl, ["replay", path, *words, "--store", where], catch_exceptions=False)
+    assert result.exit_code == 0
+    with Store.open(where) as store:
+        (run_record,) = store.runs()
+        kinds = {decision.kind for decision in store.decisions(run_record.id) if decision.outcome == "done"}
+    assert run_record.policy == "oasis"
+    assert kinds & {"admit", "decline"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "oasis"), "no job of"),
+        (("--policy", "oasis", "--utility", "sigmoid(1)"), "sigmoid takes 3 arguments"),
+        (("--policy", "oasis", "--utility", "constant(1)", "--slot", "0.1"), "--slot 0.1"),
+        (("--slot", "soon"), "--slot soon"),
+        (("--policy", "fifo"), "unknown policy 'fifo'"),
+    ],
+)
+def test_wrong_words_about_admission_say_what_to_do(log: Path, words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        as_json(log, *words)
+    assert said in str(raised.value)
