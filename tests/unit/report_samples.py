@@ -198,3 +198,21 @@ def hostile(jobs: int = 300) -> ReplayResult:
         application_names=tuple(HOSTILE + str(number) for number in range(len(plain.application_names))),
         policies=policies,
     )
+
+
+def admitting() -> ReplayResult:
+    """A replay in which oasis admitted half of the jobs, and one of them ends later."""
+    result = replay(200, ("slurm", "oasis", "fcfs"))
+    for name, utility in (("slurm", 400.0), ("oasis", 500.0), ("fcfs", 300.0)):
+        metrics = result.policies[name].metrics
+        metrics |= {"utility": utility, "valued": 120, "in_time": 60, "timeliness_mean_s": -90.0}
+        metrics |= (
+            {"admitted": 70, "declined": 50} if name == "oasis" else {"admitted": None, "declined": None}
+        )
+    nobody, managed, loser = np.zeros((3, 200), np.bool_)
+    managed[:100], loser[3] = True, True
+    result.policies["oasis"].metrics.update({"losers": 1, "loss_max_s": 7200.0, "displaced": 0})
+    result.policies["oasis"] = dataclasses.replace(
+        result.policies["oasis"], host=nobody, guest=nobody, managed=managed, loser=loser
+    )
+    return result

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-from report_samples import HOSTILE, TREATMENT, history, hostile, replay, with_metrics
+from report_samples import HOSTILE, TREATMENT, admitting, history, hostile, replay, with_metrics
 
 from asad.replay.results import ReplayResult
 from asad.report import figures, units
@@ -335,3 +335,17 @@ def test_page_of_a_long_log_stays_small() -> None:
 
 def test_hostile_text_is_what_it_is_meant_to_be() -> None:
     assert {"\x1b", "\u202e", "\udc80", "<", "&", '"', "$"} <= set(HOSTILE)
+
+
+def test_a_policy_that_admits_is_told_by_what_jobs_are_worth() -> None:
+    text = page(admitting())
+    told = " ".join(" ".join(Checked(text).text).split())
+    assert "admission by oasis" in text
+    assert "oasis would have raised the total utility of the jobs by 25" in told
+    assert "it admitted 70 jobs and left 50 to the queue" in told
+    assert "What jobs are worth" in told
+    assert "What jobs are worth" not in page(replay(200))
+    assert "1 of 100 jobs that were admitted, deferred or throttled" in told
+    assert "1 of 100 managed jobs" in told
+    assert "killed by lending" not in Checked(text).text  # the tile: nobody lends
+    assert "Lending" not in told.partition("What this rests on")[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from report_samples import TREATMENT, hostile, replay, with_metrics
+from report_samples import TREATMENT, admitting, hostile, replay, with_metrics
 from rich.console import Console
 
 from asad.replay.results import ReplayResult
@@ -87,3 +87,19 @@ def test_missing_figures_and_empty_logs_are_dashes() -> None:
 def test_a_job_killed_by_lending_stands_out() -> None:
     text = printed(with_metrics(replay(200), "asax", killed_by_lending=2), colour=True)
     assert "\x1b[1;31m" in text
+
+
+def test_what_jobs_are_worth_has_a_table_of_its_own() -> None:
+    result = admitting()
+    text = printed(result)
+    slurm, oasis, fcfs = (
+        [line for line in text.splitlines() if line.startswith(f"{name} ")][1].split()
+        for name in ("slurm", "oasis", "fcfs")
+    )
+    assert slurm[1:3] == ["400", "60"]
+    assert oasis[1:6] == ["500", "+25", "%", "60", "70"]
+    assert oasis[6:8] == ["50", "1"]
+    assert fcfs[1:4] == ["300", f"{units.MINUS}25", "%"]
+    assert "What was lent" not in text
+    assert "utility" not in printed(replay(50))
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
