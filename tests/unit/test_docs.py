@@ -139,8 +139,17 @@ def test_every_key_of_the_json_is_documented(document: dict[str, Any]) -> None:
 
 
 def test_every_documented_figure_is_in_the_json(document: dict[str, Any]) -> None:
-    table = FIGURES.split("## `policies`")[1].split("## `log`")[0]
+    table = FIGURES.split("## `policies`")[1].split("### What jobs are worth")[0]
     assert re.findall(r"^\| `(\w+)` \|", table, re.M) == list(document["policies"]["asax"])
+
+
+def test_every_documented_figure_of_worth_is_in_the_json(log: Path) -> None:
+    words = ["replay", str(log), "--json", "--store", "none", "--policy", "slurm", "--utility", "constant(1)"]
+    result = CliRunner().invoke(asactl, words, catch_exceptions=False)
+    figures = list(json.loads(result.output)["policies"]["slurm"])
+    table = FIGURES.split("### What jobs are worth")[1].split("## `log`")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    assert documented == figures[figures.index("utility") : figures.index("wall_s")]
 
 
 def test_every_key_of_the_bench_is_documented() -> None:
