@@ -1,4 +1,8 @@
-"""`python -m lab`: one mix under Slurm alone, static lending and asad, side by side. `make lab` calls it."""
+"""`python -m lab`: mixes under Slurm alone and under asad, side by side. `make lab` calls it.
+
+Mixes whose jobs tell what they are worth are there for admission: Slurm's own order against `oasis`. The others are
+there for lending: Slurm alone, static lending and `asax`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,16 +22,26 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from asad.admit.utility import parse_utility
 from lab import LabError
 from lab.live import LiveAsad
-from lab.measure import Comparison, JobRun, compare
+from lab.measure import ALONE, ArrayLook, Comparison, JobRun, Worth, by_slot, compare, worths
 from lab.mix import Mix, read_mix
 from lab.run import MixRunner
 from lab.slurm import RealSlurm
 
-POLICIES = {"slurm": "", "static": "static", "asad": "asax"}
-"""Name in the result → policy of asad's share stage; empty: without asad."""
-LEARNS = frozenset(("asad",))
+POLICIES = {
+    "slurm": ("", "everyone"),
+    "static": ("static", "everyone"),
+    "asad": ("asax", "everyone"),
+    "fifo": ("", "everyone"),
+    "oasis": ("exclusive", "oasis"),
+}
+"""Name in the result → policies of asad's share and admit stages; no share policy: without asad."""
+LENDING, ADMISSION = ("slurm", "static", "asad"), ("fifo", "oasis")
+"""What a mix is run under: if its jobs tell no worth, and if they do."""
+MIXES = ("half-light", "arrays")
+LEARNS = frozenset(("asad", "oasis"))
 """Policies that are given the mix before it is measured."""
 RESULT = Path(__file__).parent / "result.json"
 
@@ -41,9 +56,11 @@ ROWS = (
     ("guests", "guests", "{:g}"),
     ("later", "guests later than by Slurm alone", "{:g}"),
     ("killed", "jobs not completed", "{:g}"),
+    ("utility", "total utility", "{:.1f}"),
+    ("throttle_changes", "changes of throttles", "{:g}"),
 )
 """Figure, what it is called, how it is written."""
-COMPARED = frozenset(("makespan_s", "response_mean_s", "wait_mean_s", "cpu_utilization"))
+COMPARED = frozenset(("makespan_s", "response_mean_s", "wait_mean_s", "cpu_utilization", "utility"))
 """Figures of which the ratio to Slurm alone is told too."""
 
 
@@ -54,6 +71,19 @@ class Lab:
         self.slurm, self.mix, self.runs, self.learning, self.console = slurm, mix, runs, learning, console
         self.runner = MixRunner(slurm, self.tell)
         self.done: dict[str, list[list[JobRun]]] = {}
+        self.looks: dict[str, list[list[ArrayLook]]] = {}
+        """Of each run that was measured, how its arrays were seen."""
+
+    @property
+    def worth(self) -> Worth:
+        """What the jobs that tell it are worth by the seconds they took."""
+        slot_s = self.mix.shape.slot_s
+
+        def of(utility: str) -> Callable[[float], float]:
+            told = parse_utility(utility, slot_s)
+            return lambda took_s: told(took_s / slot_s)
+
+        return {number: of(job.utility) for number, job in enumerate(self.mix.jobs) if job.utility}
 
     def tell(self, text: str) -> None:
         """A line for whoever watches; jobs' names may be in it, so control characters are left out."""
@@ -69,11 +99,16 @@ class Lab:
 
     def run_policy(self, policy: str) -> None:
         """Learn and measure under one policy; what goes wrong is told, and ends this policy alone."""
-        share = POLICIES[policy]
-        runs = self.done.setdefault(policy, [])
+        share, admit = POLICIES[policy]
+        runs, looks = self.done.setdefault(policy, []), self.looks.setdefault(policy, [])
         learning = self.learning if policy in LEARNS else 0
         try:
-            with LiveAsad(self.slurm, share) if share else contextlib.nullcontext() as live:
+            asad = (
+                LiveAsad(self.slurm, share, admit, self.mix.shape.slot_s)
+                if share
+                else contextlib.nullcontext()
+            )
+            with asad as live:
                 for number in range(learning + self.runs):
                     title = (
                         f"{policy}: learning {number + 1}/{learning}"
@@ -82,11 +117,18 @@ class Lab:
                     )
                     with self._progress(title) as update:
                         jobs = self.runner.run(self.mix, update, live.check if live is not None else None)
+                    if live is not None and live.faults():
+                        raise LabError(f"asad had faults of its own; it said:\n{live.last_words()}")
                     if number >= learning:
                         runs.append(jobs)
+                        looks.append(self.runner.trace)
                     makespan_s = max(job.end_s for job in jobs) - min(job.submit_s for job in jobs)
-                    guests = sum(job.guest for job in jobs)
-                    self.tell(f"{title}: {makespan_s:.0f} s, {guests} guests")
+                    if self.mix.has_worth:
+                        utility = sum(worths(jobs, self.worth).values())
+                        self.tell(f"{title}: {makespan_s:.0f} s, total utility {utility:.1f}")
+                    else:
+                        guests = sum(job.guest for job in jobs)
+                        self.tell(f"{title}: {makespan_s:.0f} s, {guests} guests")
         except LabError as error:
             self.console.print(f"{policy} ends here: {error}", markup=False, highlight=False, soft_wrap=True)
         finally:
@@ -119,6 +161,59 @@ class Lab:
             shutil.copyfile(path, folder / "-".join(path.relative_to(self.slurm.folder).parts))
 
 
+def worth_table(lab: Lab, title: str) -> Table:
+    """By job of the mix: when its last task ended and what that was worth, in the last run of each policy."""
+    made = Table(title=title, box=box.SIMPLE_HEAD)
+    for column in ("job", "tasks", "utility"):
+        made.add_column(column)
+    last = {policy: runs[-1] for policy, runs in lab.done.items() if runs}
+    came = {policy: worths(jobs, lab.worth) for policy, jobs in last.items()}
+    for policy in last:
+        made.add_column(policy, justify="right", no_wrap=True)
+    for number, job in enumerate(lab.mix.jobs):
+        cells = []
+        for policy, jobs in last.items():
+            mine = [run for run in jobs if run.number == number]
+            took_s = max(run.end_s for run in mine) - min(run.submit_s for run in mine) if mine else math.nan
+            worth = came[policy].get(number)
+            cells.append(f"{took_s:.0f} s" + ("" if worth is None else f" → {worth:.1f}"))
+        made.add_row(f"{number + 1} {job.name}", str(job.tasks), job.utility, *cells)
+    return made
+
+
+def throttle_table(lab: Lab, policy: str, title: str) -> Table:
+    """Slot by slot, how the arrays were seen at the end of it in the last run of a policy."""
+    made = Table(title=title, box=box.SIMPLE_HEAD)
+    made.add_column("slot", justify="right")
+    arrays = [number for number, job in enumerate(lab.mix.jobs) if job.tasks > 1]
+    for number in arrays:
+        made.add_column(f"{number + 1} {lab.mix.jobs[number].name}", justify="right")
+    slots = by_slot(lab.looks[policy][-1], lab.mix.shape.slot_s)
+    for slot in sorted(slots):
+        cells = []
+        for number in arrays:
+            look = slots[slot].get(number)
+            if look is None:
+                cells.append("")
+                continue
+            throttle = "no bound" if look.throttle == 0 else f"at most {look.throttle}"
+            waits = f"{throttle}, deferred" if look.deferred else throttle if look.waits else "none wait"
+            cells.append(f"{look.running} run ({waits})")
+        made.add_row(str(slot - min(slots)), *cells)
+    return made
+
+
+def kept(path: Path) -> dict[str, dict[str, float]]:
+    """The figures of other policies that are there already; none if they cannot be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: figures for name, figures in found.items() if name in POLICIES}
+
+
 def table(comparison: Comparison, title: str) -> Table:
     """Figures by policy, medians of all runs, with the ratio to Slurm alone."""
     made = Table(title=title, box=box.SIMPLE_HEAD)
@@ -126,11 +221,13 @@ def table(comparison: Comparison, title: str) -> Table:
     for policy in comparison.figures:
         made.add_column(policy, justify="right", no_wrap=True)
     for figure, name, form in ROWS:
+        if all(math.isnan(getattr(figures, figure)) for figures in comparison.figures.values()):
+            continue
         cells = []
         for policy, figures in comparison.figures.items():
             text = form.format(getattr(figures, figure))
             ratio = comparison.ratio(policy, figure)
-            if figure in COMPARED and policy != "slurm" and not math.isnan(ratio):
+            if figure in COMPARED and policy not in ALONE and not math.isnan(ratio):
                 text += f"  ×{ratio:.2f}"
             cells.append(text)
         made.add_row(name, *cells)
@@ -138,7 +235,7 @@ def table(comparison: Comparison, title: str) -> Table:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("mix", default="half-light")
+@click.argument("mixes", nargs=-1, metavar="[MIX]...")
 @click.option(
     "--runs",
     type=click.IntRange(1, 100),
@@ -160,8 +257,10 @@ def table(comparison: Comparison, title: str) -> Table:
     show_default=True,
     help="Multiplies all times of the mix.",
 )
-@click.option("--nodes", type=click.IntRange(1, 64), default=2, show_default=True)
-@click.option("--cpus", type=click.IntRange(1, 64), default=1, show_default=True, help="Cores of each node.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 64), help="Nodes of the cluster; what the mix says by default."
+)
+@click.option("--cpus", type=click.IntRange(1, 64), help="Cores of each node; what the mix says by default.")
 @click.option(
     "--memory",
     "memory_mb",
@@ -175,7 +274,7 @@ def table(comparison: Comparison, title: str) -> Table:
     "policies",
     multiple=True,
     type=click.Choice(tuple(POLICIES)),
-    help="Only these (repeat it); all by default.",
+    help="Only these (repeat it); all that suit the mix by default.",
 )
 @click.option(
     "--sacct",
@@ -187,51 +286,65 @@ def table(comparison: Comparison, title: str) -> Table:
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     default=RESULT,
-    help="Write the figures here (JSON).",
+    help="Write the figures here (JSON); those of other policies that are there stay.",
 )
 @click.option(
     "--logs", type=click.Path(file_okay=False, path_type=Path), help="Keep the daemons' logs in this folder."
 )
 def main(
-    mix: str,
+    mixes: tuple[str, ...],
     runs: int,
     learning: int,
     scale: float,
-    nodes: int,
-    cpus: int,
+    nodes: int | None,
+    cpus: int | None,
     memory_mb: int,
     policies: tuple[str, ...],
     sample: Path | None,
     out: Path,
     logs: Path | None,
 ) -> None:
-    """Run MIX (a TOML file, or half-light or all-compute) on a real Slurm on this machine.
+    """Run each MIX (a TOML file, or half-light, all-compute or arrays) on a real Slurm on this machine.
 
-    Under Slurm alone, with static lending and with asad, and print what came of each. Needs root.
+    Under Slurm alone, with static lending and with asad, or (where jobs tell what they are worth) in Slurm's own order
+    and with admission; and print what came of each. half-light and arrays by default. Needs root.
     """
     console = Console(stderr=True)
     try:
-        jobs = read_mix(Path(mix)).scaled(scale)
-        with RealSlurm(nodes=nodes, cpus=cpus, memory_mb=memory_mb) as slurm:
-            lab = Lab(slurm, jobs, runs, learning, console)
-            lab.runner.calibrate()
-            rates = ", ".join(f"{name} {rate:.0f}" for name, rate in lab.runner.units_per_s.items())
-            lab.tell(f"{nodes} nodes of {cpus} cores are up; units of work a CPU second: {rates}")
-            lab.tell(
-                f"{jobs.name}: {len(jobs.jobs)} jobs, {jobs.core_s:.0f} core-seconds, {jobs.light_part:.0%} of them in "
-                "jobs that use less than half of their CPU"
-            )
-            for policy in policies or tuple(POLICIES):
-                lab.run_policy(policy)
-            if sample is not None and lab.done.get("slurm"):
-                sample.write_text(lab.runner.sample(lab.done["slurm"]), encoding="utf-8")
-            if logs is not None:
-                lab.keep_logs(logs)
-        comparison = compare(lab.done, nodes * cpus, lab.nominal_s)
-        Console().print(table(comparison, f"{jobs.name}, median of {runs}"))
-        out.write_text(json.dumps(comparison.to_json(), indent=2) + "\n", encoding="utf-8")
-        console.print(f"figures: {out}", markup=False, soft_wrap=True)
-        missing = [policy for policy in policies or POLICIES if policy not in comparison.figures]
+        read = [read_mix(Path(mix)).scaled(scale) for mix in mixes or MIXES]
+        missing = []
+        for jobs in read:
+            shape = replace(jobs.shape, nodes=nodes or jobs.shape.nodes, cpus=cpus or jobs.shape.cpus)
+            chosen = policies or (ADMISSION if jobs.has_worth else LENDING)
+            with RealSlurm(nodes=shape.nodes, cpus=shape.cpus, memory_mb=memory_mb, pin=shape.pin) as slurm:
+                lab = Lab(slurm, replace(jobs, shape=shape), runs, learning, console)
+                lab.runner.calibrate()
+                rates = ", ".join(f"{name} {rate:.0f}" for name, rate in lab.runner.units_per_s.items())
+                lab.tell(
+                    f"{shape.nodes} nodes of {shape.cpus} cores are up; units of work a CPU second: {rates}"
+                )
+                lab.tell(
+                    f"{jobs.name}: {len(jobs.jobs)} jobs, {jobs.core_s:.0f} core-seconds, {jobs.light_part:.0%} of "
+                    "them in jobs that use less than half of their CPU"
+                )
+                for policy in chosen:
+                    lab.run_policy(policy)
+                alone = next((name for name in ALONE if lab.done.get(name)), None)
+                if sample is not None and alone is not None:
+                    sample.write_text(lab.runner.sample(lab.done[alone]), encoding="utf-8")
+                if logs is not None:
+                    lab.keep_logs(logs / jobs.name if len(read) > 1 else logs)
+            cores = shape.nodes * shape.cpus
+            comparison = compare(lab.done, cores, lab.nominal_s, lab.worth, lab.looks)
+            Console().print(table(comparison, f"{jobs.name}, median of {runs}"))
+            if jobs.has_worth:
+                Console().print(worth_table(lab, f"{jobs.name}: the last run, job by job"))
+                for policy in comparison.figures:
+                    Console().print(throttle_table(lab, policy, f"{policy}: arrays, slot by slot"))
+            figures = kept(out) | comparison.to_json()
+            out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+            console.print(f"figures: {out}", markup=False, soft_wrap=True)
+            missing += [policy for policy in chosen if policy not in comparison.figures]
         if missing:
             raise LabError(f"no figures of {', '.join(missing)}; what went wrong stands above")
     except (LabError, OSError) as error:

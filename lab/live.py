@@ -26,23 +26,37 @@ again_s = 6
 least_gain_s = 4
 """
 """Patience for jobs of half a minute: the defaults are for cycles of half a minute."""
+HORIZON = 60
+"""Slots that are planned ahead."""
 READY_S = 180.0
 """How long the daemon may take until it has completed a cycle with all actors (it compiles at its first start)."""
 STOP_S = 15.0
 
 
-def asad_toml(slurm: RealSlurm, folder: Path, share: str, ports: list[int]) -> str:
-    """A configuration that lends between all users' jobs, acts, and decides every two seconds."""
+def asad_toml(
+    slurm: RealSlurm,
+    folder: Path,
+    share: str,
+    ports: list[int],
+    admit: str = "everyone",
+    slot_s: float = 10.0,
+) -> str:
+    """A configuration that lends between all users' jobs, acts, and decides every two seconds; with admission in slots
+    of so many seconds every second.
+    """
+    slots = "" if admit == "everyone" else f"[admit.{admit}]\nslot_s = {slot_s}\nhorizon = {HORIZON}\n"
     return f"""[daemon]
 mode = "enforce"
 cluster = "slurm"
-interval_s = {INTERVAL_S}
+interval_s = {INTERVAL_S / 2 if slots else INTERVAL_S}
 state_dir = "{folder}/state"
 socket = "{folder}/asad.sock"
 
 [policies]
 share = "{share}"
-{OPTIONS if share == "asax" else ""}
+admit = "{admit}"
+
+{slots}{OPTIONS if share == "asax" else ""}
 
 [nodes]
 listen = "127.0.0.1:{ports[0]}"
@@ -69,12 +83,13 @@ window_s = {WINDOW_S}
 class LiveAsad:
     """A context manager: on entry the daemon cycles and hears all node actors, on exit they have been stopped.
 
-    `share` is the policy of the share stage. Raises LabError if asad does not come up; the message holds what it said.
+    `share` and `admit` are policies of the stages of that name. Raises LabError if asad does not come up; the message
+    holds what it said.
     """
 
-    def __init__(self, slurm: RealSlurm, share: str) -> None:
-        self.slurm, self.share = slurm, share
-        self.folder = slurm.folder / f"asad-{share}"
+    def __init__(self, slurm: RealSlurm, share: str, admit: str = "everyone", slot_s: float = 10.0) -> None:
+        self.slurm, self.share, self.admit, self.slot_s = slurm, share, admit, slot_s
+        self.folder = slurm.folder / f"asad-{share if admit == 'everyone' else admit}"
         self.socket = self.folder / "asad.sock"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -83,7 +98,8 @@ class LiveAsad:
         for name in ("state", "node"):
             (self.folder / name).mkdir(parents=True)
         config = self.folder / "asad.toml"
-        config.write_text(asad_toml(self.slurm, self.folder, self.share, free_ports(2)))
+        ports = free_ports(2)
+        config.write_text(asad_toml(self.slurm, self.folder, self.share, ports, self.admit, self.slot_s))
         try:
             self._start("asad", "asad", "--config", str(config))
             for node in self.slurm.node_names:
@@ -140,6 +156,10 @@ class LiveAsad:
                 raise LabError(
                     f"{name} ended with status {process.returncode}; it said:\n{self.last_words(name)}"
                 )
+
+    def faults(self) -> int:
+        """How often the daemon told of a fault of its own."""
+        return (self.folder / "asad.log").read_text(errors="replace").count("a fault of asad's in cycle")
 
     def last_words(self, name: str = "asad", lines: int = 20) -> str:
         """The end of a process's log."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import zip_longest
 
 GUEST_PARTITION = "guest"
+ALONE = ("slurm", "fifo")
+"""Policies without asad; where jobs tell their worth it is called by its order."""
 TOGETHER_S = 1.0
 """Jobs that met on a node for no longer than this (accounting counts whole seconds) were not beside each other."""
 
@@ -43,6 +46,26 @@ class JobRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayLook:
+    """How an array was seen at one time."""
+
+    number: int
+    """Which job of the mix."""
+    time_s: float
+    throttle: int
+    """Most tasks that Slurm ran at one time, 0 for no bound; of no meaning when none waits."""
+    running: int
+    waits: bool
+    """Some of its tasks waited."""
+    deferred: bool
+    """They waited for a time that was set."""
+
+
+Worth = Mapping[int, Callable[[float], float]]
+"""By job of the mix: what it is worth to have taken so many seconds, from submission to the end of its last task."""
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """What `lab/result.json` keeps of a policy."""
 
@@ -65,6 +88,10 @@ class Figures:
     """Jobs that did not complete."""
     later: float
     """Guests that ended later than the same job did under Slurm alone."""
+    utility: float = math.nan
+    """Sum of what the jobs were worth by the time they took; NaN where no job tells. Not completed is worth nothing."""
+    throttle_changes: float = math.nan
+    """How often the throttle of an array was seen to change while tasks of it waited; NaN without arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +103,15 @@ class Comparison:
 
     def ratio(self, policy: str, figure: str) -> float:
         """A figure of a policy over that of Slurm alone; NaN where that is 0 or missing."""
-        base = getattr(self.figures["slurm"], figure) if "slurm" in self.figures else 0.0
+        alone = next((name for name in ALONE if name in self.figures), None)
+        base = getattr(self.figures[alone], figure) if alone else 0.0
         value: float = getattr(self.figures[policy], figure)
         return value / base if base else math.nan
 
     def to_json(self) -> dict[str, dict[str, float]]:
-        """`{policy: {figure: value}}`, counts as whole numbers where they are."""
+        """`{policy: {figure: value}}`, counts as whole numbers where they are, without figures that it has not."""
         return {
-            policy: {name: _round(value) for name, value in asdict(figures).items()}
+            policy: {name: _round(value) for name, value in asdict(figures).items() if not math.isnan(value)}
             for policy, figures in self.figures.items()
         }
 
@@ -122,12 +150,19 @@ def alone_s(alone_runs: Iterable[Sequence[JobRun]], nominal_s: Mapping[int, floa
 
 
 def measure(
-    jobs: Sequence[JobRun], cores: int, alone: Mapping[int, float], slurm_end_s: Mapping[int, float]
+    jobs: Sequence[JobRun],
+    cores: int,
+    alone: Mapping[int, float],
+    slurm_end_s: Mapping[int, float],
+    worth: Worth | None = None,
+    looks: Sequence[ArrayLook] = (),
 ) -> Figures:
     """The figures of one run of a mix on a cluster of so many cores.
 
     alone        run time alone by job number (s)
     slurm_end_s  when each job ended under Slurm alone, counted from the first submission (median)
+    worth        what jobs are worth by the time they took
+    looks        how arrays were seen during the run, in order of time
 
     Jobs that did not complete count in `killed`, in the makespan and in CPU use, and in no mean of run times.
     """
@@ -155,7 +190,45 @@ def measure(
             job.guest and job.end_s - first_s > slurm_end_s.get(job.number, math.inf) + TOGETHER_S
             for job in jobs
         ),
+        utility=sum(worths(jobs, worth).values()) if worth else math.nan,
+        throttle_changes=throttle_changes(looks) if looks else math.nan,
     )
+
+
+def worths(jobs: Sequence[JobRun], worth: Worth) -> dict[int, float]:
+    """What each job of the mix came to: the time counts from its submission to the end of its last task."""
+    parts: dict[int, list[JobRun]] = {number: [] for number in worth}
+    for job in jobs:
+        if job.number in parts:
+            parts[job.number].append(job)
+    return {
+        number: worth[number](max(job.end_s for job in mine) - min(job.submit_s for job in mine))
+        if mine and all(job.completed for job in mine)
+        else 0.0
+        for number, mine in parts.items()
+    }
+
+
+def throttle_changes(looks: Sequence[ArrayLook]) -> int:
+    """How often the throttle of an array was another than at the look before, while tasks of it waited.
+
+    Arrays are submitted without one.
+    """
+    last: dict[int, int] = {}
+    changes = 0
+    for look in looks:
+        if look.waits:
+            changes += look.throttle != last.get(look.number, 0)
+            last[look.number] = look.throttle
+    return changes
+
+
+def by_slot(looks: Sequence[ArrayLook], slot_s: float) -> dict[int, dict[int, ArrayLook]]:
+    """By slot (counted from the epoch, as asad's are) and job of the mix: the last look in that slot."""
+    slots: dict[int, dict[int, ArrayLook]] = {}
+    for look in looks:
+        slots.setdefault(math.floor(look.time_s / slot_s), {})[look.number] = look
+    return slots
 
 
 def ends_s(runs: Iterable[Sequence[JobRun]]) -> dict[int, float]:
@@ -169,13 +242,25 @@ def ends_s(runs: Iterable[Sequence[JobRun]]) -> dict[int, float]:
 
 
 def compare(
-    runs: Mapping[str, Sequence[Sequence[JobRun]]], cores: int, nominal_s: Mapping[int, float]
+    runs: Mapping[str, Sequence[Sequence[JobRun]]],
+    cores: int,
+    nominal_s: Mapping[int, float],
+    worth: Worth | None = None,
+    looks: Mapping[str, Sequence[Sequence[ArrayLook]]] | None = None,
 ) -> Comparison:
-    """Figures of all runs of all policies, run times against those under Slurm alone (`runs["slurm"]`)."""
-    alone_runs = runs.get("slurm", ())
+    """Figures of all runs of all policies, run times against those under Slurm alone (out of `ALONE`).
+
+    `looks` has for each run of a policy how its arrays were seen.
+    """
+    alone_runs = next((runs[name] for name in ALONE if name in runs), ())
     alone, ends = alone_s(alone_runs, nominal_s), ends_s(alone_runs)
+    seen = looks or {}
     measured = {
-        policy: [measure(jobs, cores, alone, ends) for jobs in its_runs if jobs]
+        policy: [
+            measure(jobs, cores, alone, ends, worth, its_looks)
+            for jobs, its_looks in zip_longest(its_runs, seen.get(policy, ()), fillvalue=())
+            if jobs
+        ]
         for policy, its_runs in runs.items()
     }
     medians = {

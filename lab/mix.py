@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from asad.admit.utility import parse_utility
+from asad.errors import UsageError
 from lab import LabError
 from lab.slurm import USERS
 from lab.workloads import KINDS, stage_rates
 
+MOST_TASKS = 1000
+"""Slurm's MaxArraySize, unless it is told otherwise."""
 MIXES = Path(__file__).parent / "mixes"
 
 
@@ -36,6 +41,19 @@ class MixJob:
     time_limit_s: float = 120.0
     submit_s: float = 0.0
     """When it is submitted, counted from the first."""
+    tasks: int = 1
+    """From 2 on it is a job array of so many tasks, and `cpu_s`, cores, nodes and limit are those of each."""
+    utility: str = ""
+    """What it is worth by the time it took, as a user tells asad (`sigmoid(10, 0.05/s, 60s)`); empty for nothing."""
+    workers: int = 0
+    """What a user tells asad of its array: most tasks at one time; 0 for no bound."""
+
+    @property
+    def comment(self) -> str:
+        """What its user tells asad; the empty string for nothing."""
+        words = [f"utility={self.utility}"] if self.utility else []
+        words += [f"workers={self.workers}"] if self.workers else []
+        return f"asad:{';'.join(words)}" if words else ""
 
     @property
     def alone_s(self) -> float:
@@ -44,25 +62,46 @@ class MixJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """The cluster that a mix is made for."""
+
+    nodes: int = 2
+    cpus: int = 1
+    pin: bool = True
+    """Each node has cores of this machine for itself: for jobs that compute. Jobs that hardly do need none."""
+    slot_s: float = 10.0
+    """Length of a slot of the admit policy."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mix:
     """Jobs in order of submission."""
 
     name: str
     jobs: tuple[MixJob, ...]
+    shape: Shape = Shape()
+
+    @property
+    def has_worth(self) -> bool:
+        """Do its jobs tell what they are worth? Then admission is what it is there for."""
+        return any(job.utility for job in self.jobs)
 
     @property
     def core_s(self) -> float:
         """Core-seconds that the jobs hold when each runs alone."""
-        return sum(job.alone_s * job.cores * job.nodes for job in self.jobs)
+        return sum(job.alone_s * job.cores * job.nodes * job.tasks for job in self.jobs)
 
     @property
     def light_part(self) -> float:
         """Part of the core-seconds in jobs that use less than half of their CPU."""
-        light = sum(job.alone_s * job.cores * job.nodes for job in self.jobs if job.busy < 0.5)
+        light = sum(job.alone_s * job.cores * job.nodes * job.tasks for job in self.jobs if job.busy < 0.5)
         return light / self.core_s
 
     def scaled(self, scale: float) -> Mix:
-        """The same with all times multiplied; the time limit stays at least a minute (Slurm counts in minutes)."""
+        """The same with all times multiplied; the time limit stays at least a minute (Slurm counts in minutes).
+
+        Utilities stay as they are written: times in them are real.
+        """
         return replace(
             self,
             jobs=tuple(
@@ -92,38 +131,56 @@ def read_mix(path: Path) -> Mix:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise LabError(f"{path}: not TOML: {error}; mend what it names") from error
     jobs = document.get("jobs")
-    if not isinstance(jobs, list) or not jobs or set(document) != {"jobs"}:
-        raise LabError(f"{path}: a mix is one list `jobs` of tables; see lab/mixes/half-light.toml")
+    if not isinstance(jobs, list) or not jobs or not {"jobs"} <= set(document) <= {"jobs", "cluster"}:
+        raise LabError(
+            f"{path}: a mix is one list `jobs` of tables, and a table `cluster` if it wants one; "
+            "see lab/mixes/half-light.toml"
+        )
     made = [_read_job(f"{path}: job {number}", job) for number, job in enumerate(jobs, 1)]
-    return Mix(path.stem, tuple(sorted(made, key=lambda job: job.submit_s)))
+    shape = _read_shape(f"{path}: cluster", document.get("cluster", {}))
+    return Mix(path.stem, tuple(sorted(made, key=lambda job: job.submit_s)), shape)
+
+
+def _read_shape(place: str, given: Any) -> Shape:
+    if not isinstance(given, dict):
+        raise LabError(f"{place}: not a table; write [cluster] and below it nodes = …")
+    shape = Shape(**_read_values(place, given, Shape))
+    if min(shape.nodes, shape.cpus) < 1 or not 1 <= shape.slot_s < math.inf:
+        raise LabError(f"{place}: nodes, cpus and slot_s must be at least 1")
+    return shape
 
 
 def _read_job(place: str, given: Any) -> MixJob:
     if not isinstance(given, dict):
         raise LabError(f"{place}: not a table; write {{ name = …, user = …, cpu_s = …, busy = … }}")
-    columns = {column.name: column for column in fields(MixJob)}
-    for key in given:
-        if key not in columns:
-            raise LabError(f"{place}: unknown key {key!r}; known are {', '.join(columns)}")
     for key in ("name", "user", "cpu_s", "busy"):
         if key not in given:
             raise LabError(f"{place}: {key} is missing; add it")
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        wanted = columns[key].type
-        right = (
-            isinstance(value, str)
-            if wanted == "str"
-            else isinstance(value, int if wanted == "int" else int | float) and not isinstance(value, bool)
-        )
-        if not right:
-            raise LabError(f"{place}: {key} is {value!r}; give {'a text' if wanted == 'str' else 'a number'}")
-        values[key] = float(value) if wanted == "float" else value
-    job = MixJob(**values)
+    job = MixJob(**_read_values(place, given, MixJob))
     wrong = _fault(job)
     if wrong:
         raise LabError(f"{place}: {wrong}")
     return job
+
+
+def _read_values(place: str, given: Mapping[str, Any], kind: type[MixJob] | type[Shape]) -> dict[str, Any]:
+    """The keys of a table, of the types that the columns of `kind` have."""
+    columns = {column.name: column for column in fields(kind)}
+    for key in given:
+        if key not in columns:
+            raise LabError(f"{place}: unknown key {key!r}; known are {', '.join(columns)}")
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        wanted = columns[key].type
+        if wanted in ("str", "bool"):
+            right = isinstance(value, str if wanted == "str" else bool)
+        else:
+            right = isinstance(value, int if wanted == "int" else int | float) and not isinstance(value, bool)
+        if not right:
+            kinds = {"str": "a text", "bool": "true or false"}
+            raise LabError(f"{place}: {key} is {value!r}; give {kinds.get(str(wanted), 'a number')}")
+        values[key] = float(value) if wanted == "float" else value
+    return values
 
 
 def _fault(job: MixJob) -> str:
@@ -143,4 +200,11 @@ def _fault(job: MixJob) -> str:
         return "name must be 1 to 64 printable characters"
     if job.kind == "message" and (job.stages % 2 or stage_rates(job.busy, job.cores)[1] > job.cores):
         return "a message job needs an even number of stages and busy of at most 0.75"
+    if not 1 <= job.tasks <= MOST_TASKS or job.workers < 0:
+        return f"tasks must be 1 to {MOST_TASKS}, workers at least 0"
+    if job.utility:
+        try:
+            parse_utility(job.utility, 1.0)
+        except UsageError as error:
+            return str(error)
     return ""

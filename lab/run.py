@@ -17,11 +17,11 @@ from pathlib import Path
 from ClusterShell.NodeSet import NodeSet
 
 from lab import LabError, workloads
-from lab.measure import JobRun
+from lab.measure import ArrayLook, JobRun
 from lab.mix import Mix, MixJob
 from lab.slurm import GONE, RealSlurm, duration_s
 
-FIELDS = "JobIDRaw,Partition,State,Submit,Start,End,AllocCPUS,NodeList,TotalCPU"
+FIELDS = "JobID,JobIDRaw,Partition,State,Submit,Start,End,AllocCPUS,NodeList,TotalCPU"
 SAMPLE_FIELDS = (
     "JobID,JobName,User,Partition,State,Submit,Start,End,Elapsed,Timelimit,AllocCPUS,NNodes,ReqMem,MaxRSS,TotalCPU,"
     "NodeList,ExitCode"
@@ -43,6 +43,8 @@ class MixRunner:
         shutil.copyfile(workloads.__file__, self.program)
         self.program.chmod(0o644)
         self.units_per_s: Mapping[str, float] = {}
+        self.trace: list[ArrayLook] = []
+        """How the arrays of the last run were seen, look after look."""
 
     def calibrate(self) -> None:
         """Measure how much work a CPU second is, on all cores of the cluster at once, as jobs will load them."""
@@ -95,6 +97,8 @@ class MixRunner:
                 f"--cpus-per-task={job.cores}",
                 f"--mem={job.memory_mb}",
                 f"--time={max(1, math.ceil(job.time_limit_s / 60))}",
+                *((f"--array=0-{job.tasks - 1}",) if job.tasks > 1 else ()),
+                *((f"--comment={job.comment}",) if job.comment else ()),
             )
             try:
                 jobs[self.slurm.submit(self.script(job), *options, user=job.user)] = number
@@ -116,13 +120,17 @@ class MixRunner:
         the run. Raises LabError if the jobs do not end: within all time limits one after the other, and a minute each
         for starting.
         """
+        self.trace = []
         jobs = self.submit(mix)
-        patience_s = sum(max(60.0, job.time_limit_s) + 60 for job in mix.jobs)
+        patience_s = sum((max(60.0, job.time_limit_s) + 60) * job.tasks for job in mix.jobs)
         deadline = time.monotonic() + patience_s
         while True:
             if check is not None:
                 check()
-            left = {line.split("_")[0] for line in self._queue()}
+            seen = self._queue()
+            left = {line.partition("|")[0] for line in seen}
+            arrays = {job_id: number for job_id, number in jobs.items() if mix.jobs[number].tasks > 1}
+            self.trace += look_at_arrays(seen, arrays, time.time())
             progress(len(jobs) - len(left & jobs.keys()), len(jobs))
             if not left & jobs.keys():
                 break
@@ -132,18 +140,18 @@ class MixRunner:
                     f"{mix.name}: jobs {sorted(left)} did not end in {patience_s:.0f} s; cancelled"
                 )
             time.sleep(POLL_S)
-        seen = self._accounted(jobs, mix)
-        for job in seen:
+        ran = self._accounted(jobs, mix)
+        for job in ran:
             if not job.completed:
                 said = self.slurm.output(job.job_id).strip().splitlines()[-1:]
                 self.tell(f"job {job.job_id} ({job.name}) ended as {job.state}: {' '.join(said)}")
-        return seen
+        return ran
 
     def _queue(self) -> list[str]:
         # a controller that is busy for a moment is no reason to give up a run
         for patience in (1, 1, 0):
             try:
-                return self.slurm.run("squeue", "-h", "--all", "-o", "%A").split()
+                return self.slurm.run("squeue", "-h", "--all", "-o", "%F|%K|%T|%r").splitlines()
             except (LabError, subprocess.TimeoutExpired):
                 if not patience:
                     raise
@@ -151,7 +159,10 @@ class MixRunner:
         raise AssertionError("not reached")
 
     def _accounted(self, jobs: Mapping[str, int], mix: Mix) -> list[JobRun]:
-        """The jobs as accounting has them, once it knows the end of all, and of their batch steps for the CPU time."""
+        """The jobs as accounting has them, once it knows the end of all, and of their batch steps for the CPU time.
+
+        The tasks of an array are a job each.
+        """
         deadline = time.monotonic() + ACCOUNTING_S
         while True:
             rows = {
@@ -159,14 +170,18 @@ class MixRunner:
                 for row in self.slurm.sacct("-j", ",".join(jobs), fields=FIELDS)
                 if ended(row)
             }
+            whole: dict[str, list[Mapping[str, str]]] = {job_id: [] for job_id in jobs}
+            for raw, row in rows.items():
+                if raw.isdigit() and (not row["Start"].isdigit() or f"{raw}.batch" in rows):
+                    whole.setdefault(row["JobID"].partition("_")[0], []).append(row)
             missing = [
-                job_id
-                for job_id in jobs
-                if job_id not in rows or (rows[job_id]["Start"].isdigit() and f"{job_id}.batch" not in rows)
+                job_id for job_id, number in jobs.items() if len(whole[job_id]) < mix.jobs[number].tasks
             ]
             if not missing:
                 return [
-                    self._read(rows[job_id], number, mix.jobs[number].name) for job_id, number in jobs.items()
+                    self._read(row, number, mix.jobs[number].name)
+                    for job_id, number in jobs.items()
+                    for row in whole[job_id]
                 ]
             if time.monotonic() > deadline:
                 raise LabError(
@@ -197,6 +212,28 @@ class MixRunner:
         jobs = ",".join(job.job_id for run in runs for job in run)
         text = self.slurm.run("sacct", "-a", "-P", "-S", "now-7days", "-j", jobs, "-o", SAMPLE_FIELDS)
         return text.replace(f"{self.slurm.name}n", "n")
+
+
+def look_at_arrays(lines: Sequence[str], arrays: Mapping[str, int], now_s: float) -> list[ArrayLook]:
+    """What squeue shows (`%F|%K|%T|%r`) of the arrays by job id, which have these numbers in the mix."""
+    looks = []
+    for job_id, number in arrays.items():
+        mine = [line.split("|") for line in lines if line.startswith(f"{job_id}|")]
+        waits = [(tasks, reason) for _, tasks, state, reason in mine if state == "PENDING"]
+        if not mine:
+            continue
+        throttle = max((int(tasks.rpartition("%")[2]) for tasks, _ in waits if "%" in tasks), default=0)
+        looks.append(
+            ArrayLook(
+                number=number,
+                time_s=now_s,
+                throttle=throttle,
+                running=sum(state == "RUNNING" for _, _, state, _ in mine),
+                waits=bool(waits),
+                deferred=any(reason == "BeginTime" for _, reason in waits),
+            )
+        )
+    return looks
 
 
 def ended(row: Mapping[str, str]) -> bool:

@@ -16,9 +16,21 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))  # the lab is run from the checkout, never installed
 
 from lab import LabError, workloads  # noqa: E402
-from lab.measure import Figures, JobRun, alone_s, compare, ends_s, hosts_of, measure  # noqa: E402
-from lab.mix import MIXES, Mix, MixJob, read_mix  # noqa: E402
-from lab.run import own_elapsed_s  # noqa: E402
+from lab.measure import (  # noqa: E402
+    ArrayLook,
+    Figures,
+    JobRun,
+    alone_s,
+    by_slot,
+    compare,
+    ends_s,
+    hosts_of,
+    measure,
+    throttle_changes,
+    worths,
+)
+from lab.mix import MIXES, Mix, MixJob, Shape, read_mix  # noqa: E402
+from lab.run import look_at_arrays, own_elapsed_s  # noqa: E402
 from lab.slurm import duration_s, first_job_id, free_ports, owner_is_gone  # noqa: E402
 
 
@@ -46,8 +58,20 @@ def job_run(number: int, start_s: float, end_s: float, **changes: object) -> Job
 @pytest.mark.parametrize("path", sorted(MIXES.glob("*.toml")), ids=lambda path: path.stem)
 def test_shipped_mixes_hold_jobs_of_twenty_to_forty_seconds(path: Path) -> None:
     mix = read_mix(path)
-    assert all(20 <= job.alone_s <= 40 for job in mix.jobs)
+    if not mix.has_worth:
+        assert all(20 <= job.alone_s <= 40 for job in mix.jobs)
     assert all(job.time_limit_s > 1.5 * job.alone_s for job in mix.jobs)
+
+
+def test_the_mix_for_admission_has_two_arrays_and_rigid_jobs_of_different_targets() -> None:
+    mix = read_mix(Path("arrays"))
+    arrays = [job for job in mix.jobs if job.tasks > 1]
+    assert len(arrays) == 2 and len(mix.jobs) > 4
+    assert len({job.utility for job in mix.jobs}) >= 4 and all(job.utility for job in mix.jobs)
+    assert max(job.busy for job in mix.jobs) < 0.1, "its nodes have no cores of their own"
+    assert arrays[0].comment == "asad:utility=sigmoid(20, 0.05/s, 150s);workers=3"
+    assert mix.shape == Shape(nodes=4, cpus=2, pin=False, slot_s=10.0)
+    assert not read_mix(Path("half-light")).has_worth and read_mix(Path("half-light")).shape == Shape()
 
 
 def test_half_of_half_light_is_light_and_all_four_kinds_are_in_it() -> None:
@@ -82,6 +106,14 @@ GOOD = 'name = "a", user = "nobody", cpu_s = 10, busy = 0.5'
         (f"jobs = [{{ {GOOD}, kind = 'message', stages = 3 }}]", "even number of stages"),
         (f"jobs = [{{ {GOOD}, cores = 1.5 }}]", "cores is 1.5; give a number"),
         (f"jobs = [{{ {GOOD}, time_limit_s = inf }}]", "time_limit_s must be above 0"),
+        (f"jobs = [{{ {GOOD}, tasks = 0 }}]", "tasks must be 1 to 1000"),
+        (f"jobs = [{{ {GOOD}, utility = 'sigmoid(1)' }}]", "sigmoid takes 3 arguments"),
+        (
+            f"jobs = [{{ {GOOD} }}]\n[cluster]\nnodes = 0",
+            "cluster: nodes, cpus and slot_s must be at least 1",
+        ),
+        (f"jobs = [{{ {GOOD} }}]\n[cluster]\npin = 1", "cluster: pin is 1; give true or false"),
+        (f"jobs = [{{ {GOOD} }}]\n[clusters]\nnodes = 2", "a table `cluster`"),
     ],
 )
 def test_a_mix_that_is_wrong_is_refused_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
@@ -94,7 +126,7 @@ def test_a_mix_that_is_wrong_is_refused_with_its_place(tmp_path: Path, text: str
 
 
 def test_a_mix_that_is_not_there_names_those_that_are() -> None:
-    with pytest.raises(LabError, match="all-compute, half-light"):
+    with pytest.raises(LabError, match="all-compute, arrays, half-light"):
         read_mix(Path("nothing-like-it"))
 
 
@@ -170,8 +202,54 @@ def test_a_comparison_holds_medians_and_ratios() -> None:
     assert math.isnan(comparison.ratio("asad", "wait_mean_s")), "nobody waited under Slurm alone"
     plain = comparison.to_json()
     assert plain.keys() == {"slurm", "asad"}
-    assert plain["asad"].keys() == set(Figures.__dataclass_fields__)
+    assert plain["asad"].keys() == set(Figures.__dataclass_fields__) - {"utility", "throttle_changes"}
     assert plain == json.loads(json.dumps(plain))
+
+
+def test_worth_counts_from_submission_to_the_end_of_the_last_task() -> None:
+    jobs = [
+        job_run(0, 0, 10, submit_s=0.0),
+        job_run(0, 5, 40, submit_s=0.0),
+        job_run(1, 0, 20, submit_s=5.0),
+        job_run(2, 0, 20, state="FAILED"),
+        job_run(3, 0, 20),
+    ]
+    worth = {number: (lambda took_s: 100.0 - took_s) for number in (0, 1, 2)}
+    assert worths(jobs, worth) == {0: 60.0, 1: 85.0, 2: 0.0}
+    figures = measure(jobs, 2, dict.fromkeys(range(4), 10.0), {}, worth)
+    assert figures.utility == 145.0 and math.isnan(figures.throttle_changes)
+    assert worths([], worth) == {0: 0.0, 1: 0.0, 2: 0.0}
+    runs = {"fifo": [jobs], "oasis": [[*jobs[:1], *jobs[2:]]]}
+    comparison = compare(runs, 2, dict.fromkeys(range(4), 10.0), worth, {"oasis": [[look(0, 0.0, 3)]]})
+    assert comparison.ratio("oasis", "utility") == pytest.approx((90 + 85) / 145)
+    assert comparison.to_json()["oasis"]["throttle_changes"] == 1
+
+
+def look(number: int, time_s: float, throttle: int, waits: bool = True) -> ArrayLook:
+    return ArrayLook(number, time_s, throttle, running=1, waits=waits, deferred=False)
+
+
+def test_changes_of_throttles_are_counted_while_tasks_wait() -> None:
+    looks = [look(0, 0, 3), look(1, 0, 0), look(0, 1, 3), look(0, 2, 2), look(1, 2, 4), look(0, 3, 0, False)]
+    assert throttle_changes(looks) == 3
+    slots = by_slot(looks, 2.0)
+    assert {slot: {number: one.throttle for number, one in seen.items()} for slot, seen in slots.items()} == {
+        0: {0: 3, 1: 0},
+        1: {0: 0, 1: 4},
+    }
+
+
+def test_arrays_are_read_from_squeue() -> None:
+    lines = [
+        "7|4-9%2|PENDING|BeginTime",
+        "7|1|RUNNING|None",
+        "7|3|RUNNING|None",
+        "8|0|RUNNING|None",
+        "9|N/A|PENDING|",
+    ]
+    first, second = look_at_arrays(lines, {"7": 0, "8": 3, "10": 4}, 5.0)
+    assert first == ArrayLook(0, 5.0, throttle=2, running=2, waits=True, deferred=True)
+    assert second == ArrayLook(3, 5.0, throttle=0, running=1, waits=False, deferred=False)
 
 
 def test_a_job_tells_its_own_run_time_among_other_lines() -> None:
