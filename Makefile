@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 SAMPLE := profiles/samples/generated-cluster.sacct.gz
 POLICIES := slurm,fcfs,conservative,static,asax-paper,asax,greedy-oracle
 
-# of `make lab`: a mix of lab/mixes by name or any file, measured runs, and a factor on all times
-MIX ?= half-light
+# of `make lab`: mixes of lab/mixes by name or any files, measured runs, and a factor on all times
+MIX ?= half-light arrays
 RUNS ?= 3
 SCALE ?= 1
 LAB_ARGS ?=
@@ -28,7 +28,7 @@ help:
 	@echo 'make demo             replay the sample log under all policies; writes demo/report.html'
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
-	@echo 'make lab              a mix of real jobs on a real Slurm: alone, static and asad (as root; MIX=FILE RUNS=3 SCALE=1)'
+	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make docs             build the documentation into build/docs; a broken link fails'

@@ -10,7 +10,7 @@ import numpy as np
 from asad import model
 from asad.model import Floats, Ints
 from asad_slurm.applications import FEW_RUNS
-from asad_slurm.records import RUNS, WAITS
+from asad_slurm.records import LEAVES, RUNS, WAITS
 from asad_slurm.rows import Rows
 
 MOST_ARRAYS = 10_000
@@ -64,11 +64,13 @@ class Arrays:
             record = rows.record(row)
             throttle[column[row]] = record.throttle
             self.waiting[record.array] = row
+        over = np.array([self._over.get(array, 0) for array in arrays.tolist()], np.int32)
         return model.Arrays(
             waiting_row=waiting_row,
             waiting=_sum(column[waits], extra.tasks[waits], count),
-            running=_sum(column[shown[phase != WAITS]], np.ones(1, np.int32), count),
-            ended=np.array([self._over.get(array, 0) for array in arrays.tolist()], np.int32),
+            running=_sum(column[shown[phase == RUNS]], np.ones(1, np.int32), count),
+            # those that are just leaving run no more, and will be told as soon as they have left
+            ended=over + _sum(column[shown[phase == LEAVES]], np.ones(1, np.int32), count),
             throttle=throttle,
         )
 

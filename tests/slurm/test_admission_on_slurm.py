@@ -20,7 +20,7 @@ from asad_slurm import open_cluster
 from asad_slurm.admission import MOST_COMMENT
 from asad_slurm.undo import open_changes, undo_changes
 from asad_under_test import PATIENCE_S, until
-from test_cluster_contract import copied
+from test_cluster_contract import check_arrays, copied
 
 from asad.daemon import NoNodes
 from asad.model import Admit, Cause, Decision, Decline, Defer, SetThrottle, Snapshot, Start
@@ -62,6 +62,7 @@ class Port:
 
     def look(self) -> Snapshot:
         snapshot: Snapshot = copied(self.cluster.snapshot())
+        check_arrays(snapshot)
         self.cluster.finished(snapshot.time_s)
         return snapshot
 

@@ -109,6 +109,11 @@ def test_a_snapshot_shows_arrays(tmp_path: Path) -> None:
     assert jobs.array[row(snapshot, "10")] == -1
     assert snapshot.waiting == 1 + 7 + 3
 
+    # task 2 is leaving: it runs no more
+    slurm.jobs[21]["job_state"] = "COMPLETING"
+    snapshot = lab.snapshot(5)
+    arrays, jobs = snapshot.arrays, snapshot.jobs
+    assert shown("20_2") == shown("20_4") == ("20_4", 7, 1, 2, 3)
     # task 4 starts, task 2 ends
     slurm.jobs[20]["array_task_string"] = "5-9,12"
     slurm.add(task(24, 4, node="n4"))
