@@ -1,7 +1,10 @@
 """A cluster as the servers of the slotted world: what its nodes hold, and what others than admitted jobs hold of them.
 
-A node is a server; workers never stand on nodes that are named for parameter servers. With `whole` the cluster is one
-server: jobs of any size fit and a plan costs less, but what is left over on each node is taken for one piece.
+A node is a server; workers never stand on nodes that are named for parameter servers. Where none are named, a share of
+each node may be set aside for them: it is then two servers, one for workers and one for parameter servers, and plans
+never put workers on what is set aside, whether a job has parameter servers or not. What the cluster itself puts beyond
+either part is taken from the other. With `whole` the cluster is one server (and one for parameter servers): jobs of any
+size fit and a plan costs less, but what is left over on each node is taken for one piece.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +36,24 @@ class World:
     """Of the nodes, as of the machine that this was built from."""
     worker_of: Ints
     """(N,) worker server of each node, -1 for none."""
+    server_of: Ints
+    """(N,) parameter server of each node, -1 for none. In `Servers.parameter_servers`, as `worker_of` in `workers`."""
     whole: bool
+
+    @property
+    def worker_names(self) -> list[str]:
+        """Names of the worker servers, in the order of their numbers."""
+        return self._named(self.worker_of, len(self.servers.workers))
+
+    @property
+    def server_names(self) -> list[str]:
+        """Names of the parameter servers."""
+        return self._named(self.server_of, len(self.servers.parameter_servers))
+
+    def _named(self, server_of: Ints, count: int) -> list[str]:
+        if self.whole:
+            return ["*"] * count
+        return [name for name, server in zip(self.names, server_of.tolist(), strict=True) if server >= 0]
 
     @property
     def resources(self) -> int:
@@ -45,36 +66,70 @@ class World:
         return np.where(np.isfinite(taken), taken, 0.0)
 
 
-def world_of(machine: Machine, parameter_server_nodes: Sequence[str] = (), whole: bool = False) -> World:
-    """The servers of a machine; nodes whose names fit a pattern of `parameter_server_nodes` hold no workers."""
-    beside = np.array(
-        [
-            any(fnmatchcase(name, pattern) for pattern in parameter_server_nodes)
-            for name in machine.node_names
-        ],
-        dtype=np.bool_,
-    )
+def world_of(
+    machine: Machine,
+    parameter_server_nodes: Sequence[str] = (),
+    whole: bool = False,
+    server_share: float = 0.0,
+) -> World:
+    """The servers of a machine.
+
+    Nodes whose names fit a pattern of `parameter_server_nodes` hold no workers. If there are no patterns, parameter
+    servers have `server_share` of each node, in whole cores (rounded down), and its memory in the same proportion.
+    """
     columns = [machine.cores.astype(np.float64)]
     names: tuple[str, ...] = ("cores",)
     if np.isfinite(machine.memory_bytes).all():
         columns.append(machine.memory_bytes.astype(np.float64))
         names = ("cores", "memory")
     capacity = np.column_stack(columns)
-    workers = capacity[~beside]
+    if parameter_server_nodes:
+        beside = np.array(
+            [
+                any(fnmatchcase(name, pattern) for pattern in parameter_server_nodes)
+                for name in machine.node_names
+            ],
+            dtype=np.bool_,
+        )
+        part = beside.astype(np.float64)
+    else:
+        cores = np.maximum(capacity[:, CORES], 1.0)
+        part = np.floor(server_share * cores + 1e-9) / cores
+        beside = part >= 1.0
+    holds = part > 0.0
+    workers = ((1.0 - part)[:, None] * capacity)[~beside]
+    servers = (part[:, None] * capacity)[holds]
+    # cores stay whole in spite of the fractions
+    workers[:, CORES], servers[:, CORES] = np.round(workers[:, CORES]), np.round(servers[:, CORES])
     worker_of = np.where(beside, -1, np.cumsum(~beside) - 1).astype(np.int32)
+    server_of = np.where(holds, np.cumsum(holds) - 1, -1).astype(np.int32)
     if whole:
         workers = workers.sum(axis=0, keepdims=True)
+        servers = servers.sum(axis=0, keepdims=True)[: int(holds.any())]
         worker_of = np.minimum(worker_of, 0).astype(np.int32)
-    return World(Servers(names, workers, capacity[beside]), machine.node_names, worker_of, whole)
+        server_of = np.minimum(server_of, 0).astype(np.int32)
+    return World(Servers(names, workers, servers), machine.node_names, worker_of, server_of, whole)
 
 
-def fits(world: World, demand: Floats) -> int:
-    """How many of `demand` (R,) the empty worker servers hold in all."""
-    capacity = world.servers.workers
+def fits(capacity: Floats, demand: Floats) -> int:
+    """How many of `demand` (R,) empty servers of `capacity` (H, R) hold in all."""
     each = np.full(capacity.shape, np.inf)
     np.divide(capacity + 1e-9, demand, out=each, where=demand > 0)
-    counts = np.floor(each.min(axis=1))
+    counts = np.floor(each.min(axis=1, initial=np.inf))
     return int(min(counts.sum(), 2**31 - 1)) if len(counts) else 0
+
+
+class Claims(NamedTuple):
+    """Which rows are those of admitted jobs, and what their plans hold."""
+
+    ours: NDArray[np.bool_]
+    """Rows that wait and have a plan."""
+    group: Ints
+    """By row: the number of the plan that a running task belongs to, -1 for none."""
+    beside: NDArray[np.bool_]
+    """By row: it is a parameter server, so that its plan is on the parameter servers."""
+    planned: Mapping[int, Mapping[int, int]]
+    """By number of a plan: slot → tasks."""
 
 
 def held_by_others(
@@ -84,38 +139,54 @@ def held_by_others(
     slots: int,
     slot_s: float,
     end_s: Floats,
-    ours: NDArray[np.bool_],
-    planned: Mapping[int, Mapping[int, int]],
-    group: Ints,
-) -> Floats:
-    """(slots, H, R) what is taken of the worker servers, from slot `first` on, by all that no plan holds.
+    claims: Claims,
+) -> tuple[Floats, Floats]:
+    """(slots, H, R) and (slots, K, R) what is taken of worker and parameter servers, from slot `first` on, by all that
+    no plan holds.
 
-    `end_s` is, by row, when a running job is expected to end. Of a job of group g ≥ 0 (`group`, by row: the tasks of
-    one admitted array), only what goes beyond `planned[g]` (slot → tasks) counts. Rows of `ours` wait and have a plan;
-    the other jobs of the queue are put where they fit when the cluster expects to start them. A job counts for its
-    last slot if it holds at least half of it, and always for the present one.
+    `end_s` is, by row, when a running job is expected to end. Of tasks that have a plan only what goes beyond it
+    counts. The jobs of the queue that have none are put where they fit when the cluster expects to start them. A job
+    counts for its last slot if it holds at least half of it, and always for the present one.
     """
-    capacity = world.servers.workers
+    sizes = len(world.servers.workers), len(world.servers.parameter_servers)
+    capacity = np.concatenate((world.servers.workers, world.servers.parameter_servers))
     used: Floats = np.zeros((slots, *capacity.shape))
     if not len(capacity):
-        return used
-    row, server, cores = _holders(snapshot, world)
+        return used, used
+    row, server, cores = _holders(snapshot, world, claims.beside)
     if len(row):
         ends = np.minimum(np.floor(end_s[row] / slot_s + 0.5), first + slots)
         until = np.clip(np.nan_to_num(ends, nan=float(first + slots)) - first, 1, slots).astype(np.int64)
         memory = _memory(snapshot, row)
         amount = np.column_stack((cores, cores * memory))[:, : world.resources]
-        free = group[row] < 0
+        # a task on servers of the other kind takes what no plan has there
+        at_home = (server >= sizes[0]) == claims.beside[row]
+        group = np.where(at_home, claims.group[row], -1)
+        free = group < 0
         change = np.zeros((slots + 1, *capacity.shape))
         np.add.at(change[0], server[free], amount[free])
         np.add.at(change, (until[free], server[free]), -amount[free])
         used += np.cumsum(change[:-1], axis=0)
-        for number in np.unique(group[row][~free]).tolist():
-            at, plan = np.flatnonzero(group[row] == number), planned.get(number, {})
+        for number in np.unique(group[~free]).tolist():
+            at, plan = np.flatnonzero(group == number), claims.planned.get(number, {})
             _beyond_plan(used, row[at], server[at], amount[at], until[at], plan, first)
+    _spill(used, capacity, world)
     _take_down(world, snapshot, used)
-    _foresee(snapshot, world, first, slot_s, used, ours)
-    return np.minimum(used, capacity)
+    _foresee(snapshot, world, first, slot_s, used[:, : sizes[0]], claims.ours)
+    used = np.minimum(used, capacity)
+    return used[:, : sizes[0]], used[:, sizes[0] :]
+
+
+def _spill(used: Floats, capacity: Floats, world: World) -> None:
+    """What is held beyond one part of a node is held of its other part."""
+    both = np.flatnonzero((world.worker_of >= 0) & (world.server_of >= 0))
+    if world.whole:
+        both = both[:1]
+    one, other = world.worker_of[both], world.server_of[both] + len(world.servers.workers)
+    for here, there in ((one, other), (other, one)):
+        over = np.maximum(used[:, here] - capacity[here], 0.0)
+        used[:, there] += over
+        used[:, here] -= over
 
 
 def _beyond_plan(
@@ -139,35 +210,43 @@ def _memory(snapshot: Snapshot, row: Ints) -> Floats:
     return np.where(np.isfinite(memory), memory, 0.0)
 
 
-def _holders(snapshot: Snapshot, world: World) -> tuple[Ints, Ints, Floats]:
-    """Row, worker server and cores of every piece of a running job."""
-    if world.whole:
+def _holders(snapshot: Snapshot, world: World, beside: NDArray[np.bool_]) -> tuple[Ints, Ints, Floats]:
+    """Row, server and cores of every piece of a running job; parameter servers are numbered after the worker servers.
+
+    On a node that is both, a parameter server (`beside`, by row) is taken from its part.
+    """
+    workers, servers = len(world.servers.workers), len(world.servers.parameter_servers)
+    if world.whole and not servers:
         running = snapshot.running
         return running, np.zeros(len(running), np.int32), snapshot.jobs.cores[running].astype(np.float64)
     owner = snapshot.core_owner
     held = np.flatnonzero(owner >= 0)
     node = np.searchsorted(snapshot.machine.first_core, held, side="right") - 1
-    server = world.worker_of[node]
+    on_worker, on_server = world.worker_of[node], world.server_of[node]
+    as_server = (on_server >= 0) & (beside[owner[held]] | (on_worker < 0))
+    server = np.where(as_server, on_server + workers, on_worker)
     held, server = held[server >= 0], server[server >= 0]
-    pair, count = np.unique(
-        owner[held].astype(np.int64) * max(1, len(world.servers.workers)) + server, return_counts=True
-    )
-    row, at = np.divmod(pair, max(1, len(world.servers.workers)))
+    total = max(1, workers + servers)
+    pair, count = np.unique(owner[held].astype(np.int64) * total + server, return_counts=True)
+    row, at = np.divmod(pair, total)
     return row.astype(np.int32), at.astype(np.int32), count.astype(np.float64)
 
 
 def _take_down(world: World, snapshot: Snapshot, used: Floats) -> None:
     """Nodes that are down hold nothing, for as long as they are seen to be down."""
+    machine, workers = snapshot.machine, len(world.servers.workers)
     for node in np.flatnonzero(snapshot.node_bar == DOWN).tolist():
-        server = int(world.worker_of[node])
-        if server < 0:
-            continue
+        worker, server = int(world.worker_of[node]), int(world.server_of[node])
         if not world.whole:
-            used[:, server] = world.servers.workers[server]
+            if worker >= 0:
+                used[:, worker] = world.servers.workers[worker]
+            if server >= 0:
+                used[:, workers + server] = world.servers.parameter_servers[server]
             continue
-        machine = snapshot.machine
-        whole = np.array([machine.cores[node], machine.memory_bytes[node]], dtype=np.float64)
-        used[:, server] += whole[: world.resources]
+        # of a node that is both, what is set aside goes with its cores to either: the workers lose them all
+        at = worker if worker >= 0 else workers + server
+        gone = np.array([machine.cores[node], machine.memory_bytes[node]], dtype=np.float64)
+        used[:, at] += gone[: world.resources]
 
 
 def _foresee(

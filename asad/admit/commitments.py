@@ -12,11 +12,12 @@ import numpy as np
 from asad.admit.elastic import Allotment
 from asad.model import Json
 
-State = Literal["admitted", "declined", "unfit", "ended"]
-"""`unfit` jobs were never put to the scheme; of `ended` ones nothing waits any more, so there is nothing to steer."""
+State = Literal["admitted", "declined", "unfit", "ended", "released"]
+"""`unfit` jobs were never put to the scheme; of `ended` ones nothing waits any more, so there is nothing to steer.
+`released` are parameter servers whose workers are all gone: they are given back, then forgotten."""
 EXACT_S = 1.5
 """Times that differ by less are one."""
-STATES: tuple[State, ...] = ("admitted", "declined", "unfit", "ended")
+STATES: tuple[State, ...] = ("admitted", "declined", "unfit", "ended", "released")
 
 
 @dataclass(slots=True)
@@ -46,6 +47,16 @@ class Commitment:
     """Worker-slots, as of its arrival."""
     deadline_s: float = math.nan
     array: bool = False
+    companion: str = ""
+    """Of workers: the array whose tasks are their parameter servers; empty for none."""
+    beside: str = ""
+    """Of such an array: the workers that it belongs to. It is steered by their plan, and no scheme knows it."""
+    workers_per_server: float = math.nan
+    server_cores: int = 0
+    server_memory_bytes_per_core: float = 0.0
+    """What one task of the companion takes."""
+    lacks_servers: bool = False
+    """It was not put to the scheme because there was no companion."""
     schedule: dict[int, Allotment] = field(default_factory=dict)
     """Of schemes that plan ahead: slot → what it has there."""
     payoff: float = math.nan
@@ -85,6 +96,11 @@ class Commitment:
         """Is a begin time of our making? Clusters keep times in whole seconds."""
         return abs(begin_s - self.deferred_s) < EXACT_S or abs(begin_s - self.wished_s) < EXACT_S
 
+    def servers(self, slot: int) -> int:
+        """Parameter servers in a slot of the plan."""
+        there = self.schedule.get(slot)
+        return 0 if there is None else int(there.servers.sum())
+
     def planned(self, slot: int) -> int:
         """Worker-slots of the plan from `slot` on."""
         return sum(there.width for at, there in self.schedule.items() if at >= slot)
@@ -107,7 +123,7 @@ class Commitment:
         return plain
 
 
-TEXTS = ("key", "hint", "utility", "reason")
+TEXTS = ("key", "hint", "utility", "reason", "companion", "beside")
 NUMBERS = (
     "submit_s",
     "memory_bytes_per_core",
@@ -118,13 +134,34 @@ NUMBERS = (
     "worth",
     "deferred_s",
     "wished_s",
+    "workers_per_server",
+    "server_memory_bytes_per_core",
 )
-WHOLES = ("number", "arrival", "cores", "most_workers", "work", "own_throttle", "throttled", "wished_tasks")
-TRUTHS = ("by_rule", "array", "turn_came", "let_go", "told")
+WHOLES = (
+    "number",
+    "arrival",
+    "cores",
+    "most_workers",
+    "work",
+    "own_throttle",
+    "throttled",
+    "wished_tasks",
+    "server_cores",
+)
+TRUTHS = ("by_rule", "array", "turn_came", "let_go", "told", "lacks_servers")
+LATER: Mapping[str, Json] = {
+    "companion": "",
+    "beside": "",
+    "workers_per_server": None,
+    "server_memory_bytes_per_core": 0.0,
+    "server_cores": 0,
+}
+"""What earlier versions did not tell, and what it is then."""
 
 
 def commitment_from_json(plain: Mapping[str, Json]) -> Commitment | None:
     """What `Commitment.to_json` told; None if it cannot be read, since a daemon that starts is worth more."""
+    plain = {**LATER, **plain}
     try:
         state = plain["state"]
         if state not in STATES:
@@ -132,7 +169,7 @@ def commitment_from_json(plain: Mapping[str, Json]) -> Commitment | None:
         columns: dict[str, object] = {name: str(plain[name]) for name in TEXTS}
         columns |= {name: _number(plain[name]) for name in NUMBERS}
         columns |= {name: _whole(plain[name]) for name in WHOLES}
-        columns |= {name: plain[name] is True for name in TRUTHS}
+        columns |= {name: plain.get(name) is True for name in TRUTHS}
         kept = plain["schedule"]
         if not isinstance(kept, dict):
             return None
@@ -156,20 +193,34 @@ def _allotment(plain: Json) -> Allotment:
 
 
 def renumbered(
-    schedule: Mapping[int, Allotment], before: Sequence[str], now: Sequence[str]
+    schedule: Mapping[int, Allotment],
+    before: Sequence[str],
+    now: Sequence[str],
+    servers_before: Sequence[str] = (),
+    servers_now: Sequence[str] = (),
 ) -> dict[int, Allotment]:
-    """A schedule on servers that are numbered otherwise now; what stood on a server that is gone is left out."""
-    number = {name: at for at, name in enumerate(now)}
-    new = np.array([number.get(name, -1) for name in before], dtype=np.int32)
+    """A schedule on servers that are numbered otherwise now; what stood on a server that is gone is left out.
 
-    def moved(server: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    Names are those of the worker servers and of the parameter servers, in the order of their numbers.
+    """
+    of_workers, of_servers = _numbers(before, now), _numbers(servers_before, servers_now)
+
+    def moved(new: Sequence[int], server: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         there = np.array([new[at] if at < len(new) else -1 for at in server.tolist()], dtype=np.int32)
         return there[there >= 0], count[there >= 0]
 
     return {
-        slot: Allotment(*moved(there.worker_server, there.workers), there.parameter_server, there.servers)
+        slot: Allotment(
+            *moved(of_workers, there.worker_server, there.workers),
+            *moved(of_servers, there.parameter_server, there.servers),
+        )
         for slot, there in schedule.items()
     }
+
+
+def _numbers(before: Sequence[str], now: Sequence[str]) -> list[int]:
+    number = {name: at for at, name in enumerate(now)}
+    return [number.get(name, -1) for name in before]
 
 
 def _known(value: object) -> Json:

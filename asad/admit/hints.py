@@ -6,10 +6,14 @@ The text is hostile: its length is bounded, and what is told back of it is short
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 MOST_CHARACTERS = 1000
 MOST_WORKERS = 1_000_000
+WORKERS_PER_SERVER = 5.0
+"""Of jobs that do not tell it. In section V of the OASiS paper a parameter server has 5 to 20 Gbit/s and a worker 0.1
+to 5: in the mean one serves 4.9."""
 
 
 class Hint(NamedTuple):
@@ -20,7 +24,9 @@ class Hint(NamedTuple):
     workers: int = 0
     """Most tasks of the array at one time; 0 for no bound."""
     parameter_servers: str = ""
-    """Name of the companion array whose tasks are its parameter servers; empty for none."""
+    """Name or number of the companion array whose tasks are its parameter servers; empty for none."""
+    workers_per_server: float = WORKERS_PER_SERVER
+    """How many workers one parameter server serves, at least 1 (B/b of the paper)."""
     by_rule: bool = False
     """The utility is that of a rule of the configuration; its user told none."""
 
@@ -46,7 +52,24 @@ def read_hint(text: str) -> Hint:
         raise ValueError(f"workers={shown(workers)} is no number up to {MOST_WORKERS}; write workers=8")
     if "workers" in found and int(workers) == 0:
         raise ValueError("workers=0 is none; leave it out for no bound")
-    return Hint(found.get("utility", ""), int(workers), found.get("ps", ""))
+    return Hint(found.get("utility", ""), int(workers), *_companion(found.get("ps", "")))
+
+
+def _companion(text: str) -> tuple[str, float]:
+    """`NAME` or `NAME:RATIO`. Raises ValueError."""
+    name, colon, ratio = text.rpartition(":")
+    if not colon:
+        return text, WORKERS_PER_SERVER
+    try:
+        served = float(ratio) if ratio.isascii() else math.nan
+    except ValueError:
+        served = math.nan
+    if not name.strip() or not 1.0 <= served <= MOST_WORKERS:
+        raise ValueError(
+            f"ps={shown(text)} is no name with the number of workers that one parameter server serves (1 or more); "
+            "write ps=NAME or ps=NAME:4"
+        )
+    return name.strip(), served
 
 
 def shown(text: str) -> str:

@@ -7,6 +7,9 @@ submission; all others are left as they are, and what they hold is taken from th
 - An array is an elastic job, its tasks are the workers: its throttle follows the plan, and while the plan has no
   workers for it, its waiting tasks are deferred to its next slot that has. The throttle of that slot is set meanwhile.
 - A job that is no array is rigid, one worker in consecutive slots: it is deferred to the first slot of its plan.
+- An array of workers may name another array whose tasks are its parameter servers (`ps=NAME`): the companion. It is
+  admitted with its workers, deferred with them, and has as many tasks at one time as their number in the slot needs.
+  When all workers have ended, what is left of it gets its own throttle and begin time back.
 - A job that is not admitted stays in the cluster's queue. It is asked for again `again_s` later, if jobs have ended.
 
 Plans are kept against facts at the beginning of each slot: what is done early is released, what is late is given more
@@ -27,7 +30,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from asad.admit.capacity import CORES, World, fits, held_by_others, world_of
+from asad.admit.capacity import CORES, Claims, World, fits, held_by_others, world_of
 from asad.admit.commitments import EXACT_S, Commitment, commitment_from_json, renumbered
 from asad.admit.elastic import Allotment, ElasticJob, Schedule, Scheme, Servers, Utility
 from asad.admit.hints import Hint, read_hint, shown
@@ -75,6 +78,10 @@ class Options(NamedTuple):
     """The cluster is one server instead of one a node: for jobs of several nodes, and for many nodes."""
     parameter_server_nodes: tuple[str, ...] = ()
     """Patterns of the names of nodes that hold parameter servers, and no workers."""
+    server_share: float = 0.0
+    """Part of each node that is set aside for parameter servers where no nodes are named for them."""
+    ps_patience_s: float = 300.0
+    """So long after its submission an array waits for the companion that it names; then it is not admitted."""
 
 
 class Rule(NamedTuple):
@@ -107,8 +114,11 @@ class PlansAhead(Scheme, Protocol):
         """Hold what was planned in an earlier life."""
         ...
 
-    def occupy(self, slot: int, workers: Floats) -> None:
-        """(T, H, R) what others hold of the worker servers from `slot` on; replaces what was told before."""
+    def occupy(self, slot: int, workers: Floats, servers: Floats | None = None) -> None:
+        """(T, H, R) what others hold of the worker servers from `slot` on; replaces what was told before.
+
+        (T, K, R) of the parameter servers, if there are any.
+        """
         ...
 
 
@@ -192,6 +202,11 @@ class Admission:
         """Somebody came or went since `_allotted`."""
         self._kept: Mapping[str, Mapping[str, Json]] | None = None
         self._used: Floats | None = None
+        self._used_beside: Floats | None = None
+        self._claimed: dict[str, str] = {}
+        """Arrays that are companions, and of which workers; of this cycle."""
+        self._patient_until_s = math.inf
+        """When the patience of the next array that waits for its companion ends."""
         self._seats: list[str | None] = []
         self.changed = False
         """What `state` tells has changed since it was told last."""
@@ -221,25 +236,34 @@ class Admission:
         self._forget(seen, slot)
         new_slot = slot != self._slot
         self._slot = slot
+        self._claimed = self._companions(snapshot, seen)
         asked = self._candidates(snapshot, seen)
         if new_slot or asked:
-            self._occupy(snapshot, seen, slot)
+            self._occupy(snapshot, seen, slot, [key for key, _ in asked])
         if new_slot:
             self._stale = True
             self._keep_plans(snapshot, seen, slot)
-        for key, hint in asked:
-            self._ask(snapshot, key, seen[key], hint, slot)
+        for number, (key, hint) in enumerate(asked, 1):
+            self._ask(snapshot, seen, key, hint, slot)
+            if seen[key].running and self._jobs[key].state != "admitted":
+                # no plan holds what of it runs
+                self._occupy(snapshot, seen, slot, [later for later, _ in asked[number:]])
         widths = self._widths(snapshot, seen, slot)
+        self._pair(snapshot, seen, slot)
         decisions: list[Decision] = []
         for key, entry in self._jobs.items():
             there = seen.get(key)
             if there is None or there.row < 0 or snapshot.time_s < entry.again_s:
                 continue
             entry.row = there.row
-            if not entry.told and entry.state != "ended":
+            if not entry.told and entry.state not in ("ended", "released"):
                 decisions.append(self._verdict(entry))
             if entry.state == "admitted":
-                decisions += self._steer(snapshot, entry, there, slot, widths)
+                decisions += self._steer(
+                    snapshot, entry, there, slot, self._width_now(entry, seen, slot, widths)
+                )
+            elif entry.state == "released":
+                decisions += self._give_back(snapshot, entry, there)
         return decisions
 
     def relax(self, snapshot: Snapshot) -> list[Decision]:
@@ -251,10 +275,13 @@ class Admission:
         decisions: list[Decision] = []
         for key, entry in self._jobs.items():
             there = seen.get(key)
-            if entry.state != "admitted" or there is None or there.row < 0:
+            if entry.state not in ("admitted", "released") or there is None or there.row < 0:
                 continue
             entry.row = there.row
             if snapshot.time_s < entry.again_s:
+                continue
+            if entry.state == "released":
+                decisions += self._give_back(snapshot, entry, there)
                 continue
             begin_s = float(snapshot.jobs.begin_s[there.row])
             if not begin_s > snapshot.time_s:
@@ -301,8 +328,8 @@ class Admission:
     def wake_s(self) -> float:
         """The beginning of the next slot, if there is any job that it could matter to."""
         if not self._jobs or self._slot is None:
-            return math.inf
-        return (self._slot + 1) * self.options.slot_s
+            return self._patient_until_s
+        return min(self._patient_until_s, (self._slot + 1) * self.options.slot_s)
 
     # ------------------------------------------------------------------------------------------------- what is seen
 
@@ -315,21 +342,22 @@ class Admission:
         world, machine = self._world, snapshot.machine
         if world is not None and (world.names is machine.node_names or world.names == machine.node_names):
             return
-        new = world_of(machine, self.options.parameter_server_nodes, self.options.whole)
+        options = self.options
+        new = world_of(machine, options.parameter_server_nodes, options.whole, options.server_share)
         self._world = new
         self._scheme = self.make(new.servers, self.options.horizon)
         self._stale, self._allotted = True, None
-        before = world.names if world is not None else ()
+        before = (world.worker_names, world.server_names) if world is not None else ([], [])
         if self._kept is not None:
             before = self._restore(self._kept)
             self._kept = None
         slot = self._slot_of(snapshot.time_s)
         for entry in sorted(self._jobs.values(), key=lambda entry: entry.number):
-            if entry.state != "admitted":
+            if entry.state != "admitted" or entry.beside:
                 continue
-            if before and before != new.names and not new.whole:
+            if before != (new.worker_names, new.server_names):
                 entry.schedule = renumbered(
-                    entry.schedule, _workers_of(before, self.options), _worker_names(new)
+                    entry.schedule, before[0], new.worker_names, before[1], new.server_names
                 )
             self._take_up(entry, slot)
 
@@ -393,6 +421,10 @@ class Admission:
             self._drop(key, slot)
         for key in [key for key in self._ignored if key not in seen]:
             del self._ignored[key]
+        for key, entry in list(self._jobs.items()):
+            workers = self._jobs.get(entry.beside)
+            if entry.beside and (workers is None or workers.companion != key):
+                self._release(seen[key], entry)
         self._gone.clear()
 
     def _drop(self, key: str, slot: int) -> None:
@@ -403,7 +435,7 @@ class Admission:
 
     def _leave(self, entry: Commitment, slot: int) -> None:
         leave = getattr(self._scheme, "leave", None)
-        if entry.state == "admitted" and leave is not None:
+        if entry.state == "admitted" and leave is not None and not entry.beside:
             leave(entry.number, slot)
         entry.schedule = {at: there for at, there in entry.schedule.items() if at < slot}
 
@@ -426,41 +458,45 @@ class Admission:
         """Who is to be asked for now, in order of submission, with what they tell (a text: why that is wrong)."""
         jobs = snapshot.jobs
         found: list[tuple[float, str, Hint | str]] = []
+        self._patient_until_s = math.inf
         for key, there in seen.items():
             row = there.row
-            if row < 0:
+            if row < 0 or key in self._claimed:
                 continue
             entry = self._jobs.get(key)
             text = snapshot.hints.get(row, "")
             if entry is None:
                 if self._ignored.get(key) == text:
                     continue
-            elif not self._again(entry, text, snapshot.time_s):
+            elif not self._again(snapshot, entry, text):
                 continue
-            if not (there.in_queue or there.running):
-                continue  # it is held, or waits for something else than its turn
-            bar = int(jobs.guest_bar[row])
-            waits_for_more = bar in OPTED_OUT or bar in (HETEROGENEOUS, DEPENDS)
-            if waits_for_more or jobs.begin_s[row] > snapshot.time_s or not math.isnan(jobs.offered_s[row]):
+            if not _can_start(snapshot, there):
                 continue
             hint = self._told(snapshot, there, text)
             if hint is None:
                 self._ignored[key] = text
-            else:
-                found.append((float(jobs.submit_s[row]), key, hint))
+                continue
+            if isinstance(hint, Hint) and hint.parameter_servers and self._lacks_servers(snapshot, seen, key):
+                until_s = float(jobs.submit_s[row]) + self.options.ps_patience_s
+                if snapshot.time_s < until_s:
+                    self._patient_until_s = min(self._patient_until_s, until_s)
+                    continue
+            found.append((float(jobs.submit_s[row]), key, hint))
         found.sort(key=lambda one: one[:2])
         return [(key, hint) for _, key, hint in found[:MOST_ASKED]]
 
-    def _again(self, entry: Commitment, text: str, now_s: float) -> bool:
+    def _again(self, snapshot: Snapshot, entry: Commitment, text: str) -> bool:
         """Is a job that we know to be asked for again?"""
-        if entry.state == "admitted":
+        if entry.state in ("admitted", "released"):
             return False
+        if entry.lacks_servers and entry.key in self._claimed.values():
+            return True  # they have come
         if entry.hint != text or entry.state == "ended":  # a task of it was requeued
             return True
         asked_s = entry.arrival * self.options.slot_s
         return (
             entry.state in ("declined", "unfit")
-            and now_s - asked_s >= self.options.again_s
+            and snapshot.time_s - asked_s >= self.options.again_s
             and self._endings > entry.asked_at
         )
 
@@ -488,8 +524,11 @@ class Admission:
                 return hint._replace(utility=rule.utility, by_rule=True)
         return None
 
-    def _ask(self, snapshot: Snapshot, key: str, there: Seen, hint: Hint | str, slot: int) -> None:
+    def _ask(
+        self, snapshot: Snapshot, seen: Mapping[str, Seen], key: str, hint: Hint | str, slot: int
+    ) -> None:
         """Put a job to the scheme; it is known from then on, admitted or not."""
+        there = seen[key]
         assert self._scheme is not None
         before = self._jobs.pop(key, None)
         if before is not None:
@@ -517,7 +556,7 @@ class Admission:
         self._of_number[entry.number] = key
         self.changed = True
         if isinstance(hint, Hint):
-            entry.reason = self._measure(snapshot, entry, there, hint, before)
+            entry.reason = self._measure(snapshot, seen, entry, hint, before)
         if entry.reason:
             entry.told = _same_verdict(before, entry)
             return
@@ -530,23 +569,24 @@ class Admission:
         self._stale = True
 
     def _measure(
-        self, snapshot: Snapshot, entry: Commitment, there: Seen, hint: Hint, before: Commitment | None
+        self,
+        snapshot: Snapshot,
+        seen: Mapping[str, Seen],
+        entry: Commitment,
+        hint: Hint,
+        before: Commitment | None,
     ) -> str:
         """Work, width and worth of the job; why it cannot be put to a scheme, or the empty string."""
-        world, slot_s = self._world, self.options.slot_s
+        world, slot_s, there = self._world, self.options.slot_s, seen[entry.key]
         assert world is not None
         try:
             parse_utility(entry.utility, slot_s, self._own)
         except UsageError as error:
             return str(error)
-        if hint.parameter_servers and not self.options.parameter_server_nodes:
-            return "it wants parameter servers (ps=…), and no node here is named for them"
-        if hint.parameter_servers:
-            return "it wants parameter servers (ps=…), which this asad leaves to the cluster's own queue"
         entry.task_s = self._task_s(snapshot, there.row)
         if math.isnan(entry.task_s):
             return "it has no time limit, and none of its kind has ended: how long it runs is not known"
-        most = fits(world, world.demand(entry.cores, entry.memory_bytes_per_core))
+        most = fits(world.servers.workers, world.demand(entry.cores, entry.memory_bytes_per_core))
         if most < 1:
             return (
                 "it takes more than any one node holds"
@@ -555,13 +595,47 @@ class Admission:
             )
         tasks = there.waiting + len(there.running) if entry.array else 1
         if entry.array:
-            entry.own_throttle = _throttle(snapshot, there)
+            entry.own_throttle = _own_throttle(snapshot, there)
             if before is not None and entry.own_throttle in (before.throttled, before.wished_tasks):
                 entry.own_throttle, entry.throttled = before.own_throttle, before.throttled
+        if hint.parameter_servers:
+            served = self._measure_servers(snapshot, seen, entry, hint)
+            if isinstance(served, str):
+                return served
+            most = min(most, served)
         bounds = [tasks, most, hint.workers or tasks, entry.own_throttle or tasks]
         entry.most_workers = max(1, min(bounds))
         entry.work = self._work_left(snapshot, entry, there)
         return ""
+
+    def _measure_servers(
+        self, snapshot: Snapshot, seen: Mapping[str, Seen], entry: Commitment, hint: Hint
+    ) -> int | str:
+        """What the companion's tasks take, and how many workers they can serve at one time; a text where none."""
+        world, jobs, name = self._world, snapshot.jobs, shown(hint.parameter_servers)
+        assert world is not None
+        capacity = world.servers.parameter_servers
+        if not len(capacity):
+            return "it wants parameter servers (ps=…); no node here is named for them, and no share of nodes set aside"
+        if not entry.array:
+            return "parameter servers (ps=…) are for arrays, and it is none"
+        key = next((key for key, workers in self._claimed.items() if workers == entry.key), "")
+        if not key:
+            entry.lacks_servers = True
+            return (
+                f"its parameter servers, the array {name} of the same user, were not there within "
+                f"{self.options.ps_patience_s:.0f} s"
+            )
+        there = seen[key]
+        entry.companion, entry.workers_per_server = key, hint.workers_per_server
+        entry.server_cores = int(jobs.cores[there.any_row])
+        entry.server_memory_bytes_per_core = float(np.nan_to_num(jobs.memory_bytes_per_core[there.any_row]))
+        room = fits(capacity, world.demand(entry.server_cores, entry.server_memory_bytes_per_core))
+        mate = self._jobs.get(key)
+        own = _own_throttle(snapshot, there) if mate is None else mate.own_throttle
+        tasks = there.waiting + len(there.running)
+        served = math.floor(min(room, tasks, own or tasks) * hint.workers_per_server + 1e-9)
+        return served if served else "not one of its parameter servers (ps=…) fits where they may stand"
 
     def _work_left(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> int:
         """Worker-slots of the waiting and of the running tasks, as long as tasks are expected to run now."""
@@ -579,6 +653,7 @@ class Admission:
         world, slot_s = self._world, self.options.slot_s
         assert world is not None
         demand = world.demand(entry.cores, entry.memory_bytes_per_core)
+        served = entry.workers_per_server if entry.companion else 0.0
         late = (entry.deadline_s / slot_s - entry.arrival) if math.isfinite(entry.deadline_s) else math.inf
         utility = OfSubmission(
             parse_utility(entry.utility, slot_s, self._own),
@@ -590,9 +665,9 @@ class Admission:
             name=entry.key,
             arrival=entry.arrival,
             worker=demand,
-            server=np.zeros_like(demand),
-            worker_bandwidth=0.0,
-            server_bandwidth=0.0,
+            server=world.demand(entry.server_cores, entry.server_memory_bytes_per_core),
+            worker_bandwidth=1.0 if served else 0.0,
+            server_bandwidth=served,
             most_workers=entry.most_workers,
             work=entry.work,
             utility=utility,
@@ -603,15 +678,19 @@ class Admission:
 
     # ------------------------------------------------------------------------------------------------ plan and facts
 
-    def _occupy(self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int) -> None:
-        """Tell a scheme that plans ahead what others hold."""
+    def _occupy(self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int, asked: Sequence[str]) -> None:
+        """Tell a scheme that plans ahead what others hold.
+
+        What runs of an array that is about to be asked for is work of its plan to come, and held by nobody else.
+        """
         occupy = getattr(self._scheme, "occupy", None)
-        world = self._world
+        world, slot_s, horizon = self._world, self.options.slot_s, self.options.horizon
         if occupy is None or world is None:
             return
         jobs = snapshot.jobs
         count = len(jobs.job_id)
-        ours, group = np.zeros(count, np.bool_), np.full(count, -1, np.int32)
+        ours, beside = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        group = np.full(count, -1, np.int32)
         planned: dict[int, Mapping[int, int]] = {}
         end_s = jobs.limit_end_s.copy()
         for key, entry in self._jobs.items():
@@ -620,29 +699,35 @@ class Admission:
                 continue
             if there.row >= 0:
                 ours[there.row] = True
+            beside[there.running] = entry.beside != ""
             if there.running:
                 task_s = self._task_s(snapshot, there.running[0])
                 rows = np.array(there.running)
-                expected_s = np.maximum(
-                    jobs.start_s[rows] + task_s, snapshot.time_s + self.options.slot_s / 2
-                )
+                expected_s = np.maximum(jobs.start_s[rows] + task_s, snapshot.time_s + slot_s / 2)
                 end_s[rows] = np.fmin(end_s[rows], expected_s)
             if entry.array and there.running and entry.state == "admitted":
                 group[there.running] = entry.number
                 planned[entry.number] = {
                     at: there.width for at, there in entry.schedule.items() if at >= slot
                 }
-        self._used = held_by_others(
-            snapshot, world, slot, self.options.horizon, self.options.slot_s, end_s, ours, planned, group
-        )
-        occupy(slot, self._used)
+        for number, key in enumerate(asked, self._next):
+            running = seen[key].running
+            if seen[key].array >= 0 and running:
+                group[running] = number
+                planned[number] = dict.fromkeys(range(slot, slot + horizon), len(running))
+        claims = Claims(ours, group, beside, planned)
+        self._used, self._used_beside = held_by_others(snapshot, world, slot, horizon, slot_s, end_s, claims)
+        if len(world.servers.parameter_servers):
+            occupy(slot, self._used, self._used_beside)
+        else:
+            occupy(slot, self._used)
 
     def _keep_plans(self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int) -> None:
         """A new slot: release what is done or started, extend what is late. In the order of arrival."""
         extend = getattr(self._scheme, "extend", None)
         for key, entry in self._jobs.items():
             there = seen.get(key)
-            if there is None or entry.state != "admitted" or extend is None:
+            if there is None or entry.state != "admitted" or entry.beside or extend is None:
                 continue
             if there.row < 0:
                 continue
@@ -662,7 +747,7 @@ class Admission:
         left: dict[int, int] = {}
         for key, entry in self._jobs.items():
             there = seen.get(key)
-            if entry.state != "admitted" or there is None:
+            if entry.state != "admitted" or entry.beside or there is None:
                 continue
             if there.row < 0 and extend:
                 # nothing of it waits: what still runs counts as held, and its plan is free
@@ -676,6 +761,162 @@ class Admission:
             self._stale = False
         return self._allotted[1]
 
+    # --------------------------------------------------------------------------------------------------- companions
+
+    def _companions(self, snapshot: Snapshot, seen: Mapping[str, Seen]) -> dict[str, str]:
+        """Arrays whose tasks are parameter servers → the workers that name them.
+
+        By number or by name, of the same user; none that names parameter servers itself. Of several of one name each
+        array of workers has its own, in the order of their submission.
+        """
+        jobs = snapshot.jobs
+        wanted: list[tuple[float, str, str]] = []
+        found: dict[str, str] = {}
+        for key, there in seen.items():
+            entry, text = self._jobs.get(key), snapshot.hints.get(there.any_row, "")
+            if entry is not None and entry.companion in seen:
+                found[entry.companion] = key
+            elif there.array >= 0 and "ps" in text and (entry is None or not entry.beside):
+                try:
+                    name = read_hint(text).parameter_servers
+                except ValueError:
+                    continue
+                if name:
+                    wanted.append((float(jobs.submit_s[there.any_row]), key, name))
+        if not wanted:
+            return found
+        workers = {key for _, key, _ in wanted} | set(found.values())
+        named: dict[tuple[int, str], list[str]] = {}
+        arrays = [(key, there.any_row) for key, there in seen.items() if there.array >= 0]
+        for key, row in sorted(arrays, key=lambda one: (float(jobs.submit_s[one[1]]), one[0])):
+            if key in workers or not _can_start(snapshot, seen[key], self._jobs.get(key)):
+                continue
+            user = int(jobs.user[row])
+            for name in {key, _name_of(self._application(snapshot, row))}:
+                named.setdefault((user, name), []).append(key)
+        for _, key, name in sorted(wanted):
+            user = int(jobs.user[seen[key].any_row])
+            mate = next((one for one in named.get((user, name), ()) if one not in found), None)
+            if mate is not None:
+                found[mate] = key
+        return found
+
+    def _lacks_servers(self, snapshot: Snapshot, seen: Mapping[str, Seen], key: str) -> bool:
+        """It is an array that could have parameter servers here, and its companion is not there."""
+        world = self._world
+        possible = world is not None and len(world.servers.parameter_servers) > 0 and seen[key].array >= 0
+        return possible and key not in self._claimed.values()
+
+    def _pair(self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int) -> None:
+        """Companions follow their workers: the same verdict, and a plan that is theirs in parameter servers."""
+        for mate, key in self._claimed.items():
+            workers = self._jobs.get(key)
+            if workers is None:
+                continue
+            if workers.companion != mate:
+                # admitted workers whose companion has ended get the next one of that name
+                if workers.state != "admitted" or not workers.companion:
+                    continue
+                workers.companion, self.changed = mate, True
+            entry = self._jobs.get(mate)
+            if entry is None or entry.beside != key:
+                entry = self._take_in(snapshot, seen[mate], mate, workers, slot)
+            state = "admitted" if workers.state == "ended" else workers.state
+            verdict = "admitted" if state == "admitted" else "not admitted"
+            reason = f"its tasks are the parameter servers of {key}, which is {verdict}"
+            if (entry.state, entry.reason) != (state, reason):
+                # who was admitted for itself need not be told again
+                entry.told = entry.told and entry.state == state
+                entry.state, entry.reason, self.changed = state, reason, True
+            plan = {at: there for at, there in workers.schedule.items() if there.width and at >= slot}
+            if plan.keys() != entry.schedule.keys() or any(
+                entry.width(at) != self._servers_for(workers, there.width) for at, there in plan.items()
+            ):
+                entry.schedule = {
+                    at: _only(self._servers_for(workers, there.width)) for at, there in plan.items()
+                }
+                self.changed = True
+
+    def _take_in(
+        self, snapshot: Snapshot, there: Seen, mate: str, workers: Commitment, slot: int
+    ) -> Commitment:
+        """A new companion; what had been planned for it as a job of its own is free."""
+        jobs, row = snapshot.jobs, there.any_row
+        before = self._jobs.pop(mate, None)
+        entry = Commitment(
+            key=mate,
+            number=self._next,
+            state="ended",
+            hint=snapshot.hints.get(row, ""),
+            utility="",
+            by_rule=False,
+            reason="",
+            submit_s=float(jobs.submit_s[row]),
+            arrival=slot,
+            cores=int(jobs.cores[row]),
+            memory_bytes_per_core=float(np.nan_to_num(jobs.memory_bytes_per_core[row])),
+            deadline_s=float(jobs.deadline_s[row]),
+            array=True,
+            beside=workers.key,
+            own_throttle=_own_throttle(snapshot, there),
+            asked_at=self._endings,
+            row=row,
+        )
+        if before is not None:
+            self._of_number.pop(before.number, None)
+            self._leave(before, slot)
+            self._stale = True
+            entry.state, entry.told = before.state, before.told
+            for name in ("own_throttle", "throttled", "wished_tasks", "deferred_s", "wished_s", "let_go"):
+                setattr(entry, name, getattr(before, name))
+        self._next += 1
+        self._jobs[mate] = entry
+        self._of_number[entry.number] = mate
+        return entry
+
+    def _servers_for(self, workers: Commitment, width: int) -> int:
+        """Parameter servers for so many workers (constraints 6 and 7), as many as the user of the companion allows."""
+        return math.ceil(width / workers.workers_per_server - 1e-9)
+
+    def _width_now(
+        self, entry: Commitment, seen: Mapping[str, Seen], slot: int, widths: Mapping[int, Allotment]
+    ) -> int:
+        """Tasks that the array, or the rigid job, has in this slot."""
+        if not entry.beside:
+            return widths[entry.number].width if entry.number in widths else 0
+        workers = self._jobs[entry.beside]
+        if workers.state == "ended":  # no plan any more: those that run are served to their end
+            return self._servers_for(workers, len(seen[workers.key].running))
+        there = widths.get(workers.number)
+        return 0 if there is None else self._servers_for(workers, there.width)
+
+    def _release(self, there: Seen, entry: Commitment) -> None:
+        """The workers are gone: the companion is given back as it was."""
+        entry.schedule = {}
+        if entry.state == "admitted" and there.row >= 0:
+            entry.state = "released"
+        elif entry.state != "released" or there.row < 0:
+            self._jobs.pop(entry.key)
+            self._of_number.pop(entry.number, None)
+        self.changed = True
+
+    def _give_back(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> list[Decision]:
+        """Its own begin time and throttle; nothing once it has them, and it is forgotten then."""
+        begin_s, throttle = float(snapshot.jobs.begin_s[there.row]), _throttle(snapshot, there)
+        tasks = there.waiting + len(there.running)
+        why = f"the workers that it served, {entry.beside}, have ended"
+        decisions: list[Decision] = []
+        if begin_s > snapshot.time_s and entry.defers(begin_s):
+            decisions.append(Start(self._cause(entry, why), there.row))
+        own = min(entry.own_throttle or tasks, tasks)
+        if throttle in (entry.throttled, entry.wished_tasks) and min(throttle or tasks, tasks) != own:
+            entry.wished_tasks, self.changed = own, True
+            decisions.append(SetThrottle(self._cause(entry, why), there.row, own))
+        if not decisions:
+            # forgotten by the next `_forget`: what iterates over the jobs is not changed under its hands
+            entry.state, entry.told = "ended", True
+        return decisions
+
     # ---------------------------------------------------------------------------------------------------- steering
 
     def _steer(
@@ -684,10 +925,9 @@ class Admission:
         entry: Commitment,
         there: Seen,
         slot: int,
-        widths: Mapping[int, Allotment],
+        width: int,
     ) -> Iterator[Decision]:
-        """What makes the cluster follow the plan of one job of which something waits."""
-        width = widths[entry.number].width if entry.number in widths else 0
+        """What makes the cluster follow the plan of one job of which something waits; `width` is that of this slot."""
         if not entry.array and width:
             entry.turn_came = True
         turn = width > 0 or entry.turn_came
@@ -781,6 +1021,9 @@ class Admission:
             "work": entry.work,
             "most_workers": entry.most_workers,
             "cores": entry.cores,
+            "companion": entry.companion or None,
+            "workers_per_server": _finite(entry.workers_per_server),
+            "beside": entry.beside or None,
             "payoff": _finite(entry.payoff),
             "worth": _finite(entry.worth),
             "cost": _finite(entry.cost),
@@ -815,7 +1058,7 @@ class Admission:
     def _prices(self, entry: Commitment, slot: int) -> Json:
         """What one worker of the job costs now, by slot: least over the servers. None of schemes without prices."""
         ask = getattr(self._scheme, "worker_prices", None)
-        if ask is None or self._world is None or entry.cores == 0:
+        if ask is None or self._world is None or entry.cores == 0 or entry.beside:
             return None
         demand = self._world.demand(entry.cores, entry.memory_bytes_per_core)
         prices = cast("Sequence[float]", ask(slot, demand))
@@ -827,13 +1070,18 @@ class Admission:
     def overview(self) -> dict[str, Json]:
         """All jobs that are known, and by slot what the plans and others hold of the cores."""
         slot_s, slot = self.options.slot_s, self._slot or 0
-        capacity = 0.0 if self._world is None else float(self._world.servers.workers[:, CORES].sum())
+        capacity = 0.0
+        if self._world is not None:
+            servers = self._world.servers
+            capacity = float(servers.workers[:, CORES].sum() + servers.parameter_servers[:, CORES].sum())
         planned: dict[int, int] = {}
         for entry in self._jobs.values():
             for at, there in entry.schedule.items():
                 if at >= slot:
                     planned[at] = planned.get(at, 0) + there.width * entry.cores
         others = None if self._used is None else self._used[:, :, CORES].sum(axis=1)
+        if others is not None and self._used_beside is not None:
+            others = others + self._used_beside[:, :, CORES].sum(axis=1)
         last = max(planned, default=slot)
         ask = getattr(self._scheme, "core_prices", None)
         prices = None if ask is None else cast("Sequence[float]", ask(slot))
@@ -901,7 +1149,8 @@ class Admission:
         told["*"] = {
             "next": self._next,
             "slot_s": self.options.slot_s,
-            "nodes": list(self._world.names) if self._world is not None else [],
+            "workers": list(self._world.worker_names) if self._world is not None else [],
+            "servers": list(self._world.server_names) if self._world is not None else [],
             "scheme": scheme() if scheme is not None else None,
         }
         return told
@@ -911,8 +1160,8 @@ class Admission:
         self._kept = memory
         self._world = None
 
-    def _restore(self, memory: Mapping[str, Mapping[str, Json]]) -> tuple[str, ...]:
-        """Take over what was kept; the nodes of that time."""
+    def _restore(self, memory: Mapping[str, Mapping[str, Json]]) -> tuple[list[str], list[str]]:
+        """Take over what was kept; the names of the worker and of the parameter servers of that time."""
         common = memory.get("*", {})
         same_slots = common.get("slot_s") == self.options.slot_s
         for name, known in memory.items():
@@ -932,7 +1181,7 @@ class Admission:
                 self._seats.append(None)
             if entry is None or entry.key in self._jobs or entry.number in self._of_number:
                 continue
-            if entry.state == "admitted":
+            if entry.state == "admitted" and not entry.beside:
                 try:
                     parse_utility(entry.utility, self.options.slot_s, self._own)
                 except UsageError:
@@ -948,8 +1197,9 @@ class Admission:
         kept = common.get("scheme")
         if restore is not None and isinstance(kept, dict):
             restore(kept)
-        nodes = common.get("nodes")
-        return tuple(str(name) for name in nodes) if isinstance(nodes, list) else ()
+        names = common.get("workers"), common.get("servers")
+        workers, servers = ([str(name) for name in one] if isinstance(one, list) else [] for one in names)
+        return workers, servers
 
 
 def _key(snapshot: Snapshot, row: int) -> str:
@@ -965,6 +1215,35 @@ def _throttle(snapshot: Snapshot, there: Seen) -> int:
     return int(snapshot.arrays.throttle[there.array])
 
 
+def _own_throttle(snapshot: Snapshot, there: Seen) -> int:
+    """Of an array of which nothing waits it is not known, and does not matter."""
+    return _throttle(snapshot, there) if there.row >= 0 else 0
+
+
+def _can_start(snapshot: Snapshot, there: Seen, known: Commitment | None = None) -> bool:
+    """Nothing but its turn, or our own deferral, keeps a job; it is neither held nor opted out."""
+    if not (there.in_queue or there.running or (known is not None and known.state == "admitted")):
+        return False  # it is held, or waits for something else than its turn
+    if there.row < 0:
+        return True
+    jobs, row = snapshot.jobs, there.row
+    bar, begin_s = int(jobs.guest_bar[row]), float(jobs.begin_s[row])
+    if bar in OPTED_OUT or bar in (HETEROGENEOUS, DEPENDS) or not math.isnan(jobs.offered_s[row]):
+        return False
+    return not begin_s > snapshot.time_s or (known is not None and known.defers(begin_s))
+
+
+def _name_of(application: str) -> str:
+    """The name of the job in `user/name/size`; names may have slashes of their own."""
+    return application.partition("/")[2].rpartition("/")[0]
+
+
+def _only(tasks: int) -> Allotment:
+    """So many tasks, wherever they stand."""
+    none = np.zeros(0, np.int32)
+    return Allotment(np.zeros(1, np.int32), np.array([tasks], np.int32), none, none)
+
+
 def _fits_any(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -972,15 +1251,6 @@ def _fits_any(name: str, patterns: Sequence[str]) -> bool:
 def _same_verdict(before: Commitment | None, now: Commitment) -> bool:
     """Has the user been told just this already?"""
     return before is not None and before.told and (before.state, before.reason) == (now.state, now.reason)
-
-
-def _worker_names(world: World) -> list[str]:
-    return [name for name, server in zip(world.names, world.worker_of.tolist(), strict=True) if server >= 0]
-
-
-def _workers_of(names: Sequence[str], options: Options) -> list[str]:
-    patterns = options.parameter_server_nodes
-    return [name for name in names if not patterns or not _fits_any(name, patterns)]
 
 
 def _slot_start(slot: int | None, slot_s: float) -> float | None:

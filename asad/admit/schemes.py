@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -62,12 +63,14 @@ def rehearse(make: Callable[[Servers, int], Scheme]) -> int:
         occupy(5, np.ones((8, 2, 2)))
     scheme.arrive(1, job)
     scheme.arrive(2, job)
+    scheme.arrive(3, replace(job, rigid=True, most_workers=1, fixed_workers=1))
     if extend is not None:
         extend(1, 5, 2)
-    width = sum(there.width for there in scheme.allot(5, {1: 6, 2: 6}).values())
+    width = sum(there.width for there in scheme.allot(5, {1: 6, 2: 6, 3: 6}).values())
     leave = getattr(scheme, "leave", None)
     if leave is not None:
         leave(2, 5)
+        leave(3, 5)
     return width
 
 

@@ -20,6 +20,7 @@ from asad.model import (
     Defer,
     Finished,
     Floats,
+    Ints,
     Jobs,
     Machine,
     Outcome,
@@ -60,14 +61,21 @@ class Job:
     bar: int = 0
     admitted: bool = False
     comment: str = ""
+    application: int = -1
+    """By default that of arrays, or that of others."""
+    user: int = 0
     first_row: int = -1
     all: list[Task] = field(default_factory=list)
+
+
+def _application(job: Job) -> int:
+    return job.application if job.application >= 0 else 0 if job.array else 1
 
 
 class Obedient:
     """The cluster; `nodes` are cores of each."""
 
-    applications = ("ann/train/1", "bob/sim/1")
+    applications = ("ann/train/1", "bob/sim/1", "ann/store/1")
 
     def __init__(self, nodes: Sequence[int], jobs: Sequence[Job]) -> None:
         self.now_s = EPOCH
@@ -147,8 +155,8 @@ class Obedient:
         arrays = [job for job in self.jobs if job.array]
         table = {
             "job_id": np.array([f"{j.name}_{n}" if j.array else j.name for j, n, _ in rows], object),
-            "application": np.array([0 if j.array else 1 for j, _, _ in rows], np.int32),
-            "user": np.zeros(count, np.int32),
+            "application": np.array([_application(j) for j, _, _ in rows], np.int32),
+            "user": np.array([j.user for j, _, _ in rows], np.int32),
             "cores": np.array([j.cores for j, _, _ in rows], np.int32),
             "nodes": np.ones(count, np.int32),
             "time_limit_s": np.array([j.limit_s for j, _, _ in rows]),
@@ -280,6 +288,7 @@ class AsSoonAsRoom:
         self.plans: dict[int, dict[int, Allotment]] = {}
         self.known: dict[int, ElasticJob] = {}
         self.others: Floats = np.zeros((horizon, *servers.workers.shape))
+        self.others_beside: Floats = np.zeros((horizon, *servers.parameter_servers.shape))
         self.others_from = 0
         self.calls: list[tuple[str, int]] = []
 
@@ -317,8 +326,10 @@ class AsSoonAsRoom:
         self.calls.append(("resume", number))
         self.plans[number], self.known[number] = dict(schedule), job
 
-    def occupy(self, slot: int, workers: Floats) -> None:
+    def occupy(self, slot: int, workers: Floats, servers: Floats | None = None) -> None:
         self.others, self.others_from = workers, slot
+        if servers is not None:
+            self.others_beside = servers
 
     def state(self) -> dict[str, int]:
         return {"plans": len(self.plans)}
@@ -328,33 +339,45 @@ class AsSoonAsRoom:
     ) -> dict[int, Allotment] | None:
         plan: dict[int, Allotment] = {}
         for slot in range(first, first + self.horizon):
-            free = self.servers.workers.copy()
+            free, beside = self.servers.workers.copy(), self.servers.parameter_servers.copy()
             ahead = slot - self.others_from
             if 0 <= ahead < len(self.others):
                 free -= self.others[ahead]
+                beside -= self.others_beside[ahead]
             for number, other in self.plans.items():
                 if slot in other:
-                    np.add.at(
-                        free,
-                        other[slot].worker_server,
-                        -other[slot].workers[:, None] * self.known[number].worker,
-                    )
+                    there, known = other[slot], self.known[number]
+                    np.add.at(free, there.worker_server, -there.workers[:, None] * known.worker)
+                    np.add.at(beside, there.parameter_server, -there.servers[:, None] * known.server)
             wanted = min(work, job.most_workers - (present[slot].width if slot in present else 0))
-            at: list[int] = []
-            for server in range(len(free)):
-                fit = int(max(0.0, np.floor((free[server] / job.worker).min() + 1e-9)))
-                at += [server] * min(fit, wanted - len(at))
+            while job.servers_for(wanted) > len(_fill(beside, job.server, job.servers_for(wanted))):
+                wanted -= 1
+            at = _fill(free, job.worker, wanted)
             if at:
-                where, count = np.unique(np.array(at, np.int32), return_counts=True)
-                none = np.zeros(0, np.int32)
-                plan[slot] = Allotment(where, count.astype(np.int32), none, none)
+                on = _fill(beside, job.server, job.servers_for(len(at)))
+                plan[slot] = Allotment(*_counts(at), *_counts(on))
                 work -= len(at)
             if work <= 0:
                 return plan
         return None
 
 
+def _fill(free: Floats, demand: Floats, wanted: int) -> list[int]:
+    """The servers of up to `wanted` tasks, the first with room first."""
+    at: list[int] = []
+    for server in range(len(free)):
+        fit = int(max(0.0, np.floor((free[server] / np.maximum(demand, 1e-9)).min() + 1e-9)))
+        at += [server] * min(fit, wanted - len(at))
+    return at
+
+
+def _counts(at: list[int]) -> tuple[Ints, Ints]:
+    where, count = np.unique(np.array(at, np.int32), return_counts=True)
+    return where, count.astype(np.int32)
+
+
 def _sum(one: Allotment, other: Allotment) -> Allotment:
     server = np.concatenate((one.worker_server, other.worker_server))
     count = np.concatenate((one.workers, other.workers))
-    return Allotment(server, count, one.parameter_server, one.servers)
+    beside = np.concatenate((one.parameter_server, other.parameter_server))
+    return Allotment(server, count, beside, np.concatenate((one.servers, other.servers)))
