@@ -157,6 +157,8 @@ def story(told: Mapping[str, Any]) -> Iterator[str]:
             f"  work      {told.get('work')} worker-slots of {duration(told.get('slot_s') or 0.0)}: a task is "
             f"expected to run {duration(told['task_s'])}; at most {told.get('most_workers')} at one time"
         )
+    if told.get("companion"):
+        yield f"  servers   array {told['companion']}: one for every {told.get('workers_per_server')} workers"
     if _number(told.get("worth")):
         cost = f", it costs {told['cost']:.4g}" if _number(told.get("cost")) else ""
         payoff = f": a payoff of {told['payoff']:.4g}" if _number(told.get("payoff")) else ""
@@ -176,6 +178,7 @@ def _verdict(told: Mapping[str, Any]) -> str:
     words = {
         "admitted": "admitted",
         "ended": "admitted, and nothing of it waits any more,",
+        "released": "given back",
         "declined": "not admitted",
         "unfit": "not admitted",
     }
