@@ -289,6 +289,10 @@ def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
         raise ConfigError(f"{table} slot_s = {options.slot_s:g}; give from 1 to 604800 seconds")
     if not 2 <= options.horizon <= 10_000:
         raise ConfigError(f"{table} horizon = {options.horizon}; give from 2 to 10000 slots")
+    if not 0.0 <= options.server_share < 1.0:
+        raise ConfigError(f"{table} server_share = {options.server_share:g}; give from 0 to below 1")
+    if not 0.0 <= options.ps_patience_s < math.inf:
+        raise ConfigError(f"{table} ps_patience_s = {options.ps_patience_s:g}; give 0 or more seconds")
     make = scheme_maker(name, {key: value for key, value in taken.items() if key not in plain})
     return Admission(
         name,
