@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 from asad_slurm import open_cluster
 from asad_slurm.admission import MOST_COMMENT
+from asad_slurm.undo import main as asad_undo
 from asad_slurm.undo import open_changes, undo_changes
-from asad_under_test import PATIENCE_S, until
+from asad_under_test import PATIENCE_S, Asad, until
 from test_cluster_contract import check_arrays, copied
 
+from asad.api.control import ask
 from asad.daemon import NoNodes
 from asad.model import Admit, Cause, Decision, Decline, Defer, SetThrottle, Snapshot, Start
 from lab.slurm import RealSlurm
@@ -342,7 +344,8 @@ RESTLESS = """
     import sys, time
     from pathlib import Path
     from asad_slurm import open_cluster
-    from asad.daemon import NoNodes
+    from asad.api.control import ask
+from asad.daemon import NoNodes
     from asad.model import Admit, Cause, Defer, SetThrottle, Start
     why = Cause("oasis", "because it is tested")
     cluster = open_cluster({"transport": "command"}, nodes=NoNodes(), state_dir=Path(sys.argv[1]), clock=time.time)
@@ -393,3 +396,76 @@ def test_a_daemon_that_is_killed_at_any_moment_leaves_what_undo_repairs(port: Po
 
         until(repaired, lambda: f"{port.facts(array)}, {port.facts(rigid)}, {port.changes()}")
     assert len(seen) > 1, "it has to be killed in the middle of something to mean anything"
+
+
+# ------------------------------------------------------------------------------------------------------ the daemon
+
+
+SLOT_S = 30.0
+WORTH = ("--time=1", "--comment=asad:utility=linear(50, 30m, 10h)")
+
+
+@pytest.fixture
+def asad(slurm: RealSlurm) -> Iterator[Asad]:
+    """The daemon with `oasis`, lending nothing."""
+    settings = {
+        "policies": {"share": "exclusive", "admit": "oasis"},
+        "admit.oasis": {"slot_s": SLOT_S, "horizon": 120},
+    }
+    with Asad(slurm, settings) as asad:
+        yield asad
+
+
+def plan(asad: Asad, job: str) -> Any:
+    """When a job runs by its plan, and how wide."""
+    told = ask(asad.socket, "admission", job=job)
+    assert isinstance(told, dict) and told["verdict"] == "admitted", told
+    return told["schedule"]
+
+
+def test_a_killed_daemon_keeps_its_promises_when_it_starts_again(port: Port, asad: Asad) -> None:
+    port.fill()  # for ten minutes, as far as anybody knows
+    array, job = port.submit("--array=0-7%5", *WORTH), port.submit(*WORTH)
+    journal = asad.journal
+
+    def deferred() -> bool:
+        return {(array, "StartTime"), (job, "StartTime")} <= set(open_changes(journal))
+
+    until(deferred, lambda: f"both wait for their slots: {ask(asad.socket, 'admission')}")
+    promised = plan(asad, array), plan(asad, job)
+    facts = port.facts(array), port.facts(job)
+    assert facts[1][2] > 0 and facts[1][2] % SLOT_S == 0 and facts[0][2] % SLOT_S == 0
+    assert facts[0][0] in (1, 2) and facts[0][1] == facts[1][1] == -10_000
+    assert port.waiting(job)["admin_comment"].startswith("asad: admitted by oasis: worth ")
+
+    asad.kill("asad")
+    assert (port.facts(array), port.facts(job)) == facts  # whoever is dead takes nothing back
+    asad.start("asad")
+    asad.wait_until_whole()
+    asad.next_cycles(3)
+    assert (plan(asad, array), plan(asad, job)) == promised
+    assert (port.facts(array), port.facts(job)) == facts
+
+    # for good: what the unit's ExecStopPost does
+    asad.kill("asad")
+    assert asad_undo(["--state-dir", str(journal.parent)]) == 0
+    assert port.facts(array) == (5, 0, 0) and port.facts(job) == (0, 0, 0)
+    assert not open_changes(journal)
+
+
+def test_a_daemon_that_stops_gives_back_and_one_that_admits_nobody_too(port: Port, asad: Asad) -> None:
+    port.fill()
+    job = port.submit(*WORTH)
+    until(lambda: port.facts(job)[2] > 0, lambda: f"it waits for its slot: {asad.last_words()}")
+    asad.kill("asad", signal.SIGTERM)
+    assert port.facts(job) == (0, 0, 0) and not open_changes(asad.journal)
+
+    asad.start("asad")
+    asad.wait_until_whole()
+    until(lambda: port.facts(job)[2] > 0, lambda: f"what was promised is so again: {asad.last_words()}")
+    asad.kill("asad")
+    text = asad.config.read_text()
+    asad.config.write_text(text.replace('admit = "oasis"', 'admit = "everyone"'))
+    asad.start("asad")
+    asad.wait_until_whole()
+    assert port.facts(job) == (0, 0, 0) and not open_changes(asad.journal)
