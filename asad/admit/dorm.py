@@ -9,7 +9,7 @@ and places of workers and parameter servers are computed anew by HiGHS:
          Σ_i |s_i - ŝ_i| ≤ θ1·2·R        fairness: dominant shares s_i near those of dominant resource fairness, ŝ_i
          Σ_i r_i ≤ ⌈θ2·jobs that ran⌉    adjustment: r_i = 1 for a job that ran and whose partition changes
 
-Options: `fairness_loss` θ1 (0.1) and `adjustment` θ2 (0.1); `most_jobs` (20), the jobs, in the order of their arrival,
+Options: `fairness_loss` θ1 (0.1) and `adjustment` θ2 (0.1); `most_jobs` (60), the jobs, in the order of their arrival,
 that have or may get a partition at one time; `gap` (0.05), how near to the optimum the solver goes; `nodes` (1), of its
 search tree; `time_limit_s` (10), a net below that: where it is met, the answer depends on the machine.
 
@@ -61,7 +61,7 @@ class Dorm:
         servers: Servers,
         fairness_loss: float = 0.1,
         adjustment: float = 0.1,
-        most_jobs: int = 20,
+        most_jobs: int = 60,
         gap: float = 0.05,
         nodes: int = 1,
         time_limit_s: float = 10.0,

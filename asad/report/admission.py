@@ -170,7 +170,7 @@ def performance_ratio(document: Document, width: int) -> str:
             Line2D([], [], color=colours[number % len(colours)], marker="o", linestyle="none")
             for number in range(len(worths))
         ]
-        legend(figure, marks, [f"γ1 up to {worth:g}" for worth in worths], 66)
+        legend(figure, marks, [f"γ1 ≤ {worth:g}" for worth in worths], 66 if width >= 600 else 34)
 
     return svg("ratio", width, _height(width, 2), draw)
 
@@ -197,14 +197,17 @@ def inaccurate(document: Document, of: str, width: int) -> str:
                 )  # fmt: skip
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
-        shown = [mark for mark in (0.01, 0.1, 0.5, 1, 2, 4, 10, 100) if factors[0] <= mark <= factors[-1]]
-        axes.set_xticks(shown, [f"{mark:.0%}" if mark < 10 else f"×{mark:g}" for mark in shown])
+        usual = (0.01, 0.1, 0.5, 1, 2, 4, 10, 100) if width >= 600 else (0.01, 0.1, 1, 4, 10, 100)
+        shown = [
+            mark for mark in usual if factors[0] <= mark <= factors[-1] and (mark != 4 or factors[-1] == 4)
+        ]
+        axes.set_xticks(shown, [f"{100 * mark:g} %" if mark < 10 else f"×{mark:g}" for mark in shown])
         axes.set_xlabel(f"{of} taken for … of what it is")
         axes.set_ylabel(f"utility over that with the true {of}")
         marks = [
             Line2D([], [], color=colours[number % len(colours)], linewidth=2) for number in range(len(sizes))
         ]
-        legend(figure, marks, [units.plural(jobs, "job") for jobs in sizes], 66)
+        legend(figure, marks, [units.plural(jobs, "job") for jobs in sizes], 66 if width >= 600 else 34)
 
     return svg(f"inaccurate-{of}", width, _height(width, 2), draw)
 
@@ -239,6 +242,10 @@ def growth(document: Document, width: int) -> str:
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_ylim(low, top)
+            axes.yaxis.set_minor_locator(NullLocator())
+            steps = [step * 10.0**power for power in range(-3, 5) for step in (1, 2, 5)]
+            marks = [step for step in steps if low <= step <= top]
+            axes.set_yticks(marks, [f"{mark:g}" for mark in marks])
             axes.xaxis.set_minor_locator(NullLocator())
             axes.set_xticks([row["value"] for row in here], [str(row["value"]) for row in here])
             axes.grid(color=INK, alpha=0.12, linewidth=0.8)
@@ -280,7 +287,12 @@ def _verdict(document: Document) -> str:
     if small.get("ratio_median") is not None:
         said.append(
             f"The offline optimum is {small['ratio_median']:.2f} times OASiS in the median of "
-            f"{small['cases']} small cases, {small['ratio_max']:.2f} times in the worst."
+            f"{small['cases']} small cases, {small['ratio_max']:.2f} times in the worst"
+            + (
+                f", not counting {small['without_utility']} in which OASiS took nothing."
+                if small["without_utility"]
+                else "."
+            )
         )
     lead, *rest = said or ["Nothing was compared."]
     return f'<p class="lead">{escape(lead)}</p>' + "".join(
@@ -322,8 +334,7 @@ def _figures(document: Document) -> str:
     parts = [
         _figure(
             f"Total utility against {words}",
-            "Figure 3 of the paper. Means over the seeds. Dorm is left out unless it was asked for: it solves a MILP "
-            "at each arrival and end.",
+            "Figure 3 of the paper. Means over the seeds. Dorm is left out unless asked for: its MILPs are slow.",
             total_utility(document, by, WIDE),
             total_utility(document, by, NARROW),
         )
@@ -344,12 +355,16 @@ def _figures(document: Document) -> str:
         )
     )
     if small:
+        explanation = "Figure 5 of the paper: 10 jobs in 10 slots; the optimum is a solver’s."
+        if small["proven"] < small["cases"]:
+            unproven = small["cases"] - small["proven"]
+            explanation += f" In {unproven} it is not proven, and an upper bound stands for it."
+        if small["without_utility"]:
+            explanation += f" Not drawn: {small['without_utility']} in which OASiS took nothing."
         parts.append(
             _figure(
                 "Offline optimum over OASiS",
-                "Figure 5 of the paper: 10 jobs in 10 slots, the optimum by a solver. "
-                f"{small['proven']} of {small['cases']} optima are proven; an upper bound stands for the others. "
-                f"OASiS had no utility at all in {small['without_utility']} (not drawn).",
+                explanation,
                 performance_ratio(document, WIDE),
                 performance_ratio(document, NARROW),
             )
