@@ -23,9 +23,18 @@ from asad_slurm.undo import open_changes, undo_changes
 from asad_under_test import PATIENCE_S, Asad, until
 from test_cluster_contract import check_arrays, copied
 
+from asad.admit.live import Admission
+from asad.admit.live import Options as AdmitOptions
+from asad.admit.schemes import scheme_maker
 from asad.api.control import ask
+from asad.config import GuardSettings
+from asad.cycle import Cycle
 from asad.daemon import NoNodes
+from asad.defer.at_once import AtOnce
+from asad.guard import guard_for
 from asad.model import Admit, Cause, Decision, Decline, Defer, SetThrottle, Snapshot, Start
+from asad.place.native import Native
+from asad.share.exclusive import Exclusive
 from lab.slurm import RealSlurm
 
 WHY = Cause("oasis", "payoff 3.2; 2 workers in slots 5 to 9")
@@ -469,3 +478,71 @@ def test_a_daemon_that_stops_gives_back_and_one_that_admits_nobody_too(port: Por
     asad.start("asad")
     asad.wait_until_whole()
     assert port.facts(job) == (0, 0, 0) and not open_changes(asad.journal)
+
+
+# ------------------------------------------------------------------------------------------------- parameter servers
+
+
+@pytest.fixture
+def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
+    """A cluster of its own: two nodes of four CPUs. Its jobs sleep, so that no cores need be pinned."""
+    with RealSlurm(nodes=2, cpus=4, accounting=False, pin=False) as slurm:
+        for name in ("SLURM_CONF", "PATH"):
+            monkeypatch.setenv(name, slurm.env[name])
+        port = Port(slurm, tmp_path)
+        yield port
+        port.cluster.release()
+        port.cluster.close()
+        port.let_end()
+
+
+def test_a_companion_is_throttled_with_its_workers_and_given_back(wide: Port) -> None:
+    first, second = wide.slurm.node_names
+    policy = Admission(
+        "drf",
+        scheme_maker("drf", {}),
+        wide.cluster.applications,
+        AdmitOptions(slot_s=5.0, parameter_server_nodes=(second,)),
+    )
+    guard = guard_for(frozenset(), GuardSettings())
+    cycle = Cycle(wide.cluster, policy, AtOnce(), Native(), Exclusive(), guard)
+    on_first = ("--time=1", f"--nodelist={first}")
+    store = wide.slurm.submit(
+        "sleep 3", "--time=1", f"--nodelist={second}", "--array=0-199%50", "--job-name=store"
+    )
+    hint = "--comment=asad:utility=constant(50)"
+    workers = wide.slurm.submit("sleep 3", *on_first, "--array=0-199", f"{hint};ps=store:2")
+    throttles: list[tuple[int, int]] = []
+
+    def turned(*wanted: int) -> bool:
+        cycle.run_once()
+        refused = [outcome.reason for outcome in cycle.outcomes if not outcome.done]
+        assert refused == [], refused
+        now = wide.facts(workers)[0], wide.facts(store)[0]
+        if throttles[-1:] != [now]:
+            throttles.append(now)
+        return now == wanted
+
+    until(lambda: turned(4, 2), lambda: f"four CPUs for workers: {throttles}, {policy.explain(workers)}")
+    said = wide.waiting(store)["admin_comment"]
+    assert said.startswith("asad: admitted by drf: its tasks are the parameter servers of")
+    assert wide.facts(store)[1] == wide.facts(workers)[1] == -10_000
+    # half of them go to another array as soon as it comes
+    rival = wide.slurm.submit("sleep 3", *on_first, "--array=0-199", "--job-name=rival", hint)
+    until(lambda: turned(2, 1), lambda: f"two of four: {throttles}, {policy.explain(workers)}")
+    until(
+        lambda: (wide.array(workers)["running"], wide.array(store)["running"]) == (2, 1),
+        lambda: f"so many run: {wide.array(workers)}, {wide.array(store)}",
+    )
+    wide.slurm.run("scancel", rival)
+    until(lambda: turned(4, 2), lambda: f"all four again: {throttles}, {policy.explain(workers)}")
+    assert throttles[-3:] == [(4, 2), (2, 1), (4, 2)], "never the one without the other"
+    wide.slurm.run("scancel", workers)
+
+    def given_back() -> bool:
+        cycle.run_once()
+        return wide.facts(store)[0] == 50 and policy.explain(store) is None
+
+    until(given_back, lambda: f"it has its user's throttle again: {wide.facts(store)}")
+    assert wide.array(store)["waiting"] > 0, "nothing is cancelled"
+    until(lambda: wide.array(store)["running"] == 4, "as many as there are CPUs")
