@@ -336,6 +336,7 @@ def open_cluster(
         return Playback(
             played.log,
             policy=config.policies.share,
+            admit=config.policies.admit,
             nodes=played.nodes,
             cores=played.cores,
             memory=played.memory,
