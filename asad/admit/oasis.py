@@ -319,7 +319,7 @@ class Oasis:
     # ---------------------------------------------------------------------------------------------------- the rest
 
     def _new_market(self) -> Market:
-        return Market(self.servers, self.horizon)
+        return Market(self.servers, self.horizon, rolling=self.until is None)
 
     def _learn(self, job: ElasticJob) -> None:
         if self._fixed is not None:

@@ -35,6 +35,9 @@ LEAST_SHARE = 0.25
 """Of the least job's worth a unit, with room for all: the ¼ of (25), so that no job is kept from an empty cluster."""
 CLEARING_SHARE = 0.5
 """Of the price that clears the market: workers and parameter servers are each charged for."""
+ROLLING_SHARE = 0.45
+"""The same where time has no end. There one large job may be all the market for a while: with a half on either side it
+would pay just what it is worth, and nobody would be admitted to an empty cluster."""
 FILLED = 0.5
 """Part of the supply at which the market counts as cleared: beyond it, jobs no longer find the slots they need."""
 LOOK_AHEAD = 3
@@ -109,9 +112,14 @@ class Case(NamedTuple):
 class Market:
     """The jobs seen so far, and the bounds that follow from them."""
 
-    def __init__(self, servers: Servers, horizon: int, most_jobs: int = MOST_JOBS) -> None:
+    def __init__(
+        self, servers: Servers, horizon: int, most_jobs: int = MOST_JOBS, rolling: bool = False
+    ) -> None:
+        """`rolling`: time has no end. Jobs with parameter servers then count with as many as they need at their full
+        width, rounded up, and both kinds of servers together cost the job at the margin less than it is worth."""
         self._workers, self._servers = whole(servers.workers), whole(servers.parameter_servers)
         self._horizon = horizon
+        self._rolling = rolling
         self._cases: deque[Case] = deque(maxlen=most_jobs)
 
     def meet(self, job: ElasticJob) -> None:
@@ -125,9 +133,15 @@ class Market:
                 job.worker / self._workers,
                 job.server / self._servers,
                 float(job.work),
-                server_work(job),
+                self._server_work(job),
             )
         )
+
+    def _server_work(self, job: ElasticJob) -> float:
+        if not self._rolling:
+            return server_work(job)
+        width = min(job.most_workers, job.work)
+        return job.work * job.servers_for(width) / width
 
     def bounds(self, slots: float | None = None) -> Bounds:
         """U and L where the supply is that of `slots` slots; None: from the first job to a little after the last."""
@@ -138,12 +152,15 @@ class Market:
             slots = self._cases[-1].arrival - self._cases[0].arrival + 1 + LOOK_AHEAD
         best = np.array([case.best for case in self._cases])
         at_target = np.array([case.at_target for case in self._cases])
+        beside = any(case.server_work > 0.0 for case in self._cases)
+        share = ROLLING_SHARE if self._rolling and beside else CLEARING_SHARE
         low, high = _side(
             best,
             at_target,
             np.array([case.worker for case in self._cases]),
             np.array([case.work for case in self._cases]),
             slots,
+            share,
         )
         server_low, server_high = _side(
             best,
@@ -151,6 +168,7 @@ class Market:
             np.array([case.server for case in self._cases]),
             np.array([case.server_work for case in self._cases]),
             slots,
+            share,
         )
         return Bounds(low, high, server_low, server_high)
 
@@ -213,9 +231,10 @@ def _worth(job: ElasticJob, slots: float) -> float:
 
 
 def _side(
-    best: Floats, at_target: Floats, demand: Floats, work: Floats, slots: float
+    best: Floats, at_target: Floats, demand: Floats, work: Floats, slots: float, share: float
 ) -> tuple[float, Floats]:
-    """(L, (R,) U) of one kind of servers; `demand` (J, R) of one task, `work` (J,) in task-slots."""
+    """(L, (R,) U) of one kind of servers; `demand` (J, R) of one task, `work` (J,) in task-slots; `share` of the
+    worth of the job at the margin."""
     takes = demand > 0.0
     high = np.where(takes, best[:, None] / np.where(takes, demand, 1.0), 0.0).max(axis=0)  # (23), (24)
     amount = demand * work[:, None]
@@ -229,5 +248,5 @@ def _side(
     filled = np.cumsum(amount[order], axis=0).max(axis=1)
     marginal = int(np.searchsorted(filled, FILLED * slots))
     if marginal < len(order):
-        low = max(low, CLEARING_SHARE * float(density[order[marginal]]))
+        low = max(low, share * float(density[order[marginal]]))
     return low, np.maximum(high, low)

@@ -174,6 +174,19 @@ def test_every_scheme_steers_both(name: str, options: Options) -> None:
     assert "9" in throttled and "admit" in cluster.kinds("9")
 
 
+@pytest.mark.parametrize("ratio", [1, 2, 3, 5])
+def test_oasis_admits_one_large_job_to_an_empty_cluster(ratio: int) -> None:
+    """Workers and parameter servers are both paid for, and the job alone makes the prices."""
+    jobs = [workers(hint=f"ps=store:{ratio}", tasks=60), store()]
+    cluster = Obedient([8], jobs)
+    policy = admission("oasis")
+    cycle_of(cluster, policy).run_once()
+    told: Any = policy.explain("7")
+    assert told["verdict"] == "admitted" and told["payoff"] > 0.0, told["reason"]
+    assert 0 < jobs[0].throttle <= min(6, 2 * ratio)
+    assert jobs[1].throttle == math.ceil(jobs[0].throttle / ratio)
+
+
 def test_declined_workers_decline_their_servers() -> None:
     jobs = [workers(hint="ps=store", tasks=900), store()]
     cluster = Obedient([8], jobs)
