@@ -353,8 +353,7 @@ RESTLESS = """
     import sys, time
     from pathlib import Path
     from asad_slurm import open_cluster
-    from asad.api.control import ask
-from asad.daemon import NoNodes
+    from asad.daemon import NoNodes
     from asad.model import Admit, Cause, Defer, SetThrottle, Start
     why = Cause("oasis", "because it is tested")
     cluster = open_cluster({"transport": "command"}, nodes=NoNodes(), state_dir=Path(sys.argv[1]), clock=time.time)
@@ -386,17 +385,12 @@ def test_a_daemon_that_is_killed_at_any_moment_leaves_what_undo_repairs(port: Po
     rng = np.random.default_rng(11)
     seen: set[tuple[Any, ...]] = set()
     for _ in range(8):
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(RESTLESS), str(port.folder), rigid],
-            stdout=subprocess.PIPE,
-            env=port.slurm.env,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"begins\n"
-        time.sleep(float(rng.uniform(0.05, 0.6)))
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        argv = [sys.executable, "-c", textwrap.dedent(RESTLESS), str(port.folder), rigid]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, env=port.slurm.env) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"begins\n"
+            time.sleep(float(rng.uniform(0.05, 0.6)))
+            os.kill(process.pid, signal.SIGKILL)
         seen.add((port.facts(array)[0], port.facts(rigid)[1]))
 
         def repaired() -> bool:
