@@ -54,6 +54,8 @@ GROWTH: dict[str, tuple[int, ...]] = {
 }
 """What is varied; the rest stays at 300 slots, at most 100 workers a job, 50 + 50 servers."""
 
+TIMELINESS_JOBS = 200
+
 SMALL_JOBS, SMALL_SLOTS = 10, 10
 SMALL_SERVERS = (20, 30, 40)
 SMALL_WORTHS = ((1.0, 10.0), (1.0, 50.0), (1.0, 100.0))
@@ -176,7 +178,7 @@ def timeliness(seed: int, schemes: Sequence[str], step: Step | None = None) -> d
     Completion less target (γ3) of the jobs that were done; below 0 is early.
     """
     halves = (("sensitive", 0.5), ("critical", 0.5))
-    instance = draw_instance(200, seed, kinds=halves, name="timeliness")
+    instance = draw_instance(TIMELINESS_JOBS, seed, kinds=halves, name="timeliness")
     found: dict[str, Json] = {}
     for name in schemes:
         outcome = play(instance, name)
