@@ -20,6 +20,7 @@ INSTALLED_AS = {
     "asad": "asad",
     "profiles": "asad_profiles",
     "sql": "asad_sql",
+    "plugins/asad_mesos": "asad_mesos",
     "plugins/asad_slurm": "asad_slurm",
 }
 """Folder here → package there."""
