@@ -866,7 +866,8 @@ class Admission:
             self._of_number.pop(before.number, None)
             self._leave(before, slot)
             self._stale = True
-            entry.state, entry.told = before.state, before.told
+            entry.state = "admitted" if before.state == "released" else before.state
+            entry.told = before.told
             for name in ("own_throttle", "throttled", "wished_tasks", "deferred_s", "wished_s", "let_go"):
                 setattr(entry, name, getattr(before, name))
         self._next += 1

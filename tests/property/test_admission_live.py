@@ -94,3 +94,71 @@ def test_decisions_are_legal_jobs_end_and_plans_fit(
         bound = own[job.name]
         assert not bound or 0 < job.throttle <= bound or not job.array
         assert math.isnan(job.begin_s) or job.begin_s <= cluster.now_s
+
+
+@some.composite
+def pairs(draw: Any) -> list[Job]:
+    """Arrays of workers and companions that come, or do not, in any order; one is cancelled at times."""
+    made = []
+    for number in range(draw(some.integers(1, 3))):
+        facts = {"array": True, "limit_s": float(draw(some.sampled_from((50, 100, 300))))}
+        for name, hint, application in (("w", "utility=constant(10);ps=store:2", 0), ("s", "", 2)):
+            made.append(
+                Job(
+                    f"{name}{number}",
+                    float(draw(some.integers(1, 25)) * 10),
+                    draw(some.integers(1, 9)),
+                    hint=hint,
+                    submit_s=EPOCH + 10.0 * draw(some.integers(0, 60)),
+                    application=application,
+                    throttle=draw(some.sampled_from((0, 0, 1, 3))),
+                    **facts,
+                )
+            )
+    return made
+
+
+@pytest.mark.parametrize("name", ["as-soon", "oasis", "drf"])
+@settings(deadline=None, max_examples=40)
+@given(pairs(), jobs(), some.booleans(), some.data())
+def test_companions_live_and_end_with_everybody_else(
+    name: str, given_pairs: list[Job], others: list[Job], apart: bool, data: Any
+) -> None:
+    cluster = Obedient([4, 4], given_pairs + others)
+    own = {job.name: job.throttle for job in cluster.jobs}
+    beside = {"parameter_server_nodes": ("n1",)} if apart else {"server_share": 0.25}
+    options = Options(slot_s=SLOT, horizon=60, again_s=SLOT, ps_patience_s=200.0)._replace(**beside)
+    kills = data.draw(some.sets(some.integers(0, 40), max_size=2))
+    cancelled = data.draw(some.sampled_from([None, *given_pairs]))
+    when = data.draw(some.integers(1, 30))
+
+    def fresh() -> tuple[Admission, Cycle]:
+        make = AsSoonAsRoom if name == "as-soon" else scheme_maker(name, {})
+        policy = Admission(name, make, cluster.applications, options)
+        guard = guard_for(frozenset(), GuardSettings())
+        return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
+
+    policy, cycle = fresh()
+    for number in range(1500):
+        if number in kills:
+            kept = json.loads(json.dumps(policy.state(), allow_nan=False))
+            policy, cycle = fresh()
+            policy.restore(kept)
+            for job in cluster.jobs:
+                job.admitted = False
+        if number == when and cancelled is not None and cancelled.submit_s <= cluster.now_s:
+            for task in cancelled.all:
+                if math.isnan(task.start_s):
+                    task.start_s = task.end_s = cluster.now_s
+        cycle.run_once()
+        assert all(outcome.done for outcome in cycle.outcomes), [o.reason for o in cycle.outcomes]
+        if cluster.over:
+            break
+        cluster.run(cluster.now_s + 30.0)
+    assert cluster.over, [(job.name, job.begin_s - cluster.now_s, job.throttle) for job in cluster.jobs]
+    # what is left of a companion may serve other workers later, and is admitted again with them
+    again = {f"{job.name} is admitted twice" for job in given_pairs if not job.hint}
+    assert set(cluster.illegal) <= again
+    for job in cluster.jobs:
+        bound = own[job.name]
+        assert not bound or 0 < job.throttle <= bound or not job.array
