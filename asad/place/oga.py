@@ -1,0 +1,274 @@
+"""`oga`: OgaSched. Ports climb the gradient of the reward, slot by slot, and are projected onto what is feasible.
+
+y(1) is Fairness among all ports. After slot t with arrivals x, z = y + η_t ∇q(x, y), of which the exact projection is
+the next y; η_t = η_0 · decay^t. In ∇q (30), the resource k* that dominates a port's overhead is found for each port
+anew; of several, the first.
+
+- `strict`: the paper. The allocation of a slot is chosen before its arrivals are known. Capacity kept for ports
+  without an arrival is lost in that slot; the reward approaches that of the best fixed allocation.
+- `reactive`: the step on x(t) comes first, then the allocation of slot t.
+- `reclaim`: as `reactive`; and then what absent ports would hold goes to those present. From y(t), with absent ports at
+  0, `reclaim_steps` more steps are made and projected among the present alone. They last for the slot and are not
+  learned from, so that an absent port finds its place again. What a live cluster wants.
+
+Options: `eta`, `decay`, `eta_least`, `reclaim_steps`. Without `eta`, η_0 scales with the mean capacity: the paper's 25
+where a unit is one core and the like (`strict`), 64 otherwise, which has no need to average over arrivals.
+Resources that differ by orders of magnitude should be given in units in which they do not: one η serves all.
+
+Cost of a slot: O(E · K), one compiled pass (`reclaim`: 1 + `reclaim_steps`). Paper: Zhao et al., *Scheduling Multi-Server
+Jobs with Sublinear Regrets via Online Learning*, Algorithm 1, equations (30) to (32), with the projection of
+`projection.py` in place of the one printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from asad.errors import UsageError
+from asad.model import Codes, Floats, Ints, Json
+from asad.place.fairness import fair
+from asad.place.ports import Ports
+from asad.place.projection import project_all, project_one
+from asad.place.utilities import slope
+
+Mode = Literal["strict", "reactive", "reclaim"]
+MODES: tuple[Mode, ...] = ("strict", "reactive", "reclaim")
+
+PAPER_ETA = 25.0
+REACTIVE_ETA = 64.0
+PAPER_CAPACITY = 60.0
+"""Mean capacity, over all resources, of the paper's instances, at which its η_0 = 25 (Table II)."""
+
+
+class Options(NamedTuple):
+    """Of all modes."""
+
+    eta: float | None = None
+    """η_0, above 0; None: as told above."""
+    decay: float = 0.9999
+    """Of η a slot, above 0. The paper finds 0.995 to 0.9999 best."""
+    eta_least: float = 0.0
+    """The share of η_0, in [0, 1], below which η does not fall: so that what never ends never stops to learn."""
+    reclaim_steps: int = 2
+    """Steps among the ports present, in mode `reclaim`; 1 or more."""
+
+
+def default_eta(ports: Ports, mode: Mode) -> float:
+    """η_0 in proportion to the mean capacity; 1 where there is none."""
+    mean = float(ports.capacities.mean()) if ports.capacities.size else 0.0
+    return (PAPER_ETA if mode == "strict" else REACTIVE_ETA) * mean / PAPER_CAPACITY or 1.0
+
+
+class Oga:
+    """OgaSched over ports that may come and go.
+
+    In every mode `observe(x)` takes in the arrivals of a slot, and `play()` gives the allocation to use next. A loop
+    that first sees who is there and then decides calls observe, then play; `allot(x)` does what the mode calls for: of
+    `strict`, play before observe.
+    """
+
+    def __init__(self, ports: Ports, mode: Mode = "reclaim", options: Options | None = None) -> None:
+        """Raises UsageError for a mode or option that cannot be."""
+        if mode not in MODES:
+            raise UsageError(f"oga: mode {mode!r}; there are {', '.join(MODES)}")
+        self.options = options or Options()
+        _check(self.options)
+        self.mode: Mode = mode
+        self.name = f"oga-{mode}"
+        self.slot = 0
+        self._begin(ports)
+
+    def _begin(self, ports: Ports) -> None:
+        self.ports = ports
+        self.eta_0 = default_eta(ports, self.mode) if self.options.eta is None else self.options.eta
+        self._y = fair(ports, np.ones(len(ports.requests)))
+        self._tau = np.zeros_like(ports.capacities)
+        self._totals = totals(ports, self._y)
+        self._played: Floats | None = None
+        self._played_tau = np.zeros_like(ports.capacities)
+
+    @property
+    def eta(self) -> float:
+        """η of the next step."""
+        decay = self.options.decay
+        faded = math.exp(min(700.0, self.slot * math.log(decay)))
+        return self.eta_0 * max(self.options.eta_least, faded)
+
+    def play(self) -> Floats:
+        """The allocation (E, K) in force from now on; the caller's own."""
+        return np.array(self._y if self._played is None else self._played)
+
+    def observe(self, x: Floats) -> None:
+        """Learn from the arrivals x (L,) of a slot: 1 where a port has a job, else 0."""
+        if np.shape(x) != (len(self.ports.requests),):
+            raise UsageError(f"x: {np.shape(x)}; give one number for each of {len(self.ports.requests)} ports")
+        x = np.ascontiguousarray(x, np.float64)
+        p, eta = self.ports, self.eta
+        graph = (p.first, p.port, p.requests, p.capacities, p.alpha, p.form, p.beta)
+        self._totals = ascend(*graph, x, eta, False, self._totals, self._y, self._tau)
+        if self.mode == "reclaim":
+            # absent ports have no weight in a gradient, so their totals do not matter
+            self._played = np.array(self._y)
+            met = self._totals
+            for _ in range(self.options.reclaim_steps):
+                met = ascend(*graph, x, eta, True, met, self._played, self._played_tau)
+        self.slot += 1
+
+    def allot(self, x: Floats) -> Floats:
+        """The allocation of the slot in which x arrives."""
+        if self.mode == "strict":
+            y = self.play()
+            self.observe(x)
+            return y
+        self.observe(x)
+        return self.play()
+
+    def resize(self, ports: Ports) -> None:
+        """Ports or instances came, went or changed: what was learned of pairs that are still there is kept, by name.
+
+        New pairs begin at Fairness; all is projected onto what is feasible now. The resources must be the same.
+        """
+        if ports.requests.shape[1] != self.ports.requests.shape[1]:
+            raise UsageError(
+                f"oga: {ports.requests.shape[1]} resources instead of {self.ports.requests.shape[1]}; "
+                "make a new one"
+            )
+        kept = {
+            (self.ports.names[port], self.ports.instances[instance]): row
+            for port, instance, row in zip(self.ports.port, self.ports.instance, self._y, strict=True)
+        }
+        self._begin(ports)
+        self._take(kept)
+
+    def _take(self, kept: Mapping[tuple[str, str], Floats]) -> None:
+        p = self.ports
+        for edge, (port, instance) in enumerate(zip(p.port, p.instance, strict=True)):
+            row = kept.get((p.names[port], p.instances[instance]))
+            if row is not None:
+                self._y[edge] = row
+        project_all(p.first, p.port, p.requests, p.capacities, self._y, self._tau)
+        self._totals = totals(p, self._y)
+
+    def state(self) -> Json:
+        """What was learned, as plain data: {"slot", "y": {port: {instance: [of each resource]}}}."""
+        y: dict[str, Json] = {}
+        for port, instance, row in zip(self.ports.port, self.ports.instance, self._y, strict=True):
+            held = y.setdefault(self.ports.names[port], {})
+            assert isinstance(held, dict)
+            held[self.ports.instances[instance]] = row.tolist()
+        return {"slot": self.slot, "y": y}
+
+    def restore(self, kept: Json) -> None:
+        """Know again what `state` told, of pairs that are still there. What cannot be read is passed over."""
+        if not isinstance(kept, dict):
+            return
+        slot, ports = kept.get("slot"), kept.get("y")
+        if isinstance(slot, int) and not isinstance(slot, bool) and 0 <= slot < 2**53:
+            self.slot = slot
+        rows: dict[tuple[str, str], Floats] = {}
+        for port, held in ports.items() if isinstance(ports, dict) else ():
+            for instance, row in held.items() if isinstance(held, dict) else ():
+                good = isinstance(row, list) and len(row) == len(self.ports.beta)
+                if good and all(isinstance(one, int | float) and 0 <= one < math.inf for one in row):
+                    rows[port, instance] = np.array(row, np.float64)
+        self._take(rows)
+
+
+def _check(options: Options) -> None:
+    eta, decay, least, steps = options
+    if eta is not None and not 0 < eta < math.inf:
+        raise UsageError(f"oga: eta {eta}; give a number above 0, or none")
+    if not 0 < decay < math.inf:
+        raise UsageError(f"oga: decay {decay}; give a number above 0, best 0.995 to 0.9999")
+    if not 0 <= least <= 1:
+        raise UsageError(f"oga: eta_least {least}; give a share of eta, 0 to 1")
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise UsageError(f"oga: reclaim_steps {steps}; give a whole number, 1 or more")
+
+
+def totals(ports: Ports, y: Floats) -> Floats:
+    """(L, K) Σ_r y of each port."""
+    found = np.zeros_like(ports.requests)
+    np.add.at(found, ports.port, y)
+    return found
+
+
+def gradient(ports: Ports, y: Floats, x: Floats) -> Floats:
+    """∇q(x, y) of (30), (E, K); where several resources dominate, that of the first, a subgradient."""
+    worst = np.argmax(ports.beta * totals(ports, y), axis=1)
+    found = np.empty_like(y)
+    for edge, (port, r) in enumerate(zip(ports.port, ports.instance, strict=True)):
+        for k in range(y.shape[1]):
+            found[edge, k] = slope(ports.form[r, k], ports.alpha[r, k], y[edge, k])
+        found[edge, worst[port]] -= ports.beta[worst[port]]
+        found[edge] *= x[port]
+    return found
+
+
+@njit(cache=True)
+def ascend(
+    first: Ints,
+    port: Ints,
+    requests: Floats,
+    capacities: Floats,
+    alpha: Floats,
+    form: Codes,
+    beta: Floats,
+    x: Floats,
+    eta: float,
+    only_present: bool,
+    before: Floats,
+    y: Floats,
+    tau: Floats,
+) -> Floats:
+    """y <- Π(y + η ∇q(x, y)), where it stands; `before` (L, K) are its totals. Returns those of the new y.
+
+    With `only_present`, ports without an arrival get nothing. An instance without an arrival is passed over.
+    """
+    ports, resources = before.shape
+    dominant = np.zeros(ports, np.int64)
+    for l in range(ports):  # noqa: E741
+        for k in range(1, resources):
+            if beta[k] * before[l, k] > beta[dominant[l]] * before[l, dominant[l]]:
+                dominant[l] = k
+    after = np.zeros((ports, resources))
+    widest = 1
+    for r in range(len(first) - 1):
+        widest = max(widest, first[r + 1] - first[r])
+    z, most = np.empty(widest), np.empty(widest)
+    for r in range(len(first) - 1):
+        begin, end = first[r], first[r + 1]
+        many = end - begin
+        nobody = True
+        for e in range(begin, end):
+            if x[port[e]] > 0.0:
+                nobody = False
+        if nobody:
+            for e in range(begin, end):
+                for k in range(resources):
+                    if only_present:
+                        y[e, k] = 0.0
+                    after[port[e], k] += y[e, k]
+            continue
+        for k in range(resources):
+            for i in range(many):
+                l = port[begin + i]  # noqa: E741
+                value = y[begin + i, k]
+                most[i] = requests[l, k]
+                if x[l] > 0.0:
+                    rise = slope(form[r, k], alpha[r, k], value)
+                    if dominant[l] == k:
+                        rise -= beta[k]
+                    z[i] = value + eta * x[l] * rise
+                else:
+                    z[i] = 0.0 if only_present else value
+            tau[r, k] = project_one(z, most, many, capacities[r, k], tau[r, k])
+            for i in range(many):
+                y[begin + i, k] = z[i]
+                after[port[begin + i], k] += z[i]
+    return after
