@@ -45,6 +45,11 @@ class Group:
     disk_bytes: float = 0.0
     command: str = ""
     """What its tasks run, if it is not the job's own."""
+    serves: bool = False
+    """Its tasks serve those of the other groups (parameter servers, nodes that a batch script holds): when those have
+    ended they are killed with grace, and that is a good end."""
+    apart: bool = False
+    """No two of its tasks on one agent."""
 
     @property
     def start_tasks(self) -> int:
@@ -73,6 +78,8 @@ class Spec:
     """File for what it prints, `%j` job, `%t` task; empty: `stdout` and `stderr` of the sandbox."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Text attributes that an agent must have."""
+    retries: int = -1
+    """So often is it queued again when tasks were lost; -1: as the framework's settings say."""
     hint: str = ""
     """What its user tells asad (`utility=…`). Hostile text."""
     origin: str = ""
@@ -126,9 +133,12 @@ def spec_from_json(plain: Any, *, user: str | None = None, uid: int | None = Non
         directory=_path(plain, "directory"),
         output=_text(plain, "output", most=4096, line=True),
         attributes=_pairs(plain, "attributes", NAME),
+        retries=int(_number(plain, "retries", -1, -1, 1000, whole=True)),
         hint=_text(plain, "hint", most=4096, line=True),
         origin=_text(plain, "origin", most=128, line=True),
     )
+    if all(group.serves for group in spec.groups):
+        raise UsageError("job: groups: all of them serve, and nobody is served; let one have serves = false")
     names = [group.name for group in spec.groups]
     if len(set(names)) != len(names):
         raise UsageError(f"job: groups: two are called {names[0]!r}; give each a name of its own")
@@ -154,6 +164,8 @@ def _group(plain: Any, number: int) -> Group:
         gpus=int(_number(plain, "gpus", 0, 0, 1024, whole=True, place=place)),
         disk_bytes=_number(plain, "disk_bytes", 0, 0, 2.0**60, place=place),
         command=_text(plain, "command", place=place),
+        serves=_truth(plain, "serves", place),
+        apart=_truth(plain, "apart", place),
     )
     if group.least > group.tasks:
         raise UsageError(
@@ -213,10 +225,10 @@ def _number(
     return float(value)
 
 
-def _truth(plain: Mapping[str, Any], key: str) -> bool:
+def _truth(plain: Mapping[str, Any], key: str, place: str = "job") -> bool:
     value = plain.get(key, False)
     if not isinstance(value, bool):
-        raise UsageError(f"job: {key} {value!r:.80} is neither true nor false")
+        raise UsageError(f"{place}: {key} {value!r:.80} is neither true nor false")
     return value
 
 
