@@ -122,9 +122,12 @@ class Simulation:
             now = min([when for when, _, _ in arrivals] + ends, default=math.inf)
             if self.acts and self.acts[0].time < now:
                 now = self.acts[0].time
-                done = [self._decide(act, now) for act in self.acts if act.time == now]
+                done = False
+                for act in [act for act in self.acts if act.time == now]:
+                    done |= self._decide(act, now)
+                    self._tried()  # who leaves the queue loses his promise, even if he is back in the same moment
                 self.acts = [act for act in self.acts if act.time > now]
-                if any(done):
+                if done:
                     self._pass(now, True)
                 continue
             if now == math.inf:

@@ -26,16 +26,16 @@ def decided(
     """Jobs, the cores of the machine, the array of each job, and decisions in order of time."""
     jobs, total = draw(workloads(most_jobs=most_jobs, dependent=dependent))
     # tasks of an array arrive in the order of their rows: none waits for another job
-    array = [draw(st.integers(-1, 2)) if job.depends < 0 else -1 for job in jobs]
-    first, last = jobs[0].submit, jobs[-1].submit + sum(job.work for job in jobs)
+    array = [draw(st.integers(-1, 1)) if job.depends < 0 else -1 for job in jobs]
     step = draw(st.sampled_from([0.125, 1.0, 3.0]))
     acts = []
-    for _ in range(draw(st.integers(1, 15))):
-        time = first + draw(st.integers(0, max(1, int((last - first) / step)))) * step
-        kind, row = draw(st.sampled_from(KINDS)), draw(st.integers(0, len(jobs) - 1))
-        value = float(draw(st.integers(0, 4)))
+    for _ in range(draw(st.integers(1, 20))):
+        row = draw(st.integers(0, len(jobs) - 1))
+        # soon after somebody has come: most of them still wait then
+        time = jobs[row].submit + draw(st.integers(0, 8)) * step
+        kind, value = draw(st.sampled_from(KINDS)), float(draw(st.sampled_from([0, 1, 1, 2, 2, 3])))
         if kind == "defer":
-            value = time + draw(st.integers(1, 40)) * step
+            value = time + draw(st.integers(1, 20)) * step
         acts.append(Act(time, kind, row, value))
     return jobs, total, array, sorted(acts, key=lambda act: act.time)
 
