@@ -7,15 +7,16 @@ anew; of several, the first.
 - `strict`: the paper. The allocation of a slot is chosen before its arrivals are known. Capacity kept for ports
   without an arrival is lost in that slot; the reward approaches that of the best fixed allocation.
 - `reactive`: the step on x(t) comes first, then the allocation of slot t.
-- `reclaim`: as `reactive`; and then what absent ports would hold goes to those present. From y(t), with absent ports at
-  0, `reclaim_steps` more steps are made and projected among the present alone. They last for the slot and are not
-  learned from, so that an absent port finds its place again. What a live cluster wants.
+- `reclaim`: as `reactive`; and then what absent ports would hold goes to those present: from y(t), with absent ports at
+  nothing, one more step of `reach` · η along the gradient there is projected among the present alone (k* still of y(t)
+  before its step). It lasts for the slot and is not learned from, so that an absent port finds its place again. What a
+  live cluster wants.
 
-Options: `eta`, `decay`, `eta_least`, `reclaim_steps`. Without `eta`, η_0 scales with the mean capacity: the paper's 25
-where a unit is one core and the like (`strict`), 64 otherwise, which has no need to average over arrivals.
+Options: `eta`, `decay`, `eta_least`, `reach`. Without `eta`, η_0 scales with the mean capacity: as the paper's 25 does at
+its capacities for `strict`, and as 64 for the others, which need not average over arrivals.
 Resources that differ by orders of magnitude should be given in units in which they do not: one η serves all.
 
-Cost of a slot: O(E · K), one compiled pass (`reclaim`: 1 + `reclaim_steps`). Paper: Zhao et al., *Scheduling Multi-Server
+Cost of a slot: O(E · K), one compiled pass over the edges. Paper: Zhao et al., *Scheduling Multi-Server
 Jobs with Sublinear Regrets via Online Learning*, Algorithm 1, equations (30) to (32), with the projection of
 `projection.py` in place of the one printed.
 """
@@ -54,8 +55,8 @@ class Options(NamedTuple):
     """Of η a slot, above 0. The paper finds 0.995 to 0.9999 best."""
     eta_least: float = 0.0
     """The share of η_0, in [0, 1], below which η does not fall: so that what never ends never stops to learn."""
-    reclaim_steps: int = 2
-    """Steps among the ports present, in mode `reclaim`; 1 or more."""
+    reach: float = 8.0
+    """Mode `reclaim`: the step among the ports present is so many times η; above 0."""
 
 
 def default_eta(ports: Ports, mode: Mode) -> float:
@@ -89,7 +90,8 @@ class Oga:
         self._y = fair(ports, np.ones(len(ports.requests)))
         self._tau = np.zeros_like(ports.capacities)
         self._totals = totals(ports, self._y)
-        self._played: Floats | None = None
+        self._played = np.zeros_like(self._y)
+        self._seen = False
         self._played_tau = np.zeros_like(ports.capacities)
 
     @property
@@ -101,23 +103,30 @@ class Oga:
 
     def play(self) -> Floats:
         """The allocation (E, K) in force from now on; the caller's own."""
-        return np.array(self._y if self._played is None else self._played)
+        return np.array(self._played if self._seen and self.mode == "reclaim" else self._y)
 
     def observe(self, x: Floats) -> None:
         """Learn from the arrivals x (L,) of a slot: 1 where a port has a job, else 0."""
         if np.shape(x) != (len(self.ports.requests),):
             raise UsageError(f"x: {np.shape(x)}; give one number for each of {len(self.ports.requests)} ports")
         x = np.ascontiguousarray(x, np.float64)
-        p, eta = self.ports, self.eta
-        graph = (p.first, p.port, p.requests, p.capacities, p.alpha, p.form, p.beta)
-        self._totals = ascend(*graph, x, eta, False, self._totals, self._y, self._tau)
-        if self.mode == "reclaim":
-            # absent ports have no weight in a gradient, so their totals do not matter
-            self._played = np.array(self._y)
-            met = self._totals
-            for _ in range(self.options.reclaim_steps):
-                met = ascend(*graph, x, eta, True, met, self._played, self._played_tau)
+        self._totals = self._ascend(x, self.eta, self._played if self.mode == "reclaim" else None)
+        self._seen = True
         self.slot += 1
+
+    def among(self, x: Floats) -> Floats:
+        """What `reclaim` would give the ports in x (L,), others having nothing. Nothing is learned."""
+        y = np.zeros_like(self._y)
+        self._ascend(np.ascontiguousarray(x, np.float64), 0.0, y)
+        return y
+
+    def _ascend(self, x: Floats, eta: float, reclaimed: Floats | None) -> Floats:
+        p = self.ports
+        return ascend(
+            p.first, p.port, p.requests, p.capacities, p.alpha, p.form, p.beta, x, eta,
+            0.0 if reclaimed is None else self.options.reach * self.eta,
+            self._totals, self._y, self._tau, self._y if reclaimed is None else reclaimed, self._played_tau,
+        )  # fmt: skip
 
     def allot(self, x: Floats) -> Floats:
         """The allocation of the slot in which x arrives."""
@@ -180,15 +189,15 @@ class Oga:
 
 
 def _check(options: Options) -> None:
-    eta, decay, least, steps = options
+    eta, decay, least, reach = options
     if eta is not None and not 0 < eta < math.inf:
         raise UsageError(f"oga: eta {eta}; give a number above 0, or none")
     if not 0 < decay < math.inf:
         raise UsageError(f"oga: decay {decay}; give a number above 0, best 0.995 to 0.9999")
     if not 0 <= least <= 1:
         raise UsageError(f"oga: eta_least {least}; give a share of eta, 0 to 1")
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-        raise UsageError(f"oga: reclaim_steps {steps}; give a whole number, 1 or more")
+    if not 0 < reach < math.inf:
+        raise UsageError(f"oga: reach {reach}; give a number above 0")
 
 
 def totals(ports: Ports, y: Floats) -> Floats:
@@ -210,7 +219,7 @@ def gradient(ports: Ports, y: Floats, x: Floats) -> Floats:
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def ascend(
     first: Ints,
     port: Ints,
@@ -221,14 +230,17 @@ def ascend(
     beta: Floats,
     x: Floats,
     eta: float,
-    only_present: bool,
+    reclaim_eta: float,
     before: Floats,
     y: Floats,
     tau: Floats,
+    reclaimed: Floats,
+    reclaimed_tau: Floats,
 ) -> Floats:
     """y <- Π(y + η ∇q(x, y)), where it stands; `before` (L, K) are its totals. Returns those of the new y.
 
-    With `only_present`, ports without an arrival get nothing. An instance without an arrival is passed over.
+    With `reclaim_eta` above 0, `reclaimed` (E, K) becomes what ports with an arrival have when those without have nothing.
+    `tau`, `reclaimed_tau` (R, K) are the last thresholds of either projection. An instance without an arrival stays.
     """
     ports, resources = before.shape
     dominant = np.zeros(ports, np.int64)
@@ -244,31 +256,49 @@ def ascend(
     for r in range(len(first) - 1):
         begin, end = first[r], first[r + 1]
         many = end - begin
-        nobody = True
+        present = 0
         for e in range(begin, end):
             if x[port[e]] > 0.0:
-                nobody = False
-        if nobody:
+                present += 1
+        if present == 0:
             for e in range(begin, end):
                 for k in range(resources):
-                    if only_present:
-                        y[e, k] = 0.0
                     after[port[e], k] += y[e, k]
+                    if reclaim_eta > 0.0:
+                        reclaimed[e, k] = 0.0
             continue
         for k in range(resources):
             for i in range(many):
                 l = port[begin + i]  # noqa: E741
-                value = y[begin + i, k]
+                z[i] = y[begin + i, k]
                 most[i] = requests[l, k]
                 if x[l] > 0.0:
-                    rise = slope(form[r, k], alpha[r, k], value)
+                    rise = slope(form[r, k], alpha[r, k], z[i])
                     if dominant[l] == k:
                         rise -= beta[k]
-                    z[i] = value + eta * x[l] * rise
-                else:
-                    z[i] = 0.0 if only_present else value
+                    z[i] += eta * x[l] * rise
             tau[r, k] = project_one(z, most, many, capacities[r, k], tau[r, k])
             for i in range(many):
                 y[begin + i, k] = z[i]
                 after[port[begin + i], k] += z[i]
+            if reclaim_eta <= 0.0:
+                continue
+            j = 0
+            for i in range(many):
+                l = port[begin + i]
+                if x[l] > 0.0:
+                    rise = slope(form[r, k], alpha[r, k], z[i])
+                    if dominant[l] == k:
+                        rise -= beta[k]
+                    z[j] = z[i] + reclaim_eta * x[l] * rise
+                    most[j] = most[i]
+                    j += 1
+            reclaimed_tau[r, k] = project_one(z, most, j, capacities[r, k], reclaimed_tau[r, k])
+            j = 0
+            for i in range(many):
+                if x[port[begin + i]] > 0.0:
+                    reclaimed[begin + i, k] = z[j]
+                    j += 1
+                else:
+                    reclaimed[begin + i, k] = 0.0
     return after

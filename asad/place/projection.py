@@ -27,7 +27,7 @@ def project(ports: Ports, z: Floats) -> Floats:
     return y
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def project_all(
     first: Ints, port: Ints, requests: Floats, capacities: Floats, y: Floats, tau: Floats
 ) -> None:
@@ -46,7 +46,7 @@ def project_all(
                 y[begin + i, k] = z[i]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def project_one(z: Floats, most: Floats, many: int, capacity: float, guess: float) -> float:
     """Project z[:many] onto 0 <= y <= most, Σy <= capacity, where it stands.
 
@@ -79,7 +79,7 @@ def project_one(z: Floats, most: Floats, many: int, capacity: float, guess: floa
     return tau
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def _threshold(z: Floats, most: Floats, many: int, capacity: float, guess: float) -> float:
     low, high = 0.0, 0.0
     for i in range(many):

@@ -29,7 +29,7 @@ def effective(alpha: Floats, form: Codes, reciprocal_scale: float) -> Floats:
     return found
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def gain(form: int, alpha: float, y: float) -> float:
     """f(y)."""
     if form == LINEAR:
@@ -41,7 +41,7 @@ def gain(form: int, alpha: float, y: float) -> float:
     return alpha * (np.sqrt(y + 1.0) - 1.0)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def slope(form: int, alpha: float, y: float) -> float:
     """f'(y)."""
     if form == LINEAR:
@@ -53,7 +53,7 @@ def slope(form: int, alpha: float, y: float) -> float:
     return 0.5 * alpha / np.sqrt(y + 1.0)
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def curvature(form: int, alpha: float, y: float) -> float:
     """f''(y), 0 or below."""
     if form == LINEAR:
@@ -65,7 +65,7 @@ def curvature(form: int, alpha: float, y: float) -> float:
     return -0.25 * alpha / ((y + 1.0) * np.sqrt(y + 1.0))
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def taken_at(form: int, alpha: float, price: float, most: float) -> float:
     """The y in [0, most] that maximises f(y) - price · y; of `linear` at its own price, `most`."""
     if price <= 0.0:
