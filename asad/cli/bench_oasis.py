@@ -38,7 +38,10 @@ def _chosen(text: str | None, option: str, known: tuple[str, ...]) -> tuple[str,
     help="Drawn instances of each number of jobs.",
 )  # fmt: skip
 @click.option("--scheme", "schemes", default=None, metavar="NAME,…", help="Schemes [default: all seven].")
-@click.option("--part", "parts", default=None, metavar="NAME,…", help="Parts [default: all six].")
+@click.option(
+    "--part", "parts", default=None, metavar="NAME,…",
+    help="Parts [default: all six; of --instances, instances and small].",
+)  # fmt: skip
 @click.option(
     "--small", type=click.IntRange(1), default=30, show_default=True, metavar="N",
     help="Small cases that are compared with the offline optimum.",
@@ -67,7 +70,7 @@ def oasis(
     from asad.replay.instances import draw_instance, read_folder
 
     names = _chosen(schemes, "--scheme", admission.SCHEMES)
-    wanted = _chosen(parts, "--part", PARTS)
+    wanted = PARTS[:2] if parts is None and folder is not None else _chosen(parts, "--part", PARTS)
     if page is not None and not page.parent.is_dir():
         raise UsageError(f"--page {page}: there is no folder {page.parent}; make it first")
     if folder is not None:

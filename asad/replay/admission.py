@@ -12,8 +12,11 @@ Every part gives plain data for JSON. Times are of this machine; everything else
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
@@ -117,15 +120,42 @@ def figures_of(outcome: Outcome) -> dict[str, Any]:
 def compare(
     instances: Sequence[Instance], schemes: Sequence[str] = SCHEMES, step: Step | None = None
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Each scheme on each instance: {instance: {scheme: figures}}."""
-    table: dict[str, dict[str, dict[str, Any]]] = {}
+    """Each scheme on each instance: {instance: {scheme: figures}}.
+
+    Slow schemes come last and use every core, so that they disturb no other scheme's times.
+    """
+    table: dict[str, dict[str, dict[str, Any]]] = {instance.name: {} for instance in instances}
     for instance in instances:
-        table[instance.name] = {}
         for name in schemes:
-            table[instance.name][name] = figures_of(play(instance, name))
-            if step is not None:
-                step(f"{instance.name}, {name}")
-    return table
+            if name not in SLOW:
+                table[instance.name][name] = figures_of(play(instance, name))
+                if step is not None:
+                    step(f"{instance.name}, {name}")
+    # the longest first, so that no core waits for one of them at the end
+    slow = [
+        (instance, name)
+        for instance in sorted(instances, key=lambda one: -len(one.jobs))
+        for name in schemes
+        if name in SLOW
+    ]
+    workers = min(len(slow), os.cpu_count() or 1)
+    if workers > 1:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            played = {pool.submit(_played, *one): one for one in slow}
+            for future in as_completed(played):
+                instance, name = played[future]
+                table[instance.name][name] = future.result()
+                if step is not None:
+                    step(f"{instance.name}, {name}")
+    else:
+        for instance, name in slow:
+            table[instance.name][name] = _played(instance, name)
+    return {row: {name: table[row][name] for name in schemes} for row in table}
+
+
+def _played(instance: Instance, name: str) -> dict[str, Any]:
+    """One scheme on one instance, in a process of its own."""
+    return figures_of(play(instance, name))
 
 
 def sums(

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
+from asad.cli.bench_oasis import PARTS
 from asad.errors import ConfigError, UsageError
 from asad.replay import admission
 from asad.replay.instances import Instance, draw_instance
@@ -62,6 +63,7 @@ def document(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         patch.setattr(admission, "TIMELINESS_JOBS", 20)
         page = tmp_path_factory.mktemp("page") / "bench.html"
         words = ["bench", "oasis", "--instances", str(folder), "--small", "2", "--seeds", "1", "--json"]
+        words += ["--part", ",".join(PARTS)]
         result = CliRunner().invoke(asactl, [*words, "--page", str(page)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
