@@ -147,6 +147,24 @@ class KeepsPromises(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesJobs(Protocol):
+    """A cluster to which jobs are submitted through the daemon (Mesos has no queue of its own)."""
+
+    def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
+        """The answer to `submit`, `cancel` or `tasks`, asked by that user. Raises AsadError."""
+        ...
+
+
+@runtime_checkable
+class ActsByItself(Protocol):
+    """A cluster that acts not only on decisions (it takes jobs out of another's queue)."""
+
+    def may_act(self, may: bool) -> None:
+        """May it, until told otherwise? Not before the first time."""
+        ...
+
+
 class Pace(Protocol):
     """When cycles are due."""
 
@@ -350,8 +368,9 @@ def open_cluster(
     if name not in found:
         there = ", ".join(sorted({*found, "recorded"}))
         raise ConfigError(f"[daemon] cluster: there is no cluster plugin {name!r}; there are {there}")
+    table = name.rpartition("+")[2]  # slurm+mesos: the queue of one, the nodes of the other, and its table
     opened: LiveCluster = found[name].load()(
-        config.clusters.get(name, {}), nodes=nodes, state_dir=state_dir, clock=clock
+        config.clusters.get(table, {}), nodes=nodes, state_dir=state_dir, clock=clock
     )
     return opened
 
@@ -717,6 +736,8 @@ class Daemon:
         try:
             if not self._recovered:
                 self._recover(quietly=False)
+            if isinstance(self.cluster, ActsByItself):
+                self.cluster.may_act(self.cycle.mode == "enforce" and not self.cycle.paused)
             wake_s = self.cycle.run_once()
             self._completed += 1
             sentence = self.cycle.sentence()
@@ -1048,6 +1069,8 @@ class Daemon:
                 return self._ask(lambda: self._admission(request.text("job", "")))
             case "progress":
                 return self._ask(lambda: self._progress(request.text("job")))
+            case "submit" | "cancel" | "tasks":
+                return self._ask(lambda: self._request(request, peer))
             case "pause" | "resume":
                 return self._ask(lambda: self._pause(request.verb == "pause", peer))
             case "release":
@@ -1144,6 +1167,16 @@ class Daemon:
         if isinstance(self.cluster, Playback) and self.cycle.snapshot is not None:
             return self.cycle.snapshot.time_s
         return self._clock()
+
+    def _request(self, request: Request, peer: Peer) -> Json:
+        """What the cluster answers; jobs run as whom the kernel says that asks."""
+        if not isinstance(self.cluster, TakesJobs):
+            name = self.config.daemon.cluster
+            raise UsageError(
+                f"jobs of this cluster ({name}) are submitted to it itself, not through asad; use its own commands "
+                "(sbatch, scancel), or set [daemon] cluster to mesos"
+            )
+        return self.cluster.request(request.verb, request.arguments, peer.user, peer.uid)
 
     def _admission(self, job: str) -> Json:
         """What admission says of a job and has planned for it; without a job, of all."""

@@ -2,7 +2,8 @@
 
 Request `{"verb": "jobs", …arguments}`; answer `{"ok": true, "data": …}` or `{"ok": false, "error": …, "mend": …,
 "code": N}`, where code is the exit status that `asactl` leaves with. The kernel says who asks (`SO_PEERCRED`): everyone
-may read, and root, the daemon's own user and members of the operators' group may change something.
+may read and submit jobs that run as himself, and root, the daemon's own user and members of the operators' group may
+change something.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ from asad.model import Json
 
 log = logging.getLogger(__name__)
 
-READING = ("status", "jobs", "nodes", "explain", "config", "metrics", "progress", "admission")
+READING = ("status", "jobs", "nodes", "explain", "config", "metrics", "progress", "admission", "tasks")
+OWN = ("submit", "cancel")
+"""What everyone may do with jobs of his own; whoever answers holds to that."""
 CHANGING = ("pause", "resume", "release", "mode")
-VERBS = (*READING, *CHANGING)
-REQUEST_BYTES = 64 << 10
+VERBS = (*READING, *OWN, *CHANGING)
+REQUEST_BYTES = 1 << 20
+"""A job that is submitted brings its script along."""
 ANSWER_BYTES = 512 << 20
 REQUEST_S = 2.0
 """A client that has not asked within this is let go."""
@@ -230,7 +234,7 @@ class ControlServer:
                 whom = f" and members of the group {self.operators}" if self.operators else ""
                 mend = f"only root, {Peer(os.geteuid(), 0, 0).user}{whom} may"
                 return _line(_failure(f"{peer.user} may not {request.verb}", mend, NotAllowed.exit_status))
-            if request.verb in CHANGING:
+            if request.verb in (*CHANGING, *OWN):
                 log.info("%s (uid %d, pid %d) asks: %s", peer.user, peer.uid, peer.pid, request.verb)
             return _line({"ok": True, "data": self.handle(request, peer)})
         except AsadError as error:
@@ -255,8 +259,16 @@ def read_request(line: bytes) -> Request:
 
 
 def ask(path: str | Path, verb: str, *, timeout_s: float = ANSWER_S + 5.0, **arguments: Json) -> Any:
-    """What the daemon at `path` answers. Raises DaemonDown, NotAllowed, or Refused with the daemon's own words."""
+    """What the daemon at `path` answers.
+
+    Raises DaemonDown, NotAllowed, Refused with the daemon's own words, or UsageError for a request that is too long.
+    """
     line = _line({"verb": verb, **arguments})
+    if len(line) > REQUEST_BYTES:
+        raise UsageError(
+            f"the request is {len(line)} bytes long and at most {REQUEST_BYTES} are taken; "
+            "keep the script in a file that all nodes can read, and submit its path"
+        )
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout_s)
