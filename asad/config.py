@@ -68,7 +68,7 @@ class PolicySettings:
 
     admit: Literal["everyone", "fifo", "drf", "rrh", "dorm", "oasis", "oasis-paper"] = "everyone"
     defer: Literal["at-once"] = "at-once"
-    place: Literal["native"] = "native"
+    place: Literal["native", "first-fit", "drf", "fairness", "binpack", "spread", "oga"] = "native"
     share: Literal["exclusive", "static", "asax", "asax-paper"] = "asax"
     experts: str = ""
     """Folder of expert trees; empty: those that asad ships."""
@@ -94,6 +94,8 @@ class GuardSettings:
     """What `asactl calibrate` wrote for these nodes; empty: what asad ships, measured on another machine."""
     offer_patience_s: float = _setting(60.0, above=0.0)
     """An offer that was not taken for so long is withdrawn."""
+    memory_slack: float = _setting(0.1, least=0.0, most=10.0)
+    """No memory limit is below what a job uses and this part of it besides."""
     most_defer_s: float = _setting(86_400.0, above=0.0, most=31_536_000.0)
     """No job is deferred further ahead than this."""
 
@@ -171,6 +173,8 @@ class Config:
     """Options of share policies by their name (`[share.asax]`), as plain data."""
     admit: Mapping[str, Any] = field(default_factory=dict)
     """Options of admit policies by their name (`[admit.oasis]`), and under `rules` a list of rules, as plain data."""
+    place: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Options of place policies by their name (`[place.oga]`), as plain data."""
     clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Tables of cluster plugins by their name, as plain data."""
     path: Path | None = None
@@ -199,6 +203,7 @@ class Config:
         }
         plain["share"] = {name: dict(options) for name, options in self.share.items()}
         plain["admit"] = dict(self.admit)
+        plain["place"] = {name: dict(options) for name, options in self.place.items()}
         return plain | {name: dict(table) for name, table in self.clusters.items()}
 
 
@@ -212,6 +217,8 @@ TABLES: dict[str, type[Any]] = {
     "recorded": RecordedSettings,
 }
 """Name of a table → its settings."""
+STAGES = {"share": "share.asax", "admit": "admit.oasis", "place": "place.oga"}
+"""Stages whose policies have options in tables of their own → such a table."""
 
 
 def load(path: str | Path) -> Config:
@@ -243,14 +250,14 @@ def parse(text: str, path: Path) -> Config:
     settings: dict[str, Any] = {
         name: _read_table(name, table, document.get(name, {}), faults) for name, table in TABLES.items()
     }
-    plugins = {"slurm", settings["daemon"].cluster} - {*TABLES, "share", "admit"}
-    known = {*TABLES, "share", "admit", *plugins}
+    plugins = {"slurm", settings["daemon"].cluster} - {*TABLES, *STAGES}
+    known = {*TABLES, *STAGES, *plugins}
     for name, value in document.items():
         if name not in known:
             faults.append(_Fault((name,), "unknown table", _nearest(name, sorted(known))))
         elif name in plugins and not isinstance(value, dict):
             faults.append(_Fault((name,), "not a table", f"write [{name}]"))
-    for stage in ("share", "admit"):
+    for stage in STAGES:
         faults += _strange_options(stage, document.get(stage, {}))
     faults += _mistakes(settings)
     if faults:
@@ -260,6 +267,7 @@ def parse(text: str, path: Path) -> Config:
         **settings,
         share=document.get("share", {}),
         admit=document.get("admit", {}),
+        place=document.get("place", {}),
         clusters={name: document[name] for name in sorted(plugins & document.keys())},
         path=path,
     )
@@ -284,7 +292,7 @@ def _strange_options(stage: str, given: Any) -> Iterator[_Fault]:
     """What is no table of options of a policy of a stage; rules are a list of tables. Options are for their owners."""
     tables = [] if not isinstance(given, dict) else [given[name] for name in given if name != "rules"]
     if not isinstance(given, dict) or not all(isinstance(options, dict) for options in tables):
-        example = "share.asax" if stage == "share" else "admit.oasis"
+        example = STAGES[stage]
         yield _Fault((stage,), "not a table of tables", f"write [{example}] and options under it")
         return
     policies = get_args(get_type_hints(PolicySettings)[stage])

@@ -27,6 +27,7 @@ DEEDS = {
     "defer": ("job is deferred", "jobs are deferred"),
     "start": ("job may start", "jobs may start"),
     "set-throttle": ("array is throttled", "arrays are throttled"),
+    "set-memory": ("memory limit changes", "memory limits change"),
 }
 """What a kind of decision does, of one and of many."""
 
@@ -69,6 +70,7 @@ class Cycle:
         self.snapshot, self.finished, self.outcomes = snapshot, finished, ()
         # 2. learn from what has happened since, before anything new is decided
         self.admit.learn(snapshot, finished)
+        self.place.learn(snapshot, finished)
         self.share.learn(snapshot, finished)
         if self.mode == "observe":
             return self._wake_s()
@@ -95,26 +97,27 @@ class Cycle:
 
     def _wake_s(self) -> float:
         """The earliest time at which a stage wants to look again."""
-        return min(self.admit.wake_s(), self.share.wake_s())
+        return min(self.admit.wake_s(), self.place.wake_s(), self.share.wake_s())
 
     def _decide(self, snapshot: Snapshot) -> list[Decision]:
         # 3. admit: which jobs may run, when, how wide
         decisions = list(self.admit.decide(snapshot))
         # 4. defer: which deferrable jobs start now
         decisions += self.defer.decide(snapshot)
-        # 5. place: which nodes
+        # 5. place: which nodes, and how much of them
         decisions += self.place.decide(snapshot)
         # 6. share: how much of running allocations is lent, and to whom
         decisions += self.share.decide(snapshot)
         return decisions
 
     def _paused(self, snapshot: Snapshot) -> list[Decision]:
-        """Nobody waits, as far as the share policy sees, and of what it decides only the limits move.
+        """Nobody waits, as far as those see who lend, and of what they decide only the limits move.
 
         Who was admitted keeps what it has: arrays may grow and jobs may start, nothing more is held back.
         """
         decisions = list(self.admit.relax(snapshot))
-        lent = self.share.decide(replace(snapshot, queue=snapshot.queue[:0]))
+        nobody = replace(snapshot, queue=snapshot.queue[:0])
+        lent = (*self.place.decide(nobody), *self.share.decide(nobody))
         return decisions + [decision for decision in lent if isinstance(decision, ExtendLimit)]
 
     def sentence(self) -> str:

@@ -26,6 +26,7 @@ from asad.model import (
     Defer,
     ExtendLimit,
     Outcome,
+    SetMemory,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -85,6 +86,19 @@ class Look:
                 self._changed.add((decision.job, CHANGES[decision.kind]))
             self._counted += 1
         return self._changed
+
+    @cached_property
+    def sharing(self) -> frozenset[int]:
+        """Guests beside a host, and their hosts."""
+        guests = self.snapshot.guests
+        hosts = self.snapshot.jobs.host[guests]
+        return frozenset(guests[hosts >= 0].tolist()) | frozenset(hosts[hosts >= 0].tolist())
+
+    def most_on_a_node(self, job: int) -> int:
+        """Cores that a running job holds on that of its nodes where it holds most; 0 for a guest or if none."""
+        cores = np.flatnonzero(self.snapshot.core_owner == job)
+        nodes = np.searchsorted(self.snapshot.machine.first_core, cores, side="right") - 1
+        return int(np.bincount(nodes).max()) if len(nodes) else 0
 
     @cached_property
     def offered(self) -> list[int]:
@@ -237,6 +251,9 @@ def opted_out(look: Look, decision: Decision) -> str:
     if isinstance(decision, Admit | Defer | SetThrottle):
         bar = int(look.snapshot.jobs.guest_bar[decision.job])
         return f"it is left alone: {BARS[bar]}" if bar in OPTED_OUT else ""
+    if isinstance(decision, SetMemory) and decision.high_bytes > 0:
+        bar = int(look.snapshot.jobs.host_bar[decision.job])
+        return f"it is left alone: {BARS[bar]}" if bar in OPTED_OUT else ""
     host = lends_more(look, decision)
     if host < 0:
         return ""
@@ -319,6 +336,9 @@ def one_change(look: Look, decision: Decision) -> str:
     if isinstance(decision, ExtendLimit):
         if any(isinstance(other, ExtendLimit) and other.job == decision.job for other in look.allowed):
             return "its limit has been moved in this cycle already"
+    elif isinstance(decision, SetMemory):
+        if any(isinstance(other, SetMemory) and other.job == decision.job for other in look.allowed):
+            return "its memory limit changes in this cycle already"
     elif isinstance(decision, CoAllocate | SetShare | Withdraw):
         for other in look.allowed:
             if isinstance(other, CoAllocate | SetShare | Withdraw) and other.guest == decision.guest:
@@ -378,6 +398,30 @@ def never_beyond_deadline(look: Look, decision: Decision) -> str:
     return ""
 
 
+def memory_floor(look: Look, decision: Decision) -> str:
+    """A memory limit is above what the job uses now, with some slack, and above what a host has reserved.
+
+    Only jobs that share their nodes have one; that it is lifted is never held back.
+    """
+    if not isinstance(decision, SetMemory) or decision.high_bytes == 0:
+        return ""
+    snapshot, row = look.snapshot, decision.job
+    if not 0.0 < decision.high_bytes < math.inf:  # NaN too
+        return f"a limit of {decision.high_bytes:g} bytes is none"
+    if row not in look.sharing:
+        return "it shares its nodes with nobody"
+    used = snapshot.memory_used.get(row, math.nan)
+    if math.isnan(used):
+        return "the memory that it uses has not been measured"
+    slack = look.settings.memory_slack
+    if decision.high_bytes < used * (1.0 + slack) * (1.0 - TOLERANCE):
+        return f"it uses {used:.0f} bytes on a node and keeps {slack:.0%} of slack"
+    reserved = float(snapshot.jobs.memory_bytes_per_core[row]) * look.most_on_a_node(row)
+    if decision.high_bytes < reserved * (1.0 - TOLERANCE):  # never of NaN
+        return f"the host has reserved {reserved:.0f} bytes on a node"
+    return ""
+
+
 def latest_end(look: Look, decision: Decision) -> str:
     """No extension reaches into a reservation or over a partition's or an association's limit."""
     if isinstance(decision, ExtendLimit) and decision.by_s <= 0:
@@ -412,6 +456,7 @@ PROPERTIES: dict[str, Callable[[Look, Decision], str]] = {
     "node share cap": node_share_cap,
     "guests cap": guests_cap,
     "one change": one_change,
+    "memory floor": memory_floor,
     "latest end": latest_end,
     "still waits": still_waits,
     "throttle at least one": throttle_at_least_one,

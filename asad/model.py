@@ -293,6 +293,15 @@ class Snapshot:
     """By row of a job: what its user tells asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
     classes: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """By row of a job that waits: its partition (or several, `a,b`) and its QOS, where the cluster has them."""
+    memory_used: Mapping[int, float] = field(default_factory=dict)
+    """By row of a job that runs: bytes of memory that it uses, on that of its nodes where it uses most; only where that
+    is measured."""
+    memory_high: Mapping[int, float] = field(default_factory=dict)
+    """By row of a job that runs: above so many bytes on a node its memory is reclaimed; only where that was decided."""
+    gpus: Mapping[int, float] = field(default_factory=dict)
+    """By row of a job: GPUs that it holds or asks for, over all its nodes; only of jobs whose gres says so."""
+    node_gpus: Mapping[int, float] = field(default_factory=dict)
+    """By number of a node: its GPUs; only of nodes that have some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,9 +438,33 @@ class SetThrottle(Decision):
     tasks: int
 
 
+@dataclass(frozen=True, slots=True)
+class SetMemory(Decision):
+    """From now on memory of a job that shares its nodes is reclaimed when it uses more than `high_bytes` on a node.
+
+    Nothing is killed for it: what the job does not touch is written out or dropped, and it waits for that.
+    """
+
+    kind: ClassVar[str] = "set-memory"
+    job: int
+    high_bytes: float
+    """On each of its nodes; 0 for no such limit."""
+
+
 DECISIONS: dict[str, type[Decision]] = {
     kind.kind: kind
-    for kind in (CoAllocate, SetShare, ExtendLimit, Withdraw, Admit, Decline, Defer, Start, SetThrottle)
+    for kind in (
+        CoAllocate,
+        SetShare,
+        ExtendLimit,
+        Withdraw,
+        Admit,
+        Decline,
+        Defer,
+        Start,
+        SetThrottle,
+        SetMemory,
+    )
 }
 
 
@@ -538,6 +571,8 @@ class Lease:
     quota: float
     """Share of `cores` that it may use; NaN: no quota, the idle class alone holds a guest."""
     cores: int
+    memory_high_bytes: float = math.nan
+    """Above this its memory on the node is reclaimed; NaN: no such limit."""
 
 
 class NodeLink(Protocol):

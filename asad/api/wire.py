@@ -261,14 +261,17 @@ def report_from_json(message: Mapping[str, Json], node: str, cgroup: int, time_s
 
 
 def lease_to_json(lease: Lease) -> Message:
-    """A lease as it is sent; no quota is null."""
-    return {
+    """A lease as it is sent; no quota is null, and a memory limit is only sent where there is one."""
+    plain: Message = {
         "job_id": lease.job_id,
         "guest": lease.guest,
         "host_id": lease.host_id,
         "quota": _or_null(lease.quota),
         "cores": lease.cores,
     }
+    if not math.isnan(lease.memory_high_bytes):
+        plain["memory_high_bytes"] = lease.memory_high_bytes
+    return plain
 
 
 def _or_null(value: float) -> float | None:

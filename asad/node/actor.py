@@ -31,7 +31,7 @@ from asad.node.leases import Leases
 from asad.node.pressure import LOOKS, Fractions, gives_way, hosts_beside, innocent
 from asad.node.profile import Profile
 from asad.node.progress import FOLDER
-from asad.node.quotas import Quotas, write_durably
+from asad.node.quotas import MOST_MEMORY, Quotas, write_durably
 
 log = logging.getLogger(__name__)
 
@@ -223,12 +223,16 @@ class Actor:
         return group.job_id in self.announced or self.quotas.is_idle(group)
 
     def apply(self, now_s: float) -> None:
-        """Bring quotas to what leases and squeezes say now."""
+        """Bring quotas and memory limits to what leases and squeezes say now."""
         caps = self.leases.caps(now_s)
         over = "its lease ran out" if now_s >= self.leases.end_s else "the daemon lifted it"
         for job_id, group in self.jobs.items():
             cores, why = caps.get(job_id, (math.nan, over))
             self.quotas.set_quota(group, cores, why)
+        limits = self.leases.memory(now_s)
+        for job_id, group in self.jobs.items():
+            high_bytes, why = limits.get(job_id, (math.nan, over))
+            self.quotas.set_memory(group, high_bytes, why)
 
     def expire(self, now_s: float) -> None:
         """Lift what has run out."""
@@ -431,7 +435,12 @@ def lease_from_json(plain: Json) -> Lease:
     cores = number(plain.get("cores"))
     if quota < 0 or quota > 1 or cores < 1 or cores > 1 << 16:
         raise ValueError(f"the quota of job {job_id} is out of range")
-    return Lease(job_id, guest, host_id, quota, int(cores))
+    high_bytes = math.nan
+    if plain.get("memory_high_bytes") is not None:  # an older daemon does not say
+        high_bytes = number(plain["memory_high_bytes"])
+        if not 0 < high_bytes <= MOST_MEMORY:
+            raise ValueError(f"the memory limit of job {job_id} is out of range")
+    return Lease(job_id, guest, host_id, quota, int(cores), high_bytes)
 
 
 def number(plain: Json) -> float:

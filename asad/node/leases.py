@@ -100,6 +100,16 @@ class Leases:
                 caps[job_id] = (0.0, f"its host, job {squeeze.host_id}, waits for CPU")
         return caps
 
+    def memory(self, now_s: float) -> dict[str, tuple[float, str]]:
+        """Job → (bytes above which its memory is reclaimed, why), of every job that has such a limit at `now_s`."""
+        if now_s >= self.end_s:
+            return {}
+        return {
+            job_id: (lease.memory_high_bytes, f"leased: {lease.memory_high_bytes / 2**20:.0f} MiB")
+            for job_id, lease in self.jobs.items()
+            if not math.isnan(lease.memory_high_bytes)
+        }
+
     def role(self, job_id: str) -> bool | None:
         """Is the job a guest, by the daemon's last word? None if it has not said, or its word has run out."""
         lease = self.jobs.get(job_id)

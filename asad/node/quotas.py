@@ -6,6 +6,9 @@ siblings, and jobs that we leave alone are beside that group, not in it), hosts 
 
 Every change is read back and leaves an audit row. What a file said before is kept, and put back when the quota is
 lifted; in v2 it is also written to `quotas.json` first, so that a successor finds what a killed actor has left.
+
+Memory limits (`memory.high`, in v1 `memory.soft_limit_in_bytes`) are files of the job's own group in both versions, and
+are remembered in `quotas.json` in both.
 """
 
 from __future__ import annotations
@@ -62,6 +65,8 @@ class Knob:
             raise ValueError(f"{value} is no value of {self.file(version)}")
         if self.name == "quota" and version == 2:
             return f"{'max' if value == UNLIMITED else value} {PERIOD_US}"
+        if self.name == "memory" and version == 2 and value == UNLIMITED:
+            return "max"
         return str(value)
 
 
@@ -70,7 +75,21 @@ BURST = Knob("burst", "cpu.cfs_burst_us", "cpu.max.burst", within(0, MOST_US))
 IDLE = Knob("idle", "cpu.idle", "cpu.idle", within(0, 1))
 SHARES = Knob("shares", "cpu.shares", "cpu.weight", within(1, 262_144))
 """For kernels without the idle class (before 5.15)."""
-KNOBS = (QUOTA, BURST, IDLE, SHARES)
+PAGE_BYTES = 4096
+LEAST_MEMORY = 1 << 20
+MOST_MEMORY = 1 << 62
+
+
+def _memory(value: int) -> bool:
+    """The kernel counts whole pages."""
+    return value == UNLIMITED or (LEAST_MEMORY <= value <= MOST_MEMORY and value % PAGE_BYTES == 0)
+
+
+MEMORY = Knob("memory", "memory.soft_limit_in_bytes", "memory.high", _memory)
+"""v1 has nothing that slows a job down: its soft limit counts only when the whole node is short of memory."""
+MEMORY_SLACK = 0.1
+"""No memory limit is below what a job uses at that moment and this part of it besides."""
+KNOBS = (QUOTA, BURST, IDLE, SHARES, MEMORY)
 LEAST_SHARES = {1: 2, 2: 1}
 USUAL_SHARES = {1: 1024, 2: 100}
 
@@ -106,8 +125,19 @@ class Held:
     """What the files of the quota said before we wrote them first; None while we have not."""
 
 
+@dataclass(slots=True)
+class HeldMemory:
+    """A memory limit that we hold on a job, in Slurm's own group of it (in v1 too)."""
+
+    group: JobGroup
+    place: Path
+    before: str
+    """What the file said before we wrote it first."""
+    high_bytes: int = UNLIMITED
+
+
 class Quotas:
-    """Quotas and idle class of the jobs of one node. `wall` is the clock of the audit rows (UTC epoch, s).
+    """Quotas, memory limits and idle class of the jobs of one node. `wall` is the clock of the audit rows (UTC epoch, s).
 
     `folder` is where `quotas.json` is kept. Nothing here raises for a job that has just ended, or for a file that
     cannot be written: the audit row says so, and the caller is told by False.
@@ -118,6 +148,7 @@ class Quotas:
         self.version = cgroups.version
         self.state = folder / "quotas.json"
         self.held: dict[str, Held] = {}
+        self.memory: dict[str, HeldMemory] = {}
         self.rows: deque[AuditRow] = deque(maxlen=AUDIT_ROWS)
         self._refused: set[tuple[str, str]] = set()
         cpu = cgroups.root / "cpu"
@@ -182,6 +213,53 @@ class Quotas:
         held.quota_us = wanted
         return self.gather(held)
 
+    def memory_high(self, job_id: str) -> float:
+        """Bytes above which a job's memory is reclaimed; NaN for no limit of ours."""
+        held = self.memory.get(job_id)
+        return math.nan if held is None or held.high_bytes == UNLIMITED else float(held.high_bytes)
+
+    def set_memory(self, group: JobGroup, high_bytes: float, why: str) -> bool:
+        """Have memory of a job above `high_bytes` reclaimed, or lift that (NaN).
+
+        Whatever is asked for, the limit stays above what the job uses now, so that nobody is stopped by it at once.
+        Called each second, it follows a job that grows. False where it cannot be done.
+        """
+        held = self.memory.get(group.job_id)
+        if held is not None and held.group.inode != group.inode:
+            self._forget_memory(held)
+            held = None
+        if math.isnan(high_bytes):
+            return held is None or self._lift_memory(held, why)
+        if held is None:
+            path = self.cgroups.file(group, "memory", MEMORY.file(self.version))
+            before = self._read(path)
+            if not before:
+                self._refuse(
+                    path, group.job_id, OSError(errno.ENOENT, "Slurm keeps no memory group here"), why
+                )
+                return False
+            held = HeldMemory(group, path.parent, before)
+        used = self._read(held.place / ("memory.usage_in_bytes" if self.version == 1 else "memory.current"))
+        if not used.isdecimal():
+            return False  # it ends just now
+        floor = int(used) * (1.0 + MEMORY_SLACK)
+        if high_bytes < floor <= held.high_bytes <= floor * (1.0 + MEMORY_SLACK):
+            return True  # it has room enough still: what it uses changes all the time
+        wanted = max(
+            LEAST_MEMORY, PAGE_BYTES * math.ceil(min(max(high_bytes, floor), MOST_MEMORY) / PAGE_BYTES)
+        )
+        if held.high_bytes == wanted:
+            return True
+        known = group.job_id in self.memory
+        self.memory[group.job_id] = held
+        if not known and not self._save():
+            del self.memory[group.job_id]
+            return False
+        if not self._write(held.place, MEMORY, wanted, group.job_id, why):
+            return False
+        held.high_bytes = wanted
+        return True
+
     def follow(self, jobs: Mapping[str, JobGroup]) -> None:
         """Once a second: forget jobs that have ended, and (v1) move processes that have come since."""
         for job_id, held in list(self.held.items()):
@@ -190,15 +268,29 @@ class Quotas:
                 self.gather(held)
             elif not self.cgroups.exists(held.group):  # and not only out of sight for a moment
                 self._forget(held)
+        for job_id, limited in list(self.memory.items()):
+            group = jobs.get(job_id)
+            if (group is None or group.inode != limited.group.inode) and not self.cgroups.exists(
+                limited.group
+            ):
+                self._forget_memory(limited)
 
     def lift_all(self, why: str) -> None:
-        """Lift every quota. Guests stay in the idle class, which needs nobody to watch it."""
+        """Lift every quota and memory limit. Guests stay in the idle class, which needs nobody to watch it."""
         for held in list(self.held.values()):
             self._release(held, why)
+        for limited in list(self.memory.values()):
+            self._lift_memory(limited, why)
 
     def mend(self, jobs: Mapping[str, JobGroup], why: str) -> None:
         """At start: lift what a killed predecessor has left."""
-        for entry in self._load():
+        for entry in self._load("memory"):
+            path, inode = Path(str(entry.get("path"))), entry.get("inode")
+            with contextlib.suppress(OSError):
+                if path.is_relative_to(self.cgroups.root) and path.stat().st_ino == inode:
+                    old = str(entry.get("before"))
+                    self._restore_memory(path, old, str(entry.get("job_id")), why)
+        for entry in self._load("held"):
             path, inode = Path(str(entry.get("path"))), entry.get("inode")
             before = entry.get("before")
             with contextlib.suppress(OSError):
@@ -301,6 +393,24 @@ class Quotas:
         elif held.before is not None:
             self._save()
 
+    # ---------------------------------------------------------------------------------------------------- memory
+
+    def _lift_memory(self, held: HeldMemory, why: str) -> bool:
+        done = self._restore_memory(held.place, held.before, held.group.job_id, why)
+        if done or not held.place.exists():
+            self._forget_memory(held)
+        return done
+
+    def _restore_memory(self, place: Path, before: str, job_id: str, why: str) -> bool:
+        """Put back what the file said, or no limit where that makes no sense."""
+        none = MEMORY.text(self.version, UNLIMITED)
+        sound = before == none or (before.isascii() and before.isdecimal() and int(before) >= LEAST_MEMORY)
+        return self._write_text(place / MEMORY.file(self.version), before if sound else none, job_id, why)
+
+    def _forget_memory(self, held: HeldMemory) -> None:
+        self.memory.pop(held.group.job_id, None)
+        self._save()
+
     # ----------------------------------------------------------------------------------------------------- files
 
     def _make_idle(self, place: Path, job_id: str, why: str, idle: bool = True) -> bool:
@@ -390,8 +500,9 @@ class Quotas:
     # ------------------------------------------------------------------------------------------------- quotas.json
 
     def _save(self) -> bool:
-        """Write down which v2 files are ours and what they said before; True in v1, where the groups say it."""
-        if self.version == 1:
+        """Write down which of Slurm's files are ours and what they said before. In v1 quotas are in groups of ours, which
+        say it themselves, and memory limits alone are written down."""
+        if self.version == 1 and not self.memory and not self.state.exists():
             return True
         entries: list[Json] = [
             {
@@ -401,22 +512,36 @@ class Quotas:
                 "before": dict(held.before),
             }
             for held in self.held.values()
-            if held.before is not None
+            if held.before is not None and self.version == 2
+        ]
+        limited: list[Json] = [
+            {
+                "job_id": held.group.job_id,
+                "path": str(held.place),
+                "inode": held.place.stat().st_ino if held.place.exists() else 0,
+                "before": held.before,
+            }
+            for held in self.memory.values()
         ]
         try:
-            write_durably(self.state, json.dumps({"held": entries}))
+            write_durably(
+                self.state, json.dumps({"held": entries} | ({"memory": limited} if limited else {}))
+            )
         except OSError as error:
             self._refuse(self.state, "", error, "a quota is only set when it can be written down first")
             return False
         return True
 
-    def _load(self) -> Iterator[dict[str, Any]]:
-        """The entries of quotas.json; none if it is not there or broken."""
+    def _load(self, key: str) -> Iterator[dict[str, Any]]:
+        """The entries of quotas.json under `key`; none if it is not there or broken."""
         try:
-            entries = json.loads(self.state.read_text(encoding="utf-8"))["held"]
+            plain = json.loads(self.state.read_text(encoding="utf-8"))
+            entries = plain["held"] if key == "held" else plain.get(key, [])
         except FileNotFoundError:
             return
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if key != "held":
+                return  # told once
             log.warning(
                 "%s cannot be read (%s): quotas left by a killed actor stay until their jobs end",
                 self.state,

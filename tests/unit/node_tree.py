@@ -82,6 +82,7 @@ class Tree:
                 "cpu.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 total=0\n",
                 "cpuset.cpus.effective": cores + "\n",
                 "memory.current": "1048576\n",
+                "memory.high": "max\n",
                 "io.stat": "8:0 rbytes=4096 wbytes=8192 rios=1 wios=1 dbytes=0 dios=0\n",
             }
             for file, text in files.items():
@@ -102,6 +103,7 @@ class Tree:
             write(self.root / "cpuacct" / path / "cpuacct.usage", "0\n")
             write(self.root / "cpuset" / path / "cpuset.cpus", cores + "\n")
             write(self.root / "memory" / path / "memory.usage_in_bytes", "1048576\n")
+            write(self.root / "memory" / path / "memory.soft_limit_in_bytes", "9223372036854771712\n")
             self.process(stepd, path, comm="slurmstepd", cmdline=f"slurmstepd: [{job_id}.0]")
             step = f"{path}/step_0"
         for pid in processes:

@@ -12,7 +12,18 @@ import pytest
 from node_tree import Tree, write
 
 from asad.node.cgroups import Cgroups, JobGroup
-from asad.node.quotas import BURST, IDLE, KNOBS, LEAST_US, QUOTA, SHARES, UNLIMITED, Quotas
+from asad.node.quotas import (
+    BURST,
+    IDLE,
+    KNOBS,
+    LEAST_US,
+    MEMORY,
+    PAGE_BYTES,
+    QUOTA,
+    SHARES,
+    UNLIMITED,
+    Quotas,
+)
 
 
 class Node:
@@ -43,8 +54,9 @@ def node(tmp_path: Path) -> Node:
 
 def test_every_knob_has_both_paths_and_refuses_nonsense() -> None:
     for knob in KNOBS:
-        assert knob.v1.startswith("cpu.")
-        assert knob.v2.startswith("cpu.")
+        controller = "memory." if knob is MEMORY else "cpu."
+        assert knob.v1.startswith(controller)
+        assert knob.v2.startswith(controller)
         for version in (1, 2):
             with pytest.raises(ValueError, match="is no value of"):
                 knob.text(version, -2)
@@ -223,3 +235,92 @@ def test_cpu_mounted_with_cpuacct_is_left_alone(tmp_path: Path) -> None:
     assert not node.quotas.set_idle(node.job, True, "guest")
     assert not node.quotas.set_quota(node.job, 0.5, "leased")
     assert not node.quotas.guests.exists()
+
+
+MIB = 1 << 20
+NONE = {1: "9223372036854771712", 2: "max"}
+
+
+class Limited:
+    """A made-up node with one job, whose memory is looked at."""
+
+    def __init__(self, folder: Path, version: int) -> None:
+        self.node, self.version = Node(folder, version), version
+        names = ("memory.soft_limit_in_bytes", "memory.usage_in_bytes")
+        place = self.node.tree.root / "memory" / self.node.job.path if version == 1 else self.node.base
+        self.file, self.used = (
+            place / name for name in (names if version == 1 else ("memory.high", "memory.current"))
+        )
+
+    def limit(self) -> str:
+        return self.file.read_text().strip()
+
+    def set(self, high_bytes: float, why: str = "leased") -> bool:
+        return self.node.quotas.set_memory(self.node.job, high_bytes, why)
+
+
+@pytest.fixture(params=[1, 2])
+def limited(tmp_path: Path, request: pytest.FixtureRequest) -> Limited:
+    return Limited(tmp_path, request.param)
+
+
+def test_a_memory_limit_is_written_read_back_audited_and_lifted(limited: Limited) -> None:
+    assert limited.set(64 * MIB + 1)
+    assert limited.limit() == str(64 * MIB + PAGE_BYTES), "whole pages, rounded up"
+    assert limited.node.quotas.memory_high("7") == 64 * MIB + PAGE_BYTES
+    (row,) = limited.node.quotas.rows
+    assert (row.file, row.job_id, row.old) == (str(limited.file), "7", NONE[limited.version])
+    assert limited.set(64 * MIB + 1)
+    assert len(limited.node.quotas.rows) == 1, "the same again writes nothing"
+    assert limited.set(math.nan, "over")
+    assert limited.limit() == NONE[limited.version]
+    assert math.isnan(limited.node.quotas.memory_high("7"))
+    assert "memory" not in json.loads((limited.node.state / "quotas.json").read_text())
+
+
+def test_a_memory_limit_stays_above_what_is_used_and_follows_it(limited: Limited) -> None:
+    write(limited.used, f"{100 * MIB}\n")
+    assert limited.set(64 * MIB)
+    assert int(limited.limit()) >= 110 * MIB
+    held = limited.limit()
+    write(limited.used, f"{99 * MIB}\n")
+    assert limited.set(64 * MIB)
+    assert limited.limit() == held, "it is not written again for every breath of the job"
+    write(limited.used, f"{300 * MIB}\n")
+    assert limited.set(64 * MIB)
+    assert int(limited.limit()) >= 330 * MIB
+    write(limited.used, f"{10 * MIB}\n")
+    assert limited.set(64 * MIB)
+    assert limited.limit() == str(64 * MIB)
+
+
+def test_a_successor_lifts_the_memory_limits_of_a_killed_actor(limited: Limited) -> None:
+    write(limited.file, f"{512 * MIB}\n")
+    assert limited.set(64 * MIB)
+    after = limited.node.successor()
+    after.mend(limited.node.jobs(), "the actor starts")
+    assert limited.limit() == str(512 * MIB), "what the site had set"
+    assert after.memory == {}
+
+
+def test_all_memory_limits_are_lifted_at_the_end(limited: Limited) -> None:
+    assert limited.set(64 * MIB)
+    limited.node.quotas.lift_all("the actor stops")
+    assert limited.limit() == NONE[limited.version]
+
+
+def test_where_slurm_keeps_no_memory_group_nothing_is_limited(limited: Limited) -> None:
+    limited.file.unlink()
+    assert not limited.set(64 * MIB)
+    assert not limited.set(64 * MIB)
+    (row,) = limited.node.quotas.rows
+    assert row.new == "refused: Slurm keeps no memory group here", "told once"
+    assert not limited.file.exists()
+
+
+def test_a_job_that_has_ended_has_no_memory_limit_any_more(limited: Limited) -> None:
+    assert limited.set(64 * MIB)
+    shutil.rmtree(limited.node.base)
+    shutil.rmtree(limited.file.parent, ignore_errors=True)
+    limited.node.quotas.follow({})
+    assert limited.node.quotas.memory == {}
