@@ -45,11 +45,8 @@ class Group:
     disk_bytes: float = 0.0
     command: str = ""
     """What its tasks run, if it is not the job's own."""
-    serves: bool = False
-    """Its tasks serve those of the other groups (parameter servers, nodes that a batch script holds): when those have
-    ended they are killed with grace, and that is a good end."""
     apart: bool = False
-    """No two of its tasks on one agent."""
+    """Each of its tasks stands on an agent where no other task of its job does."""
 
     @property
     def start_tasks(self) -> int:
@@ -137,8 +134,6 @@ def spec_from_json(plain: Any, *, user: str | None = None, uid: int | None = Non
         hint=_text(plain, "hint", most=4096, line=True),
         origin=_text(plain, "origin", most=128, line=True),
     )
-    if all(group.serves for group in spec.groups):
-        raise UsageError("job: groups: all of them serve, and nobody is served; let one have serves = false")
     names = [group.name for group in spec.groups]
     if len(set(names)) != len(names):
         raise UsageError(f"job: groups: two are called {names[0]!r}; give each a name of its own")
@@ -164,7 +159,6 @@ def _group(plain: Any, number: int) -> Group:
         gpus=int(_number(plain, "gpus", 0, 0, 1024, whole=True, place=place)),
         disk_bytes=_number(plain, "disk_bytes", 0, 0, 2.0**60, place=place),
         command=_text(plain, "command", place=place),
-        serves=_truth(plain, "serves", place),
         apart=_truth(plain, "apart", place),
     )
     if group.least > group.tasks:

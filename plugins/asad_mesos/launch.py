@@ -1,0 +1,136 @@
+"""What the master is told of a task: TaskInfo and ExecutorInfo. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from asad_mesos.jobs import Group, Spec
+
+Call = dict[str, Any]
+
+
+def encoded(plain: Mapping[str, Any]) -> str:
+    """As Mesos carries bytes in JSON."""
+    return base64.b64encode(json.dumps(plain, separators=(",", ":")).encode()).decode("ascii")
+
+
+def key(unit: str, uid: int) -> str:
+    """The name by which node actors know a job: its owner's number is a part, so that nobody can take another's."""
+    return f"{unit}.{uid}"
+
+
+def executor_info(
+    spec: Spec,
+    unit: str,
+    executor_id: str,
+    framework_id: str,
+    command: str,
+    memory: Sequence[Mapping[str, Any]],
+    guest: bool,
+) -> dict[str, Any]:
+    """The executor of one unit's tasks on one agent. Equal for all of them, as the master wants it."""
+    return {
+        "type": "CUSTOM",
+        "executor_id": {"value": executor_id},
+        "framework_id": {"value": framework_id},
+        "name": "asad",
+        "source": unit,
+        "command": {"value": command, "shell": True, "user": spec.user},
+        "resources": list(memory),
+        "data": encoded(
+            {
+                "job": unit,
+                "key": key(unit, spec.uid),
+                "guest": guest,
+                "name": spec.name,
+                "script": spec.script,
+                "environment": dict(spec.environment),
+                "directory": spec.directory,
+                "output": spec.output,
+                "origin": spec.origin,
+                "time_limit_s": None if spec.time_limit_s == float("inf") else spec.time_limit_s,
+            }
+        ),
+    }
+
+
+def task_info(
+    spec: Spec,
+    group: Group,
+    task_id: str,
+    agent_id: str,
+    place: Mapping[str, Any],
+    executor: Mapping[str, Any],
+    resources: Sequence[Mapping[str, Any]],
+    grace_s: float,
+) -> dict[str, Any]:
+    """One task. `place` tells it its rank, its index in its group, how many there are and on which nodes."""
+    return {
+        "name": spec.name or spec.origin or task_id,
+        "task_id": {"value": task_id},
+        "agent_id": {"value": agent_id},
+        "executor": dict(executor),
+        "resources": list(resources),
+        "kill_policy": {"grace_period": {"nanoseconds": round(grace_s * 1e9)}},
+        "data": encoded({**place, "group": group.name, "command": group.command or spec.command}),
+    }
+
+
+def accept(offer_ids: Sequence[str], tasks: Sequence[Mapping[str, Any]], refuse_s: float) -> Call:
+    """Launch tasks on one agent's offers; what is left of them is not offered again within `refuse_s`."""
+    return {
+        "type": "ACCEPT",
+        "accept": {
+            "offer_ids": [{"value": offer_id} for offer_id in offer_ids],
+            "operations": [{"type": "LAUNCH", "launch": {"task_infos": list(tasks)}}],
+            "filters": {"refuse_seconds": refuse_s},
+        },
+    }
+
+
+def decline(offer_ids: Sequence[str], refuse_s: float) -> Call:
+    """Give offers back."""
+    return {
+        "type": "DECLINE",
+        "decline": {
+            "offer_ids": [{"value": offer_id} for offer_id in offer_ids],
+            "filters": {"refuse_seconds": refuse_s},
+        },
+    }
+
+
+def kill(task_id: str, agent_id: str, grace_s: float) -> Call:
+    """End a task: SIGTERM, and SIGKILL after `grace_s`."""
+    body: dict[str, Any] = {"task_id": {"value": task_id}}
+    if agent_id:
+        body["agent_id"] = {"value": agent_id}
+    body["kill_policy"] = {"grace_period": {"nanoseconds": round(grace_s * 1e9)}}
+    return {"type": "KILL", "kill": body}
+
+
+def acknowledge(status: Mapping[str, Any]) -> Call:
+    """This update need not be sent again."""
+    return {
+        "type": "ACKNOWLEDGE",
+        "acknowledge": {
+            "agent_id": status["agent_id"],
+            "task_id": status["task_id"],
+            "uuid": status["uuid"],
+        },
+    }
+
+
+def reconcile(tasks: Sequence[tuple[str, str]]) -> Call:
+    """Ask for the state of these tasks (id, agent); of all that the master knows if there are none."""
+    return {
+        "type": "RECONCILE",
+        "reconcile": {
+            "tasks": [
+                {"task_id": {"value": task_id}, **({"agent_id": {"value": agent}} if agent else {})}
+                for task_id, agent in tasks
+            ]
+        },
+    }
