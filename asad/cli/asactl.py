@@ -14,6 +14,7 @@ COMMANDS = {
     "admit": ("asad.cli.admit", "admit", "What admission says of jobs, and has planned for them."),
     "bench": ("asad.cli.bench", "bench", "Run the papers' evaluations anew."),
     "calibrate": ("asad.cli.calibrate", "calibrate", "Measure what sharing cores costs on this machine."),
+    "cancel": ("asad.cli.submit", "cancel", "Cancel a job that was submitted to Mesos."),
     "config": ("asad.cli.config", "config", "Check or show asad.toml."),
     "doctor": ("asad.cli.doctor", "doctor", "Is this cluster ready for asad?"),
     "experts": ("asad.cli.experts", "experts", "Check, draw, evaluate and fit expert trees."),
@@ -29,6 +30,8 @@ COMMANDS = {
     "resume": ("asad.cli.live", "resume", "Lend again after `pause` or `release`."),
     "runs": ("asad.cli.runs", "runs", "List what is stored."),
     "status": ("asad.cli.live", "status", "One screen: what the live daemon sees, lends and gained."),
+    "submit": ("asad.cli.submit", "submit", "Submit a job to Mesos."),
+    "tasks": ("asad.cli.submit", "tasks", "Jobs submitted to Mesos, and their tasks."),
     "top": ("asad.cli.live", "top", "The same, live; q quits."),
 }
 """Name of a command → module, object, and the line in `asactl --help`."""

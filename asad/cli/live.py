@@ -270,10 +270,10 @@ def _gains_line(gains: Facts) -> Text:
 
 def lending_table(lending: Sequence[Facts], now_s: float) -> Table:
     """Who lends to whom."""
-    table = _table("guest", "of", "beside", "of", "nodes", "share>", "for>", "pace>", "happiness>")
+    table = table_of("guest", "of", "beside", "of", "nodes", "share>", "for>", "pace>", "happiness>")
     for pair in lending:
         table.add_row(
-            *_cells(
+            *cells(
                 pair.get("guest"),
                 pair.get("guest_user"),
                 pair.get("host"),
@@ -292,14 +292,14 @@ def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
     """Jobs with what was measured of them, and their bars in words."""
     if not found:
         return Text("no jobs")
-    table = _table(
+    table = table_of(
         "job", "user", "state", "cores>", "for>", "CPU>", "pressure>", "happiness>", "beside", "share>"
     )
     table.add_column("why not")
     for job in found:
         since = job.get("start_s") if isinstance(job.get("start_s"), int | float) else job.get("submit_s")
         table.add_row(
-            *_cells(
+            *cells(
                 job.get("job"),
                 job.get("user"),
                 job.get("state"),
@@ -329,12 +329,12 @@ def nodes_table(found: Sequence[Facts]) -> RenderableType:
     """Nodes with their bars in words."""
     if not found:
         return Text("no nodes")
-    table = _table("node", "cores>", "actor", "heard>", "cgroup>", "jobs", "guests", "lent>")
+    table = table_of("node", "cores>", "actor", "heard>", "cgroup>", "jobs", "guests", "lent>")
     table.add_column("why not")
     for node in found:
         age = node.get("report_age_s")
         table.add_row(
-            *_cells(
+            *cells(
                 node.get("node"),
                 _whole(node.get("cores")),
                 "answers" if node.get("actor") else "silent",
@@ -366,7 +366,7 @@ def rows_of(answer: Any, key: str) -> list[Facts]:
     return found
 
 
-def _table(*headings: str) -> Table:
+def table_of(*headings: str) -> Table:
     """Columns by heading; a `>` at its end puts them to the right."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
@@ -375,7 +375,8 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _cells(*values: Any) -> Iterator[Text]:
+def cells(*values: Any) -> Iterator[Text]:
+    """Cells of a table, safe to print."""
     return (Text(_text(value)) for value in values)  # Text: names are no markup
 
 
