@@ -8,8 +8,8 @@ allocation of the relaxation, which no gang schedule exceeds.
 
 A component is scheduled if it has at least `enough` of its request of every resource, summed over its instances (or of
 all there is of it on them, if that is less); the paper's is "something of anything", `enough` = 0. Components that need
-least come first. A present gang that falls short of m_l gets nothing; in modes that see arrivals, the one furthest from
-it first, and the others share anew in what it leaves. Options: those of `oga`. Cost of a slot: that of `oga`, and
+least come first. A gang that falls short of m_l gets nothing, the one furthest from it first, and the others share anew in
+what it leaves; in modes that see arrivals, those present only. Options: those of `oga`. Cost of a slot: that of `oga`, and
 O(E · K · Q) for each gang dropped.
 """
 
@@ -135,9 +135,8 @@ class GangOga:
     def allot(self, x: Floats) -> Floats:
         """y (E, K), the sums over components that run; `Gangs.deal` tells which has what."""
         y = self.oga.allot(x)
-        if self.oga.mode == "strict":
-            return self.gangs.all_or_nothing(y, np.ones_like(x))[0]
-        present = np.array(x, np.float64)
+        # the strict mode knows of no arrivals: it deals to all gangs
+        present = np.ones(len(x)) if self.oga.mode == "strict" else np.array(x, np.float64)
         while True:
             kept, short = self.gangs.all_or_nothing(y, present)
             if not short.any():

@@ -52,14 +52,16 @@ def project_one(z: Floats, most: Floats, many: int, capacity: float, guess: floa
 
     Returns τ; where there is slack, which needs none, `guess`: it may be of use again.
     """
-    total = 0.0
-    for i in range(many):
-        total += min(max(z[i], 0.0), most[i])
-    if total <= capacity:
+    tau = _exact_step(z, most, many, capacity, guess) if guess > 0.0 else -1.0
+    if tau <= 0.0:
+        total = 0.0
         for i in range(many):
-            z[i] = min(max(z[i], 0.0), most[i])
-        return guess
-    tau = _threshold(z, most, many, capacity, guess)
+            total += min(max(z[i], 0.0), most[i])
+        if total <= capacity:
+            for i in range(many):
+                z[i] = min(max(z[i], 0.0), most[i])
+            return guess
+        tau = _threshold(z, most, many, capacity, guess)
     total = 0.0
     for i in range(many):
         z[i] = min(max(z[i] - tau, 0.0), most[i])
@@ -77,6 +79,27 @@ def project_one(z: Floats, most: Floats, many: int, capacity: float, guess: floa
             total += z[i]
         excess = total - capacity
     return tau
+
+
+@njit(cache=True, error_model="numpy")
+def _exact_step(z: Floats, most: Floats, many: int, capacity: float, tau: float) -> float:
+    """τ if one Newton step from `tau` gives it; else -1. What is above 0 and fills the capacity is τ."""
+    total, falling, left, right = 0.0, 0, -np.inf, np.inf
+    for i in range(many):
+        over = z[i] - most[i]
+        if tau <= over:
+            total += most[i]
+            right = min(right, over)
+        elif tau < z[i]:
+            total += z[i] - tau
+            falling += 1
+            left, right = max(left, over), min(right, z[i])
+        else:
+            left = max(left, z[i])
+    if falling == 0:
+        return -1.0
+    step = tau + (total - capacity) / falling
+    return step if left <= step <= right else -1.0
 
 
 @njit(cache=True, error_model="numpy")

@@ -13,7 +13,7 @@ A file is a numpy archive (`.npz`) with
 | `utils` | (R,) or (K, R) | `linear`, `log`, `reciprocal` or `poly` |
 | `eta0`, `decay` | () | step of the strict mode; may be left out |
 
-Drawn are (Table II, and where it is silent, the authors' own program): capacities whole numbers from 1 to 127 cores, 2
+Drawn are (Table II, and where it is silent, the authors' published program): capacities whole numbers from 1 to 127 cores, 2
 to 511 GB, 0 to 63 GPUs, 0 to 7 of two more accelerators and 0 to 3 of a last; requests real numbers of the same ranges,
 times the contention level; 1 to 4 ports an instance; α from 1 to 1.5, β from 0.3 to 0.5; arrivals with probability 0.7.
 A utility an instance: all four, or one for all. With utilities other than linear, capacities and requests are divided
@@ -22,6 +22,7 @@ by `scale` (64), so that they differ in steepness where the y are: with y of hun
 
 from __future__ import annotations
 
+import random
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,7 +68,9 @@ def read_port_instance(path: Path, reciprocal_scale: float = RECIPROCAL_SCALE) -
     try:
         with np.load(path, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ConfigError(f"{path}: is one array, not an archive of several; write it with numpy.savez")
+                raise ConfigError(
+                    f"{path}: is one array, not an archive of several; write it with numpy.savez"
+                )
             table = {key: archive[key] for key in archive.files if key in KEYS}
     except ConfigError:
         raise
@@ -184,6 +187,7 @@ def _text(shape: Sequence[int | None]) -> str:
 def draw_port_instance(
     seed: int,
     *,
+    parameters: int | None = 0,
     ports: int = 10,
     instances: int = 128,
     slots: int = 2000,
@@ -197,35 +201,46 @@ def draw_port_instance(
 ) -> PortInstance:
     """An instance of the paper's distributions. The same arguments give the same one.
 
-    `density` is the mean number of ports an instance: whole numbers evenly from 1 to 2 · density - 1, the ends made to
-    fit where that is no whole number. `utility` is a form or `mixed`. η_0 is 25 / scale.
+    Capacities, requests, edges and arrivals are drawn by `seed`; α, β and utilities, which the authors' program holds
+    as parameters, by `parameters` (None: by `seed` as well). Seed 0 gives the recorded instances bit for bit.
+    `density` is the mean number of ports an instance, about: from 1 to 2 · density - 1 of them, evenly. `utility` is a
+    form or `mixed`. η_0 is 25 / scale; the scale is 64, of instances that are all linear 1.
     """
     if utility != "mixed" and utility not in FORMS:
         raise UsageError(f"utility {utility!r}: there are mixed, {', '.join(FORMS)}")
-    if not 1 <= density <= ports:
-        raise UsageError(f"density {density}: give a mean number of ports, 1 to {ports}")
-    rng = np.random.default_rng(np.random.SeedSequence((seed, ports, instances, 2 * round(100 * density))))
+    if not 1 <= density <= (ports + 1) / 2:
+        raise UsageError(f"density {density}: give a mean number of ports, 1 to {(ports + 1) / 2}")
     unit = scale if scale is not None else 1.0 if utility == "linear" else SCALE
-    c = np.column_stack([rng.integers(low, high, instances) for low, high in RANGES]) / unit
+    resources = len(RANGES)
+
+    def drawn_parameters(rng: np.random.RandomState) -> tuple[Floats, Floats]:
+        alpha = rng.uniform(1.0, 1.5, instances * resources).reshape(resources, instances)
+        return alpha.T, rng.uniform(*beta, resources)
+
+    # the generators of the authors' program: the recorded instances can be drawn again
+    rng = np.random.RandomState(seed)
+    coin = random.Random(seed)  # noqa: S311
+    alpha, betas = drawn_parameters(rng)
+    world = seed if parameters is None else parameters
+    if world != seed:
+        alpha, betas = drawn_parameters(np.random.RandomState(world))
+    x = np.array([[coin.random() <= probability for _ in range(ports)] for _ in range(slots)], np.float64)
+    c = np.column_stack([rng.randint(low, high, instances) for low, high in RANGES]) / unit
     a = np.column_stack([rng.uniform(low, high, ports) for low, high in RANGES]) * contention / unit
-    top = min(ports, int(np.ceil(2 * density - 1)))
-    # 1 to top - 1 equally often, and top as often as the mean needs
-    degrees = np.arange(1, top + 1)
-    odds = np.ones(top)
-    if top > 1:
-        below = degrees[:-1]
-        odds[-1] = max(0.0, float((density - below).sum() / (top - density))) if top > density else 1e9
+    whole = int(2 * density - 1)
+    degrees = rng.randint(1, whole + 1, instances)
+    # a mean between two whole ranges: some instances have a port more
+    more = rng.random_sample(instances) < 2 * density - 1 - whole if 2 * density - 1 > whole else 0
     adjacent = np.zeros((ports, instances), np.bool_)
-    for r, degree in enumerate(rng.choice(degrees, instances, p=odds / odds.sum())):
-        adjacent[rng.choice(ports, degree, replace=False), r] = True
-    alpha = rng.uniform(1.0, 1.5, (instances, len(RANGES)))
-    betas = rng.uniform(*beta, len(RANGES))
-    codes = rng.integers(0, len(FORMS), instances) if utility == "mixed" else None
-    form = np.full((instances, len(RANGES)), 0 if codes is not None else FORMS.index(utility), np.int8)
-    if codes is not None:
-        form[:] = codes[:, None]
-    x = (rng.random((slots, ports)) < probability).astype(np.float64)
-    made = Ports.of(
-        a, c, adjacent, alpha=effective(alpha, form, RECIPROCAL_SCALE), form=form, beta=betas
-    )
+    for r, degree in enumerate(degrees + more):
+        adjacent[coin.sample(range(ports), int(degree)), r] = True
+    if utility == "mixed":
+        # in the order in which that program lists them
+        words = ("linear", "log", "poly", "reciprocal")
+        picks = np.random.RandomState(world).randint(0, len(words), instances)
+        codes = np.array([FORMS.index(words[pick]) for pick in picks], np.int8)
+    else:
+        codes = np.full(instances, FORMS.index(utility), np.int8)
+    form = np.repeat(codes[:, None], resources, axis=1)
+    made = Ports.of(a, c, adjacent, alpha=effective(alpha, form, RECIPROCAL_SCALE), form=form, beta=betas)
     return PortInstance(name or f"seed{seed}", made, x, ETA / unit, DECAY)
