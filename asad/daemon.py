@@ -60,6 +60,11 @@ from asad.model import (
     Outcome,
     Snapshot,
 )
+from asad.place import PlacePolicy
+from asad.place.first_fit import FirstFit
+from asad.place.first_fit import Options as FirstFitOptions
+from asad.place.live import OgaOptions, PortPlacing
+from asad.place.live import Options as PortOptions
 from asad.place.native import Native
 from asad.replay.contention import load_contention
 from asad.replay.playback import Playback
@@ -67,6 +72,7 @@ from asad.share import SharePolicy
 from asad.share.asax import Asax, Options
 from asad.share.asax_paper import AsaxPaper
 from asad.share.exclusive import Exclusive
+from asad.share.limits import extensions
 from asad.share.rehearsal import rehearse
 from asad.share.static import Static
 from asad.status import cluster_counts, job_rows, known, lending, node_rows
@@ -323,6 +329,40 @@ def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
     )
 
 
+def place_policy(config: Config, applications: Sequence[str]) -> PlacePolicy:
+    """The place policy that the configuration names, with its options.
+
+    Raises ConfigError for an unknown or wrong option, and for two stages that would both set shares.
+    """
+    name, share = config.policies.place, config.policies.share
+    given, table = config.place.get(name, {}), f"[place.{name}]"
+    poll_s = config.daemon.interval_s
+    if name == "native":
+        if given:
+            raise ConfigError(f"{table}: native has no options; remove the table")
+        return Native()
+    if name == "first-fit":
+        plain = FirstFitOptions(headroom=config.guard.host_floor)._asdict()
+        options = FirstFitOptions(**plain | _checked(table, given, plain))
+        return FirstFit(options, pairs=share == "exclusive", extend=extensions, poll_s=poll_s)
+    if share != "exclusive":
+        raise ConfigError(
+            f'[policies] place = "{name}": it sets shares itself, and so does share = "{share}"; '
+            'write share = "exclusive"'
+        )
+    plain = PortOptions(headroom=config.guard.host_floor)._asdict()
+    learning = OgaOptions()._asdict() if name == "oga" else {}
+    taken = _checked(table, given, plain | learning)
+    return PortPlacing(
+        name,
+        applications,
+        PortOptions(**plain | {key: value for key, value in taken.items() if key in plain}),
+        OgaOptions(**learning | {key: value for key, value in taken.items() if key in learning}),
+        extend=extensions,
+        poll_s=poll_s,
+    )
+
+
 def _rule(number: int, given: Mapping[str, Any], own: Mapping[str, Any]) -> Rule:
     """One of `[[admit.rules]]`. Raises ConfigError."""
     table = f"[[admit.rules]] number {number}:"
@@ -353,7 +393,7 @@ def open_cluster(
             raise ConfigError("[recorded] log: a recorded cluster needs a log; name one with --log FILE")
         return Playback(
             played.log,
-            policy=config.policies.share,
+            policy=_held_as(config),
             admit=config.policies.admit,
             nodes=played.nodes,
             cores=played.cores,
@@ -375,6 +415,17 @@ def open_cluster(
     return opened
 
 
+def _names(place: PlacePolicy, share: SharePolicy) -> str:
+    """Under which a run of both stages is kept: that of the share policy alone where the cluster places."""
+    return share.name if place.name == "native" else f"{place.name}+{share.name}"
+
+
+def _held_as(config: Config) -> str:
+    """The policy that decides how a recorded cluster holds guests."""
+    lends = config.policies.share != "exclusive" or config.policies.place == "native"
+    return config.policies.share if lends else config.policies.place
+
+
 def check(config: Config) -> None:
     """Everything that can be told without running: options, experts, and the cluster plugin's own table.
 
@@ -382,6 +433,7 @@ def check(config: Config) -> None:
     """
     share_policy(config, [], 0)
     admit_policy(config, [])
+    place_policy(config, [])
     memory_loss(config)
     with tempfile.TemporaryDirectory(prefix="asad-check-") as folder:
         open_cluster(config, NoNodes(), Path(folder)).close()
@@ -616,20 +668,25 @@ class Daemon:
         opened.callback(lambda: self.cluster.close())
         share = share_policy(config, self.cluster.applications, self._seed(config))
         admit = admit_policy(config, self.cluster.applications)
+        place = place_policy(config, self.cluster.applications)
         if self.nodes is not None:
             self.nodes.start()
             opened.callback(self.nodes.stop)
         self.writer = Writer(
             config.store_url,
-            RunStart(share.name, {"cluster": config.daemon.cluster}, self.plain_config()),
+            RunStart(
+                _names(place, share),
+                {"cluster": config.daemon.cluster},
+                self.plain_config(),
+            ),
         )
         opened.callback(self.writer.close, {})
-        guard = guard_for(share.properties, config.guard, memory_loss(config))
+        guard = guard_for(share.properties | place.properties, config.guard, memory_loss(config))
         self.cycle = Cycle(
             self.cluster,
             admit,
             AtOnce(),
-            Native(),
+            place,
             share,
             guard,
             self._record,
@@ -653,10 +710,11 @@ class Daemon:
             self.endpoint = Endpoint(config.metrics.listen, self.readings)
             opened.callback(self.endpoint.close)
         log.info(
-            "asad %s: %s, policies %s and %s%s; control socket %s; state store %s",
+            "asad %s: %s, policies %s, %s and %s%s; control socket %s; state store %s",
             __version__,
             self.cycle.mode,
             admit.name,
+            place.name,
             share.name,
             ", paused" if self.cycle.paused else "",
             config.daemon.socket,
@@ -671,11 +729,12 @@ class Daemon:
         begin = self._monotonic()
         try:
             rehearse(share_policy(self.config, ["made/up/1"], 0))
+            rehearse(place_policy(self.config, ["made/up/1"]))
             if isinstance(self.cycle.admit, Admission):
                 rehearse_scheme(self.cycle.admit.make)
         except Exception:
             log.exception("the policy could not be rehearsed; its first cycle may take long")
-        names = f"{self.cycle.admit.name} and {self.cycle.share.name}"
+        names = f"{self.cycle.admit.name}, {self.cycle.place.name} and {self.cycle.share.name}"
         log.info("rehearsed %s in %.1f s", names, self._monotonic() - begin)
 
     def _stop(self) -> None:
@@ -868,13 +927,19 @@ class Daemon:
     @property
     def _learners(self) -> dict[str, Remembers]:
         """By stage, the policies whose knowledge outlives the process."""
-        stages: dict[str, object] = {"admit": self.cycle.admit, "share": self.cycle.share}
+        stages: dict[str, object] = {
+            "admit": self.cycle.admit,
+            "share": self.cycle.share,
+            "place": self.cycle.place,
+        }
         return {stage: policy for stage, policy in stages.items() if isinstance(policy, Remembers)}
 
     def _scope(self, stage: str) -> str:
         """Under which the store keeps what a stage's policy knows."""
         if stage == "admit":
             return f"{self.config.daemon.cluster}/admit/{self.cycle.admit.name}"
+        if stage == "place":
+            return f"{self.config.daemon.cluster}/place/{self.cycle.place.name}"
         return f"{self.config.daemon.cluster}/{self.cycle.share.name}"
 
     def _remember(self) -> None:
@@ -899,7 +964,7 @@ class Daemon:
         policy.restore(memory)
         self._remembered.add(stage)
         self._saved[stage] = dict(memory)
-        if memory and stage == "share":
+        if memory and stage != "admit":
             log.info("remembers %d applications", len(memory) - ("*" in memory))
         elif memory:
             promised = sum(name.startswith("seat ") and bool(known) for name, known in memory.items())
@@ -1008,10 +1073,13 @@ class Daemon:
         anew = self._given is None and new.clusters.get(name, {}) != old.clusters.get(name, {})
         if anew and name != "recorded":
             cluster = open_cluster(new, self.link, new.daemon.state_dir, self._clock)
-        share, admit = self.cycle.share, self.cycle.admit
+        share, admit, place = self.cycle.share, self.cycle.admit, self.cycle.place
         if cluster is not self.cluster or _decides(new) != _decides(old):
             share = share_policy(new, cluster.applications, self._seed(new))
             admit = admit_policy(new, cluster.applications)
+            place = place_policy(new, cluster.applications)
+            if place.name == self.cycle.place.name:
+                _hand_over(self.cycle.place, place)
             if share.name == self.cycle.share.name:
                 _hand_over(self.cycle.share, share)
             if admit.name == self.cycle.admit.name:
@@ -1021,6 +1089,7 @@ class Daemon:
         for stage, name_before, name_now in (
             ("share", self.cycle.share.name, share.name),
             ("admit", self.cycle.admit.name, admit.name),
+            ("place", self.cycle.place.name, place.name),
         ):
             if name_before != name_now:
                 self._save()
@@ -1029,8 +1098,9 @@ class Daemon:
         if self.cycle.mode == "enforce" and _slots(admit) != _slots(self.cycle.admit):
             self._release()  # what was promised by other slots is no promise any more
         self.config = new
-        self.cycle.share, self.cycle.guard = share, guard_for(share.properties, new.guard, loss)
-        self.cycle.admit = admit
+        bound = share.properties | place.properties
+        self.cycle.share, self.cycle.guard = share, guard_for(bound, new.guard, loss)
+        self.cycle.admit, self.cycle.place = admit, place
         if cluster is not self.cluster:
             self._release()
             self.cluster.close()
@@ -1119,6 +1189,7 @@ class Daemon:
             "paused": self.cycle.paused,
             "policy": self.cycle.share.name,
             "admit": self.cycle.admit.name,
+            "place": self.cycle.place.name,
             "since_s": self._since_s,
             "now_s": self._now_s,
             "cycle": self._last_cycle,
@@ -1352,7 +1423,7 @@ class Daemon:
 
 def _decides(config: Config) -> tuple[Any, ...]:
     """The settings from which policies and guard are made."""
-    return config.policies, config.share, config.admit, config.guard, config.daemon.interval_s
+    return config.policies, config.share, config.admit, config.place, config.guard, config.daemon.interval_s
 
 
 def _hand_over(before: object, after: object) -> None:

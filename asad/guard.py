@@ -33,6 +33,7 @@ from asad.model import (
     Start,
     Withdraw,
 )
+from asad.place.components import read_components
 
 REPLAY = GuardSettings(node_share_cap=math.inf)
 """Of a replay: its policies are compared with each other as they are, and a log knows no happiness and no pressure."""
@@ -243,6 +244,21 @@ def memory_bandwidth(look: Look, decision: Decision) -> str:
     return ""
 
 
+def components(look: Look, decision: Decision) -> str:
+    """A gang is placed whole: on at least as many nodes as its hint says, and no more than that; or not at all."""
+    if isinstance(decision, CoAllocate):
+        text = look.snapshot.hints.get(decision.guest, "")
+        try:
+            bounds = read_components(text) if text else None
+        except ValueError as error:
+            return str(error)
+        if bounds is None or look.snapshot.jobs.array[decision.guest] >= 0:  # of an array they are its tasks
+            return ""
+        if not bounds.least <= len(decision.nodes) <= bounds.most:
+            return f"{len(decision.nodes)} of its components would start; it wants {bounds.least} to {bounds.most}"
+    return ""
+
+
 def opted_out(look: Look, decision: Decision) -> str:
     """Jobs and nodes that are barred from lending, or from being a guest, are left alone.
 
@@ -449,6 +465,7 @@ PROPERTIES: dict[str, Callable[[Look, Decision], str]] = {
     "host floor": host_floor,
     "better off": better_off,
     "opted out": opted_out,
+    "components": components,
     "share group": share_group,
     "memory bandwidth": memory_bandwidth,
     "happiness floor": happiness_floor,

@@ -137,7 +137,7 @@ class HeldMemory:
 
 
 class Quotas:
-    """Quotas, memory limits and idle class of the jobs of one node. `wall` is the clock of the audit rows (UTC epoch, s).
+    """Quotas, memory limits and idle class of the jobs of a node. `wall` is the clock of the audit rows (UTC epoch, s).
 
     `folder` is where `quotas.json` is kept. Nothing here raises for a job that has just ended, or for a file that
     cannot be written: the audit row says so, and the caller is told by False.
@@ -500,8 +500,10 @@ class Quotas:
     # ------------------------------------------------------------------------------------------------- quotas.json
 
     def _save(self) -> bool:
-        """Write down which of Slurm's files are ours and what they said before. In v1 quotas are in groups of ours, which
-        say it themselves, and memory limits alone are written down."""
+        """Write down which of Slurm's files are ours and what they said before.
+
+        In v1 quotas are in groups of ours, which say it themselves, and memory limits alone are written down.
+        """
         if self.version == 1 and not self.memory and not self.state.exists():
             return True
         entries: list[Json] = [

@@ -20,7 +20,7 @@ from asad.model import Decision, Finished, Outcome, Snapshot
 from asad.replay.demand import DemandProfile, assign, read_demand
 from asad.replay.machine import from_flags, infer
 from asad.replay.readers import read_log
-from asad.replay.run import LENDING, Bench, Settings, build_workload
+from asad.replay.run import LENDING, PLACING, Bench, Settings, build_workload
 from asad.replay.worth import arrays_of, hints_of
 
 LONGEST_S = 1.0
@@ -75,7 +75,7 @@ class Playback:
         )
         bench = Bench(recorded, machine, settings, workload, names, load_experts(), overran)
         self.recorded = bench.cluster(
-            "easy", LENDING.get(policy, "idle"), admission=True, gather_arrays=admit != "everyone"
+            "easy", (LENDING | PLACING).get(policy, "idle"), admission=True, gather_arrays=admit != "everyone"
         )
         self.applications = list(names)
         self.users = recorded.jobs.users

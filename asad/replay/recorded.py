@@ -27,6 +27,7 @@ from asad.model import (
     Jobs,
     Machine,
     Outcome,
+    SetMemory,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -357,6 +358,8 @@ class RecordedCluster:
         if isinstance(decision, ExtendLimit):
             gone = engine.extend(s, decision.job, decision.by_s)
             return Outcome(decision, not gone, "it does not run any more" if gone else "")
+        if isinstance(decision, SetMemory):
+            return Outcome(decision, False, "a log does not tell what memory a job uses at a time")
         return Outcome(decision, False, f"a recorded cluster cannot {decision.kind}")
 
     def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:

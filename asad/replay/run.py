@@ -34,6 +34,9 @@ from asad.model import (
     SetThrottle,
     Snapshot,
 )
+from asad.place import PlacePolicy
+from asad.place.first_fit import FirstFit
+from asad.place.live import PortPlacing
 from asad.place.native import Native
 from asad.replay.contention import Contention, load_contention
 from asad.replay.demand import Demand, DemandProfile, assign
@@ -48,6 +51,7 @@ from asad.share.asax_paper import AsaxPaper
 from asad.share.exclusive import Exclusive
 from asad.share.greedy_oracle import GreedyOracle
 from asad.share.learner import Weights, bound, excess_risk
+from asad.share.limits import extensions
 from asad.share.static import Static
 from asad.store.records import JobEnd
 from asad.store.store import Run, Store
@@ -57,6 +61,9 @@ SCHEDULING = {"slurm": "easy", "fcfs": "fcfs", "conservative": "conservative"}
 
 LENDING = {"static": "static", "asax-paper": "static", "asax": "idle", "greedy-oracle": "idle"}
 """Policies that lend → how the guest is held, which decides what sharing costs."""
+
+PLACING = dict.fromkeys(("first-fit", "fairness", "drf", "binpack", "spread", "oga"), "idle")
+"""Policies of the place stage, which lend by themselves → how the guest is held."""
 
 ADMITTING = {
     "oasis": "oasis",
@@ -68,7 +75,7 @@ ADMITTING = {
 }
 """Policies that admit, defer and throttle → the scheme of the admit stage; nobody lends beside it."""
 
-POLICIES = (*SCHEDULING, *LENDING, *ADMITTING)
+POLICIES = (*SCHEDULING, *LENDING, *PLACING, *ADMITTING)
 
 DEFAULT_POLICIES = ("slurm", "static", "asax", "greedy-oracle")
 
@@ -307,6 +314,13 @@ class Bench:
         _, mu_guest = contention.at(float("nan"))
         return GreedyOracle(self.workload.demand, self.workload.work_s, mu_guest, self.settings.poll_s)
 
+    def placing(self, name: str) -> PlacePolicy:
+        """The place policy of that name, with its usual options."""
+        poll_s = self.settings.poll_s
+        if name == "first-fit":
+            return FirstFit(extend=extensions, poll_s=poll_s)
+        return PortPlacing(name, self.application_names, extend=extensions, poll_s=poll_s)
+
     def admission(self, name: str) -> Admission:
         """The admit policy of that name; jobs are placed node by node if each fits on one."""
         whole = bool((self.workload.cores > self.machine.cores.max()).any())
@@ -350,18 +364,22 @@ def leave_alone(bench: Bench, name: str, workload: Workload | None = None, what:
 
 def lend(bench: Bench, name: str, seed: int, run: Run | None = None, what: str | None = None) -> Played:
     """The same cluster with the cycle beside it."""
-    held = LENDING[name]
+    held = LENDING.get(name) or PLACING[name]
     cluster = bench.cluster("easy", held)
-    policy = bench.policy(name, load_contention(bench.settings.contention, lending=held), seed)
+    policy: SharePolicy = Exclusive()
+    place: PlacePolicy = Native()
+    if name in PLACING:
+        place = bench.placing(name)
+    else:
+        policy = bench.policy(name, load_contention(bench.settings.contention, lending=held), seed)
     names = cluster.workload.job_id
 
     def record(number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
         if run is not None:
             run.record(number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host)
 
-    cycle = Cycle(
-        cluster, Everyone(), AtOnce(), Native(), policy, guard_for(policy.properties), record if run else None
-    )
+    guard = guard_for(policy.properties | place.properties)
+    cycle = Cycle(cluster, Everyone(), AtOnce(), place, policy, guard, record if run else None)
     watch = _ExpertWatch(policy)
     begin = time.perf_counter()
     if not bench.settings.lending:

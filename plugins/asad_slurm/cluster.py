@@ -28,6 +28,7 @@ from asad.model import (
     Machine,
     NodeLink,
     Outcome,
+    SetMemory,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -44,7 +45,7 @@ from asad_slurm.cores import Place, holders, keep, occupy, place
 from asad_slurm.journal import MOST_LINES, Journal, JournalError
 from asad_slurm.leases import leases
 from asad_slurm.limits import Limits
-from asad_slurm.measures import measure
+from asad_slurm.measures import measure, memory_used
 from asad_slurm.nodesets import expand
 from asad_slurm.offers import Offer, Offers
 from asad_slurm.pyslurm_transport import PyslurmTransport
@@ -101,6 +102,8 @@ class SlurmCluster:
         self._places: dict[int, Place] = {}
         self._shares: dict[int, tuple[float, bool]] = {}
         """By row of a guest: the share decided for it beside its present host, and whether that host is capped too."""
+        self._memory: dict[int, float] = {}
+        """By row of a job that shares: above how many bytes on a node its memory is reclaimed."""
         self._ended: list[tuple[int, float, float, float]] = []
         """Row, end, run time and CPU fraction of jobs that are still to be told."""
         self._told: dict[str, int] = {}
@@ -141,6 +144,7 @@ class SlurmCluster:
         every quota; one sentence each."""
         self._load_offers()
         self._shares.clear()
+        self._memory.clear()
         self._rows.jobs.share[:] = NAN
         self._link.grant({})
         self.transport.answers = True
@@ -223,12 +227,14 @@ class SlurmCluster:
         for decision in decisions:
             if self._snapshot is None:
                 why = "there is no snapshot yet"
-            elif not self.transport.answers and not isinstance(decision, SetShare):
+            elif not self.transport.answers and not isinstance(decision, SetShare | SetMemory):
                 why = "Slurm did not answer the change before this one"
             elif isinstance(decision, CoAllocate):
                 why = self._co_allocate(self._snapshot, decision)
             elif isinstance(decision, SetShare):
                 why = self._set_share(decision)
+            elif isinstance(decision, SetMemory):
+                why = self._set_memory(decision)
             elif isinstance(decision, ExtendLimit):
                 why = self._extend(decision)
             elif isinstance(decision, Withdraw):
@@ -261,6 +267,7 @@ class SlurmCluster:
             self._applications.ended(int(jobs.application[row]), cpu, float(jobs.cores[row]) * run_s)
             self._enter(row, end_s)
             self._shares.pop(row, None)
+            self._memory.pop(row, None)
             self._rows.drop(row)
         return told
 
@@ -488,6 +495,8 @@ class SlurmCluster:
             arrays=shown,
             hints=dict(rows.hints),
             classes=self._classes(queue, shown.waiting_row),
+            memory_used=memory_used(rows, reports, holding),
+            memory_high=dict(self._memory),
         )
 
     def _classes(self, queue: Ints, of_arrays: Ints) -> dict[int, tuple[str, str]]:
@@ -526,6 +535,7 @@ class SlurmCluster:
             host = max(set(beside), key=beside.count) if beside else -1
             if host != jobs.host[row] and not math.isnan(jobs.share[row]):
                 self._shares.pop(row, None)  # it was decided for another host
+                self._memory.pop(row, None)
             jobs.host[row] = host
             jobs.share[row] = self._shares.get(row, (NAN, False))[0] if host >= 0 else NAN
 
@@ -702,6 +712,23 @@ class SlurmCluster:
         self._rows.jobs.share[row] = decision.share
         return ""
 
+    def _set_memory(self, decision: SetMemory) -> str:
+        row = decision.job
+        if decision.high_bytes == 0:
+            self._memory.pop(row, None)
+            return ""
+        if not 0 < decision.high_bytes < INF:
+            return f"a limit of {decision.high_bytes:g} bytes is none"
+        jobs, extra = self._rows.jobs, self._rows.extra
+        if extra.phase[row] != RUNS:
+            return "it does not run any more"
+        assert self._snapshot is not None
+        guests = self._snapshot.guests
+        if not (extra.guest[row] and jobs.host[row] >= 0) and row not in jobs.host[guests]:
+            return "it shares its nodes with nobody"
+        self._memory[row] = decision.high_bytes
+        return ""
+
     def _withdraw(self, snapshot: Snapshot, decision: Withdraw) -> str:
         record = self._rows.records[decision.guest]
         offer = self._offers.open.get(record.text) if record else None
@@ -753,7 +780,9 @@ class SlurmCluster:
         raw |= {
             row: str(offers[text].raw) for text, row in rows.of.items() if text in offers and row in nodes_of
         }
-        return leases(snapshot, nodes_of, self._shares, raw, holder)
+        for row in [row for row in self._memory if row not in nodes_of and row not in hosts]:
+            del self._memory[row]  # it shares no more
+        return leases(snapshot, nodes_of, self._shares, raw, holder, self._memory)
 
 
 @contextlib.contextmanager

@@ -79,6 +79,18 @@ def measure(
         extra.squeezed[shares] |= slower > SQUEEZED
 
 
+def memory_used(rows: Rows, reports: Mapping[str, NodeReport], holding: Ints) -> dict[int, float]:
+    """By row of a job in `holding` the memory that it uses on that of its nodes where it uses most (bytes)."""
+    row_of = {str(rows.record(row).raw): row for row in holding.tolist()}
+    found: dict[int, float] = {}
+    for report in reports.values():
+        for name, sample in report.jobs.items():
+            row = row_of.get(name)
+            if row is not None and sample.memory_bytes >= 0:  # not NaN
+                found[row] = max(found.get(row, 0.0), sample.memory_bytes)
+    return found
+
+
 def _samples(
     rows: Rows, reports: Mapping[str, NodeReport], holding: Ints, window_s: float
 ) -> tuple[NDArray[np.intp], Floats]:

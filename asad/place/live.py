@@ -1,0 +1,570 @@
+"""The port policies on a cluster: `oga`, and beside it `fairness`, `drf`, `binpack` and `spread`.
+
+Ports are application classes (user, name, size): the first `ports` of them that are met, and one port for the rest.
+Instances are nodes. Resources are CPU and memory, and GPUs where a gres says so. All are counted in the like of a core:
+memory in units of the cluster's memory a core, GPUs in units of its cores a GPU, since one η serves all. y is what the
+guests of a class may use on a node.
+
+x(t): the classes that have a job that waits and may be a guest, or a guest that runs. `oga` learns of whole nodes,
+since who lends what changes from cycle to cycle; its y is then projected (32) onto what hosts leave now: nothing on a
+node that no host holds wholly, else what the host neither uses (measured) nor keeps as headroom. The baselines divide
+that directly.
+
+What follows from y: guests that run share the y of their class on each node by their cores, and have the least that
+they get on any of their nodes (`SetShare`); `SetMemory` likewise, never below what they use and some slack. What their
+class does not use of y is room for its jobs that wait, which are placed in the cluster's order, all components or none
+(`CoAllocate`). GPU shares are told in the reasons of decisions and set nowhere: the percentage of CUDA MPS cannot be
+changed of a process that runs, and jobs with gres neither lend nor are guests unless the site wants that.
+
+Options: those of `Options`, and for `oga` of `OgaOptions`. Cost a cycle: O(cores + waiting · nodes + ports · nodes).
+Source: Zhao et al., *Scheduling Multi-Server Jobs with Sublinear Regrets via Online Learning*; see `asad.place.oga`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.errors import ConfigError, UsageError
+from asad.model import (
+    Cause,
+    CoAllocate,
+    Decision,
+    Finished,
+    Floats,
+    Ints,
+    Json,
+    Machine,
+    SetMemory,
+    SetShare,
+    Snapshot,
+)
+from asad.place import oga
+from asad.place.binpack import BinPack
+from asad.place.drf import Drf
+from asad.place.fairness import Fairness
+from asad.place.first_fit import PROPERTIES
+from asad.place.ports import PortPolicy, Ports
+from asad.place.projection import project
+from asad.place.rooms import Extend, Gangs, Rooms, bounds_of, candidates, ends, extend_nothing
+from asad.place.spread import Spread
+from asad.place.utilities import FORMS, slope
+
+REST = "*"
+"""The port of all classes beyond the others; no application is called that, since a fingerprint has slashes."""
+CPU, MEMORY, GPU = range(3)
+SLACK = 0.2
+"""Memory limits are asked for this part above what is used: the guard and the node actor insist on less."""
+MEMORY_STEP = 0.1
+"""A memory limit changes by no less than this part of it."""
+MOST_PORTS = 1000
+
+BASELINES: dict[str, Callable[[Ports], PortPolicy]] = {
+    "fairness": Fairness,
+    "drf": Drf,
+    "binpack": BinPack,
+    "spread": Spread,
+}
+
+
+class Options(NamedTuple):
+    """Of all port policies; shares in [0, 1]."""
+
+    ports: int = 16
+    """Classes with a port of their own."""
+    headroom: float = 0.1
+    """Share of a host that is kept beyond what it uses."""
+    least_share: float = 0.05
+    """A guest has at least this of its host, as long as the host leaves so much; with less none is placed."""
+    step: float = 0.05
+    """A share rises by no less than this; it falls by less where the host needs it."""
+    capped: bool = False
+    """Quotas bind the host too: it keeps what is not lent."""
+    memory: bool = True
+    """Set memory limits of guests."""
+
+
+class OgaOptions(NamedTuple):
+    """Of `oga` besides."""
+
+    mode: str = "reclaim"
+    eta: float = 0.0
+    """η_0; 0: in proportion to the mean capacity."""
+    decay: float = 0.9999
+    eta_least: float = 0.1
+    """η falls no further than to this part of η_0."""
+    reach: float = 8.0
+    utility: str = "log"
+    alpha: float = 1.0
+    beta: float = 0.05
+    """Overhead a unit of the dominant resource."""
+
+
+class Placed(NamedTuple):
+    """What is divided in one cycle."""
+
+    y: Floats
+    """(E, K) in the like of a core."""
+    left: Floats
+    """(L, N) CPU of y that no guest of the class has, in cores."""
+
+
+class PortPlacing:
+    """A port policy on a cluster.
+
+    `applications` names the codes of `Jobs.application`, and may grow. Raises ConfigError for a wrong option.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        applications: Sequence[str],
+        options: Options | None = None,
+        learning: OgaOptions | None = None,
+        *,
+        extend: Extend = extend_nothing,
+        poll_s: float = 30.0,
+    ) -> None:
+        self.name, self.applications = name, applications
+        self.options, self.learning = options or Options(), learning or OgaOptions()
+        self.properties = PROPERTIES
+        self._extend, self._poll_s, self._wake_s = extend, poll_s, math.inf
+        _check(name, self.options, self.learning)
+        self.oga: oga.Oga | None = None
+        self._ports: Ports | None = None
+        self._machine: Machine | None = None
+        self._classes: list[str] = []
+        self._port_of: dict[int, int] = {}
+        """Code of an application → its port."""
+        self._kept: Mapping[str, Mapping[str, Json]] = {}
+        """What was learned by an earlier process, until a machine is seen."""
+        self._x: Floats = np.zeros(0)
+        self._y: Floats | None = None
+        self._unit = np.ones(3)
+        """Cores, bytes and GPUs that count like a core."""
+        self._resources = 2
+
+    # ---------------------------------------------------------------------------------------------------- knowledge
+
+    def state(self) -> dict[str, dict[str, Json]]:
+        """What `oga` has learned, by class: its y on every node; the slot under `*`, with the rest."""
+        if self.oga is None:
+            return {name: dict(entry) for name, entry in self._kept.items()}
+        plain = self.oga.state()
+        assert isinstance(plain, dict)
+        y = plain["y"]
+        assert isinstance(y, dict)
+        found: dict[str, dict[str, Json]] = {name: {"y": held} for name, held in y.items()}
+        found.setdefault(REST, {})["slot"] = plain["slot"]
+        return found
+
+    def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
+        """Know again what `state` told; what cannot be read is passed over."""
+        if self.name != "oga":
+            return
+        self._kept = memory
+        if self._machine is not None:
+            self._take_up()
+
+    def _take_up(self) -> None:
+        """Classes that are remembered have their ports again, in front of new ones."""
+        if not self._kept:
+            return
+        for name, entry in self._kept.items():
+            known = isinstance(name, str) and isinstance(entry, Mapping) and "y" in entry
+            if (
+                known
+                and name != REST
+                and name not in self._classes
+                and len(self._classes) < self.options.ports
+            ):
+                self._classes.append(name)
+        self._port_of.clear()
+        self._rebuild()
+        if self.oga is not None:
+            rest = self._kept.get(REST, {})
+            y: dict[str, Json] = {
+                name: entry.get("y") for name, entry in self._kept.items() if isinstance(entry, Mapping)
+            }
+            self.oga.restore({"slot": rest.get("slot") if isinstance(rest, Mapping) else None, "y": y})
+        self._kept = {}
+
+    # -------------------------------------------------------------------------------------------------------- ports
+
+    def _prepare(self, snapshot: Snapshot) -> None:
+        """Ports for the machine and the classes that are here."""
+        machine, resources = snapshot.machine, 3 if snapshot.node_gpus else 2
+        if machine is not self._machine or resources != self._resources:
+            changed = self._machine is None or (machine.node_names, machine.cores.tolist()) != (
+                self._machine.node_names,
+                self._machine.cores.tolist(),
+            )
+            if resources != self._resources:
+                changed, self.oga = True, None
+            self._machine, self._resources = machine, resources
+            if changed:
+                total = max(1, machine.total_cores)
+                memory = float(np.nansum(machine.memory_bytes))
+                gpus = sum(snapshot.node_gpus.values())
+                self._unit = np.array([1.0, memory / total or 1.0, gpus / total or 1.0])
+                self._whole = np.zeros((len(machine.cores), resources))
+                self._whole[:, CPU] = machine.cores
+                # where memory is not known it binds nobody
+                known = np.where(
+                    np.isnan(machine.memory_bytes), machine.cores * self._unit[MEMORY], machine.memory_bytes
+                )
+                self._whole[:, MEMORY] = known / self._unit[MEMORY]
+                for node, count in snapshot.node_gpus.items():
+                    self._whole[node, GPU] = count / self._unit[GPU]
+                self._rebuild()
+                self._take_up()
+
+    def _rebuild(self) -> None:
+        machine = self._machine
+        assert machine is not None
+        names = [*self._classes, REST]
+        requests = np.zeros((len(names), self._resources))
+        if self._ports is not None and self._ports.requests.shape[1] == self._resources:
+            before = dict(zip(self._ports.names, self._ports.requests, strict=True))
+            for port, name in enumerate(names):
+                requests[port] = before.get(name, 0.0)
+        o = self.learning
+        self._ports = Ports.of(
+            requests,
+            self._whole,
+            np.ones((len(names), len(machine.cores)), np.bool_),
+            alpha=o.alpha,
+            form=o.utility,
+            beta=o.beta,
+            names=names,
+            instances=machine.node_names,
+        )
+        if self.name == "oga":
+            if self.oga is None:
+                self.oga = oga.Oga(self._ports, _mode(o), _learning(o))
+            else:
+                self.oga.resize(self._ports)
+        self._x, self._y = np.zeros(len(names)), None
+
+    def _port(self, code: int) -> int:
+        port = self._port_of.get(code)
+        return len(self._classes) if port is None else port
+
+    def _meet(self, snapshot: Snapshot, rows: NDArray[np.int32]) -> None:
+        """Ports for classes that are new, and what each class could use on one node, with all jobs that it has."""
+        jobs, codes = snapshot.jobs, snapshot.jobs.application[rows]
+        new = False
+        for code in np.unique(codes).tolist():
+            if code in self._port_of or not 0 <= code < len(self.applications):
+                continue
+            name = self.applications[code]
+            if name not in self._classes:
+                if len(self._classes) >= self.options.ports:
+                    continue
+                self._classes.append(name)
+                new = True
+            self._port_of[code] = self._classes.index(name)
+        if new:
+            self._rebuild()
+        assert self._ports is not None
+        port = np.array([self._port(code) for code in codes.tolist()], np.int64)
+        self._x = np.zeros(len(self._classes) + 1)
+        self._x[port] = 1.0
+        wide = np.maximum(1, jobs.nodes[rows])
+        cores = jobs.cores[rows] / wide
+        wants = np.zeros((len(rows), self._resources))
+        wants[:, CPU] = cores
+        bytes_ = np.nan_to_num(jobs.memory_bytes_per_core[rows]) * cores
+        wants[:, MEMORY] = np.where(bytes_ > 0, bytes_ / self._unit[MEMORY], cores)
+        if self._resources > GPU:
+            of = np.array([snapshot.gpus.get(row, 0.0) for row in rows.tolist()])
+            wants[:, GPU] = of / wide / self._unit[GPU]
+        together = np.zeros_like(self._ports.requests)
+        np.add.at(together, port, wants)
+        most = self._whole.max(axis=0, initial=0.0)
+        # it only grows: requests are a fact of the class, not of the moment
+        np.maximum(self._ports.requests, np.minimum(together, most), out=self._ports.requests)
+
+    # -------------------------------------------------------------------------------------------------------- cycle
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """One slot: which classes have jobs now."""
+        self._prepare(snapshot)
+        waiting = np.array(candidates(snapshot), np.int32)
+        self._meet(snapshot, np.concatenate((waiting, snapshot.guests)).astype(np.int32))
+        if self.oga is not None and self._x.any():
+            self._y = self.oga.allot(self._x)
+
+    def wake_s(self) -> float:
+        """When a limit must be looked at again."""
+        return self._wake_s
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """Shares and memory limits of guests by the y of their classes, places for jobs that wait in what is left."""
+        decisions, self._wake_s = self._extend(snapshot, self.name, self._poll_s)
+        if self._ports is None or not self._x.any():
+            return decisions
+        rooms = Rooms.see(snapshot, self.options.headroom)
+        y = self._divide(rooms)
+        guests = _Guests(
+            snapshot, [self._port(code) for code in snapshot.jobs.application[snapshot.guests].tolist()]
+        )
+        shares, left = self._shares(rooms, y, guests)
+        decisions += shares
+        if self.options.memory:
+            decisions += self._memory(rooms, y, guests)
+        decisions += self._places(rooms, Placed(y, left))
+        return decisions
+
+    def _divide(self, rooms: Rooms) -> Floats:
+        """y (E, K), feasible by what hosts leave now."""
+        assert self._ports is not None
+        snapshot = rooms.snapshot
+        now = np.zeros_like(self._ports.capacities)
+        held = rooms.holder >= 0
+        now[:, CPU] = rooms.ceiling * rooms.cores
+        jobs = snapshot.jobs
+        reserved = np.where(held, np.nan_to_num(jobs.memory_bytes_per_core[rooms.holder]), 0.0) * rooms.cores
+        left = np.maximum(0.0, self._whole[:, MEMORY] - reserved / self._unit[MEMORY])
+        now[:, MEMORY] = np.where(held, left, 0.0)
+        if self._resources > GPU:
+            now[:, GPU] = np.where(held, self._whole[:, GPU], 0.0)
+        ports = replace(self._ports, capacities=now)
+        if self.oga is None:
+            return BASELINES[self.name](ports).allot(self._x)
+        y = np.zeros_like(self._ports.empty()) if self._y is None else self._y
+        # of `strict` and `reactive`, what is kept for absent classes is lost, as in the paper
+        return project(ports, y)
+
+    def _shares(self, rooms: Rooms, y: Floats, guests: _Guests) -> tuple[list[Decision], Floats]:
+        """What changes for guests that run, those that get less first; and the CPU of y that nobody has."""
+        assert self._ports is not None
+        jobs, o = rooms.snapshot.jobs, self.options
+        of_class = self._table(y, CPU)
+        held = np.zeros_like(of_class)
+        np.add.at(held, (guests.port, guests.node), guests.cores)
+        left = np.maximum(0.0, of_class - held)
+        part = np.minimum(1.0, of_class[guests.port, guests.node] / held[guests.port, guests.node])
+        on_node = part * guests.cores / rooms.cores[guests.node]
+        changes: list[tuple[float, Decision]] = []
+        for guest, at in guests.places():
+            host, before = int(jobs.host[guest]), float(jobs.share[guest])
+            nodes = guests.node[at]
+            if host < 0 or np.isnan(jobs.cpu_fraction[host]) or (rooms.holder[nodes] != host).any():
+                continue
+            ceiling = float(rooms.ceiling[nodes].min())
+            wanted = min(ceiling, max(o.least_share, float(on_node[at].min())))
+            share = math.floor(1000 * wanted + 1e-6) / 1000
+            over = before > ceiling + 1e-9
+            if not (math.isnan(before) or over or abs(share - before) >= o.step or (before == 0 < share)):
+                share = before
+            else:
+                worst = at[int(np.argmin(on_node[at]))]
+                detail = self._detail(y, int(guests.port[worst]), int(guests.node[worst]))
+                reason = f"its class may use {detail['y_cores']:.2f} cores there, of which it has its part"
+                order = share - before if before == before else -1.0
+                changes.append(
+                    (order, SetShare(Cause(self.name, reason, detail), guest, share, capped=o.capped))
+                )
+            lent = 1.0 if math.isnan(before) else before
+            rooms.room[nodes] += lent - share
+        return [decision for _, decision in sorted(changes, key=lambda change: change[0])], left
+
+    def _memory(self, rooms: Rooms, y: Floats, guests: _Guests) -> list[Decision]:
+        """Memory limits of guests whose use has been measured: the part of their class, and no less than they use."""
+        snapshot, jobs = rooms.snapshot, rooms.snapshot.jobs
+        decisions: list[Decision] = []
+        if not snapshot.memory_used:
+            return decisions
+        of_class = self._table(y, MEMORY) * self._unit[MEMORY]
+        held = np.zeros_like(of_class)
+        np.add.at(held, (guests.port, guests.node), guests.cores)
+        part = of_class[guests.port, guests.node] * guests.cores / held[guests.port, guests.node]
+        for guest, at in guests.places():
+            used = snapshot.memory_used.get(guest, math.nan)
+            before = snapshot.memory_high.get(guest, math.nan)
+            nodes = guests.node[at]
+            host = int(jobs.host[guest])
+            shared = host >= 0 and bool((rooms.holder[nodes] == host).all())
+            if not shared or np.isnan(snapshot.machine.memory_bytes[nodes]).any():
+                if before == before:
+                    decisions.append(SetMemory(Cause(self.name, "it has its nodes for itself"), guest, 0.0))
+                continue
+            if math.isnan(used):
+                continue
+            floor = used * (1.0 + SLACK)
+            high = max(floor, float(part[at].min()))
+            reserved = float(jobs.memory_bytes_per_core[guest]) * int(guests.cores[at].max())
+            worst = at[int(np.argmin(part[at]))]
+            detail = self._detail(y, int(guests.port[worst]), int(guests.node[worst]))
+            detail |= {"used_bytes": used, "reserved_bytes": _plain(reserved)}
+            if reserved > 0 and high >= reserved:
+                if before == before:
+                    reason = "its class may use all that it has reserved"
+                    decisions.append(SetMemory(Cause(self.name, reason, detail), guest, 0.0))
+                continue
+            near = abs(high - before) < MEMORY_STEP * before and before >= used * (1.0 + SLACK / 2)
+            if not near:  # NaN too
+                reason = f"its class may use {detail['y_memory_bytes'] or 0.0:.0f} bytes there"
+                decisions.append(SetMemory(Cause(self.name, reason, detail), guest, math.ceil(high)))
+        return decisions
+
+    def _places(self, rooms: Rooms, placed: Placed) -> list[Decision]:
+        """Jobs that wait, in the cluster's order: all components where y of their class leaves room, or nothing."""
+        snapshot = rooms.snapshot
+        waiting = candidates(snapshot)
+        gangs, told = Gangs(snapshot), set[int]()
+        decisions: list[Decision] = []
+        for guest in waiting:
+            if guest in told:
+                continue
+            offers = self._offer(rooms, placed, gangs.together(guest, waiting))
+            told |= {offer.guest for offer in offers}
+            decisions += offers
+        return decisions
+
+    def _offer(self, rooms: Rooms, placed: Placed, gang: Sequence[int]) -> list[CoAllocate]:
+        snapshot, jobs, least = rooms.snapshot, rooms.snapshot.jobs, self.options.least_share
+        several = len(gang) > 1
+        trial, left = (rooms.copy(), placed.left.copy()) if several else (rooms, placed.left)
+        offers: dict[int, CoAllocate] = {}
+        for guest in gang:
+            port = self._port(int(jobs.application[guest]))
+            own = left[port] / np.maximum(1, rooms.cores)
+            nodes = trial.fit(guest, least, bounds_of(snapshot, guest), own)
+            if len(nodes) == 0:
+                return []
+            even = -(-int(jobs.cores[guest]) // len(nodes))
+            whole = even / float(rooms.cores[nodes].max())
+            most = min(float(trial.room[nodes].min()), float(own[nodes].min()), whole)
+            share = math.floor(1000 * most + 1e-6) / 1000
+            if share < least:
+                if whole < least:  # a small job on a large node needs no more
+                    share = whole
+                else:
+                    return []
+            guest_end_s, wait_end_s = ends(snapshot, guest, trial.speed(guest, nodes, share))
+            if guest_end_s >= wait_end_s:
+                return []
+            trial.take(guest, nodes, share)
+            left[port, nodes] -= share * rooms.cores[nodes]
+            if guest in offers:
+                continue
+            host = int(trial.holder[nodes[0]])
+            detail = self._detail(placed.y, port, int(nodes[-1]))
+            detail |= {
+                "guest_end_s": guest_end_s,
+                "wait_end_s": wait_end_s,
+                "host_cpu": float(jobs.cpu_fraction[host]),
+                "components": len(nodes),
+            }
+            reason = (
+                f"its class has room beside job {jobs.job_id[host]}: {detail['y_cores']:.2f} cores on a node"
+            )
+            cause = Cause(self.name, reason, detail)
+            offers[guest] = CoAllocate(cause, guest, host, tuple(nodes.tolist()), share, self.options.capped)
+        if several:
+            rooms.room, rooms.free, rooms.memory_free = trial.room, trial.free, trial.memory_free
+            placed.left[:] = left
+        return list(offers.values())
+
+    # ----------------------------------------------------------------------------------------------------- figures
+
+    def _table(self, y: Floats, resource: int) -> Floats:
+        """y of a resource as (L, N); every port is connected to every node."""
+        nodes, ports = len(self._whole), len(self._classes) + 1
+        table: Floats = y[:, resource].reshape(nodes, ports).T
+        return table
+
+    def _detail(self, y: Floats, port: int, node: int) -> dict[str, Json]:
+        """The class, its y on a node and the gradient there, for `asactl explain`."""
+        ports, edge = self._ports, node * (len(self._classes) + 1) + port
+        assert ports is not None
+        here = y[edge]
+        told: dict[str, Json] = {
+            "class": ports.names[port] if port < len(self._classes) else "the rest",
+            "node": ports.instances[node],
+            "classes_present": int(self._x.sum()),
+            "y_cores": float(here[CPU]),
+            "y_memory_bytes": float(here[MEMORY] * self._unit[MEMORY]),
+        }
+        if self._resources > GPU:
+            told["y_gpus"] = float(here[GPU] * self._unit[GPU])
+        if self.oga is not None:
+            totals = np.array([self._table(y, k)[port].sum() for k in range(self._resources)])
+            worst = int(np.argmax(ports.beta * totals))
+            gradient = [
+                float(slope(int(ports.form[node, k]), float(ports.alpha[node, k]), float(here[k])))
+                - (float(ports.beta[k]) if k == worst else 0.0)
+                for k in range(self._resources)
+            ]
+            told |= {"gradient": list(gradient), "slot": self.oga.slot, "eta": self.oga.eta}
+        return told
+
+
+class _Guests:
+    """Where guests run: a row of the arrays for each guest on each of its nodes."""
+
+    def __init__(self, snapshot: Snapshot, ports: Sequence[int]) -> None:
+        """`ports` are those of `snapshot.guests`."""
+        machine, of = snapshot.machine, dict(zip(snapshot.guests.tolist(), ports, strict=True))
+        taken = np.flatnonzero(snapshot.core_guest >= 0)
+        node = np.searchsorted(machine.first_core, taken, side="right") - 1
+        row = snapshot.core_guest[taken].astype(np.int64)
+        pair, count = np.unique(row * max(1, len(machine.cores)) + node, return_counts=True)
+        row, node = np.divmod(pair, max(1, len(machine.cores)))
+        runs = np.isin(row, snapshot.guests)
+        self.row, self.node = row[runs], node[runs].astype(np.intp)
+        self.cores = count[runs].astype(np.float64)
+        self.port: Ints = np.array([of[one] for one in self.row.tolist()], np.int32)
+
+    def places(self) -> list[tuple[int, NDArray[np.intp]]]:
+        """Each guest with its rows of the arrays."""
+        if len(self.row) == 0:
+            return []
+        begin = np.flatnonzero(np.diff(self.row, prepend=-1))
+        return [(int(self.row[at[0]]), at) for at in np.split(np.arange(len(self.row)), begin[1:])]
+
+
+def _mode(o: OgaOptions) -> oga.Mode:
+    return next(mode for mode in oga.MODES if mode == o.mode)
+
+
+def _learning(o: OgaOptions) -> oga.Options:
+    return oga.Options(o.eta or None, o.decay, o.eta_least, o.reach)
+
+
+def _plain(value: float) -> Json:
+    return value if math.isfinite(value) else None
+
+
+def _check(name: str, o: Options, learning: OgaOptions) -> None:
+    table = f"[place.{name}]"
+    if name != "oga" and name not in BASELINES:
+        raise ConfigError(f"{table}: no port policy; there are oga, {', '.join(BASELINES)}")
+    if not 0 <= o.ports <= MOST_PORTS:
+        raise ConfigError(f"{table} ports = {o.ports}; give from 0 to {MOST_PORTS}")
+    if not 0 <= o.headroom < 1:
+        raise ConfigError(f"{table} headroom = {o.headroom:g}; give from 0 to below 1")
+    if not 0 < o.least_share <= 1:
+        raise ConfigError(f"{table} least_share = {o.least_share:g}; give from above 0 to 1")
+    if not 0 < o.step <= 1:
+        raise ConfigError(f"{table} step = {o.step:g}; give from above 0 to 1")
+    if learning.mode not in oga.MODES:
+        raise ConfigError(f"{table} mode = {learning.mode!r:.40}; there are {', '.join(oga.MODES)}")
+    if learning.utility not in FORMS:
+        raise ConfigError(f"{table} utility = {learning.utility!r:.40}; there are {', '.join(FORMS)}")
+    if not 0 < learning.alpha < math.inf:
+        raise ConfigError(f"{table} alpha = {learning.alpha:g}; give a number above 0")
+    if not 0 <= learning.beta < math.inf:
+        raise ConfigError(f"{table} beta = {learning.beta:g}; give 0 or more")
+    nothing = Ports.of(np.zeros((0, 1)), np.zeros((0, 1)), np.zeros((0, 0), np.bool_))
+    try:
+        oga.Oga(nothing, _mode(learning), _learning(learning))
+    except UsageError as error:
+        raise ConfigError(f"{table}: {error}") from error
