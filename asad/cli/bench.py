@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from asad.cli.bench_oasis import oasis
+from asad.cli.bench_oga import oga
 from asad.errors import UsageError
 
 
@@ -18,6 +19,7 @@ def bench() -> None:
 
 
 bench.add_command(oasis)
+bench.add_command(oga)
 
 
 def _numbers(text: str, option: str, known: tuple[int, ...]) -> tuple[int, ...]:

@@ -252,7 +252,7 @@ def ascend(
     widest = 1
     for r in range(len(first) - 1):
         widest = max(widest, first[r + 1] - first[r])
-    z, most = np.empty(widest), np.empty(widest)
+    z, most = np.empty((resources, widest + 1)), np.empty((resources, widest + 1))
     for r in range(len(first) - 1):
         begin, end = first[r], first[r + 1]
         many = end - begin
@@ -267,38 +267,39 @@ def ascend(
                     if reclaim_eta > 0.0:
                         reclaimed[e, k] = 0.0
             continue
+        # port by port, so that who is present is asked once for all resources
+        for i in range(many):
+            l = port[begin + i]  # noqa: E741
+            there = eta * x[l]
+            for k in range(resources):
+                z[k, i], most[k, i] = y[begin + i, k], requests[l, k]
+            if there > 0.0:
+                for k in range(resources):
+                    z[k, i] += there * slope(form[r, k], alpha[r, k], z[k, i])
+                z[dominant[l], i] -= there * beta[dominant[l]]
         for k in range(resources):
-            for i in range(many):
-                l = port[begin + i]  # noqa: E741
-                z[i] = y[begin + i, k]
-                most[i] = requests[l, k]
-                if x[l] > 0.0:
-                    rise = slope(form[r, k], alpha[r, k], z[i])
-                    if dominant[l] == k:
-                        rise -= beta[k]
-                    z[i] += eta * x[l] * rise
-            tau[r, k] = project_one(z, most, many, capacities[r, k], tau[r, k])
-            for i in range(many):
-                y[begin + i, k] = z[i]
-                after[port[begin + i], k] += z[i]
-            if reclaim_eta <= 0.0:
-                continue
-            j = 0
-            for i in range(many):
-                l = port[begin + i]
-                if x[l] > 0.0:
-                    rise = slope(form[r, k], alpha[r, k], z[i])
-                    if dominant[l] == k:
-                        rise -= beta[k]
-                    z[j] = z[i] + reclaim_eta * x[l] * rise
-                    most[j] = most[i]
-                    j += 1
-            reclaimed_tau[r, k] = project_one(z, most, j, capacities[r, k], reclaimed_tau[r, k])
-            j = 0
-            for i in range(many):
-                if x[port[begin + i]] > 0.0:
-                    reclaimed[begin + i, k] = z[j]
-                    j += 1
-                else:
-                    reclaimed[begin + i, k] = 0.0
+            tau[r, k] = project_one(z[k], most[k], many, capacities[r, k], tau[r, k])
+        j = 0
+        for i in range(many):
+            l = port[begin + i]
+            for k in range(resources):
+                y[begin + i, k] = z[k, i]
+                after[l, k] += z[k, i]
+            if reclaim_eta > 0.0 and x[l] > 0.0:
+                there = reclaim_eta * x[l]
+                for k in range(resources):
+                    z[k, j] = z[k, i] + there * slope(form[r, k], alpha[r, k], z[k, i])
+                    most[k, j] = most[k, i]
+                z[dominant[l], j] -= there * beta[dominant[l]]
+                j += 1
+        if reclaim_eta <= 0.0:
+            continue
+        for k in range(resources):
+            reclaimed_tau[r, k] = project_one(z[k], most[k], j, capacities[r, k], reclaimed_tau[r, k])
+        j = 0
+        for i in range(many):
+            present_here = x[port[begin + i]] > 0.0
+            for k in range(resources):
+                reclaimed[begin + i, k] = z[k, j] if present_here else 0.0
+            j += present_here
     return after

@@ -87,15 +87,11 @@ def _exact_step(z: Floats, most: Floats, many: int, capacity: float, tau: float)
     total, falling, left, right = 0.0, 0, -np.inf, np.inf
     for i in range(many):
         over = z[i] - most[i]
-        if tau <= over:
-            total += most[i]
-            right = min(right, over)
-        elif tau < z[i]:
-            total += z[i] - tau
-            falling += 1
-            left, right = max(left, over), min(right, z[i])
-        else:
-            left = max(left, z[i])
+        total += min(max(z[i] - tau, 0.0), most[i])
+        # without branches: which port stands where is a toss-up
+        falling += int(tau > over) & int(tau < z[i])
+        left = max(left, z[i] if tau >= z[i] else over if tau > over else -np.inf)
+        right = min(right, over if tau <= over else z[i] if tau < z[i] else np.inf)
     if falling == 0:
         return -1.0
     step = tau + (total - capacity) / falling
