@@ -250,7 +250,8 @@ def parse(text: str, path: Path) -> Config:
     settings: dict[str, Any] = {
         name: _read_table(name, table, document.get(name, {}), faults) for name, table in TABLES.items()
     }
-    plugins = {"slurm", settings["daemon"].cluster} - {*TABLES, *STAGES}
+    cluster = settings["daemon"].cluster  # slurm+mesos: each has its table
+    plugins = {"slurm", cluster, *cluster.split("+")} - {*TABLES, *STAGES, ""}
     known = {*TABLES, *STAGES, *plugins}
     for name, value in document.items():
         if name not in known:

@@ -166,6 +166,9 @@ class TakesJobs(Protocol):
 class ActsByItself(Protocol):
     """A cluster that acts not only on decisions (it takes jobs out of another's queue)."""
 
+    acted: list[tuple[str, Outcome]]
+    """What it did: the job's name, and the outcome of a decision about row 0. Whoever reads it empties it."""
+
     def may_act(self, may: bool) -> None:
         """May it, until told otherwise? Not before the first time."""
         ...
@@ -853,6 +856,10 @@ class Daemon:
         """Ledger and quota changes into the store, and what the cluster has to say into the log."""
         for sentence in _emptied(self.cluster.said):
             log.info("%s", sentence)
+        if isinstance(self.cluster, ActsByItself):
+            acted = _emptied(self.cluster.acted)
+            for job, outcome in acted:
+                self.writer.record(self.cycle.number, self._now_s, [outcome], [job], [-1])
         rows = _emptied(self.cluster.ledger)
         if rows:
             entries = [

@@ -1,0 +1,400 @@
+"""A batch job of Slurm as a job for Mesos: what squeue says of it → a gang that runs its own script. Pure.
+
+The first group is one task, which runs the batch script as sbatch would; the second holds the rest of what the job
+asked for until the script has ended (the first group's end is the job's). Scripts that want more of Slurm than an
+environment (job steps by srun, licences, features, …) are left to Slurm, with the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from asad.errors import ClusterError, UsageError
+from asad_mesos.jobs import MEBIBYTE, MOST_TEXT, USER, Group, Spec
+
+PENDING = "PENDING"
+RUNS = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+WAITS = (PENDING, "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+ITS_TURN = frozenset(
+    (
+        "None",
+        "Priority",
+        "Resources",
+        "PartitionDown",
+        "PartitionConfig",
+        "PartitionInactive",
+        "ReqNodeNotAvail",
+    )
+)
+"""Reasons for which a job waits that do not speak against running it elsewhere."""
+DEFAULT_MEMORY_MIB = 256.0
+BATCH, NODE = "batch", "node"
+"""Names of the groups."""
+HOLD = "hold"
+"""Argument of the wrapped script by which a task knows that it only holds its place."""
+STEPS = re.compile(r"(?m)^[^#\n]*(?<![\w./-])(?:srun|sattach|sbcast|scontrol|mpiexec\.slurm)(?![\w.-])")
+"""Commands of Slurm that need an allocation of Slurm's."""
+PATTERN = re.compile(r"%(\d{0,2})([%A-Za-z])")
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """What squeue says of one job that matters here."""
+
+    job: int
+    submit_s: float
+    user: str
+    uid: int
+    name: str
+    partition: str
+    state: str
+    reason: str
+    priority: float
+    tasks: int
+    cpus: int
+    cpus_per_task: int
+    nodes: int
+    """Least nodes."""
+    most_nodes: int
+    """0 for no bound."""
+    tasks_per_node: int
+    memory_per_node: float
+    memory_per_cpu: float
+    """MiB; NaN if not given."""
+    tres: str
+    gpus_per_node: int
+    time_limit_s: float
+    directory: str
+    output: str
+    errors: str
+    input: str
+    command: str
+    account: str
+    qos: str
+    comment: str
+    admin_comment: str
+    requeue: bool
+    restarts: int
+    bar: str
+    """What speaks against running it elsewhere; empty for nothing."""
+
+
+def read_jobs(answer: bytes) -> Iterator[Queued]:
+    """The jobs of `squeue --json`, of any version. Raises ClusterError if it is none."""
+    try:
+        jobs = json.loads(answer)["jobs"]
+        for job in jobs:
+            yield read_job(job)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClusterError(
+            f"squeue --json: {type(error).__name__}: {str(error)[:80]}; is this a known Slurm?"
+        ) from None
+
+
+def read_job(job: Mapping[str, Any]) -> Queued:
+    """One job. Raises KeyError, TypeError or ValueError if it is none."""
+
+    def text(key: str) -> str:
+        value = job.get(key)
+        return value if isinstance(value, str) else ""
+
+    def number(key: str, default: float = 0.0) -> float:
+        value = job.get(key)
+        if isinstance(value, Mapping):
+            return (
+                math.inf if value.get("infinite") else float(value["number"]) if value.get("set") else default
+            )
+        return default if value is None else float(value)
+
+    state = job["job_state"]
+    tres = dict(word.partition("=")[::2] for word in text("tres_req_str").split(","))
+    limit = job.get("time_limit")
+    per_node, per_cpu = number("memory_per_node", math.nan), number("memory_per_cpu", math.nan)
+    gpus, gpu_bar = _gpus(job)
+    return Queued(
+        job=int(job["job_id"]),
+        submit_s=number("submit_time"),
+        user=text("user_name"),
+        uid=int(number("user_id", -1)),
+        name=text("name"),
+        partition=text("partition"),
+        state=state if isinstance(state, str) else str(next(iter(state), "")),
+        reason=text("state_reason") or "None",
+        priority=number("priority"),
+        tasks=max(1, int(number("tasks", 1))),
+        cpus=max(1, int(_finite(tres.get("cpu", ""), number("cpus", 1)))),
+        cpus_per_task=int(number("cpus_per_task", 0)),
+        nodes=max(1, int(_finite(tres.get("node", ""), number("node_count", 1)))),
+        most_nodes=int(number("max_nodes", 0)),
+        tasks_per_node=int(number("tasks_per_node", 0)),
+        memory_per_node=per_node if per_node > 0 else math.nan,
+        memory_per_cpu=per_cpu if per_cpu > 0 else math.nan,
+        tres=text("tres_req_str"),
+        gpus_per_node=gpus,
+        time_limit_s=math.inf if limit is None else 60.0 * number("time_limit", math.inf),
+        directory=text("current_working_directory"),
+        output=text("standard_output"),
+        errors=text("standard_error"),
+        input=text("standard_input"),
+        command=text("command"),
+        account=text("account"),
+        qos=text("qos"),
+        comment=text("comment"),
+        admin_comment=text("admin_comment"),
+        requeue=bool(job.get("requeue")),
+        restarts=int(number("restart_cnt")),
+        bar=gpu_bar or _bar(job, text, number),
+    )
+
+
+def _finite(text: str, default: float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return default
+
+
+def _gpus(job: Mapping[str, Any]) -> tuple[int, str]:
+    """GPUs of each node, and what cannot be served of the rest."""
+    per_node = job.get("tres_per_node") or ""
+    others = [job.get(f"tres_per_{of}") for of in ("job", "socket", "task")]
+    if any(others):
+        return (
+            0,
+            "it asks for resources by job, socket or task (--gpus, --gpus-per-task); by node they could be had",
+        )
+    gpus = 0
+    for word in filter(None, per_node.split(",")):
+        found = re.fullmatch(r"(?:gres[:/])?gpu(?:[:=](\d{1,4}))?", word)
+        if found is None:
+            return 0, "it asks for a gres that Mesos does not know"
+        gpus += int(found[1] or 1)
+    return gpus, ""
+
+
+def _bar(job: Mapping[str, Any], text: Any, number: Any) -> str:
+    """What of its wishes Mesos cannot serve."""
+    if number("array_job_id") > 0 or text("array_task_string"):
+        return "it is a task of an array"
+    if number("het_job_id") > 0:
+        return "it is a part of a heterogeneous job"
+    if not job.get("batch_flag", True):
+        return "it has no batch script"
+    for key, why in (
+        ("dependency", "it depends on another job"),
+        ("licenses", "it wants licences"),
+        ("resv_name", "it wants a reservation"),
+        ("features", "it wants features of nodes (--constraint)"),
+        ("required_nodes", "it wants certain nodes"),
+        ("excluded_nodes", "it excludes nodes"),
+        ("burst_buffer", "it wants a burst buffer"),
+        ("container", "it runs in a container of Slurm's"),
+    ):
+        if text(key):
+            return why
+    shared = job.get("shared")
+    words = shared if isinstance(shared, list) else [shared]
+    if any(word in ("none", "user", "mcs", "topo") for word in words) or job.get("exclusive") in (
+        "true",
+        ["true"],
+    ):
+        return "it wants whole nodes (--exclusive)"
+    flags = job.get("flags") or []
+    unset = not number("memory_per_node") > 0 and not number("memory_per_cpu") > 0
+    if unset and "JOB_MEM_SET" in flags:
+        return "it wants all memory of its nodes (--mem=0)"
+    if " " in text("command"):
+        return "its script has arguments, which Slurm does not tell apart"
+    return ""
+
+
+def not_taken(job: Queued, partition: str) -> str:
+    """Why a job stays with Slurm, or the empty string."""
+    if job.state != PENDING:
+        return "it does not wait"
+    if job.partition != partition:
+        return f"it may run in other partitions than {partition}"
+    if job.reason not in ITS_TURN or not job.priority > 0:
+        return f"it waits for something other than its turn ({job.reason})"
+    if not USER.fullmatch(job.user) or job.uid < 0:
+        return "its user has no name"
+    return job.bar
+
+
+def translated(job: Queued, script: str, origin: str) -> Spec:
+    """The gang that runs it. Raises UsageError that says why Mesos cannot."""
+    if not script.startswith("#!"):
+        raise UsageError("its script does not say by what it is run")
+    if STEPS.search(script):
+        raise UsageError("its script starts job steps (srun), which only an allocation of Slurm's can")
+    spread = (
+        job.most_nodes == 0 and job.nodes == 1 and math.isnan(job.memory_per_node) and not job.gpus_per_node
+    )
+    if job.tasks_per_node:
+        spread = False
+    groups = _spread(job) if spread else _by_node(job)
+    environment = _environment(job)
+    wrapped = wrap(job, script, spread)
+    if len(wrapped.encode()) > MOST_TEXT:
+        raise UsageError(f"its script is too long: wrapped it may have {MOST_TEXT >> 10} KiB")
+    return Spec(
+        user=job.user,
+        uid=job.uid,
+        command="",
+        groups=groups,
+        name="".join(char for char in job.name if char.isprintable())[:128],
+        script=wrapped,
+        time_limit_s=job.time_limit_s if job.time_limit_s > 0 else math.inf,
+        environment=environment,
+        retries=-1 if job.requeue else 0,
+        origin=origin,
+    )
+
+
+def _per_task(job: Queued) -> int:
+    return job.cpus_per_task or max(1, math.ceil(job.cpus / job.tasks))
+
+
+def _spread(job: Queued) -> tuple[Group, ...]:
+    """Tasks go wherever there is room: the job named no nodes."""
+    cpus = _per_task(job)
+    memory_mib = cpus * job.memory_per_cpu if job.memory_per_cpu > 0 else _rest(job) / job.tasks
+    return _groups(job.tasks, float(cpus), memory_mib, 0, False)
+
+
+def _by_node(job: Queued) -> tuple[Group, ...]:
+    """So many agents, each with the part of one node."""
+    nodes = job.nodes
+    tasks = job.tasks_per_node or math.ceil(job.tasks / nodes)
+    cpus = max(tasks * _per_task(job), math.ceil(job.cpus / nodes))
+    if job.memory_per_node > 0:
+        memory_mib = job.memory_per_node
+    else:
+        memory_mib = cpus * job.memory_per_cpu if job.memory_per_cpu > 0 else _rest(job) / nodes
+    return _groups(nodes, float(cpus), memory_mib, job.gpus_per_node, nodes > 1)
+
+
+def _rest(job: Queued) -> float:
+    """Memory of the whole job (MiB) where it named none: what Slurm counts for it, or a little for each CPU."""
+    found = re.search(r"(?:^|,)mem=(\d{1,15}(?:\.\d{1,9})?)([KMGTP]?)", job.tres)
+    if found is None:
+        return DEFAULT_MEMORY_MIB * job.cpus
+    unit = {"": 1.0, "K": 2.0**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}[found[2]]
+    return max(4.0, float(found[1]) * unit)
+
+
+def _groups(count: int, cpus: float, memory_mib: float, gpus: int, apart: bool) -> tuple[Group, ...]:
+    one = {"cpus": cpus, "memory_bytes": max(4.0, memory_mib) * MEBIBYTE, "gpus": gpus, "apart": apart}
+    first = Group(BATCH, tasks=1, command=BATCH, **one)  # type: ignore[arg-type]
+    if count == 1:
+        return (first,)
+    return first, Group(NODE, tasks=count - 1, command=HOLD, **one)  # type: ignore[arg-type]
+
+
+def _environment(job: Queued) -> dict[str, str]:
+    """What is known before it is placed; the rest (`wrap`) comes from where its tasks are."""
+    given = {
+        "SLURM_JOB_ID": str(job.job),
+        "SLURM_JOBID": str(job.job),
+        "SLURM_JOB_NAME": job.name,
+        "SLURM_JOB_USER": job.user,
+        "SLURM_JOB_UID": str(job.uid),
+        "SLURM_JOB_PARTITION": job.partition,
+        "SLURM_JOB_ACCOUNT": job.account,
+        "SLURM_JOB_QOS": job.qos,
+        "SLURM_NTASKS": str(job.tasks),
+        "SLURM_NPROCS": str(job.tasks),
+        "SLURM_SUBMIT_DIR": job.directory,
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "SLURM_NODEID": "0",
+        "ENVIRONMENT": "BATCH",
+        # libraries for message passing would ask Slurm to start their ranks
+        "OMPI_MCA_plm": "^slurm",
+        "OMPI_MCA_ras": "^slurm",
+        "HYDRA_BOOTSTRAP": "ssh",
+        "HYDRA_RMK": "user",
+    }
+    if job.cpus_per_task:
+        given["SLURM_CPUS_PER_TASK"] = str(job.cpus_per_task)
+    if job.memory_per_node > 0:
+        given["SLURM_MEM_PER_NODE"] = f"{job.memory_per_node:.0f}"
+    elif job.memory_per_cpu > 0:
+        given["SLURM_MEM_PER_CPU"] = f"{job.memory_per_cpu:.0f}"
+    return {key: value.replace("\0", "") for key, value in given.items() if value}
+
+
+def file_name(pattern: str, job: Queued, default: str) -> str:
+    """Path of an output file as sbatch writes it, absolute. Parts of it that only Slurm's nodes have are left out."""
+    known = {"j": str(job.job), "A": str(job.job), "J": str(job.job), "x": job.name, "u": job.user, "%": "%"}
+    known |= {"a": "4294967294", "n": "0", "t": "0", "s": "batch", "N": "mesos", "b": "4294967294"}
+
+    def filled(match: re.Match[str]) -> str:
+        value = known.get(match[2], match[0])
+        return value.zfill(int(match[1])) if match[1] and value.isdigit() else value
+
+    path = PATTERN.sub(filled, pattern or default).replace("\0", "")
+    return path if path.startswith("/") else f"{job.directory or '/tmp'}/{path}"  # noqa: S108 (Slurm's own rule)
+
+
+PLACES = r"""
+# hosts in the order of ranks, each once, and how many tasks are on each: n1*4,n2*2
+asad_places() {
+  printf '%s' "$ASAD_NODES" | tr ',' '\n' | awk -F'*' -v want="$1" -v apart="$2" -v tasks="$3" '
+    $1 != "" { if (!($1 in count)) { order[++hosts] = $1 } count[$1] += ($2 == "" ? 1 : $2) }
+    function run(value, times) { out = out (out == "" ? "" : ",") value (times > 1 ? "(x" times ")" : "") }
+    END {
+      if (want == "hosts") { for (k = 1; k <= hosts; k++) out = out (k > 1 ? "," : "") order[k]; print out; exit }
+      if (want == "count") { print hosts; exit }
+      for (k = 1; k <= hosts; k++) {
+        each = apart ? int(tasks / hosts) + (k <= tasks % hosts) : count[order[k]]
+        if (k > 1 && each != last) { run(last, times); times = 0 }
+        last = each; times++
+      }
+      if (hosts) run(last, times)
+      print out
+    }'
+}
+"""
+
+
+def wrap(job: Queued, script: str, spread: bool) -> str:
+    """A script around the job's own: it tells it where it is, and runs it where and with the output as sbatch would."""
+    output = file_name(job.output, job, "slurm-%j.out")
+    errors = file_name(job.errors, job, "slurm-%j.out") if job.errors else ""
+    stdin = file_name(job.input, job, "/dev/null") if job.input else "/dev/null"
+    encoded = base64.encodebytes(script.encode()).decode("ascii")
+    quoted = shlex.quote
+    lines = [
+        "#!/bin/sh",
+        f"# the batch script of Slurm's job {job.job}, on Mesos",
+        f'if [ "$1" = {HOLD} ]; then exec sleep 2147483647; fi',
+        PLACES.strip(),
+        f"SLURM_JOB_NODELIST=$(asad_places hosts {int(not spread)} {job.tasks})",
+        "SLURM_NODELIST=$SLURM_JOB_NODELIST",
+        f"SLURM_JOB_NUM_NODES=$(asad_places count {int(not spread)} {job.tasks})",
+        "SLURM_NNODES=$SLURM_JOB_NUM_NODES",
+        f"SLURM_TASKS_PER_NODE=$(asad_places tasks {int(not spread)} {job.tasks})",
+        "SLURMD_NODENAME=${SLURM_JOB_NODELIST%%,*}",
+        "export SLURM_JOB_NODELIST SLURM_NODELIST SLURM_JOB_NUM_NODES SLURM_NNODES SLURM_TASKS_PER_NODE",
+        "export SLURMD_NODENAME",
+        'folder=${MESOS_SANDBOX:-}; if [ -z "$folder" ] || [ ! -w "$folder" ]; then folder=$(mktemp -d) || exit 1; fi',
+        "script=$folder/slurm_script",
+        "umask 077",
+        "base64 -d > \"$script\" <<'ASAD' || exit 1",
+        encoded.rstrip("\n"),
+        "END_OF_SCRIPT",
+        'chmod 700 "$script" || exit 1',
+        "umask 022",
+        f"cd {quoted(job.directory or '/tmp')} || cd /tmp || exit 1",  # noqa: S108 (as slurmstepd does)
+        f"exec < {quoted(stdin)} > {quoted(output)} {'2> ' + quoted(errors) if errors else '2>&1'}",
+        'exec "$script"',
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,757 @@
+"""`cluster = "slurm+mesos"`: the queue of a Slurm partition, the nodes of Mesos offers.
+
+The partition is one whose jobs Slurm itself does not start (`State=DOWN`); `scontrol update PartitionName=… State=UP`
+gives everything to Slurm at any time, asad or no asad. A head job of it is held (by an operator, so that its user
+cannot release it meanwhile), becomes a gang of ours, and its own batch script runs under its user. What becomes of it
+is written into its comment, and at the end into accounting. A job that Mesos does not start within `patience_s` is
+released again, as it was.
+
+Nothing is lost and nothing runs twice: every step is in the journal before it is taken, each can be taken again, and
+the gang carries its origin, by which a successor finds it. slurmctld may forget what it was told last when it is
+killed: a hold that is gone is set again, and a job that has run and waits once more is ended again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from asad.errors import AsadError, ClusterError, ConfigError, UsageError
+from asad.model import Cause, Decision, Finished, Json, NodeLink, Outcome, Snapshot, Start, Withdraw
+from asad_mesos.jobs import NAME, Spec
+from asad_mesos.requests import Jobs, answer
+from asad_mesos.slurm_jobs import BATCH, PENDING, RUNS, Queued, not_taken, translated
+from asad_mesos.slurm_side import Commands, Denied, Short, SlurmSide, Unknown
+
+JOURNAL = "slurm-queue.journal"
+MARK = "asad: "
+"""What asad says in a comment begins with this; what stands before it is somebody else's, and stays."""
+MOST_COMMENT = 400
+KEEP_S = 7 * 86_400.0
+"""So long is remembered that a job has run: slurmctld could show it once more as one that waits."""
+COMPACT_LINES = 5000
+ACCOUNT_TRIES = 3
+"""Accounting may be slow, or there may be none."""
+HELD_S = 86_400.0
+HOLDING, SERVED, RETURNING, ENDING, OVER = "holding", "served", "returning", "ending", "over"
+NEVER_RAN = ("TASK_STAGING", "TASK_DROPPED", "TASK_ERROR")
+"""States in which nothing of a task has run (a task that is staged may be about to; then it does not wait)."""
+GONE_STATES = ("completed", "failed", "cancelled", "timeout")
+POLICY = "slurm+mesos"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """`[mesos.queue]`"""
+
+    partition: str = "mesos"
+    """Partition of Slurm whose jobs are run on Mesos; Slurm itself must not start them (State=DOWN)."""
+    head: int = 8
+    """So many of its jobs wait for offers at one time."""
+    patience_s: float = 600.0
+    """A job that has not started by then is given back."""
+    again_s: float = 600.0
+    """So long it is left alone then."""
+    timeout_s: float = 10.0
+    """A command of Slurm's that has not answered by then is killed."""
+
+
+def read_queue(table: Any) -> QueueSettings:
+    """Check the table `[mesos.queue]`. Raises ConfigError that names the key and the mend."""
+    if not isinstance(table, Mapping):
+        raise ConfigError("[mesos] queue: it is no table; write [mesos.queue] and its keys below")
+    known = QueueSettings.__dataclass_fields__
+    for key in table:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), list(known), n=1)
+            mend = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise ConfigError(f"[mesos.queue] {key}: there is no such setting; {mend}")
+    default = QueueSettings()
+    partition = table.get("partition", default.partition)
+    if not isinstance(partition, str) or not NAME.fullmatch(partition):
+        raise ConfigError(
+            f'[mesos.queue] partition: {partition!r:.80} is no partition; write partition = "mesos"'
+        )
+    numbers = {}
+    for key, least, most in (
+        ("head", 1, 10_000),
+        ("patience_s", 1, 31_536_000),
+        ("again_s", 0, 31_536_000),
+        ("timeout_s", 0.1, 600),
+    ):
+        value = table.get(key, getattr(default, key))
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not fits or not least <= value <= most or (key == "head" and value != int(value)):
+            raise ConfigError(f"[mesos.queue] {key}: {value!r:.80} is no number from {least:g} to {most:g}")
+        numbers[key] = value
+    return QueueSettings(
+        partition,
+        int(numbers["head"]),
+        *(float(numbers[key]) for key in ("patience_s", "again_s", "timeout_s")),
+    )
+
+
+@dataclass(slots=True)
+class Taken:
+    """A job of Slurm's that we have in hand."""
+
+    job: int
+    submit_s: float
+    restarts: int
+    """How often Slurm had queued it again; it may be run once each time."""
+    take: int
+    """Rises with every job that is taken; part of the origin."""
+    state: str = HOLDING
+    since_s: float = 0.0
+    mesos: str = ""
+    comment: str = ""
+    """What its user wrote there."""
+    admin_comment: str = ""
+    said: str = ""
+    """The sentence that stands in its comment."""
+    why: str = ""
+    status: int = 0
+    """As of wait(2), once it is over."""
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """By which the gang is known."""
+        return f"slurm:{self.job}:{self.submit_s:.0f}:{self.take}"
+
+
+class Gangs(Jobs, Protocol):
+    """The submit interface of the cluster beneath."""
+
+    def hold(self, job: str, until_s: float) -> None: ...
+
+
+class Framework(Gangs, Protocol):
+    """The cluster beneath: the port, what a daemon needs, and the submit interface (`MesosCluster`)."""
+
+    applications: list[str]
+    ledger: list[dict[str, Any]]
+    said: list[str]
+
+    def snapshot(self) -> Snapshot: ...
+
+    def apply(self, decisions: Sequence[Decision]) -> Iterable[Outcome]: ...
+
+    def finished(self, since_s: float) -> Finished: ...
+
+    def sentence(self) -> str: ...
+
+    def recover(self) -> list[str]: ...
+
+    def release(self) -> list[str]: ...
+
+    def close(self) -> None: ...
+
+
+class SlurmQueue:
+    """What of a partition is on its way to Mesos, there, or on its way back. Each `step` brings all of it further.
+
+    Not thread-safe. Slurm not answering is told once a step, and nothing changes by it.
+    """
+
+    def __init__(
+        self,
+        settings: QueueSettings,
+        slurm: SlurmSide,
+        mesos: Gangs,
+        folder: Path,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings, self._slurm, self._mesos = settings, slurm, mesos
+        self._path, self._clock = folder / JOURNAL, clock
+        self.taken: dict[int, Taken] = {}
+        """Those in hand, by Slurm's number."""
+        self.over: dict[int, Taken] = {}
+        """Those that have run, lately."""
+        self.said: list[str] = []
+        self.acts: list[tuple[str, Outcome]] = []
+        """What was done, for the store: name of the job and outcome."""
+        self.may = False
+        """May jobs be taken?"""
+        self._left: dict[int, float] = {}
+        """Jobs that are left to Slurm, and until when."""
+        self._told: dict[int, str] = {}
+        """Why, as it was said last."""
+        self._takes = 0
+        self._lines = 0
+        self._may_comment = {"AdminComment": True, "Comment": True}
+        self._load()
+
+    # ------------------------------------------------------------------------------------------------------ journal
+
+    def _load(self) -> None:
+        """Know again what an earlier daemon had in hand. Raises ClusterError if the journal cannot be read."""
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return
+        except (OSError, UnicodeDecodeError) as error:
+            raise ClusterError(
+                f"{self._path}: cannot be read ({error}); what is held in Slurm is in it"
+            ) from None
+        for line in text.splitlines():
+            try:
+                plain = json.loads(line)
+                entry = Taken(**plain)
+            except (ValueError, TypeError):
+                continue  # cut short by a full disk: the line before it counts
+            self._takes = max(self._takes, entry.take)
+            self._lines += 1
+            self.taken.pop(entry.job, None)
+            if entry.state == OVER:
+                self.over[entry.job] = entry
+            elif entry.state:
+                self.taken[entry.job] = entry
+
+    def _write(self, entry: Taken) -> None:
+        """Bring an entry to the disk. Raises ClusterError; whoever calls must not go on then."""
+        line = json.dumps(asdict(entry)) + "\n"
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                # a line that was cut short must not swallow this one
+                data = line.encode() if os.fstat(handle).st_size == 0 else ("\n" + line).encode()
+                if os.write(handle, data) != len(data):
+                    raise OSError("written in part")
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise ClusterError(
+                f"{self._path}: cannot be written ({error}); no job is taken until it can"
+            ) from None
+        self._lines += 1
+
+    def _move(self, entry: Taken, state: str, why: str = "") -> None:
+        """The entry is in another state; durably."""
+        before = (entry.state, entry.since_s, entry.why)
+        entry.state, entry.since_s = state, self._clock()
+        entry.why = why or entry.why
+        try:
+            self._write(entry)
+        except ClusterError:
+            entry.state, entry.since_s, entry.why = before
+            raise
+
+    def _close(self, entry: Taken) -> None:
+        """It is not in hand any more. Forgotten, unless it has run."""
+        if entry.state != OVER:
+            self._move(entry, "")
+        else:
+            self.over[entry.job] = entry
+        self.taken.pop(entry.job, None)
+
+    def _compact(self) -> None:
+        """Keep what is in hand, and what has run lately."""
+        fresh = self._path.with_suffix(".new")
+        kept = [*self.over.values(), *self.taken.values()]
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps(asdict(entry)) + "\n" for entry in kept)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            self.said.append(f"{self._path}: cannot be made shorter ({error})")
+            return
+        self._lines = len(kept)
+
+    # --------------------------------------------------------------------------------------------------------- step
+
+    def step(self) -> None:
+        """Look at the partition and at Mesos, and bring everything further."""
+        try:
+            seen = self._slurm.look()
+        except ClusterError as error:
+            self.said.append(f"the queue of Slurm is not looked at: {error}")
+            return
+        rows = {str(row["spec"].get("origin", "")): row for row in self._mesos.status()}
+        now_s = self._clock()
+        for entry in list(self.taken.values()):
+            self._further(entry, seen.get(entry.job), rows)
+        for job in [
+            job for job, entry in self.over.items() if now_s - entry.since_s > KEEP_S and job not in seen
+        ]:
+            del self.over[job]
+        self._mend(seen)
+        if self.may:
+            self._take(seen)
+            # a job that Slurm has started just before it was held must be seen to run
+            if any(entry.state == HOLDING for entry in self.taken.values()):
+                try:
+                    seen = self._slurm.look()
+                except ClusterError:
+                    return
+                for entry in list(self.taken.values()):
+                    if entry.state == HOLDING:
+                        self._further(entry, seen.get(entry.job), rows)
+        if self._lines > COMPACT_LINES + 2 * len(self.taken) + 2 * len(self.over):
+            self._compact()
+
+    def _mend(self, seen: Mapping[int, Short]) -> None:
+        """A job that has run and waits again (slurmctld had forgotten its end) is ended again; a requeued one is not."""
+        back = {job for job in self.over if job in seen and seen[job].state == PENDING}
+        if not back:
+            return
+        try:
+            details = self._slurm.details(back)
+            for job in back & details.keys():
+                entry = self.over[job]
+                if (details[job].submit_s, details[job].restarts) == (entry.submit_s, entry.restarts):
+                    self._slurm.end(job)
+                    self.said.append(f"slurm {job}: it has run on Mesos, and is ended in Slurm once more")
+                else:
+                    self._move(entry, "")
+                    del self.over[job]
+        except AsadError as error:
+            self.said.append(f"slurm: jobs that have run on Mesos wait in Slurm still: {error}")
+
+    def _take(self, seen: Mapping[int, Short]) -> None:
+        """Hold head jobs, as many as there is place for."""
+        now_s = self._clock()
+        waiting = sum(entry.state == HOLDING or self._waits(entry) for entry in self.taken.values())
+        place = self._settings.head - waiting
+        self._left = {job: until_s for job, until_s in self._left.items() if job in seen and until_s > now_s}
+        self._told = {job: why for job, why in self._told.items() if job in seen}
+        fresh = [
+            short
+            for short in seen.values()
+            if short.state == PENDING
+            and short.priority > 0
+            and not short.array
+            and short.partition == self._settings.partition
+            and short.job not in self.taken
+            and short.job not in self._left
+            and short.job not in self.over
+        ]
+        if place <= 0 or not fresh:
+            return
+        fresh.sort(key=lambda short: (-short.priority, short.job))
+        try:
+            details = self._slurm.details({short.job for short in fresh})
+        except ClusterError as error:
+            self.said.append(f"the queue of Slurm is not read: {error}")
+            return
+        for short in fresh:
+            job = details.get(short.job)
+            if place <= 0 or job is None:
+                continue
+            why = not_taken(job, self._settings.partition)
+            if why:
+                self._leave(job.job, why)
+                continue
+            place -= 1
+            try:
+                self._hold(job)
+            except AsadError as error:
+                self.said.append(f"slurm {job.job}: it is not taken: {error}")
+                if isinstance(error, Denied) and job.job in self.taken:
+                    self._leave(job.job, "asad's user may not hold it")
+                    self._close(self.taken[job.job])
+
+    def _hold(self, job: Queued) -> None:
+        """Make sure that Mesos could run it, then hold it."""
+        # no number twice, though the journal was made shorter: the gang of an earlier take is another
+        self._takes = max(self._takes + 1, int(self._clock()))
+        entry = Taken(
+            job.job,
+            job.submit_s,
+            job.restarts,
+            self._takes,
+            since_s=self._clock(),
+            comment=job.comment,
+            admin_comment=job.admin_comment.partition(MARK)[0].rstrip(),
+        )
+        try:
+            translated(job, self._slurm.script(job.job), entry.origin)
+        except UsageError as error:
+            self._leave(job.job, str(error))
+            return
+        self._write(entry)
+        self.taken[job.job] = entry
+        self._slurm.hold(job.job)
+
+    def _leave(self, job: int, why: str) -> None:
+        """It stays with Slurm, for a while."""
+        self._left[job] = self._clock() + max(self._settings.again_s, 1.0)
+        if self._told.get(job) != why:
+            self._told[job] = why
+            self.said.append(f"slurm {job}: it stays with Slurm: {why}")
+
+    # ------------------------------------------------------------------------------------------------- one further
+
+    def _further(self, entry: Taken, short: Short | None, rows: Mapping[str, dict[str, Any]]) -> None:
+        """Bring one job a step further. What fails is tried again in the next step."""
+        try:
+            row = rows.get(entry.origin)
+            if entry.state == HOLDING:
+                self._submit(entry, short, row)
+            elif entry.state == SERVED:
+                self._serve(entry, short, row)
+            elif entry.state == RETURNING:
+                self._return(entry, short, row)
+            elif entry.state == ENDING:
+                self._end(entry, short)
+        except Unknown:
+            self.said.append(f"slurm {entry.job}: Slurm does not know it any more")
+            self._lost(entry)
+        except AsadError as error:
+            self.said.append(f"slurm {entry.job}: {error}")
+
+    def _lost(self, entry: Taken) -> None:
+        if entry.state == ENDING:
+            self._move(entry, OVER)
+            self._close(entry)
+        elif entry.mesos and entry.state != RETURNING:
+            self._mesos.cancel(entry.mesos, "its job in Slurm is gone")
+        else:
+            self._close(entry)
+
+    def _submit(self, entry: Taken, short: Short | None, row: Mapping[str, Any] | None) -> None:
+        """It is being held: once it is, it becomes a gang."""
+        if row is not None:  # submitted, and the daemon was killed before it could note that
+            entry.mesos = str(row["job"])
+            self._move(entry, SERVED)
+            return
+        if short is None or short.state != PENDING:
+            if short is not None and short.state in RUNS and short.priority == 0:
+                self._slurm.release(entry.job)  # Slurm was quicker; the hold would outlast a requeue
+            self._close(entry)
+            return
+        if short.priority > 0:
+            if self.may:
+                self._slurm.hold(entry.job)  # the next look tells whether it is
+            else:
+                self._close(entry)
+            return
+        if not self.may:
+            self._release(entry, "asad may not act")
+            return
+        job = self._slurm.details({entry.job}).get(entry.job)
+        if job is None or job.submit_s != entry.submit_s:
+            self._close(entry)
+            return
+        try:
+            spec = translated(job, self._slurm.script(entry.job), entry.origin)
+            entry.mesos = self._mesos.submit(spec)
+        except UsageError as error:
+            self._release(entry, str(error))
+            return
+        self._move(entry, SERVED)
+        self._comment(entry, f"waits for Mesos as {entry.mesos}")
+        self._act(entry, f"it waits for offers of Mesos as {entry.mesos}", spec)
+
+    def _serve(self, entry: Taken, short: Short | None, row: Mapping[str, Any] | None) -> None:
+        """It is a gang: watch it, and whoever touches it in Slurm."""
+        if row is None:
+            row = self._row(entry)
+        if row is None:
+            # it ended so long ago that Mesos' side has forgotten: it is not known how, and it must not run again
+            entry.status = 1 << 8
+            self._move(entry, ENDING, f"ended on Mesos as {entry.mesos}, nobody knows how")
+            self._end(entry, short)
+            return
+        state = str(row["state"])
+        if state in GONE_STATES:
+            if state == "cancelled" and not began(row) and self._asked_back(entry):
+                self._move(entry, RETURNING)
+                self._return(entry, short, row)
+                return
+            entry.status, sentence = outcome(row)
+            self._move(entry, ENDING, sentence)
+            self._end(entry, short)
+            return
+        if short is None:
+            past = self._slurm.past(entry.job)
+            if past and past not in (PENDING, *RUNS):
+                self._mesos.cancel(entry.mesos, f"its job in Slurm is {past.lower()}")
+            return
+        if short.state in RUNS:
+            self.said.append(f"slurm {entry.job}: Slurm itself has started it; Mesos ends it")
+            self._mesos.cancel(entry.mesos, "Slurm has started it")
+            return
+        if short.state != PENDING:
+            self._mesos.cancel(entry.mesos, f"its job in Slurm is {short.state.lower()}")
+            return
+        if short.priority > 0:
+            self._slurm.hold(entry.job)
+        if self._waits(entry, row) and (
+            not self.may or self._clock() - entry.since_s > self._settings.patience_s
+        ):
+            self._ask_back(entry, "asad may not act" if not self.may else "Mesos did not start it in time")
+            return
+        hosts = ",".join(dict.fromkeys(_hosts(row)))
+        self._comment(
+            entry,
+            f"runs on Mesos as {entry.mesos} on {hosts}" if hosts else f"waits for Mesos as {entry.mesos}",
+        )
+        if hosts and entry.facts.get("hosts") != hosts:
+            entry.facts["hosts"] = hosts
+            self._write(entry)
+            self._act(entry, f"it runs on Mesos as {entry.mesos} on {hosts}")
+
+    def _ask_back(self, entry: Taken, why: str) -> None:
+        """End the gang if nothing of it runs: first it is held, so that none of it can start meanwhile."""
+        self._mesos.hold(entry.mesos, self._clock() + HELD_S)
+        if not self._waits(entry):
+            self._mesos.hold(entry.mesos, -math.inf)
+            return
+        entry.facts["back"] = why
+        self._write(entry)
+        self._mesos.cancel(entry.mesos, f"given back to Slurm: {why}")
+
+    @staticmethod
+    def _asked_back(entry: Taken) -> bool:
+        return "back" in entry.facts
+
+    def _return(self, entry: Taken, short: Short | None, row: Mapping[str, Any] | None) -> None:
+        """The gang is gone and nothing of it has run: Slurm has the job again, as it was."""
+        if row is not None and row["state"] not in GONE_STATES:
+            return
+        if short is not None and short.state == PENDING:
+            self._release(entry, entry.facts.get("back", ""))
+        else:
+            self._close(entry)
+
+    def _release(self, entry: Taken, why: str) -> None:
+        """Its comment first: while it is held it cannot start meanwhile."""
+        if entry.state != RETURNING:
+            self._move(entry, RETURNING)
+        texts = {"AdminComment": entry.admin_comment, "Comment": entry.comment}
+        for key in entry.facts.get("wrote", "").split():
+            self._slurm.comment(entry.job, {key: texts[key]})
+        self._slurm.release(entry.job)
+        self._leave(entry.job, why or "Mesos could not serve it")
+        cause = Cause(POLICY, f"Slurm has it again: {why or 'Mesos could not serve it'}")
+        self.acts.append((str(entry.job), Outcome(Withdraw(cause, 0), True, "")))
+        self._close(entry)
+
+    def _end(self, entry: Taken, short: Short | None) -> None:
+        """It has run: out of Slurm's queue, and into accounting what became of it."""
+        if not entry.facts.get("ended"):
+            entry.facts["ended"] = "yes"
+            self._write(entry)
+            self._act(entry, f"it {entry.why}")
+        if short is not None and short.state == PENDING:
+            self._comment(entry, entry.why)
+            self._slurm.end(entry.job)
+            return  # accounting is told when it knows of the end, which would wipe that out again
+        if short is not None and short.state in RUNS:
+            self.said.append(
+                f"slurm {entry.job}: it {entry.why}, and Slurm runs it by itself; that is let be"
+            )
+            self._close(entry)
+            return
+        try:
+            self._slurm.account(entry.job, entry.status, self._text(entry, entry.why, entry.admin_comment))
+        except ClusterError as error:
+            tries = int(entry.facts.get("tries", "0")) + 1
+            entry.facts["tries"] = str(tries)
+            if tries < ACCOUNT_TRIES:
+                return
+            self.said.append(f"slurm {entry.job}: accounting does not know that it {entry.why}: {error}")
+        self.said.append(f"slurm {entry.job}: it {entry.why}")
+        self._move(entry, OVER)
+        self._close(entry)
+
+    # -------------------------------------------------------------------------------------------------------- words
+
+    def _row(self, entry: Taken) -> dict[str, Any] | None:
+        try:
+            return next(iter(self._mesos.status(entry.mesos)), None) if entry.mesos else None
+        except UsageError:
+            return None
+
+    def _waits(self, entry: Taken, row: Mapping[str, Any] | None = None) -> bool:
+        if entry.state != SERVED:
+            return False
+        if row is None:
+            row = self._row(entry)
+        return row is not None and row["state"] == "queued" and not began(row)
+
+    def _comment(self, entry: Taken, sentence: str) -> None:
+        """Its user can read what becomes of it. An operator may not write AdminComment (22.05), but Comment."""
+        if entry.said == sentence:
+            return
+        for key, others in (("AdminComment", entry.admin_comment), ("Comment", entry.comment)):
+            if not self._may_comment[key]:
+                continue
+            wrote = entry.facts.get("wrote", "").split()
+            if key not in wrote:
+                entry.facts["wrote"] = " ".join([*wrote, key])
+                self._write(entry)  # or it would not be given back
+            try:
+                self._slurm.comment(entry.job, {key: self._text(entry, sentence, others)})
+            except Denied:
+                self._may_comment[key] = False
+                entry.facts["wrote"] = " ".join(wrote)
+                self._write(entry)
+                continue
+            entry.said = sentence
+            return
+
+    @staticmethod
+    def _text(entry: Taken, sentence: str, others: str) -> str:
+        text = "".join(char for char in f"{MARK}{sentence}" if char.isprintable())
+        text = text if len(text) <= MOST_COMMENT else text[: MOST_COMMENT - 1] + "…"
+        return f"{others} {text}" if others else text
+
+    def _act(self, entry: Taken, reason: str, spec: Spec | None = None) -> None:
+        detail: dict[str, Json] = {"mesos": entry.mesos, "state": entry.state}
+        if spec is not None:
+            detail["tasks"], detail["cpus"] = spec.tasks, spec.cpus
+        self.acts.append((str(entry.job), Outcome(Start(Cause(POLICY, reason, detail), 0), True, "")))
+
+    def give_back(self) -> list[str]:
+        """Every job that waits for offers goes back to Slurm; a sentence for each. Those that run go on."""
+        before, may = len(self.said), self.may
+        self.may = False
+        try:
+            self.step()
+            self.step()  # what was cancelled in the first is gone in the second
+        finally:
+            self.may = may
+        told = self.said[before:]
+        del self.said[before:]
+        return told
+
+
+def began(row: Mapping[str, Any]) -> bool:
+    """May its script have run, in this attempt or in an earlier one?"""
+    if row.get("start_s") is not None or int(row.get("retries") or 0) > 0:
+        return True
+    return any(task.get("state") not in NEVER_RAN or task.get("exit") is not None for task in _tasks(row))
+
+
+def outcome(row: Mapping[str, Any]) -> tuple[int, str]:
+    """How a job ended: status as of wait(2), and a sentence."""
+    exit_status = _exit_of(row)
+    state, why = str(row["state"]), str(row.get("why") or "")
+    status = 0 if state == "completed" else 1 << 8
+    words = f"{state} on Mesos as {row['job']}"
+    if exit_status is not None:
+        status = exit_status << 8 if exit_status >= 0 else -exit_status
+        words += f": exit status {exit_status}" if exit_status >= 0 else f": signal {-exit_status}"
+    hosts = ",".join(dict.fromkeys(_hosts(row)))
+    if hosts:
+        words += f", on {hosts}"
+    start_s, end_s = row.get("start_s"), row.get("end_s")
+    if isinstance(start_s, int | float) and isinstance(end_s, int | float):
+        words += f", in {end_s - start_s:.0f} s"
+    return status, f"{words} ({why})" if why and state != "completed" else words
+
+
+def _tasks(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*row.get("tasks", ()), *row.get("endings", ())]
+
+
+def _exit_of(row: Mapping[str, Any]) -> int | None:
+    """Of the batch script, in the last attempt that told one."""
+    found = None
+    for task in _tasks(row):
+        if task.get("group") == BATCH and task.get("exit") is not None:
+            found = int(task["exit"])
+    return found
+
+
+def _hosts(row: Mapping[str, Any]) -> list[str]:
+    tasks = [task for task in _tasks(row) if task.get("host")]
+    tasks.sort(key=lambda task: (task.get("group") != BATCH, task.get("index", 0)))
+    return [str(task["host"]) for task in tasks]
+
+
+class SlurmMesosCluster:
+    """The port over both: jobs that are taken out of Slurm's queue are jobs of the Mesos beneath."""
+
+    def __init__(self, mesos: Framework, queue: SlurmQueue) -> None:
+        self.mesos, self.queue = mesos, queue
+        self.applications, self.ledger, self.said = mesos.applications, mesos.ledger, mesos.said
+
+    @property
+    def acted(self) -> list[tuple[str, Outcome]]:
+        """What was done without a decision of a policy; whoever reads it empties it."""
+        return self.queue.acts
+
+    def may_act(self, may: bool) -> None:
+        """May jobs be taken out of Slurm's queue?"""
+        self.queue.may = may
+
+    def snapshot(self) -> Snapshot:
+        """The cluster as Mesos shows it, after Slurm's queue was looked at. Raises ClusterError."""
+        self.queue.step()
+        self._tell()
+        return self.mesos.snapshot()
+
+    def apply(self, decisions: Sequence[Decision]) -> Iterable[Outcome]:
+        """As Mesos does."""
+        return self.mesos.apply(decisions)
+
+    def finished(self, since_s: float) -> Finished:
+        """As Mesos does."""
+        return self.mesos.finished(since_s)
+
+    def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
+        """Jobs may be submitted beside Slurm's."""
+        return answer(self.mesos, verb, arguments, user, uid)
+
+    def sentence(self) -> str:
+        """One line about both."""
+        served = sum(entry.state == SERVED for entry in self.queue.taken.values())
+        return f"{self.mesos.sentence()}; {served} jobs of Slurm's are in hand"
+
+    def recover(self) -> list[str]:
+        """As Mesos does; what is in hand is found by its origin, in the first step."""
+        return self.mesos.recover()
+
+    def release(self) -> list[str]:
+        """Give Slurm back what has not started; as Mesos does for the rest."""
+        said = self.queue.give_back()
+        return said + self.mesos.release()
+
+    def close(self) -> None:
+        """Let go of both. What is held stays held, and what runs goes on, for the next daemon."""
+        self.mesos.close()
+
+    def _tell(self) -> None:
+        self.said.extend(self.queue.said)
+        self.queue.said.clear()
+
+
+def open_cluster(
+    settings: Mapping[str, Any], *, nodes: NodeLink, state_dir: Path, clock: Callable[[], float]
+) -> SlurmMesosCluster:
+    """The cluster of `cluster = "slurm+mesos"`: `settings` is the table `[mesos]`, with `[mesos.queue]` in it.
+
+    Raises ConfigError for a setting that is unknown or wrong, ClusterError for a journal that cannot be read.
+    """
+    from asad_mesos import open_cluster as open_mesos
+
+    queue = read_queue(settings.get("queue", {}))
+    mesos = open_mesos(
+        {key: value for key, value in settings.items() if key != "queue"},
+        nodes=nodes,
+        state_dir=state_dir,
+        clock=clock,
+    )
+    commands = Commands(queue.timeout_s)
+    try:
+        return SlurmMesosCluster(mesos, SlurmQueue(queue, commands, mesos, state_dir, clock))
+    except BaseException:
+        mesos.close()
+        raise

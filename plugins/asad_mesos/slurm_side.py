@@ -1,0 +1,168 @@
+"""Slurm's commands as the queue beside Mesos needs them: argv lists, a time-out for each, no shell.
+
+A cycle costs one squeue with a short line a job; the long form is asked for when there is a new job to take. The
+daemon's user must be an operator of Slurm's (hold, release, scancel and scripts of others).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, Protocol
+
+from asad.errors import ClusterError
+from asad_mesos.slurm_jobs import Queued, read_jobs
+
+MOST_SCRIPT = 1 << 20
+FORMAT = "%A|%F|%T|%Q|%P"
+"""Numbers, states and partitions: nothing that users write."""
+FIXED = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
+DENIED = "denied"
+GONE = "Invalid job id"
+
+
+class Short(NamedTuple):
+    """A job in one short line."""
+
+    job: int
+    array: bool
+    state: str
+    priority: int
+    """0 while it is held."""
+    partition: str
+
+
+class SlurmSide(Protocol):
+    """What the queue asks of Slurm. Raises ClusterError when it does not answer or refuses."""
+
+    def look(self) -> dict[int, Short]: ...
+
+    def details(self, jobs: Collection[int]) -> dict[int, Queued]: ...
+
+    def script(self, job: int) -> str: ...
+
+    def hold(self, job: int) -> None: ...
+
+    def release(self, job: int) -> None: ...
+
+    def comment(self, job: int, texts: Mapping[str, str]) -> None: ...
+
+    def end(self, job: int) -> None: ...
+
+    def account(self, job: int, status: int, text: str) -> None: ...
+
+    def past(self, job: int) -> str: ...
+
+
+class Denied(ClusterError):
+    """Slurm does not let this user do that."""
+
+
+class Unknown(ClusterError):
+    """Slurm does not know that job any more."""
+
+
+class Commands:
+    """`SlurmSide` over squeue, scontrol, scancel, sacct and sacctmgr."""
+
+    def __init__(self, timeout_s: float = 10.0, environment: Mapping[str, str] | None = None) -> None:
+        self._timeout_s, self._environment = timeout_s, environment
+
+    def look(self) -> dict[int, Short]:
+        """All jobs that Slurm still shows, those that ended lately too."""
+        found = {}
+        for line in self._run(
+            "squeue", "--all", "--states=all", "--noheader", f"--format={FORMAT}"
+        ).splitlines():
+            number, array, state, priority, partition = [*line.strip().split("|"), "", "", "", ""][:5]
+            if number.isdigit() and priority.isdigit():
+                job = int(number)
+                found[job] = Short(job, array != number, state, int(priority), partition)
+        return found
+
+    def details(self, jobs: Collection[int]) -> dict[int, Queued]:
+        """The same of these jobs, at length; 22.05 cannot be asked for some of them alone."""
+        answer = self._run("squeue", "--all", "--states=all", "--json").encode()
+        return {job.job: job for job in read_jobs(answer) if job.job in jobs}
+
+    def script(self, job: int) -> str:
+        """The batch script as it was submitted."""
+        text = self._run("scontrol", "write", "batch_script", str(job), "-")
+        if text.startswith("job script retrieval failed"):  # with exit status 0, in 22.05
+            raise (Unknown if GONE in text else ClusterError)(f"scontrol: {' '.join(text.split())[:200]}")
+        if len(text.encode()) > MOST_SCRIPT:
+            raise ClusterError(f"the script of job {job} is longer than {MOST_SCRIPT >> 10} KiB")
+        return text
+
+    def hold(self, job: int) -> None:
+        """As an operator: its user cannot release it."""
+        self._run("scontrol", "hold", str(job))
+
+    def release(self, job: int) -> None:
+        """Let Slurm have it again, with the priority that it would have."""
+        self._run("scontrol", "release", str(job))
+
+    def comment(self, job: int, texts: Mapping[str, str]) -> None:
+        """Write `AdminComment` or `Comment`."""
+        self._run("scontrol", "update", f"jobid={job}", *(f"{key}={text}" for key, text in texts.items()))
+
+    def end(self, job: int) -> None:
+        """Take it out of the queue; accounting says CANCELLED, for Slurm never ran it."""
+        self._run("scancel", str(job))
+
+    def account(self, job: int, status: int, text: str) -> None:
+        """Exit status (as of wait(2)) and a sentence, into the accounting of a job that has ended."""
+        self._run(
+            *("sacctmgr", "--immediate", "modify", "job", "where", f"jobid={job}"),
+            *("set", f"DerivedExitCode={status}", f"AdminComment={text}"),
+        )
+
+    def past(self, job: int) -> str:
+        """What accounting says became of a job; empty if it does not know it, or there is none."""
+        with contextlib.suppress(ClusterError):
+            lines = self._run(
+                *("sacct", "--noheader", "--parsable2", "--allocations", "--allusers", f"--jobs={job}"),
+                "--format=State",
+            ).splitlines()
+            if lines and lines[-1].split():
+                return lines[-1].split()[0]
+        return ""
+
+    def _run(self, *argv: str) -> str:
+        """What a command writes. Raises ClusterError when it is not there, fails, or hangs (then it is killed)."""
+        try:
+            process = subprocess.Popen(  # noqa: S603 (an argv list, no shell)
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                env=self._whole_environment(),
+            )
+        except OSError as error:
+            raise ClusterError(
+                f"{argv[0]}: {error.strerror}; install Slurm's client commands on this machine"
+            ) from None
+        try:
+            out, err = process.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            raise ClusterError(
+                f"{argv[0]}: no answer within {self._timeout_s:g} s; is slurmctld well? try `scontrol ping`"
+            ) from None
+        if process.returncode != 0:
+            said = " ".join(err.decode(errors="replace").split())[:300]
+            said = "".join(char for char in said if char.isprintable()) or f"status {process.returncode}"
+            kind = Denied if DENIED in said else Unknown if GONE in said else ClusterError
+            raise kind(f"{argv[0]}: {said}")
+        return out.decode(errors="replace")
+
+    def _whole_environment(self) -> dict[str, str]:
+        given = os.environ if self._environment is None else self._environment
+        names = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_", "SINFO_")
+        return {key: value for key, value in given.items() if not key.startswith(names)} | FIXED
