@@ -47,7 +47,9 @@ def _chosen(text: str) -> tuple[str, ...]:
     "--reciprocal-scale", type=click.FloatRange(0, min_open=True), default=3.0, show_default=True,
     metavar="S", help="Reciprocal utilities are 1/(Sα) − 1/(y + Sα); the paper prints 1.",
 )  # fmt: skip
-@click.option("--part", "parts", default="instance", show_default=True, metavar="NAME,…", help="Parts, or all.")
+@click.option(
+    "--part", "parts", default="instance", show_default=True, metavar="NAME,…", help="Parts, or all."
+)
 @click.option(
     "--repeat", type=click.IntRange(1), default=3, show_default=True, metavar="N",
     help="Runs for each speed; the fastest counts.",
@@ -164,9 +166,14 @@ def _print(document: Mapping[str, Any]) -> None:
             text = ", ".join(f"{who} {speed:g}" for who, speed in row.items())
             console.print(f"Slots/s measured by others at {size}: {text}", style="dim", soft_wrap=True)
     if "seeds" in document:
-        for key, words in (("same_parameters", "the same α, β and utilities"), ("all_drawn", "all drawn anew")):
+        for key, words in (
+            ("same_parameters", "the same α, β and utilities"),
+            ("all_drawn", "all drawn anew"),
+        ):
             found = document["seeds"][key]
-            shown = table(f"Fresh instances, {words}: gain over the best baseline", "seed", "strict", "reclaim")
+            shown = table(
+                f"Fresh instances, {words}: gain over the best baseline", "seed", "strict", "reclaim"
+            )
             for row in found["rows"]:
                 shown.add_row(
                     str(row["seed"]), *(f"{row['gain'][name]:+.1%}" for name in ("oga-strict", "oga-reclaim"))

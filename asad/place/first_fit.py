@@ -21,7 +21,7 @@ import numpy as np
 
 from asad.errors import ConfigError
 from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
-from asad.place.rooms import Extend, Gangs, Rooms, bounds_of, candidates, ends, extend_nothing
+from asad.place.rooms import Extend, Gangs, Patience, Rooms, bounds_of, ends, extend_nothing
 
 PROPERTIES = frozenset({"waits", "whole nodes", "one guest a core", "memory", "host floor", "better off"})
 """Of the guard, that bind whoever places guests."""
@@ -61,6 +61,7 @@ class FirstFit:
         if not pairs:
             self.properties = frozenset()
         self._wake_s = math.inf
+        self._patience = Patience(poll_s)
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Nothing to learn."""
@@ -74,7 +75,7 @@ class FirstFit:
         if not self.pairs:
             return ()
         decisions, self._wake_s = self._extend(snapshot, self.name, self._poll_s)
-        waiting = candidates(snapshot)
+        waiting = self._patience.candidates(snapshot)
         if len(snapshot.guests) == 0 and not waiting:
             return decisions
         rooms = Rooms.see(snapshot, self.options.headroom)
@@ -86,6 +87,7 @@ class FirstFit:
                 offers = self._offer(rooms, gangs.together(guest, waiting))
                 told |= {offer.guest for offer in offers}
                 decisions += offers
+        self._patience.note(snapshot, decisions)
         return decisions
 
     def _shares(self, snapshot: Snapshot, rooms: Rooms) -> list[Decision]:

@@ -60,7 +60,9 @@ class Gangs:
                     f"(components, {ports.requests.shape[1]})"
                 )
             if not 1 <= many <= len(table):
-                raise UsageError(f"gangs: port {name!r} needs {many} of {len(table)} components; give 1 to all")
+                raise UsageError(
+                    f"gangs: port {name!r} needs {many} of {len(table)} components; give 1 to all"
+                )
         adjacent = np.zeros((len(ports.requests), len(ports.capacities)), np.bool_)
         adjacent[ports.port, ports.instance] = True
         whole = Ports.of(

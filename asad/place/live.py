@@ -51,7 +51,7 @@ from asad.place.fairness import Fairness
 from asad.place.first_fit import PROPERTIES
 from asad.place.ports import PortPolicy, Ports
 from asad.place.projection import project
-from asad.place.rooms import Extend, Gangs, Rooms, bounds_of, candidates, ends, extend_nothing
+from asad.place.rooms import Extend, Gangs, Patience, Rooms, bounds_of, candidates, ends, extend_nothing
 from asad.place.spread import Spread
 from asad.place.utilities import FORMS, slope
 
@@ -134,6 +134,7 @@ class PortPlacing:
         self.options, self.learning = options or Options(), learning or OgaOptions()
         self.properties = PROPERTIES
         self._extend, self._poll_s, self._wake_s = extend, poll_s, math.inf
+        self._patience = Patience(poll_s)
         _check(name, self.options, self.learning)
         self.oga: oga.Oga | None = None
         self._ports: Ports | None = None
@@ -417,7 +418,7 @@ class PortPlacing:
     def _places(self, rooms: Rooms, placed: Placed) -> list[Decision]:
         """Jobs that wait, in the cluster's order: all components where y of their class leaves room, or nothing."""
         snapshot = rooms.snapshot
-        waiting = candidates(snapshot)
+        waiting = self._patience.candidates(snapshot)
         gangs, told = Gangs(snapshot), set[int]()
         decisions: list[Decision] = []
         for guest in waiting:
@@ -426,6 +427,7 @@ class PortPlacing:
             offers = self._offer(rooms, placed, gangs.together(guest, waiting))
             told |= {offer.guest for offer in offers}
             decisions += offers
+        self._patience.note(snapshot, decisions)
         return decisions
 
     def _offer(self, rooms: Rooms, placed: Placed, gang: Sequence[int]) -> list[CoAllocate]:

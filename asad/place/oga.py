@@ -108,7 +108,9 @@ class Oga:
     def observe(self, x: Floats) -> None:
         """Learn from the arrivals x (L,) of a slot: 1 where a port has a job, else 0."""
         if np.shape(x) != (len(self.ports.requests),):
-            raise UsageError(f"x: {np.shape(x)}; give one number for each of {len(self.ports.requests)} ports")
+            raise UsageError(
+                f"x: {np.shape(x)}; give one number for each of {len(self.ports.requests)} ports"
+            )
         x = np.ascontiguousarray(x, np.float64)
         self._totals = self._ascend(x, self.eta, self._played if self.mode == "reclaim" else None)
         self._seen = True

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Decision, Floats, Ints, Snapshot
+from asad.model import CoAllocate, Decision, Floats, Ints, Snapshot
 from asad.place.components import Components, read_components
 
 ROOM = 1e-9
@@ -185,6 +185,36 @@ def ends(snapshot: Snapshot, guest: int, speed: float) -> tuple[float, float]:
     return snapshot.time_s + limit_s / speed, begin_s + limit_s
 
 
+AGAIN_POLLS = 5
+"""An offer that came to nothing is not made again for so many polls, so that it does not keep others from its place."""
+
+
+class Patience:
+    """Which jobs were offered something in vain: vetoed, or refused by the cluster for what only it knows."""
+
+    def __init__(self, poll_s: float) -> None:
+        self._again_s = AGAIN_POLLS * poll_s
+        self._offered: dict[int, str] = {}
+        self._until_s: dict[int, tuple[str, float]] = {}
+
+    def candidates(self, snapshot: Snapshot) -> list[int]:
+        """`candidates`, less those whose last offer came to nothing a short while ago."""
+        waiting, jobs, now_s = candidates(snapshot), snapshot.jobs, snapshot.time_s
+        for row, job in self._offered.items():
+            if str(jobs.job_id[row]) == job:
+                self._until_s[row] = (job, now_s + self._again_s)
+        self._offered = {}
+        self._until_s = {row: known for row, known in self._until_s.items() if known[1] > now_s}
+        held = {row for row, (job, _) in self._until_s.items() if str(jobs.job_id[row]) == job}
+        return [row for row in waiting if row not in held]
+
+    def note(self, snapshot: Snapshot, offers: Sequence[Decision]) -> None:
+        """These offers are made now; whoever still waits in the next cycle had one in vain."""
+        for offer in offers:
+            if isinstance(offer, CoAllocate):
+                self._offered[offer.guest] = str(snapshot.jobs.job_id[offer.guest])
+
+
 class Gangs:
     """Arrays whose tasks start together, at least so many as the hint says, or not at all.
 
@@ -220,4 +250,14 @@ class Gangs:
         return [guest] * least if int(arrays.waiting[array]) >= least and len(there) == 1 else []
 
 
-__all__ = ["Extend", "Gangs", "Rooms", "bounds_of", "candidates", "components_of", "ends", "extend_nothing"]
+__all__ = [
+    "Extend",
+    "Gangs",
+    "Patience",
+    "Rooms",
+    "bounds_of",
+    "candidates",
+    "components_of",
+    "ends",
+    "extend_nothing",
+]
