@@ -388,7 +388,7 @@ def wrap(job: Queued, script: str, spread: bool) -> str:
         'folder=${MESOS_SANDBOX:-}; if [ -z "$folder" ] || [ ! -w "$folder" ]; then folder=$(mktemp -d) || exit 1; fi',
         "script=$folder/slurm_script",
         "umask 077",
-        "base64 -d > \"$script\" <<'ASAD' || exit 1",
+        "base64 -d > \"$script\" <<'END_OF_SCRIPT' || exit 1",
         encoded.rstrip("\n"),
         "END_OF_SCRIPT",
         'chmod 700 "$script" || exit 1',

@@ -305,7 +305,7 @@ class SlurmQueue:
             self._compact()
 
     def _mend(self, seen: Mapping[int, Short]) -> None:
-        """A job that has run and waits again (slurmctld had forgotten its end) is ended again; a requeued one is not."""
+        """A job that has run and waits again (slurmctld forgot its end) is ended again; a requeued one is not."""
         back = {job for job in self.over if job in seen and seen[job].state == PENDING}
         if not back:
             return
@@ -469,7 +469,7 @@ class SlurmQueue:
             return
         state = str(row["state"])
         if state in GONE_STATES:
-            if state == "cancelled" and not began(row) and self._asked_back(entry):
+            if self._is_back(entry, row):
                 self._move(entry, RETURNING)
                 self._return(entry, short, row)
                 return
@@ -495,6 +495,10 @@ class SlurmQueue:
             not self.may or self._clock() - entry.since_s > self._settings.patience_s
         ):
             self._ask_back(entry, "asad may not act" if not self.may else "Mesos did not start it in time")
+            row = self._row(entry)
+            if row is not None and self._is_back(entry, row):
+                self._move(entry, RETURNING)
+                self._return(entry, short, row)
             return
         hosts = ",".join(dict.fromkeys(_hosts(row)))
         self._comment(
@@ -517,8 +521,9 @@ class SlurmQueue:
         self._mesos.cancel(entry.mesos, f"given back to Slurm: {why}")
 
     @staticmethod
-    def _asked_back(entry: Taken) -> bool:
-        return "back" in entry.facts
+    def _is_back(entry: Taken, row: Mapping[str, Any]) -> bool:
+        """Has the gang ended because it was asked back, before anything of it ran?"""
+        return "back" in entry.facts and row["state"] == "cancelled" and not began(row)
 
     def _return(self, entry: Taken, short: Short | None, row: Mapping[str, Any] | None) -> None:
         """The gang is gone and nothing of it has run: Slurm has the job again, as it was."""

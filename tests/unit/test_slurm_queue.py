@@ -1,0 +1,526 @@
+"""Slurm's queue, served by Mesos: what is taken, held, told, given back, and that nothing is lost or run twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from asad_mesos.slurm_jobs import file_name, not_taken, read_jobs, translated, wrap
+from asad_mesos.slurm_queue import QueueSettings, SlurmQueue, began, outcome, read_queue
+from slurm_side_on_paper import SCRIPT, Killed, PaperMesos, PaperSlurm, failing, job_of
+
+from asad.config import parse
+from asad.errors import ClusterError, ConfigError, UsageError
+from asad.model import Start, Withdraw
+
+MEBIBYTE = 2.0**20
+
+
+class World:
+    """Both sides, a clock, and a queue between them that can be killed and started again."""
+
+    def __init__(self, folder: Path, **settings: float) -> None:
+        self.slurm, self.mesos = PaperSlurm(), PaperMesos()
+        self.folder, self.now_s = folder, 10_000.0
+        self.settings = QueueSettings(**settings)  # type: ignore[arg-type]
+        self.open()
+
+    def open(self) -> None:
+        self.queue = SlurmQueue(self.settings, self.slurm, self.mesos, self.folder, lambda: self.now_s)
+        self.queue.may = True
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now_s += 30.0
+            self.queue.step()
+
+    def comment(self, job: int) -> str:
+        return self.slurm.comments.get(job, {}).get("AdminComment", "")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_head_job_is_held_run_under_its_user_told_and_ended_in_slurm(world: World) -> None:
+    world.slurm.add(17, admin_comment="the site's own")
+    world.step()
+    assert world.slurm.held == {17}
+    (spec,) = world.mesos.specs.values()
+    assert (spec.user, spec.uid, spec.retries) == ("nobody", 65534, -1)
+    assert spec.origin.startswith("slurm:17:1000:")
+    assert [(group.name, group.tasks) for group in spec.groups] == [("batch", 1), ("node", 1)]
+    assert world.comment(17) == "the site's own asad: waits for Mesos as m1"
+    world.mesos.start("m1", "a1", "a2")
+    world.step(2)
+    assert world.comment(17) == "the site's own asad: runs on Mesos as m1 on a1,a2"
+    assert world.slurm.held == {17}
+    world.mesos.finish("m1", 3)
+    world.step(3)
+    assert world.slurm.ended == {17: 1}
+    told = "asad: failed on Mesos as m1: exit status 3, on a1,a2, in 60 s"
+    assert world.comment(17) == f"the site's own {told}"
+    assert world.slurm.accounts == {17: (3 << 8, f"the site's own {told}")}
+    assert not world.queue.taken
+    world.step(5)
+    assert world.slurm.ended == {17: 1}
+    assert world.mesos.ran == {"slurm:17:1000": 1}
+    reasons = [outcome.decision.cause.reason for job, outcome in world.queue.acts if job == "17"]
+    assert reasons == [
+        "it waits for offers of Mesos as m1",
+        "it runs on Mesos as m1 on a1,a2",
+        "it failed on Mesos as m1: exit status 3, on a1,a2, in 60 s",
+    ]
+    assert all(isinstance(outcome.decision, Start) and outcome.done for _, outcome in world.queue.acts)
+
+
+def test_a_job_that_mesos_cannot_serve_is_given_back_untouched(world: World) -> None:
+    world.slurm.add(17, comment="asad:utility=constant(1)", admin_comment="site")
+    world.slurm.comments[17] = {"AdminComment": "site", "Comment": "asad:utility=constant(1)"}
+    world.step()
+    assert world.slurm.held == {17}
+    world.step(21)
+    assert world.slurm.waits(17)
+    assert world.slurm.comments[17] == {"AdminComment": "site", "Comment": "asad:utility=constant(1)"}
+    assert world.mesos.rows["m1"]["state"] == "cancelled"
+    assert not world.queue.taken
+    assert isinstance(world.queue.acts[-1][1].decision, Withdraw)
+    world.step(10)
+    assert world.slurm.waits(17), "it is left alone for a while"
+    world.step(15)
+    assert world.slurm.held == {17}, "and tried again"
+    assert len(world.mesos.rows) == 2
+    world.mesos.start("m2")
+    world.mesos.finish("m2")
+    world.step(4)
+    assert world.slurm.ended == {17: 1}
+    assert world.slurm.accounts[17][0] == 0
+
+
+def test_a_job_that_starts_while_it_is_asked_back_runs_on(world: World) -> None:
+    world.slurm.add(17)
+    world.step()
+    hold = world.mesos.hold
+
+    def late(job: str, until_s: float) -> None:
+        if until_s > 0:
+            world.mesos.start(job)  # the offer came first
+        hold(job, until_s)
+
+    world.mesos.hold = late  # type: ignore[method-assign]
+    world.step(21)
+    assert world.mesos.rows["m1"]["state"] == "running"
+    assert not world.mesos.held
+    assert world.slurm.held == {17}
+
+
+def test_only_so_many_wait_at_the_head_in_order_of_priority(tmp_path: Path) -> None:
+    world = World(tmp_path, head=2)
+    for job, priority in ((1, 10), (2, 30), (3, 20), (4, 5)):
+        world.slurm.add(job, priority=priority)
+    world.step(2)
+    assert world.slurm.held == {2, 3}
+    world.mesos.start("m1")
+    world.step()
+    assert world.slurm.held == {1, 2, 3}, "one that runs does not wait"
+
+
+def test_in_observe_mode_nothing_is_taken_and_what_waits_goes_back(world: World) -> None:
+    for job in (1, 2):
+        world.slurm.add(job)
+    world.queue.may = False
+    world.step(3)
+    assert not world.slurm.held
+    world.queue.may = True
+    world.step()
+    world.mesos.start("m1")
+    world.step()
+    assert world.slurm.held == {1, 2}
+    said = world.queue.give_back()
+    assert world.slurm.held == {1}, "the one that runs goes on"
+    assert any("slurm 2: it stays with Slurm: asad may not act" in sentence for sentence in said)
+    world.mesos.finish("m1")
+    world.queue.may = False
+    world.step(3)
+    assert world.slurm.ended == {1: 1}, "and is told of"
+
+
+def test_users_who_cancel_in_slurm_cancel_on_mesos(world: World) -> None:
+    world.slurm.add(17)
+    world.step()
+    world.mesos.start("m1")
+    world.slurm.jobs[17] = replace(world.slurm.jobs[17], state="CANCELLED")
+    world.step(3)
+    assert world.mesos.rows["m1"]["state"] == "cancelled"
+    assert world.slurm.ended == {}, "Slurm has ended it already"
+    assert "cancelled on Mesos as m1" in world.slurm.accounts[17][1]
+    assert not world.queue.taken
+
+
+def test_a_hold_that_slurm_forgot_is_set_again(world: World) -> None:
+    world.slurm.add(17)
+    world.step()
+    world.mesos.start("m1")
+    world.slurm.held.clear()
+    world.step()
+    assert world.slurm.held == {17}
+
+
+def test_an_end_that_slurm_forgot_is_told_again_but_a_requeue_runs_anew(world: World) -> None:
+    world.slurm.add(17)
+    world.step()
+    world.mesos.start("m1")
+    world.mesos.finish("m1")
+    world.step(3)
+    assert world.slurm.ended == {17: 1}
+    world.slurm.held.clear()
+    world.slurm.jobs[17] = replace(world.slurm.jobs[17], state="PENDING")
+    world.open()  # the next daemon knows it too
+    world.step(2)
+    assert world.slurm.ended == {17: 2}
+    assert len(world.mesos.rows) == 1
+    world.slurm.jobs[17] = replace(world.slurm.jobs[17], state="PENDING", restarts=1)
+    world.step(3)
+    assert world.slurm.held == {17}
+    assert len(world.mesos.rows) == 2
+
+
+def test_slurm_that_starts_it_first_is_let_be(world: World) -> None:
+    world.slurm.add(17)
+
+    def quick(verb: str) -> None:
+        if verb == "hold done":
+            world.slurm.jobs[17] = replace(world.slurm.jobs[17], state="RUNNING")
+
+    world.slurm.trouble = quick
+    world.step(2)
+    assert not world.mesos.rows
+    assert not world.slurm.held
+    assert not world.queue.taken
+
+
+def test_an_operator_who_may_not_write_admin_comments_writes_comments(world: World) -> None:
+    world.slurm.denied = {"AdminComment"}
+    world.slurm.add(17, comment="mine")
+    world.step()
+    assert world.slurm.comments[17] == {"Comment": "mine asad: waits for Mesos as m1"}
+    world.step(21)
+    assert world.slurm.comments[17] == {"Comment": "mine"}
+
+
+def test_who_may_not_hold_takes_nothing(world: World) -> None:
+    world.slurm.denied = {"hold"}
+    world.slurm.add(17)
+    world.step(3)
+    assert not world.mesos.rows
+    assert not world.queue.taken
+    assert any("may not hold" in sentence for sentence in world.queue.said)
+
+
+@pytest.mark.parametrize(
+    "verb", ["look", "details", "script", "hold", "AdminComment", "end", "release", "account"]
+)
+def test_slurm_that_does_not_answer_is_asked_again(world: World, verb: str) -> None:
+    world.slurm.add(1)
+    world.slurm.trouble = failing(verb)
+    world.step(2)
+    for row in list(world.mesos.rows):
+        world.mesos.start(row)
+        world.mesos.finish(row)
+    world.step(2)
+    world.slurm.trouble = lambda verb: None
+    world.step(3)
+    for row, plain in world.mesos.rows.items():
+        if plain["state"] == "queued":
+            world.mesos.start(row)
+            world.mesos.finish(row)
+    world.step(4)
+    assert world.slurm.ended == {1: 1}
+    assert world.mesos.ran == {"slurm:1:1000": 1}
+
+
+def test_a_cluster_without_accounting_is_no_reason_to_keep_jobs(world: World) -> None:
+    world.slurm.trouble = failing("account")
+    world.slurm.add(1)
+    world.step()
+    world.mesos.start("m1")
+    world.mesos.finish("m1")
+    world.step(6)
+    assert not world.queue.taken
+    assert any("accounting does not know" in sentence for sentence in world.queue.said)
+
+
+def test_a_full_disk_takes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.slurm.add(1)
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    world.step(3)
+    assert not world.slurm.held
+    assert not world.mesos.rows
+    monkeypatch.undo()
+    world.step()
+    assert world.slurm.held == {1}
+
+
+def test_the_journal_is_private_and_damage_at_its_end_harms_nothing(world: World) -> None:
+    world.slurm.add(1)
+    world.step()
+    path = world.folder / "slurm-queue.journal"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with path.open("a") as file:
+        file.write('{"job": 1, "state": "ov')
+    world.open()
+    world.mesos.start("m1")
+    world.step()
+    assert world.queue.taken[1].state == "served"
+    world.mesos.finish("m1")
+    world.step(3)
+    assert world.slurm.ended == {1: 1}
+    path.chmod(0o600)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ClusterError, match="cannot be read"):
+        world.open()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nothing_is_lost_or_run_twice_however_often_the_daemon_and_slurm_fail(
+    tmp_path: Path, seed: int
+) -> None:
+    """Random deaths of the daemon before and after every call, commands that fail, holds that Slurm forgets."""
+    rng = random.Random(seed)
+    world = World(tmp_path, head=3, patience_s=120, again_s=60)
+    for job in range(1, 8):
+        world.slurm.add(job, priority=rng.randrange(1, 100))
+
+    def trouble(verb: str) -> None:
+        if rng.random() < 0.06:
+            raise Killed
+        if not verb.endswith("done") and rng.random() < 0.06:
+            raise ClusterError(f"{verb}: no answer")
+
+    def rounds(number: int) -> None:
+        for _ in range(number):
+            try:
+                world.step()
+            except Killed:
+                world.open()
+            for name, row in world.mesos.rows.items():
+                if row["state"] == "queued" and rng.random() < 0.15:
+                    world.mesos.start(name)
+                elif row["state"] == "running" and rng.random() < 0.3:
+                    world.mesos.finish(name, rng.choice((0, 0, 1)))
+            if world.slurm.held and rng.random() < 0.05:
+                world.slurm.held.discard(rng.choice(sorted(world.slurm.held)))
+            for origin, times in world.mesos.ran.items():
+                assert times == 1, f"{origin} has run {times} times"
+
+    world.slurm.trouble = world.mesos.trouble = trouble
+    rounds(60)
+    world.slurm.trouble = world.mesos.trouble = lambda verb: None
+    rounds(150)
+    for job in range(1, 8):
+        assert world.slurm.jobs[job].state == "CANCELLED", f"{job} was lost: {world.queue.taken.get(job)}"
+        assert world.mesos.ran[f"slurm:{job}:1000"] == 1
+        assert job in world.slurm.accounts
+        assert job in world.queue.over
+
+
+def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.queue._lines = 6000
+    world.slurm.add(1)
+    world.step()
+    world.mesos.start("m1")
+    world.mesos.finish("m1")
+    world.step(3)
+    path = tmp_path / "slurm-queue.journal"
+    assert len(path.read_text().splitlines()) < 20
+    assert 1 in world.queue.over
+    del world.slurm.jobs[1]
+    world.now_s += 8 * 86_400
+    world.step()
+    assert 1 not in world.queue.over
+
+
+# ------------------------------------------------------------------------------------------------- one job, translated
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"partition": "mesos,batch"}, "other partitions"),
+        ({"state_reason": "Dependency"}, "other than its turn"),
+        ({"state_reason": "JobHeldUser", "priority": 0}, "other than its turn"),
+        ({"dependency": "afterok:1(unfulfilled)"}, "depends on another job"),
+        ({"array_job_id": 5, "array_task_string": "1-3"}, "array"),
+        ({"het_job_id": 5}, "heterogeneous"),
+        ({"licenses": "matlab"}, "licences"),
+        ({"features": "avx"}, "features"),
+        ({"required_nodes": "n1"}, "certain nodes"),
+        ({"resv_name": "r"}, "reservation"),
+        ({"shared": "none"}, "whole nodes"),
+        ({"tres_per_node": "gres:nvme:1"}, "gres"),
+        ({"tres_per_node": "gres:gpu:tesla:1"}, "gres"),
+        ({"tres_per_task": "gres:gpu:1"}, "by job, socket or task"),
+        ({"batch_flag": False}, "no batch script"),
+        ({"command": "/home/a/job.sh a b"}, "arguments"),
+        ({"memory_per_cpu": None, "flags": ["JOB_MEM_SET"]}, "all memory"),
+        ({"user_name": ""}, "has no name"),
+        ({"job_state": "RUNNING"}, "does not wait"),
+    ],
+)
+def test_what_mesos_cannot_serve_stays_with_slurm(changed: dict[str, object], why: str) -> None:
+    assert not_taken(job_of(1), "mesos") == ""
+    assert why in not_taken(job_of(1, **changed), "mesos")
+
+
+def test_scripts_with_job_steps_stay_with_slurm() -> None:
+    for script in ("#!/bin/sh\nsrun ./a\n", "#!/bin/sh\ncd x; exec srun -n 4 ./a\n"):
+        with pytest.raises(UsageError, match="job steps"):
+            translated(job_of(1), script, "slurm:1:0:1")
+    for script in ("#!/bin/sh\n# srun is not used\n./a\n", "#!/bin/sh\n./my-srun.py\n"):
+        assert translated(job_of(1), script, "slurm:1:0:1").script
+    with pytest.raises(UsageError, match="by what it is run"):
+        translated(job_of(1), "echo hi\n", "slurm:1:0:1")
+
+
+def test_shapes() -> None:
+    """(count of tasks, CPUs, MiB, GPUs, apart) of the whole gang."""
+
+    def shape(**changed: object) -> tuple[int, float, float, int, bool]:
+        spec = translated(job_of(1, **changed), SCRIPT, "slurm:1:0:1")
+        first = spec.groups[0]
+        assert all(
+            replace(group, name="", tasks=1, command="") == replace(first, name="", command="")
+            for group in spec.groups
+        )
+        return spec.tasks, first.cpus, first.memory_bytes / MEBIBYTE, first.gpus, first.apart
+
+    assert shape() == (2, 1.0, 200.0, 0, False)
+    assert shape(tasks=1, cpus=1, tres_req_str="cpu=1,mem=200M,node=1") == (1, 1.0, 200.0, 0, False)
+    assert shape(tasks=4, cpus=8, cpus_per_task=2) == (4, 2.0, 400.0, 0, False)
+    nodes = {"tres_req_str": "cpu=8,mem=8G,node=2", "max_nodes": 2, "tasks": 4, "cpus": 8}
+    assert shape(**nodes) == (2, 4.0, 800.0, 0, True)
+    assert shape(**nodes, memory_per_node=4096, memory_per_cpu=None) == (2, 4.0, 4096.0, 0, True)
+    assert shape(**nodes, tres_per_node="gres:gpu:2") == (2, 4.0, 800.0, 2, True)
+    assert shape(**nodes, memory_per_cpu=None) == (2, 4.0, 4096.0, 0, True)
+    assert shape(max_nodes=1) == (1, 2.0, 400.0, 0, False)
+    assert shape(memory_per_cpu={"set": True, "infinite": False, "number": 100}) == (2, 1.0, 100.0, 0, False)
+
+
+def test_a_job_that_must_not_be_requeued_is_not_started_again() -> None:
+    assert translated(job_of(1, requeue=False), SCRIPT, "slurm:1:0:1").retries == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("", "/tmp/slurm-17.out"),
+        ("out-%j-%x.txt", "/tmp/out-17-job17.txt"),
+        ("/a/%u/%4j%%", "/a/nobody/0017%"),
+        ("%A_%a", "/tmp/17_4294967294"),
+    ],
+)
+def test_output_files_are_those_of_sbatch(pattern: str, path: str) -> None:
+    assert file_name(pattern, job_of(17), "slurm-%j.out") == path
+
+
+def run_wrapped(tmp_path: Path, script: str, nodes: str, spread: bool, **changed: object) -> str:
+    """What the wrapped script of a job writes to its output file."""
+    job = job_of(17, current_working_directory=str(tmp_path), name="a 'b' $(id)", **changed)
+    spec = translated(job, script, "slurm:17:0:1")
+    path = tmp_path / "wrapped.sh"
+    path.write_text(wrap(job, script, spread))
+    path.chmod(0o700)
+    environment = {"PATH": os.environ["PATH"], "ASAD_NODES": nodes, **spec.environment}
+    subprocess.run([str(path), "batch"], env=environment, check=True, cwd="/", timeout=30)
+    return (tmp_path / "slurm-17.out").read_text()
+
+
+def test_the_script_runs_where_sbatch_would_with_its_environment(tmp_path: Path) -> None:
+    script = (
+        '#!/bin/sh\nprintf \'%s\\n\' "$PWD" "$SLURM_JOB_ID" "$SLURM_JOB_NODELIST" "$SLURM_TASKS_PER_NODE" '
+        '"$SLURM_JOB_NUM_NODES" "$SLURM_NTASKS" "$SLURM_JOB_NAME" "$SLURMD_NODENAME" "$SLURM_SUBMIT_DIR" "$#"\n'
+        "echo to stderr >&2\n"
+    )
+    lines = run_wrapped(tmp_path, script, "n1*2,n2*1,n1*1", True, tasks=4, cpus=4).splitlines()
+    assert lines == [
+        str(tmp_path),
+        *("17", "n1,n2", "3,1", "2", "4", "a 'b' $(id)", "n1"),
+        *(str(tmp_path), "0", "to stderr"),
+    ]
+    lines = run_wrapped(tmp_path, script, "n1*1,n2*1,n3*1", False, tasks=7, cpus=7).splitlines()
+    assert lines[2:5] == ["n1,n2,n3", "3,2(x2)", "3"]
+
+
+def test_a_script_may_hold_anything(tmp_path: Path) -> None:
+    """What looks like the end of the wrapping, quotes, and letters of all kinds."""
+    script = "#!/bin/sh\ncat <<'END_OF_SCRIPT'\n$(id) `id` ' \" \\ é 漢\nEND_OF_SCRIPT\n"
+    assert run_wrapped(tmp_path, script, "n1*1", True) == "$(id) `id` ' \" \\ é 漢\n"
+
+
+def test_how_jobs_end_is_told_as_accounting_keeps_it() -> None:
+    row = {"job": "m1", "state": "failed", "why": "task m1.1.0 failed", "start_s": 1.0, "end_s": 4.0}
+    batch = {"group": "batch", "index": 0, "host": "a1", "state": "TASK_FAILED", "exit": -9}
+    assert outcome({**row, "tasks": [], "endings": [batch]}) == (
+        9,
+        "failed on Mesos as m1: signal 9, on a1, in 3 s (task m1.1.0 failed)",
+    )
+    assert outcome({**row, "state": "timeout", "why": "its time limit is over", "tasks": []}) == (
+        256,
+        "timeout on Mesos as m1, in 3 s (its time limit is over)",
+    )
+
+
+def test_what_has_begun_is_never_given_back() -> None:
+    row = {"state": "queued", "start_s": None, "tasks": [], "retries": 0}
+    assert not began(row)
+    assert not began({**row, "endings": [{"state": "TASK_DROPPED", "exit": None}]})
+    assert began({**row, "endings": [{"state": "TASK_LOST", "exit": None}]})
+    assert began({**row, "tasks": [{"state": "TASK_STARTING", "exit": None}]})
+    assert began({**row, "retries": 1})
+
+
+# ----------------------------------------------------------------------------------------------------- configuration
+
+
+def test_settings_are_checked() -> None:
+    assert read_queue({}) == QueueSettings()
+    assert read_queue({"partition": "m", "head": 3}).head == 3
+    for table, told in (
+        ({"partitoin": "m"}, "did you mean 'partition'"),
+        ({"partition": "a,b"}, "is no partition"),
+        ({"head": 0}, "from 1 to 10000"),
+        ({"head": 1.5}, "from 1 to 10000"),
+        ({"patience_s": "long"}, "from 1 to"),
+        ([], "write \\[mesos.queue\\]"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            read_queue(table)
+
+
+def test_the_configuration_of_both_is_that_of_mesos() -> None:
+    text = '[daemon]\ncluster = "slurm+mesos"\n[mesos]\nmaster = "m:5050"\n[mesos.queue]\npartition = "m"\n'
+    config = parse(text, Path("asad.toml"))
+    assert config.clusters["mesos"] == {"master": "m:5050", "queue": {"partition": "m"}}
+
+
+def test_an_answer_that_is_none_is_told() -> None:
+    for answer in (
+        b"",
+        b"{}",
+        b'{"jobs": [{}]}',
+        json.dumps({"jobs": [{"job_id": "x", "job_state": []}]}).encode(),
+    ):
+        with pytest.raises(ClusterError, match="squeue --json"):
+            list(read_jobs(answer))
