@@ -34,14 +34,18 @@ POLICIES = {
     "slurm": ("", "everyone"),
     "static": ("static", "everyone"),
     "asad": ("asax", "everyone"),
+    "first-fit": ("exclusive", "everyone"),
+    "oga": ("exclusive", "everyone"),
     "fifo": ("", "everyone"),
     "oasis": ("exclusive", "oasis"),
 }
 """Name in the result → policies of asad's share and admit stages; no share policy: without asad."""
+PLACES = ("first-fit", "oga")
+"""Those that are policies of the place stage."""
 LENDING, ADMISSION = ("slurm", "static", "asad"), ("fifo", "oasis")
 """What a mix is run under: if its jobs tell no worth, and if they do."""
 MIXES = ("half-light", "arrays")
-LEARNS = frozenset(("asad", "oasis"))
+LEARNS = frozenset(("asad", "oasis", "oga"))
 """Policies that are given the mix before it is measured."""
 RESULT = Path(__file__).parent / "result.json"
 
@@ -104,7 +108,13 @@ class Lab:
         learning = self.learning if policy in LEARNS else 0
         try:
             asad = (
-                LiveAsad(self.slurm, share, admit, self.mix.shape.slot_s)
+                LiveAsad(
+                    self.slurm,
+                    share,
+                    admit,
+                    self.mix.shape.slot_s,
+                    policy if policy in PLACES else "native",
+                )
                 if share
                 else contextlib.nullcontext()
             )

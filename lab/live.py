@@ -40,6 +40,7 @@ def asad_toml(
     ports: list[int],
     admit: str = "everyone",
     slot_s: float = 10.0,
+    place: str = "native",
 ) -> str:
     """A configuration that lends between all users' jobs, acts, and decides every two seconds; with admission in slots
     of so many seconds every second.
@@ -55,6 +56,7 @@ socket = "{folder}/asad.sock"
 [policies]
 share = "{share}"
 admit = "{admit}"
+place = "{place}"
 
 {slots}{OPTIONS if share == "asax" else ""}
 
@@ -83,13 +85,21 @@ window_s = {WINDOW_S}
 class LiveAsad:
     """A context manager: on entry the daemon cycles and hears all node actors, on exit they have been stopped.
 
-    `share` and `admit` are policies of the stages of that name. Raises LabError if asad does not come up; the message
+    `share`, `admit` and `place` are policies of the stages of that name. Raises LabError if asad does not come up; the message
     holds what it said.
     """
 
-    def __init__(self, slurm: RealSlurm, share: str, admit: str = "everyone", slot_s: float = 10.0) -> None:
-        self.slurm, self.share, self.admit, self.slot_s = slurm, share, admit, slot_s
-        self.folder = slurm.folder / f"asad-{share if admit == 'everyone' else admit}"
+    def __init__(
+        self,
+        slurm: RealSlurm,
+        share: str,
+        admit: str = "everyone",
+        slot_s: float = 10.0,
+        place: str = "native",
+    ) -> None:
+        self.slurm, self.share, self.admit, self.slot_s, self.place = slurm, share, admit, slot_s, place
+        decides = place if place != "native" else share if admit == "everyone" else admit
+        self.folder = slurm.folder / f"asad-{decides}"
         self.socket = self.folder / "asad.sock"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -99,7 +109,9 @@ class LiveAsad:
             (self.folder / name).mkdir(parents=True)
         config = self.folder / "asad.toml"
         ports = free_ports(2)
-        config.write_text(asad_toml(self.slurm, self.folder, self.share, ports, self.admit, self.slot_s))
+        config.write_text(
+            asad_toml(self.slurm, self.folder, self.share, ports, self.admit, self.slot_s, self.place)
+        )
         try:
             self._start("asad", "asad", "--config", str(config))
             for node in self.slurm.node_names:

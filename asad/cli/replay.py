@@ -35,8 +35,9 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     default=POLICIES,
     show_default=True,
     metavar="NAME,…",
-    help="Policies: slurm (left alone), fcfs, conservative; static, asax, asax-paper, greedy-oracle lend; oasis, "
-    "oasis-paper, fifo-admit, drf-admit, rrh-admit, dorm-admit admit. slurm is always run, as the baseline.",
+    help="Policies: slurm (left alone), fcfs, conservative; static, asax, asax-paper, greedy-oracle lend; "
+    "first-fit, fairness, drf, binpack, spread, oga place and lend; oasis, oasis-paper, fifo-admit, drf-admit, "
+    "rrh-admit, dorm-admit admit. slurm is always run, as the baseline.",
 )
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")

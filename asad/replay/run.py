@@ -365,7 +365,8 @@ def leave_alone(bench: Bench, name: str, workload: Workload | None = None, what:
 def lend(bench: Bench, name: str, seed: int, run: Run | None = None, what: str | None = None) -> Played:
     """The same cluster with the cycle beside it."""
     held = LENDING.get(name) or PLACING[name]
-    cluster = bench.cluster("easy", held)
+    gangs = _with_gangs(bench.workload, bench.recorded.jobs) if name in PLACING else None
+    cluster = bench.cluster("easy", held, gangs, admission=gangs is not None)
     policy: SharePolicy = Exclusive()
     place: PlacePolicy = Native()
     if name in PLACING:
@@ -386,6 +387,13 @@ def lend(bench: Bench, name: str, seed: int, run: Run | None = None, what: str |
         cluster.run()
     _drive(bench, cluster, cycle, what or name, watch.look)
     return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, watch.history())
+
+
+def _with_gangs(workload: Workload, jobs: JobLog) -> Workload | None:
+    """The workload with its arrays and hints, if some of them tell how many components a gang has."""
+    if not any("components=" in text for text in jobs.hints):
+        return None
+    return replace(workload, array=arrays_of(jobs.job_id, jobs.user), hints=hints_of(jobs, ()))
 
 
 def admit(bench: Bench, name: str, run: Run | None = None) -> Played:
