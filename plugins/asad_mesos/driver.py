@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from asad.errors import ConfigError
 
@@ -87,7 +88,7 @@ class Driver:
             self._put({"beat": True})
 
     def _put(self, body: Mapping[str, Any]) -> None:
-        self._out.append(memoryview(json.dumps(body, separators=(",", ":")).encode() + b"\n"))
+        self._out.append(memoryview(orjson.dumps(body) + b"\n"))
 
     def write(self) -> bool:
         """Write what the pipe takes; False if nobody reads it any more."""
@@ -120,7 +121,7 @@ class Driver:
         if any(b"\n" in piece for piece in self._pieces):
             *lines, rest = b"".join(self._pieces).split(b"\n")
             self._pieces = [rest] if rest else []
-            found = [json.loads(line) for line in lines]
+            found = [orjson.loads(line) for line in lines]
         return None if ended and not found else found
 
     def close(self) -> None:

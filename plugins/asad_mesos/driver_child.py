@@ -4,10 +4,10 @@ pymesos installs handlers for SIGINT and logging when it is imported, interrupts
 waits for ever on a connection that is half open. Here it may: the parent (`asad_mesos.driver`) watches the heartbeat,
 kills this process and starts another, which subscribes with the same framework id.
 
-The first line on stdin says how to subscribe; after that one JSON line a call of the scheduler API (`{"call": …}`),
-or `{"beat": true}`. On the descriptor that was stdout one JSON line an event of the master (`{"event": …}`), a call
-that is through (`{"done": N}`) or has failed (`{"failed": N, "why": …}`). When stdin ends, or stays silent for longer than
-offers may be held, this process ends: then the master takes every offer back. It never sends TEARDOWN of itself.
+The first line on stdin says how to subscribe; after that one JSON line a call of the scheduler API (`{"call":…}`), or
+`{"beat":true}`. On the descriptor that was stdout one JSON line an event of the master (`{"event":…}`), a call that is
+through (`{"done":N}`) or has failed (`{"failed":N,"why":…}`). When stdin ends, or stays silent for longer than offers
+may be held, this process ends: then the master takes every offer back. It never sends TEARDOWN of itself.
 
 Runs as a script, with the standard library, pymesos and what that needs alone.
 """
@@ -22,6 +22,7 @@ import os
 import re
 import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -33,6 +34,10 @@ BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0)
 CALM_S = 30.0
 """A connection that has lasted this long was a good one."""
 LINE_BYTES = 1 << 30
+CALL = b'{"call":'
+"""A line that begins so is handed on as it is."""
+WINDOW = 64
+"""Most calls under way at a time."""
 
 
 class Answers:
@@ -103,6 +108,20 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
         ) -> Any:
             return super()._send(body, path=path, method=method, headers={})  # never those of another driver
 
+        def request(self, text: bytes) -> bytes:
+            """A call as it goes out on a connection for calls. Raises ConnectionError while we are not subscribed."""
+            with self._lock:
+                stream, master = self.stream_id, self.master
+            if not stream or not self.framework_id:
+                raise ConnectionError("not connected")
+            head = (
+                f"POST /api/v1/scheduler HTTP/1.1\r\nHost: {master}\r\nContent-Type: application/json\r\n"
+                f"Accept: application/json\r\nMesos-Stream-Id: {stream}\r\nContent-Length: {len(text)}\r\n"
+            )
+            if self._basic_credential:
+                head += f"Authorization: {self._basic_credential}\r\n"
+            return head.encode("latin-1") + b"\r\n" + text
+
         def gen_request(self) -> bytes:
             """Called for each connection: wait longer, the more of them have failed."""
             if time.monotonic() - self.connected_at > CALM_S:
@@ -164,11 +183,98 @@ def _address(master: str) -> str:
     return text if ":" in text else f"{text}:5050"
 
 
+class Calls:
+    """Calls on a connection of their own, several under way at a time, answered in order.
+
+    So does Mesos' own scheduler library; to wait for each answer would make ten thousand launches slow.
+    """
+
+    def __init__(self, driver: Any, answers: Answers, timeout_s: float) -> None:
+        self._driver, self._answers, self._timeout_s = driver, answers, timeout_s
+        self._socket: socket.socket | None = None
+        self._peer = ""
+        self._stream = ""
+        self._received = b""
+        self.under_way = 0
+        self.ended = 0
+
+    def send(self, text: bytes) -> None:
+        """Hand a call to the master; what becomes of it is told to the parent, perhaps later."""
+        try:
+            request = self._driver.request(text)
+            self._connect()
+            assert self._socket is not None
+            self.under_way += 1
+            self._socket.sendall(request)
+        except OSError as error:
+            self._fail(f"{type(error).__name__}: {error}", own=self.under_way == 0)
+            return
+        if self.under_way >= WINDOW:
+            self.collect(WINDOW // 2)
+
+    def collect(self, left: int = 0) -> None:
+        """Wait until no more than `left` calls are under way."""
+        while self.under_way > left:
+            head, found, rest = self._received.partition(b"\r\n\r\n")
+            if found:
+                length = re.search(rb"\r\ncontent-length:\s*(\d+)", head, re.IGNORECASE)
+                size = int(length[1]) if length else 0
+                if len(rest) >= size:
+                    self._received = rest[size:]
+                    self.under_way -= 1
+                    self.ended += 1
+                    status = head.split(b" ", 2)[1:2]
+                    if status and status[0].startswith(b"2"):
+                        self._answers.tell(done=self.ended)
+                    else:
+                        text = (head.split(b"\r\n")[0] + b": " + rest[:size]).decode(errors="replace")
+                        self._answers.tell(failed=self.ended, why=text[:1000])
+                    continue
+            try:
+                assert self._socket is not None
+                piece = self._socket.recv(1 << 16)
+                if not piece:
+                    raise ConnectionError("the master closed the connection of calls")
+            except OSError as error:
+                self._fail(f"{type(error).__name__}: {error}", own=False)
+                return
+            self._received += piece
+
+    def _connect(self) -> None:
+        master, stream = str(self._driver.master), str(self._driver.stream_id)
+        if self._socket is not None and (master, stream) == (self._peer, self._stream):
+            return
+        if self._socket is not None:
+            self.collect()
+            self.close()
+        host, _, port = master.rpartition(":")
+        self._socket = socket.create_connection((host.strip("[]"), int(port)), self._timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._peer, self._stream, self._received = master, stream, b""
+
+    def _fail(self, why: str, *, own: bool) -> None:
+        """All that are under way have failed, or one that never was."""
+        for _ in range(max(self.under_way, int(own))):
+            self.ended += 1
+            self._answers.tell(failed=self.ended, why=why[:1000])
+        self.under_way = 0
+        self.close()
+
+    def close(self) -> None:
+        """Let the connection go."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
 def lines(descriptor: int, silence: list[float]) -> Any:
-    """Lines of stdin; ends when it does, or when none has come for `silence[0]` seconds."""
+    """Lines of stdin, and b"" when there is none just now; ends when it does, or with silence of `silence[0]` s."""
     buffer = b""
     while True:
-        ready, _, _ = select.select([descriptor], [], [], silence[0])
+        ready, _, _ = select.select([descriptor], [], [], 0.0)
+        if not ready:
+            yield b""
+            ready, _, _ = select.select([descriptor], [], [], silence[0])
         if not ready:
             return
         piece = os.read(descriptor, 1 << 20)
@@ -189,31 +295,23 @@ def main() -> int:
         return 1
     silence = [60.0]
     incoming = lines(0, silence)
-    settings = json.loads(next(incoming, b"null"))
+    first = next((line for line in incoming if line), b"null")
+    settings = json.loads(first)
     if settings is None:
         return 0
     answers.tell(ready=getattr(pymesos, "__VERSION__", ""))
     driver = make_driver(pymesos, settings, answers)
-    done = 0
+    calls = Calls(driver, answers, settings["timeout_s"])
     try:
         driver.start()
         silence[0] = settings["silence_s"]
         for line in incoming:
-            if b'"call"' not in line:
-                if driver.aborted:
-                    break
+            if line.startswith(CALL):
+                calls.send(line[len(CALL) : -1])
                 continue
-            body = json.loads(line)["call"]
-            done += 1
-            try:
-                if not driver.connected:
-                    raise ConnectionError("not connected")
-                body["framework_id"] = {"value": driver.framework_id}
-                driver._send(body)
-            except Exception as error:  # the parent decides what a failed call means
-                answers.tell(failed=done, why=f"{type(error).__name__}: {error}"[:1000])
-            else:
-                answers.tell(done=done)
+            calls.collect()
+            if driver.aborted:
+                break
     except KeyboardInterrupt:
         answers.tell(closed=True, why="pymesos gave up")
     finally:

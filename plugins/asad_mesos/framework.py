@@ -62,6 +62,8 @@ ASK_ALL_S = 600.0
 """The master is asked for all tasks this often."""
 KILL_AGAIN_S = 10.0
 """A kill that shows nothing is said again after this, beyond its grace."""
+LOOK_S = 0.5
+"""Limits, kills and silent tasks are looked at this often."""
 REVIVE_S = 1.0
 FALSE_STARTS = 100
 """So often a job may be queued again without any task having started."""
@@ -342,7 +344,7 @@ class Framework:
         self._calls: list[Call] = []
         self._story: deque[str] = deque(maxlen=STORY)
         self._dirty = self._revive = False
-        self._passed_s = self._revived_s = self._asked_all_s = -math.inf
+        self._passed_s = self._revived_s = self._asked_all_s = self._looked_s = -math.inf
         self._unheard: dict[str, tuple[float, float]] = {}
         """Task → when it is asked for next, and how long after that again."""
         self._kills: dict[str, float] = {}
@@ -691,6 +693,11 @@ class Framework:
 
     def _tick(self, now_s: float) -> None:
         self._give_back(now_s)
+        if self.connected and self._revive and now_s - self._revived_s >= REVIVE_S:
+            self._revive_now(now_s)
+        if now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now_s
         for task_id, since_s in list(self._unreachable.items()):
             if now_s - since_s >= self.options.unreachable_s and task_id in self.tasks:
                 self._over(self.tasks[task_id], "TASK_LOST", "its agent could not be reached", None, now_s)
@@ -708,8 +715,6 @@ class Framework:
             for task_id, told_s in list(self._kills.items()):
                 if told_s <= again_s:
                     self._kill(self.tasks[task_id], now_s)
-            if self._revive and now_s - self._revived_s >= REVIVE_S:
-                self._revive_now(now_s)
 
     def _give_back(self, now_s: float) -> None:
         """Let go what has been withheld for as long as it may be."""

@@ -6,11 +6,12 @@ One JSON line a record (see `framework`). Read once at the start; when it has gr
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+import orjson
 
 from asad.errors import ClusterError
 
@@ -69,7 +70,7 @@ class Journal:
             if not line:
                 continue
             try:
-                record = json.loads(line)
+                record = orjson.loads(line)
                 record["what"]
             except (ValueError, KeyError, TypeError):
                 if number == whole or not lines[number:whole]:
@@ -84,7 +85,7 @@ class Journal:
 
     def write(self, records: Iterable[dict[str, Any]]) -> None:
         """Append records, on the disk when this returns. Raises JournalError; then none of them counts."""
-        lines = [json.dumps(record, separators=(",", ":")).encode() for record in records]
+        lines = [orjson.dumps(record) for record in records]
         if not lines:
             return
         try:
@@ -114,7 +115,7 @@ class Journal:
             with fresh.open("wb") as file:
                 os.fchmod(file.fileno(), 0o600)
                 for record in records:
-                    file.write(json.dumps(record, separators=(",", ":")).encode() + b"\n")
+                    file.write(orjson.dumps(record) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.path)

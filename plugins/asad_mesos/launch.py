@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import orjson
 
 from asad_mesos.jobs import Group, Spec
 
@@ -14,7 +15,7 @@ Call = dict[str, Any]
 
 def encoded(plain: Mapping[str, Any]) -> str:
     """As Mesos carries bytes in JSON."""
-    return base64.b64encode(json.dumps(plain, separators=(",", ":")).encode()).decode("ascii")
+    return base64.b64encode(orjson.dumps(plain)).decode("ascii")
 
 
 def key(unit: str, uid: int) -> str:

@@ -98,6 +98,7 @@ class Session:
         self._at_master = 0
         self._failures = 0
         self._next_start_s = -float("inf")
+        self._ticked_s = -float("inf")
         self._started_s = self._heard_s = self._progress_s = self._beat_s = self._refused_s = -float("inf")
         self._heartbeat_s = HEARTBEAT_S
         self._subscribed = False
@@ -146,16 +147,17 @@ class Session:
 
     # --------------------------------------------------------------------------------------------------- requests
 
-    def submit(self, spec: Spec) -> str:
-        """Queue a job, on the disk when this returns; its id. Raises JournalError if it cannot be kept."""
+    def submit(self, *specs: Spec) -> list[str]:
+        """Queue jobs, on the disk when this returns; their ids. Raises JournalError if they cannot be kept."""
         with self.lock:
-            number = self.framework.last_number + 1
-            self.do(Submitted(spec))
-            job_id = f"m{number}"
-            if self._backlog and self._backlog[0].records:
-                self.do(Cancelled(job_id, "the journal could not be written"))
+            first = self.framework.last_number + 1
+            jobs = [f"m{first + number}" for number in range(len(specs))]
+            self._handle(*(Submitted(spec) for spec in specs))
+            if any(left.records for left in self._backlog):
+                self._handle(*(Cancelled(job, "the journal could not be written") for job in jobs))
                 raise JournalError(self.trouble or f"{self.journal.path}: cannot be written")
-            return job_id
+        self._wake()
+        return jobs
 
     def do(self, event: Event) -> None:
         """Have the state machine take an event in. Raises UsageError for what cannot be."""
@@ -198,8 +200,10 @@ class Session:
             now = self._monotonic()
             if driver is not None and driver.stdout in readable:
                 self._hear(driver, now)
-            self._handle(Ticked())
-            self._watch(now)
+            if now - self._ticked_s >= TICK_S:
+                self._ticked_s = now
+                self._handle(Ticked())
+                self._watch(now)
             if self._driver is not None and not self._driver.write():
                 self._break("the process that runs pymesos has ended", 1)
             if self.journal.lines > MOST_LINES and not self._backlog:
@@ -230,8 +234,9 @@ class Session:
             if self._driver is not None and self._subscribed:
                 if self._driver.sent == self._driver.through:
                     self._progress_s = self._monotonic()
+                framework_id = {"value": self.framework.framework_id}
                 for call in calls:
-                    self._driver.call(call)
+                    self._driver.call({**call, "framework_id": framework_id})
 
     def _hear(self, driver: Driver, now: float) -> None:
         try:
@@ -365,6 +370,7 @@ class Session:
                 "silence_s": max(2.0, min(settings.hold_s, 60.0)),
             }
         )
+        self._ticked_s = -float("inf")
         self._started_s = self._heard_s = self._progress_s = self._beat_s = now
 
     def _break(self, why: str, blame: int) -> None:

@@ -91,8 +91,8 @@ class Commands:
     def script(self, job: int) -> str:
         """The batch script as it was submitted."""
         text = self._run("scontrol", "write", "batch_script", str(job), "-")
-        if text.startswith("job script retrieval failed"):  # with exit status 0, in 22.05
-            raise (Unknown if GONE in text else ClusterError)(f"scontrol: {' '.join(text.split())[:200]}")
+        if not text:  # no script is empty: 22.05 fails with exit status 0
+            raise Unknown(f"scontrol: there is no script of job {job}")
         if len(text.encode()) > MOST_SCRIPT:
             raise ClusterError(f"the script of job {job} is longer than {MOST_SCRIPT >> 10} KiB")
         return text

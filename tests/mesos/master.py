@@ -1,9 +1,9 @@
 """A Mesos master for tests: it speaks the scheduler API as a real `mesos-master` 1.12.0 did (`data/mesos`).
 
 Agents are rows of numbers, and tasks run by the clock; all else is what a framework sees of a real one: RecordIO over
-chunks that split anywhere, stream ids, filters, offers that become stale, rescinds, updates that are sent until they are
-acknowledged, reconciliation, failover, removal, redirects, authentication. Faults are methods: `disconnect`, `hang`,
-`lose_agent`, `restart`, `redirect`.
+chunks that split anywhere, stream ids, filters, offers that become stale, rescinds, updates that are sent until they
+are acknowledged, reconciliation, failover, removal, redirects, authentication. Faults are methods: `disconnect`,
+`hang`, `rescind`, `lose_agent`, `restart`.
 
 Runs in a thread of the test, or as a process of its own: `python master.py --agents 100 --cpus 4`.
 """
@@ -25,6 +25,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 OVER = {
     "TASK_FINISHED",
@@ -282,7 +284,9 @@ class Master:
             for framework in self.frameworks.values():
                 if framework.writer is not None:
                     if mid_record:
-                        framework.writer.write(b'40\r\n132\n{"type":"OFFERS","offers":{"offers":[{"id":{"value":"x\r\n')
+                        framework.writer.write(
+                            b'40\r\n132\n{"type":"OFFERS","offers":{"offers":[{"id":{"value":"x\r\n'
+                        )
                     framework.writer.close()
 
         self.do(cut)
@@ -443,7 +447,7 @@ class Master:
             self._reply(writer, "404 Not Found")
             return None
         try:
-            call = json.loads(body)
+            call = orjson.loads(body)
         except ValueError as error:
             self._reply(writer, "400 Bad Request", f"Failed to parse body into JSON: {error}")
             return None
@@ -568,7 +572,7 @@ class Master:
         return framework
 
     def _write(self, writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
-        text = json.dumps(event, separators=(",", ":")).encode()
+        text = orjson.dumps(event)
         record = str(len(text)).encode() + b"\n" + text
         pieces = [record]
         if self.split is not None:
@@ -615,7 +619,9 @@ class Master:
                     continue
                 made.append(self._make_offer(framework, agent, free, revocable))
             for at in range(0, len(made), 500):
-                self._event(framework.framework_id, {"type": "OFFERS", "offers": {"offers": made[at : at + 500]}})
+                self._event(
+                    framework.framework_id, {"type": "OFFERS", "offers": {"offers": made[at : at + 500]}}
+                )
 
     def _make_offer(
         self, framework: Framework, agent: Agent, free: dict[str, float], revocable: float
@@ -741,7 +747,9 @@ class Master:
         executors: set[str] = set()
         for info in infos:
             if invalid is not None:
-                self._refuse_task(framework, info, "TASK_DROPPED", f"Task launched with invalid offers: {why}")
+                self._refuse_task(
+                    framework, info, "TASK_DROPPED", f"Task launched with invalid offers: {why}"
+                )
                 continue
             resources = list(info["resources"])
             executor = info.get("executor")
@@ -758,7 +766,7 @@ class Master:
                 else:
                     wanted[resource["name"]] += resource["scalar"]["value"]
             short = any(value > left[name] + 1e-6 for name, value in wanted.items())
-            if short or revocable > soft + 1e-6 or "command" in info and "executor" in info:
+            if short or revocable > soft + 1e-6 or ("command" in info and "executor" in info):
                 text = f"Task uses more resources {dict(wanted)} than available {dict(left)}"
                 self._refuse_task(framework, info, "TASK_ERROR", text, "REASON_TASK_INVALID")
                 continue
@@ -984,7 +992,7 @@ def main() -> None:
     parser.add_argument("--mem", type=float, default=1024.0)
     parser.add_argument("--quiet", action="store_true")
     given = parser.parse_args()
-    master = Master(given.agents, given.cpus, given.mem, quiet=given.quiet, allocation_s=0.1)
+    master = Master(given.agents, given.cpus, given.mem, quiet=given.quiet, allocation_s=1.0)
     with master.running():
         print(master.address, flush=True)
         sys.stdin.read()

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from master import Master
-
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.session import Session
 from asad_mesos.settings import read_settings
+from master import Master
 
 MIB = 2**20
 

@@ -174,8 +174,9 @@ def test_the_double_answers_as_the_real_master_did(name: str, data: Path) -> Non
                     assert header_names(ours) == header_names(theirs), conn
                     compared += 1
                     if "Mesos-Stream-Id" in theirs:
-                        found = re.search(r"Mesos-Stream-Id: (\S+)", theirs), re.search(
-                            r"Mesos-Stream-Id: (\S+)", ours
+                        found = (
+                            re.search(r"Mesos-Stream-Id: (\S+)", theirs),
+                            re.search(r"Mesos-Stream-Id: (\S+)", ours),
                         )
                         assert found[0] is not None and found[1] is not None
                         streams[found[0][1]] = found[1][1]
