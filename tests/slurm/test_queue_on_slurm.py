@@ -1,0 +1,192 @@
+"""Slurm's queue served by Mesos, with a real Slurm: what a partition that is down does, and how Slurm tells of the end.
+
+Mesos is on paper here (its own tests have a master); the wrapped script of a job is run by the test itself.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from asad_mesos.slurm_queue import QueueSettings, SlurmQueue
+from asad_mesos.slurm_side import Commands, Unknown
+from slurm_side_on_paper import PaperMesos
+
+from lab.slurm import RealSlurm, why_not
+
+NOBODY = pwd.getpwnam("nobody")
+
+
+@pytest.fixture(scope="module")
+def down() -> Iterator[RealSlurm]:
+    """A cluster with a partition that Slurm itself starts nothing in."""
+    obstacle = why_not()
+    if obstacle:
+        pytest.skip(obstacle)
+    with RealSlurm(extra_conf="PartitionName=mesos Nodes=ALL State=DOWN MaxTime=INFINITE") as slurm:
+        yield slurm
+
+
+class Between:
+    """The queue, its Slurm, and a Mesos on paper."""
+
+    def __init__(self, slurm: RealSlurm, folder: Path) -> None:
+        self.slurm, self.mesos = slurm, PaperMesos()
+        self.commands = Commands(20.0, slurm.env)
+        self.folder, self.ahead_s = folder, 0.0
+        self.open()
+
+    def open(self) -> None:
+        self.queue = SlurmQueue(
+            QueueSettings(patience_s=600),
+            self.commands,
+            self.mesos,
+            self.folder,
+            lambda: time.time() + self.ahead_s,
+        )
+        self.queue.may = True
+
+    def step_until(self, condition: Callable[[], object], what: str) -> None:
+        end = time.monotonic() + 40
+        while not condition():
+            assert time.monotonic() < end, f"{what}: {self.queue.said} {self.queue.taken}"
+            self.queue.step()
+            time.sleep(0.3)
+
+    def told(self, job: str) -> str:
+        return self.commands.details({int(job)})[int(job)].admin_comment
+
+    def submit(self, script: str, *options: str) -> str:
+        return self.slurm.submit(script, "--partition=mesos", "--time=10", *options, user="nobody")
+
+
+@pytest.fixture
+def between(down: RealSlurm, tmp_path: Path) -> Iterator[Between]:
+    yield Between(down, tmp_path)
+    down.clear()
+
+
+def test_a_job_runs_its_own_script_under_its_user_and_slurm_tells_how_it_ended(between: Between) -> None:
+    script = 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST $SLURM_NTASKS $SLURM_TASKS_PER_NODE $(id -un)"; exit 3'
+    job = between.submit(script, "--ntasks=2", "--output=queue-%j.txt", "--comment=mine")
+    between.step_until(lambda: between.mesos.rows, "it is taken")
+    shown = between.slurm.job(job)
+    assert (shown["JobState"], shown["Reason"]) == ("PENDING", "JobHeldAdmin")
+    assert between.told(job) == "asad: waits for Mesos as m1"
+    (spec,) = between.mesos.specs.values()
+    assert (spec.user, spec.uid, spec.time_limit_s) == ("nobody", NOBODY.pw_uid, 600.0)
+    between.mesos.start("m1", "a1", "a2")
+    between.step_until(lambda: between.told(job) == "asad: runs on Mesos as m1 on a1,a2", "it is told")
+
+    folder = Path(spec.environment["SLURM_SUBMIT_DIR"])
+    wrapped = between.slurm.folder / "jobs" / "wrapped.sh"
+    wrapped.write_text(spec.script)
+    wrapped.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "ASAD_NODES": "a1*1,a2*1", **spec.environment}
+    done = subprocess.run(
+        [str(wrapped), "batch"],
+        env=environment,
+        user=NOBODY.pw_uid,
+        group=NOBODY.pw_gid,
+        extra_groups=[],
+        cwd="/",
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 3
+    assert (folder / f"queue-{job}.txt").read_text() == f"{job} a1,a2 2 1(x2) nobody\n"
+
+    between.mesos.finish("m1", done.returncode)
+    between.step_until(lambda: not between.queue.taken, "it is over")
+    # accounting: Slurm never ran it, so it says CANCELLED; the script's own status and a sentence stand beside that
+    shown = subprocess.run(
+        [
+            *("sacct", "--noheader", "--parsable2", "--allocations", "--allusers", f"--jobs={job}"),
+            "--format=State,DerivedExitCode,ElapsedRaw,AdminComment,Comment",
+        ],
+        env=between.slurm.env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout.strip()
+    # sacctmgr of 22.05 writes small letters
+    assert shown.lower() == (
+        "cancelled by 0|3:0|0|asad: failed on mesos as m1: exit status 3, on a1,a2, in 60 s|mine"
+    )
+
+
+def test_slurm_starts_nothing_of_it_and_has_it_back_as_it_was(between: Between) -> None:
+    job = between.submit("sleep 1", "--comment=mine")
+    before = between.slurm.job(job)
+    between.step_until(lambda: between.mesos.rows, "it is taken")
+    refused = subprocess.run(
+        ["scontrol", "release", job],
+        env=between.slurm.env,
+        user=NOBODY.pw_uid,
+        group=NOBODY.pw_gid,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert "denied" in refused.stderr, "its user cannot let Slurm run it meanwhile"
+    between.ahead_s = 700.0
+    between.step_until(lambda: not between.queue.taken, "it is given back")
+    after = between.slurm.job(job)
+    differ = {
+        key for key in before.keys() | after.keys() if before.get(key, "(null)") != after.get(key, "(null)")
+    }
+    assert differ <= {
+        "Priority",
+        "Reason",
+        "LastSchedEval",
+        "AccrueTime",
+        "Scheduler",
+        "AdminComment",
+        "EligibleTime",
+    }
+    assert after.get("AdminComment", "") in ("", "(null)")
+    assert int(after["Priority"]) > 0
+    assert after["Comment"] == "mine"
+    # asad or no asad: one word gives the whole partition to Slurm
+    subprocess.run(
+        ["scontrol", "update", "PartitionName=mesos", "State=UP"],
+        env=between.slurm.env,
+        check=True,
+        timeout=30,
+    )
+    try:
+        between.slurm.wait(job, timeout_s=40)
+        assert between.slurm.state(job) == "COMPLETED"
+    finally:
+        subprocess.run(
+            ["scontrol", "update", "PartitionName=mesos", "State=DOWN"],
+            env=between.slurm.env,
+            check=True,
+            timeout=30,
+        )
+
+
+def test_a_cancelled_job_and_one_with_steps(between: Between) -> None:
+    steps = between.submit("srun hostname")
+    job = between.submit("sleep 1")
+    between.step_until(lambda: between.mesos.rows, "it is taken")
+    assert len(between.mesos.rows) == 1
+    assert any(
+        f"slurm {steps}: it stays with Slurm: its script starts job steps" in said
+        for said in between.queue.said
+    )
+    between.mesos.start("m1")
+    subprocess.run(["scancel", job], env=between.slurm.env, check=True, timeout=30)
+    between.open()  # another daemon finds it
+    between.step_until(lambda: not between.queue.taken, "it is over")
+    assert between.mesos.rows["m1"]["state"] == "cancelled"
+    with pytest.raises(Unknown):
+        between.commands.script(99_999_999)
