@@ -36,6 +36,7 @@ def cluster(
     admission: bool = True,
     gather_arrays: bool = False,
     nodes: int = 1,
+    scheduler: str = "easy",
 ) -> RecordedCluster:
     """Jobs of (submit, run time and limit, cores, array) on nodes of `cores` cores, polled every 10 s."""
     submit, run, wide, array = (np.array(column) for column in zip(*jobs, strict=True))
@@ -65,6 +66,7 @@ def cluster(
         workload,
         machine,
         Contention(1.0, 1.0, 1.0, 1.0, "made up"),
+        scheduler=scheduler,
         poll_s=POLL_S,
         admission=admission,
         gather_arrays=gather_arrays,
@@ -174,6 +176,18 @@ def test_the_admitted_are_tried_before_all_others_in_order_of_arrival() -> None:
     assert do(there, Decline(CAUSE, 3)) == ""
     assert there.snapshot().queue.tolist() == [2, 4, 1, 3]
     assert starts(there) == [0.0, 300.0, 100.0, 400.0, 200.0]
+
+
+def test_who_is_admitted_keeps_the_start_that_conservative_backfill_promised() -> None:
+    """Job 1 has lost its promise by a deferral; back in the queue it stands before job 2, who was promised 10."""
+    there = cluster([(0.0, 10.0, 1, -1)] * 3, 1, scheduler="conservative")
+    there.run(0.0)
+    do(there, Admit(CAUSE, 1))
+    do(there, Defer(CAUSE, 1, 5.0))
+    there.run(5.0)
+    assert do(there, Admit(CAUSE, 2)) == ""
+    assert there.snapshot().queue.tolist() == [1, 2]
+    assert starts(there) == [0.0, 20.0, 10.0]
 
 
 def test_what_is_as_decided_is_done_and_what_came_too_late_is_refused() -> None:
