@@ -2,10 +2,10 @@
 
 What a slot is worth on average is concave in y: Σ_l w_l [Σ f(y) - max_k β_k Σ_r y] with w_l the share of slots in which
 port l has an arrival. An interior-point method maximises it over y and t_l >= β_k Σ_r y: capacities touch one (r, k)
-each and overheads one (l, k), so that a Newton step is one system of L · (K + 1) unknowns beside sums over edges. For any weights
-λ_l of the resources (in place of the maximum) and any prices ν_rk of the capacities the dual function bounds the
-optimum from above; those that the barrier leaves prove the result to `tolerance`. Cost of
-a Newton step: O(E · D · K + L³ · K³) with D ports an instance; it takes 60 to 150.
+each and overheads one (l, k), so that a Newton step is one system of L · (K + 1) unknowns beside sums over edges. For
+any weights λ_l of the resources (in place of the maximum) and any prices ν_rk of the capacities the dual function
+bounds the optimum from above; those that the barrier leaves prove the result to `tolerance`. Cost of a Newton step:
+O(E · D · K + L³ · K³) with D ports an instance; it takes 60 to 150.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Barrier:
         self.slacks = 2 * len(edge) + int(self.used.sum()) + len(self.busy) * resources
 
     def sums(self, values: Floats, index: NDArray[np.int64], many: int) -> Floats:
-        return np.bincount(index, values, many)
+        return np.bincount(index, values, many).astype(np.float64, copy=False)
 
     def totals(self, y: Floats) -> Floats:
         return self.sums(y, self.total, self.shape[0] * self.shape[1]).reshape(self.shape)

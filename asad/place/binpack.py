@@ -1,8 +1,8 @@
 """`binpack`: ports with an arrival, by number, fill instance after instance, the fullest first.
 
-Of each resource on its own a port takes a_l^k in all, from the connected instances in order of what is left of it, least
-first (of equals the one of the lower number), all that is left before the next is touched. Options: none. Cost of a
-slot: O(E · K · log R). Source: Zhao et al., section 4: BinPacking, Kubernetes' MostAllocated.
+Of each resource on its own a port takes a_l^k in all, from the connected instances in order of what is left of it,
+least first (of equals the one of the lower number), all that is left before the next is touched. Options: none. Cost of
+a slot: O(E · K · log R). Source: Zhao et al., section 4: BinPacking, Kubernetes' MostAllocated.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ learned is that sum: OGA over ports that ask for Σ_q a^{q,k}, for which the reg
 is played is that sum dealt out to components, all or nothing; what that costs is measured against the best fixed
 allocation of the relaxation, which no gang schedule exceeds.
 
-A component is scheduled if it has at least `enough` of its request of every resource, summed over its instances (or of
-all there is of it on them, if that is less); the paper's is "something of anything", `enough` = 0. Components that need
-least come first. A gang that falls short of m_l gets nothing, the one furthest from it first, and the others share anew in
-what it leaves; in modes that see arrivals, those present only. Options: those of `oga`. Cost of a slot: that of `oga`, and
-O(E · K · Q) for each gang dropped.
+A component is scheduled if it has at least `enough` of its request of every resource, summed over its instances (or
+of all there is of it on them, if that is less); the paper's is "something of anything", `enough` = 0. Components that
+need least come first. A gang that falls short of m_l gets nothing, the one furthest from it first, and the others share
+anew in what it leaves; in modes that see arrivals, those present only. Options: those of `oga`. Cost of a slot: that of
+`oga`, and O(E · K · Q) for each gang dropped.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ anew; of several, the first.
   before its step). It lasts for the slot and is not learned from, so that an absent port finds its place again. What a
   live cluster wants.
 
-Options: `eta`, `decay`, `eta_least`, `reach`. Without `eta`, η_0 scales with the mean capacity: as the paper's 25 does at
-its capacities for `strict`, and as 64 for the others, which need not average over arrivals.
-Resources that differ by orders of magnitude should be given in units in which they do not: one η serves all.
+Options: `eta`, `decay`, `eta_least`, `reach`. Without `eta`, η_0 scales with the mean capacity: as the paper's 25 does
+at its capacities for `strict`, and as 64 for the others, which need not average over arrivals. Resources that differ by
+orders of magnitude should be given in units in which they do not: one η serves all.
 
 Cost of a slot: O(E · K), one compiled pass over the edges. Paper: Zhao et al., *Scheduling Multi-Server
 Jobs with Sublinear Regrets via Online Learning*, Algorithm 1, equations (30) to (32), with the projection of
@@ -184,9 +184,10 @@ class Oga:
         rows: dict[tuple[str, str], Floats] = {}
         for port, held in ports.items() if isinstance(ports, dict) else ():
             for instance, row in held.items() if isinstance(held, dict) else ():
-                good = isinstance(row, list) and len(row) == len(self.ports.beta)
-                if good and all(isinstance(one, int | float) and 0 <= one < math.inf for one in row):
-                    rows[port, instance] = np.array(row, np.float64)
+                if isinstance(row, list) and len(row) == len(self.ports.beta):
+                    values = [one for one in row if isinstance(one, int | float) and 0 <= one < math.inf]
+                    if len(values) == len(row):
+                        rows[port, instance] = np.array(values, np.float64)
         self._take(rows)
 
 
@@ -241,7 +242,7 @@ def ascend(
 ) -> Floats:
     """y <- Π(y + η ∇q(x, y)), where it stands; `before` (L, K) are its totals. Returns those of the new y.
 
-    With `reclaim_eta` above 0, `reclaimed` (E, K) becomes what ports with an arrival have when those without have nothing.
+    With `reclaim_eta` above 0, `reclaimed` (E, K) becomes what ports with an arrival have when others have nothing.
     `tau`, `reclaimed_tau` (R, K) are the last thresholds of either projection. An instance without an arrival stays.
     """
     ports, resources = before.shape
@@ -283,7 +284,7 @@ def ascend(
             tau[r, k] = project_one(z[k], most[k], many, capacities[r, k], tau[r, k])
         j = 0
         for i in range(many):
-            l = port[begin + i]
+            l = port[begin + i]  # noqa: E741
             for k in range(resources):
                 y[begin + i, k] = z[k, i]
                 after[l, k] += z[k, i]

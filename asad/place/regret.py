@@ -13,10 +13,12 @@ from asad.place.utilities import slope
 
 def steepest(ports: Ports) -> Floats:
     """(R,) ϖ_r: the greatest f'(0) of any resource of an instance."""
-    found = np.zeros(len(ports.capacities))
-    for r, k in np.ndindex(ports.capacities.shape):
-        found[r] = max(found[r], slope(ports.form[r, k], ports.alpha[r, k], 0.0))
-    return found
+    return np.array(
+        [
+            max(slope(int(form), float(alpha), 0.0) for form, alpha in zip(forms, alphas, strict=True))
+            for forms, alphas in zip(ports.form, ports.alpha, strict=True)
+        ]
+    )
 
 
 def diameter_bound(ports: Ports) -> float:

@@ -14,6 +14,8 @@ the steepest of all. `effective` puts the scale into α once, so that nothing th
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -35,10 +37,10 @@ def gain(form: int, alpha: float, y: float) -> float:
     if form == LINEAR:
         return alpha * y
     if form == LOG:
-        return alpha * np.log1p(y)
+        return alpha * math.log1p(y)
     if form == RECIPROCAL:
         return y / (alpha * (y + alpha))
-    return alpha * (np.sqrt(y + 1.0) - 1.0)
+    return alpha * (math.sqrt(y + 1.0) - 1.0)
 
 
 @njit(cache=True, error_model="numpy")
@@ -50,7 +52,7 @@ def slope(form: int, alpha: float, y: float) -> float:
         return alpha / (1.0 + y)
     if form == RECIPROCAL:
         return 1.0 / ((y + alpha) * (y + alpha))
-    return 0.5 * alpha / np.sqrt(y + 1.0)
+    return 0.5 * alpha / math.sqrt(y + 1.0)
 
 
 @njit(cache=True, error_model="numpy")
@@ -62,7 +64,7 @@ def curvature(form: int, alpha: float, y: float) -> float:
         return -alpha / ((1.0 + y) * (1.0 + y))
     if form == RECIPROCAL:
         return -2.0 / ((y + alpha) * (y + alpha) * (y + alpha))
-    return -0.25 * alpha / ((y + 1.0) * np.sqrt(y + 1.0))
+    return -0.25 * alpha / ((y + 1.0) * math.sqrt(y + 1.0))
 
 
 @njit(cache=True, error_model="numpy")
@@ -75,7 +77,7 @@ def taken_at(form: int, alpha: float, price: float, most: float) -> float:
     if form == LOG:
         y = alpha / price - 1.0
     elif form == RECIPROCAL:
-        y = 1.0 / np.sqrt(price) - alpha
+        y = 1.0 / math.sqrt(price) - alpha
     else:
         y = (0.5 * alpha / price) * (0.5 * alpha / price) - 1.0
     return min(max(y, 0.0), most)

@@ -13,9 +13,10 @@ A file is a numpy archive (`.npz`) with
 | `utils` | (R,) or (K, R) | `linear`, `log`, `reciprocal` or `poly` |
 | `eta0`, `decay` | () | step of the strict mode; may be left out |
 
-Drawn are (Table II, and where it is silent, the authors' published program): capacities whole numbers from 1 to 127 cores, 2
-to 511 GB, 0 to 63 GPUs, 0 to 7 of two more accelerators and 0 to 3 of a last; requests real numbers of the same ranges,
-times the contention level; 1 to 4 ports an instance; α from 1 to 1.5, β from 0.3 to 0.5; arrivals with probability 0.7.
+Drawn are (Table II, and where it is silent, the authors' published program): capacities whole numbers from 1 to 127
+cores, 2 to 511 GB, 0 to 63 GPUs, 0 to 7 of two more accelerators, 0 to 3 of a last; requests real numbers of the same
+ranges, times the contention level; 1 to 4 ports an instance; α from 1 to 1.5, β from 0.3 to 0.5; arrivals with
+probability 0.7.
 A utility an instance: all four, or one for all. With utilities other than linear, capacities and requests are divided
 by `scale` (64), so that they differ in steepness where the y are: with y of hundreds, α/(1 + y) is flat.
 """

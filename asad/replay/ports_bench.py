@@ -25,7 +25,7 @@ from asad.place.binpack import BinPack
 from asad.place.drf import Drf
 from asad.place.fairness import Fairness
 from asad.place.gangs import GangOga, Gangs
-from asad.place.oga import Oga, Options
+from asad.place.oga import Mode, Oga, Options
 from asad.place.ports import Copies, PortPolicy, Ports
 from asad.place.regret import regret_bound
 from asad.place.spread import Spread
@@ -82,11 +82,14 @@ def etas(instance: PortInstance) -> dict[str, float | None]:
 def make(name: str, instance: PortInstance, eta: float | None = None) -> PortPolicy:
     """A policy by name, for an instance; `eta` in place of the instance's. Raises KeyError."""
     ports = instance.ports
-    if name in BASELINES:
-        return {"fairness": Fairness, "drf": Drf, "binpack": BinPack, "spread": Spread}[name](ports)
-    mode = {"oga-strict": "strict", "oga-reactive": "reactive", "oga-reclaim": "reclaim"}[name]
+    simple: Mapping[str, type[Fairness | Drf | BinPack]] = {
+        "fairness": Fairness, "drf": Drf, "binpack": BinPack, "spread": Spread,
+    }  # fmt: skip
+    if name in simple:
+        return simple[name](ports)
+    modes: Mapping[str, Mode] = {"oga-strict": "strict", "oga-reactive": "reactive", "oga-reclaim": "reclaim"}
     options = Options(eta=etas(instance)[name] if eta is None else eta, decay=instance.decay)
-    return Oga(ports, mode, options)  # type: ignore[arg-type]
+    return Oga(ports, modes[name], options)
 
 
 def warm_up() -> None:

@@ -1,4 +1,4 @@
-"""The page of `asactl bench oga`: Table III and figures 3 to 7 of the OgaSched paper, measured here, in one HTML file."""
+"""The page of `asactl bench oga`: Table III and figures 3 to 7 of the OgaSched paper, measured here, one HTML file."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def growth(document: Document, width: int) -> str:
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
         axes.set_xticks([row["edges"] for row in rows], [units.number(row["edges"]) for row in rows])
-        marks = [10**power for power in range(0, 7)]
+        marks = [10**power for power in range(7)]
         low, high = axes.get_ylim()
         shown = [mark for mark in marks if low <= mark <= high]
         axes.set_yticks(shown, [units.number(mark) for mark in shown])
