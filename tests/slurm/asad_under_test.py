@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -130,7 +131,9 @@ class Asad(LiveAsad):
         if name == "asad":
             self._start("asad", "asad", "--config", path)
         elif before:
-            self._start(name, before[0], *before[1:], "asad-node", "--config", path, "--node", name)
+            # that program looks for it in PATH, where a virtual environment need not be
+            actor = str(Path(sys.executable).parent / "asad-node")
+            self._start(name, before[0], *before[1:], actor, "--config", path, "--node", name)
         else:
             self._start(name, "asad-node", "--config", path, "--node", name)
 

@@ -24,7 +24,22 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from asad.errors import StoreError, UsageError
-from asad.model import DECISIONS, Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare, Withdraw
+from asad.model import (
+    DECISIONS,
+    Admit,
+    Cause,
+    CoAllocate,
+    Decision,
+    Decline,
+    Defer,
+    ExtendLimit,
+    Outcome,
+    SetMemory,
+    SetShare,
+    SetThrottle,
+    Start,
+    Withdraw,
+)
 from asad.store import migrations, process, store, tables
 from asad.store.process import this_process
 from asad.store.records import AccountTotal, JobEnd, LearnerState, LedgerEntry, QuotaChange
@@ -123,7 +138,18 @@ def test_decisions_come_back_as_they_were(opened: Store) -> None:
 
 
 def test_every_kind_of_decision_can_be_recorded(opened: Store) -> None:
-    samples = [STARTS, CHANGES, EXTENDS, Withdraw(cause=CAUSE, guest=1)]
+    samples = [
+        STARTS,
+        CHANGES,
+        EXTENDS,
+        Withdraw(cause=CAUSE, guest=1),
+        Admit(cause=CAUSE, job=1),
+        Decline(cause=CAUSE, job=0),
+        Defer(cause=CAUSE, job=1, until_s=3600.0),
+        Start(cause=CAUSE, job=1),
+        SetThrottle(cause=CAUSE, job=0, tasks=3),
+        SetMemory(cause=CAUSE, job=1, high_bytes=2.0**30),
+    ]
     assert {type(sample) for sample in samples} == set(DECISIONS.values()), "a new kind needs a sample here"
     run = begin(opened)
     run.record(1, 0.0, outcomes(*samples), NAMES)
