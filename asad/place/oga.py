@@ -188,7 +188,8 @@ class Oga:
                     values = [one for one in row if isinstance(one, int | float) and 0 <= one < math.inf]
                     if len(values) == len(row):
                         rows[port, instance] = np.array(values, np.float64)
-        self._take(rows)
+        if rows:
+            self._take(rows)
 
 
 def _check(options: Options) -> None:

@@ -1,0 +1,64 @@
+"""How many slots a second OgaSched divides, against the number of edges.
+
+Timed is dividing and learning, compiled beforehand, on one core: the best of several runs, since others share the
+machine. The plot of the growth goes to build/bench/oga.html.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asad.place.oga import MODES
+from asad.replay import ports_bench
+from asad.replay.port_instances import PortInstance, draw_port_instance, read_port_instance
+from asad.report import ports as report
+from asad.report.page import write_whole
+
+PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "oga.html"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    ports_bench.warm_up()
+
+
+def slots_per_s(instance: PortInstance, name: str, repeat: int = 7) -> float:
+    found = ports_bench.play(instance, name, repeat=repeat)
+    assert found["violations"] == 0
+    with_reward = found["slots_per_s_with_reward"]
+    print(
+        f"\n{instance.name}, {name}: {found['slots_per_s']:,.0f} slots/s, {with_reward:,.0f} with the reward"
+    )
+    return float(found["slots_per_s"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ten_ports_on_128_instances(mode: str) -> None:
+    assert slots_per_s(draw_port_instance(0), f"oga-{mode}") >= 10_000
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("mode", MODES)
+def test_100_ports_on_1024_instances(mode: str, data: Path) -> None:
+    read = read_port_instance(data / "ogasched" / "large_L100_R1024.npz")
+    x = ports_bench.large_arrivals(len(read.ports.requests))
+    instance = PortInstance("L = 100, R = 1024", read.ports, x, read.eta, read.decay)
+    assert slots_per_s(instance, f"oga-{mode}", 5) >= 1_500
+
+
+def test_cost_grows_linearly_with_the_edges() -> None:
+    rows = ports_bench.growth()
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(report.page({"growth": rows}, "make bench"), PAGE)
+    for mode in MODES:
+        edges = np.array([row["edges"] for row in rows], np.float64)  # type: ignore[index, call-overload]
+        took = np.array([row["slot_us"][f"oga-{mode}"] for row in rows])  # type: ignore[index, call-overload]
+        each = took / edges
+        print(
+            f"\n{mode}: " + ", ".join(f"{e:.0f} edges {t:.0f} µs" for e, t in zip(edges, took, strict=True))
+        )
+        # 240 times the edges: no more than twice the time of an edge (caches), where a square would be 240 times
+        assert each[-1] <= 2 * each[1]
