@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import click
@@ -50,7 +51,7 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 @JSON
 @click.pass_context
 def doctor(context: click.Context, config_path: str | None, slurm_conf: str | None, as_json: bool) -> None:
-    """Check Slurm, munge, clocks, rights, cgroups and the store, and print the lines to add.
+    """Check Slurm or Mesos, munge, clocks, rights, cgroups and the store, and print the lines to add.
 
     Changes nothing. Run it on the head node, as root or as the daemon's user. Leaves with 1 if anything fails.
     """
@@ -90,6 +91,10 @@ def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding
     """All findings, in the order in which they should be mended."""
     config, finding = _configuration(config_path)
     yield finding
+    yield from _of_plugin(config)
+    if config.daemon.cluster == "mesos" and slurm_conf is None:
+        yield from _of_machine(config)
+        return
     asked_at = datetime.now()  # scontrol prints local time
     text, partitions, found = _slurm_texts(slurm_conf)
     yield found
@@ -112,6 +117,20 @@ def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding
         if slurm_conf is None:
             yield checks.clock_finding(text, asked_at)
             yield checks.rights_finding(slurm, _users(config.nodes.user), config.nodes.user)
+    yield from _of_machine(config)
+
+
+def _of_plugin(config: Config) -> Iterator[Finding]:
+    """What the cluster plugin itself has to say (entry points `asad.doctors`)."""
+    name = config.daemon.cluster
+    for point in entry_points(group="asad.doctors", name=name):
+        table = config.clusters.get(name.rpartition("+")[2], {})
+        for found in point.load()(table):
+            yield Finding(found.check, found.state, found.why, found.mend)
+
+
+def _of_machine(config: Config) -> Iterator[Finding]:
+    """Keys, cgroups, store and daemon, whatever the cluster."""
     yield _keys(config)
     yield checks.cgroup_finding(
         _read(Path("/proc/mounts")) or "",

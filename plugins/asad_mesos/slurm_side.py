@@ -120,6 +120,10 @@ class Commands:
             *("set", f"DerivedExitCode={status}", f"AdminComment={text}"),
         )
 
+    def partition(self, name: str) -> str:
+        """What Slurm says of a partition."""
+        return self._run("scontrol", "show", "partition", "--oneliner", name)
+
     def past(self, job: int) -> str:
         """What accounting says became of a job; empty if it does not know it, or there is none."""
         with contextlib.suppress(ClusterError):
