@@ -79,7 +79,7 @@ class FirstFit:
         if len(snapshot.guests) == 0 and not waiting:
             return decisions
         rooms = Rooms.see(snapshot, self.options.headroom)
-        decisions += self._shares(snapshot, rooms)
+        decisions += self._shares(snapshot)
         gangs = Gangs(snapshot)
         told: set[int] = set()
         for guest in waiting:
@@ -90,16 +90,16 @@ class FirstFit:
         self._patience.note(snapshot, decisions)
         return decisions
 
-    def _shares(self, snapshot: Snapshot, rooms: Rooms) -> list[Decision]:
+    def _shares(self, snapshot: Snapshot) -> list[Decision]:
         """For guests beside a new host, and for those that the guard had to squeeze."""
         jobs, guests = snapshot.jobs, snapshot.guests
         share, host = jobs.share[guests], jobs.host[guests]
         decisions: list[Decision] = []
         for guest in np.sort(guests[(np.isnan(share) | (share == 0)) & (host >= 0)]).tolist():
             beside = int(jobs.host[guest])
-            ceiling = float(rooms.ceiling[rooms.holder == beside].min(initial=1.0))
-            given = min(self.options.share, ceiling)
-            if given >= LEAST and not np.isnan(jobs.cpu_fraction[beside]):
+            used = float(jobs.cpu_fraction[beside])
+            given = 0.0 if math.isnan(used) else min(self.options.share, 1.0 - used - self.options.headroom)
+            if given >= LEAST and not jobs.host_bar[beside]:
                 cause = Cause(self.name, f"its share of its host {jobs.job_id[beside]}")
                 decisions.append(SetShare(cause, guest, given, self.options.capped))
         return decisions

@@ -142,6 +142,9 @@ class PortPlacing:
         self._classes: list[str] = []
         self._port_of: dict[int, int] = {}
         """Code of an application → its port."""
+        self._asks: dict[str, Floats] = {}
+        """By class (K,) what all jobs that it had at one time could use on one node; it only grows, since requests of a
+        port are no matter of the moment."""
         self._kept: Mapping[str, Mapping[str, Json]] = {}
         """What was learned by an earlier process, until a machine is seen."""
         self._x: Floats = np.zeros(0)
@@ -153,7 +156,7 @@ class PortPlacing:
     # ---------------------------------------------------------------------------------------------------- knowledge
 
     def state(self) -> dict[str, dict[str, Json]]:
-        """What `oga` has learned, by class: its y on every node; the slot under `*`, with the rest."""
+        """What `oga` has learned, by class: y on every node, and its requests; the slot under `*`, with the rest."""
         if self.oga is None:
             return {name: dict(entry) for name, entry in self._kept.items()}
         plain = self.oga.state()
@@ -161,6 +164,8 @@ class PortPlacing:
         y = plain["y"]
         assert isinstance(y, dict)
         found: dict[str, dict[str, Json]] = {name: {"y": held} for name, held in y.items()}
+        for name, asks in self._asks.items():
+            found.setdefault(name, {})["asks"] = asks.tolist()
         found.setdefault(REST, {})["slot"] = plain["slot"]
         return found
 
@@ -185,6 +190,10 @@ class PortPlacing:
                 and len(self._classes) < self.options.ports
             ):
                 self._classes.append(name)
+            asks = entry.get("asks") if isinstance(entry, Mapping) else None
+            if isinstance(asks, list) and len(asks) == self._resources and all(map(_amount, asks)):
+                most = self._whole.max(axis=0, initial=0.0)
+                self._asks[name] = np.minimum(np.array(asks, np.float64), most)
         self._port_of.clear()
         self._rebuild()
         if self.oga is not None:
@@ -207,6 +216,7 @@ class PortPlacing:
             )
             if resources != self._resources:
                 changed, self.oga = True, None
+                self._asks.clear()
             self._machine, self._resources = machine, resources
             if changed:
                 total = max(1, machine.total_cores)
@@ -229,11 +239,8 @@ class PortPlacing:
         machine = self._machine
         assert machine is not None
         names = [*self._classes, REST]
-        requests = np.zeros((len(names), self._resources))
-        if self._ports is not None and self._ports.requests.shape[1] == self._resources:
-            before = dict(zip(self._ports.names, self._ports.requests, strict=True))
-            for port, name in enumerate(names):
-                requests[port] = before.get(name, 0.0)
+        nothing = np.zeros(self._resources)
+        requests = np.array([self._asks.get(name, nothing) for name in names])
         o = self.learning
         self._ports = Ports.of(
             requests,
@@ -270,9 +277,6 @@ class PortPlacing:
                 self._classes.append(name)
                 new = True
             self._port_of[code] = self._classes.index(name)
-        if new:
-            self._rebuild()
-        assert self._ports is not None
         port = np.array([self._port(code) for code in codes.tolist()], np.int64)
         self._x = np.zeros(len(self._classes) + 1)
         self._x[port] = 1.0
@@ -285,11 +289,20 @@ class PortPlacing:
         if self._resources > GPU:
             of = np.array([snapshot.gpus.get(row, 0.0) for row in rows.tolist()])
             wants[:, GPU] = of / wide / self._unit[GPU]
-        together = np.zeros_like(self._ports.requests)
+        together = np.zeros((len(self._classes) + 1, self._resources))
         np.add.at(together, port, wants)
         most = self._whole.max(axis=0, initial=0.0)
-        # it only grows: requests are a fact of the class, not of the moment
-        np.maximum(self._ports.requests, np.minimum(together, most), out=self._ports.requests)
+        for number in np.unique(port).tolist():
+            name = REST if number == len(self._classes) else self._classes[number]
+            asks = np.minimum(together[number], most)
+            self._asks[name] = np.maximum(self._asks.get(name, asks), asks)
+            if not new:
+                assert self._ports is not None
+                self._ports.requests[number] = self._asks[name]
+        if new:
+            x = self._x
+            self._rebuild()
+            self._x = x
 
     # -------------------------------------------------------------------------------------------------------- cycle
 
@@ -539,6 +552,10 @@ def _mode(o: OgaOptions) -> oga.Mode:
 
 def _learning(o: OgaOptions) -> oga.Options:
     return oga.Options(o.eta or None, o.decay, o.eta_least, o.reach)
+
+
+def _amount(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _plain(value: float) -> Json:

@@ -26,6 +26,7 @@ from asad.model import (
     Finished,
     Jobs,
     Machine,
+    SetMemory,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -491,3 +492,17 @@ def test_every_job_is_reported_finished_exactly_once(driven: Driven) -> None:
     take(np.inf)
     assert sorted(seen) == list(range(driven.total))
     assert len(driven.cluster.finished(-np.inf).row) == 0
+
+
+def test_memory_limits_are_answered_and_never_raised(driven: Driven) -> None:
+    seen = 0
+    for snapshot in looks(driven):
+        rows = [*snapshot.running[:2].tolist(), *snapshot.queue[:1].tolist(), *snapshot.guests[:1].tolist()]
+        decisions = [
+            SetMemory(CAUSE, row, bytes_) for row in rows for bytes_ in (0.0, 1e9, -1.0, float("nan"))
+        ]
+        outcomes = list(driven.cluster.apply(decisions))
+        assert [outcome.decision for outcome in outcomes] == decisions
+        assert all(outcome.done == (not outcome.reason) for outcome in outcomes)
+        seen += len(outcomes)
+    assert seen > 0

@@ -294,3 +294,51 @@ def test_wrong_words_about_admission_say_what_to_do(log: Path, words: tuple[str,
     with pytest.raises(UsageError) as raised:
         as_json(log, *words)
     assert said in str(raised.value)
+
+
+def test_policies_that_place_are_told_beside_asax_on_the_same_queue(log: Path) -> None:
+    policies = "slurm,asax,first-fit,fairness,drf,binpack,spread,oga"
+    document = as_json(log, "--policy", policies, "--seed", 3)
+    found: dict[str, dict[str, float]] = document["policies"]  # type: ignore[assignment]
+    assert list(found) == policies.split(",")
+    for name, figures in found.items():
+        assert figures.keys() >= KEYS
+        assert figures["jobs"] == 60
+        assert figures["killed_by_lending"] == 0, name
+    assert found["first-fit"]["guests"] > 0
+    assert found["oga"]["guests"] > 0
+    again = as_json(log, "--policy", "slurm,oga", "--seed", 4)["policies"]
+    for figures in (found["oga"], again["oga"]):  # type: ignore[index]
+        figures.pop("wall_s")
+        figures.pop("displaced_placebo")
+    assert again["oga"] == found["oga"], "nothing is drawn"  # type: ignore[index]
+
+
+def test_bounds_of_components_in_a_log_are_kept_in_a_replay(tmp_path: Path) -> None:
+    """Light jobs hold the machine of two nodes; another could share both, and says that it needs three."""
+    head = (
+        "JobID|JobIDRaw|User|JobName|Partition|State|Submit|Start|End|ElapsedRaw|Timelimit|NCPUS|NNodes|"
+        "CPUTimeRAW|TotalCPU|Comment"
+    )
+    rows = [head]
+    for number in range(12):
+        light = number % 2 == 0
+        submit, run = 1_700_000_000 + 100 * number, 3000
+        start = submit + 3000 * number
+        cpus, name = (8, "host") if light else (4, "guest")
+        rows.append(
+            f"{number + 1}|{number + 1}|ann|{name}|batch|COMPLETED|{submit}|{start}|{start + run}|{run}|02:00:00|"
+            f"{cpus}|2|{run * cpus}|00:20:00|{'' if light else 'asad:components=3'}"
+        )
+    told, free = tmp_path / "told.txt", tmp_path / "free.txt"
+    told.write_text("\n".join(rows) + "\n")
+    free.write_text("\n".join(rows).replace("asad:components=3", "") + "\n")
+
+    def guests(log: Path) -> dict[str, float]:
+        words = ("--policy", "slurm,first-fit,oga", "--nodes", 2, "--cores", 4)
+        found: dict[str, dict[str, float]] = as_json(log, *words)["policies"]  # type: ignore[assignment]
+        return {name: figures["guests"] for name, figures in found.items()}
+
+    assert guests(free)["first-fit"] > 0
+    hosted = guests(told)
+    assert hosted["first-fit"] < guests(free)["first-fit"], "who needs three nodes is no guest of two"

@@ -1,0 +1,154 @@
+"""Policies of the place stage on recorded clusters with gangs: what holds whatever the jobs are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asad.admit.everyone import Everyone
+from asad.cycle import Cycle, vetoed_by
+from asad.defer.at_once import AtOnce
+from asad.guard import guard_for
+from asad.model import CoAllocate, Machine, Outcome, SetMemory, SetShare, Snapshot
+from asad.place import PlacePolicy
+from asad.place.first_fit import FirstFit
+from asad.place.live import BASELINES, OgaOptions, PortPlacing
+from asad.place.rooms import bounds_of
+from asad.replay.contention import load_contention
+from asad.replay.recorded import RecordedCluster, Workload
+from asad.share.exclusive import Exclusive
+from asad.share.limits import extensions
+
+JOBS, NODES, CORES, APPLICATIONS = 40, 5, 4, 6
+LEAST_TASKS = 3
+NAMES = [f"user/app{number}/4" for number in range(APPLICATIONS)]
+POLICIES = ["first-fit", "oga-strict", "oga-reactive", "oga-reclaim", *BASELINES]
+
+
+def policy(name: str) -> PlacePolicy:
+    if name == "first-fit":
+        return FirstFit(extend=extensions)
+    plain, _, mode = name.partition("-")
+    learning = OgaOptions(mode=mode) if mode else OgaOptions()
+    return PortPlacing(plain, NAMES, learning=learning, extend=extensions)
+
+
+def workload(seed: int, memory: bool) -> Workload:
+    """Jobs that hold all cores of one to four nodes, which is what can lend, and some that fit beside them."""
+    rng = np.random.default_rng(seed)
+    nodes = rng.choice(np.array([0, 1, 2, 4], np.int32), JOBS)
+    cores = np.where(nodes > 0, nodes * rng.choice(np.array([1, 2, CORES]), JOBS), rng.integers(1, 9, JOBS))
+    work = rng.uniform(60.0, 4000.0, JOBS).round()
+    limit = work * rng.uniform(1.0, 3.0, JOBS)
+    array = np.full(JOBS, -1, np.int32)
+    array[::4] = np.arange(len(array[::4])) % 2
+    hints = dict.fromkeys(range(1, JOBS, 5), "components=2-4")
+    hints |= dict.fromkeys(range(0, JOBS, 4), f"components={LEAST_TASKS}-9")
+    return Workload(
+        job_id=np.arange(JOBS),
+        submit_s=np.sort(rng.uniform(0.0, 6000.0, JOBS)).round(),
+        work_s=work,
+        planned_s=limit,
+        limit_s=limit,
+        cores=cores.astype(np.int32),
+        nodes=nodes,
+        memory_bytes_per_core=rng.uniform(0.5e9, 3e9, JOBS) if memory else np.zeros(JOBS),
+        demand=rng.uniform(0.05, 0.9, JOBS),
+        depends_on=np.full(JOBS, -1, np.int32),
+        think_s=np.zeros(JOBS),
+        application=rng.integers(0, APPLICATIONS, JOBS).astype(np.int32),
+        user=np.zeros(JOBS, np.int32),
+        array=array,
+        hints=hints,
+    )
+
+
+class Watch:
+    """Looks at every cycle's outcomes."""
+
+    def __init__(self) -> None:
+        self.offers = 0
+        self.kinds: set[type[Any]] = set()
+
+    def __call__(self, number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
+        jobs, first = snapshot.jobs, snapshot.machine.first_core
+        lent: dict[int, float] = {}
+        gangs: dict[int, int] = {}
+        for outcome in outcomes:
+            decision = outcome.decision
+            self.kinds.add(type(decision))
+            assert not isinstance(decision, SetMemory), "memory in use is not known here"
+            if isinstance(decision, CoAllocate | SetShare):
+                host = decision.host if isinstance(decision, CoAllocate) else int(jobs.host[decision.guest])
+                assert outcome.done, (outcome.reason, decision)
+                assert not vetoed_by(outcome)
+                assert 0 <= decision.share <= 1.0 - jobs.cpu_fraction[host] - 0.1 + 1e-6
+            if not isinstance(decision, CoAllocate):
+                continue
+            self.offers += 1
+            guest = decision.guest
+            bounds = bounds_of(snapshot, guest)
+            asked = int(jobs.nodes[guest])
+            if jobs.array[guest] >= 0:
+                gangs[int(jobs.array[guest])] = gangs.get(int(jobs.array[guest]), 0) + 1
+            elif bounds is not None:
+                assert max(asked, bounds.least) <= len(decision.nodes) <= max(asked, bounds.most)
+            if asked:
+                assert len(decision.nodes) >= asked
+            for node in decision.nodes:
+                lent[node] = lent.get(node, 0.0) + decision.share
+                assert first[node + 1] - first[node] == CORES
+                room = 1.0 - jobs.cpu_fraction[decision.host] - 0.1
+                assert lent[node] <= room + 1e-6
+        for array, together in gangs.items():
+            assert together + int(snapshot.arrays.running[array]) >= LEAST_TASKS
+
+
+def play(name: str, seed: int, memory: bool) -> tuple[RecordedCluster, Watch]:
+    machine = Machine(
+        tuple(f"n{number}" for number in range(NODES)),
+        np.full(NODES, CORES, np.int32),
+        np.full(NODES, 16e9),
+        "test",
+    )
+    jobs = workload(seed, memory)
+    cluster = RecordedCluster(jobs, machine, load_contention(), use_memory=memory)
+    placing, watch = policy(name), Watch()
+    cycle = Cycle(cluster, Everyone(), AtOnce(), placing, Exclusive(), guard_for(placing.properties), watch)
+    wake_s = math.inf
+    while cluster.advance(wake_s):
+        wake_s = cycle.run_once()
+        if isinstance(placing, PortPlacing) and placing.oga is not None:
+            ports = placing.oga.ports
+            assert ports.violation(placing.oga.play()) <= 1e-9
+    assert cluster.ended == JOBS
+    assert not cluster.state.job["killed"].any(), "limits move by what lending took"
+    return cluster, watch
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@given(seed=st.integers(0, 2**31), memory=st.booleans())
+def test_hosts_keep_what_they_use_and_gangs_are_whole(name: str, seed: int, memory: bool) -> None:
+    play(name, seed, memory)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_places_somebody_and_twice_the_same(name: str) -> None:
+    ends, offers = [], 0
+    for _ in range(2):
+        found = 0
+        ends.append([])
+        for seed in range(4):
+            cluster, watch = play(name, seed, False)
+            ends[-1].append(cluster.state.job["end"].tolist())
+            found += watch.offers
+        offers = found
+    assert offers > 0
+    assert ends[0] == ends[1]
