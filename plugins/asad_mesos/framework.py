@@ -62,6 +62,8 @@ ASK_ALL_S = 600.0
 """The master is asked for all tasks this often."""
 KILL_AGAIN_S = 10.0
 """A kill that shows nothing is said again after this, beyond its grace."""
+PASS_TASKS = 4000
+"""No more tasks than this are launched at once."""
 LOOK_S = 0.5
 """Limits, kills and silent tasks are looked at this often."""
 REVIVE_S = 1.0
@@ -962,7 +964,7 @@ class Framework:
         free = agents.free[:, :count].copy()
         kept: NDArray[np.bool_] = np.zeros(count, bool)
         plans: list[tuple[Job, list[tuple[int, NDArray[np.int64]]]]] = []
-        misses = 0
+        misses = planned = 0
         for *_, job in self._listed():
             wanted = self._wants(job, now_s)
             if not wanted:
@@ -971,6 +973,10 @@ class Framework:
             if fits:
                 if placed:
                     plans.append((job, placed))
+                    planned += sum(int(counts.sum()) for _, counts in placed)
+                    if planned >= PASS_TASKS:  # the master can begin with these
+                        self._dirty = True
+                        break
                 continue
             misses += 1
             if self._can_ever(job, wanted):
@@ -982,7 +988,9 @@ class Framework:
             if misses >= self.options.depth:
                 break
         if plans:
-            self._launch(plans, misses > 0, now_s)
+            self._launch(plans, misses > 0 or self._dirty, now_s)
+        if self._dirty:
+            return
         for row, until_s in list(self._interest.items()):
             if until_s <= now_s:
                 del self._interest[row]

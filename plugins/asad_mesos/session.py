@@ -6,6 +6,7 @@ Order is all: events → state machine → records on the disk → calls. What h
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import select
 import socket
@@ -211,9 +212,13 @@ class Session:
                     self.journal.rewrite(self.framework.dump())
 
     def _handle(self, *events: Event) -> None:
+        collects = gc.isenabled()
+        gc.disable()  # ten thousand descriptions of tasks, and none refers to another
         try:
             instructions = self.framework.handle(*events, now_s=self.now_s())
         finally:
+            if collects:
+                gc.enable()
             self._flush()
         if instructions.records or instructions.calls:
             self._backlog.append(instructions)
