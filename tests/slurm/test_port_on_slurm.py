@@ -384,7 +384,9 @@ def test_a_gang_of_two_nodes_is_lent_both_or_none(port: Port) -> None:
     groups = {f"asad_{node}/job_{gang}" for node in port.slurm.node_names}
     port.see(lambda _: groups <= held(port.slurm).keys(), lambda: f"all nodes hold it: {held(port.slurm)}")
     assert port.quotas(gang) == {HALF_US}
-    assert all(idle_class(node, gang) for node in port.slurm.node_names)
+    port.see(
+        lambda _: all(idle_class(node, gang) for node in port.slurm.node_names), "all nodes hold it idle"
+    )
     port.let_end(host, gang)
     port.nothing_is_left()
 

@@ -394,7 +394,7 @@ def test_killed_half_way(controller: CpuController, number: signal.Signals, stat
         assert len(workers) == 2
         started = {worker: start_ticks(worker) for worker in workers}
         process.send_signal(number)
-        assert process.wait(30) == status
+        assert process.wait(120) == status
         if number == signal.SIGKILL:
             assert controller.remove_leftovers()
         assert not list(controller.parent.glob(mine))

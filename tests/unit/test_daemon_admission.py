@@ -88,19 +88,20 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         thread = threading.Thread(target=daemon.run)
         thread.start()
         lives.append((daemon, thread))
-        wait_for(lambda: not thread.is_alive() or daemon.endpoint is not None)
+        wait_for(lambda: not thread.is_alive() or daemon.endpoint is not None, 300)
         after(cluster, 2)
         return daemon, cluster
 
     yield start
     for daemon, thread in lives:
         daemon.stop()
-        thread.join(30)
+        thread.join(300)
 
 
 def after(cluster: Live, cycles: int) -> None:
     until = cluster.looks + cycles
-    wait_for(lambda: cluster.looks > until)
+    # the first cycle of all may have to be compiled
+    wait_for(lambda: cluster.looks > until, 300)
 
 
 def seats(url: str) -> dict[str, Any]:

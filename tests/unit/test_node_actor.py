@@ -76,7 +76,8 @@ class Node:
             self.actor.watch_pressure(self.now_s)
 
     def cap(self, folder: Path) -> str:
-        return (folder / "cpu.max").read_text().split()[0]
+        # a real kernel changes it at once, this file is empty for a moment while it is written
+        return (folder / "cpu.max").read_text().partition(" ")[0].strip()
 
     def idle(self, folder: Path) -> bool:
         return (folder / "cpu.idle").read_text().strip() == "1"
