@@ -807,7 +807,7 @@ class Framework:
             again
             and lost
             and started
-            and job.groups[task.group].lost.get(task.index, 0) >= self.options.retries
+            and job.groups[task.group].lost.get(task.index, 0) >= self._retries(job)
         ):
             again = False
         self._note(
@@ -831,7 +831,7 @@ class Framework:
         elif elastic:
             if not again:
                 self._stop(
-                    job, FAILED, f"{name} was lost {self.options.retries + 1} times: {text or state}", now_s
+                    job, FAILED, f"{name} was lost {self._retries(job) + 1} times: {text or state}", now_s
                 )
             self._wake()
         else:
@@ -852,9 +852,13 @@ class Framework:
         else:
             self._stop(job, COMPLETED, "", now_s)
 
+    def _retries(self, job: Job) -> int:
+        """So often may it be queued again when tasks that ran were lost."""
+        return self.options.retries if job.spec.retries < 0 else job.spec.retries
+
     def _lose(self, job: Job, why: str, started: bool, now_s: float) -> None:
         """A gang has lost a task: the others are killed, and it is queued again."""
-        tries = job.retries < self.options.retries if started else job.false_starts < FALSE_STARTS
+        tries = job.retries < self._retries(job) if started else job.false_starts < FALSE_STARTS
         self._say(f"{job.job_id}: {why}; " + ("it is queued again" if tries else "it fails"))
         self._stop(job, QUEUED if tries else FAILED, why, now_s, started)
 
@@ -1028,15 +1032,31 @@ class Framework:
         if job.spec.attributes:
             may = self.agents.with_attributes(job.spec.attributes)[:count]
         once = 0 if job.spec.elastic else self._executor_memory()
-        placed, fits = [], True
-        for group, least, most in wanted:
-            counts = fit(free, self._need(job, group), most, once, charged, may)
-            found = counts > 0
-            if found.any():
-                placed.append((group, counts))
-                there |= found
-            fits = fits and int(counts.sum()) >= least
+        found: dict[int, NDArray[np.int64]] = {}
+        # several groups: what each needs at the least first, or the first would leave the others nothing
+        several = len(wanted) > 1 and any(least < most for _, least, most in wanted)
+        parts = [(group, least) for group, least, _ in wanted] if several else []
+        parts += [(group, most - least if several else most) for group, least, most in wanted]
+        for group, tasks in parts:
+            apart = job.spec.groups[group].apart
+            bars = self._where_not(job, there, may) if apart else may
+            counts = fit(free, self._need(job, group), tasks, once, charged, bars, 1 if apart else tasks)
+            there |= counts > 0
+            found[group] = found[group] + counts if group in found else counts
+        fits = all(int(found[group].sum()) >= least for group, least, _ in wanted)
+        placed = [(group, counts) for group, counts in found.items() if counts.any()]
         return placed, fits, there
+
+    def _where_not(
+        self, job: Job, there: NDArray[np.bool_], may: NDArray[np.bool_] | None
+    ) -> NDArray[np.bool_]:
+        """Agents on which no task of the job is, or is about to be."""
+        free = ~there
+        for task in job.tasks.values():
+            row = self.agents.number[task.agent]
+            if row < len(free):
+                free[row] = False
+        return free if may is None else free & may
 
     def _need(self, job: Job, group: int) -> NDArray[np.int64]:
         """What a task takes, with an executor of its own in an elastic job."""

@@ -259,14 +259,15 @@ def fit(
     once: int,
     charged: NDArray[np.bool_],
     may: NDArray[np.bool_] | None,
+    each: int = MOST,
 ) -> NDArray[np.int64]:
     """First fit: how many tasks of `wanted` go to each agent, at most `most` in all. Takes them off `free` at once.
 
     `once` thousandths of MiB more are taken from an agent that is not in `charged` yet, whatever number goes there;
-    `may` bars agents.
+    `may` bars agents, and no agent gets more than `each`.
     """
     mem = free[MEM] - np.where(charged, 0, once) if once else free[MEM]
-    counts = np.full(free.shape[1], most, np.int64)
+    counts = np.full(free.shape[1], min(each, most), np.int64)
     for name in range(len(NAMES)):
         if wanted[name] > 0:
             np.minimum(counts, (mem if name == MEM else free[name]) // wanted[name], out=counts)
