@@ -1104,6 +1104,8 @@ class Daemon:
                 self._saved.pop(stage, None)
         if self.cycle.mode == "enforce" and _slots(admit) != _slots(self.cycle.admit):
             self._release()  # what was promised by other slots is no promise any more
+        elif self.cycle.mode == "enforce" and place.name != self.cycle.place.name:
+            self._release()  # nobody looks after the shares and memory limits that another policy has set
         self.config = new
         bound = share.properties | place.properties
         self.cycle.share, self.cycle.guard = share, guard_for(bound, new.guard, loss)

@@ -178,11 +178,15 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     lives: list[Life] = []
 
     def begin(
-        mode: str = "enforce", held: Held | None = None, first_cycle: bool = True, **options: Any
+        mode: str = "enforce",
+        held: Held | None = None,
+        first_cycle: bool = True,
+        more: str = "",
+        **options: Any,
     ) -> Life:
         held, wishes = held or Held(), Wishes()
         monkeypatch.setattr(daemon_module, "share_policy", lambda *_: wishes)
-        config = configuration(tmp_path, mode)
+        config = configuration(tmp_path, mode, more)
         daemon = Daemon(config, cluster=held, **options)
         status: list[int] = []
         thread = threading.Thread(target=lambda: status.append(daemon.run()))
@@ -570,6 +574,32 @@ def test_what_was_learned_outlives_the_process(live: Callable[..., Life], tmp_pa
     with Store.open(str(tmp_path / "asad.db")) as store:
         assert store.load_learned("slurm/asax") == again.wishes.memory
         assert [run.state for run in store.runs()] == ["done", "done"]
+
+
+def test_what_oga_has_learned_outlives_the_process_and_another_policy_gives_back(
+    live: Callable[..., Life], tmp_path: Path
+) -> None:
+    oga = "[policies]\nplace = 'oga'\nshare = 'exclusive'"
+
+    def slot() -> int:
+        with Store.open(str(tmp_path / "asad.db")) as store:
+            return int(store.load_learned("slurm/place/oga")["*"]["slot"])  # type: ignore[call-overload]
+
+    life = live(more=oga)
+    life.cycles(3)
+    assert life.ask("status")["place"] == "oga"
+    stop(life)
+    before = slot()
+    assert before >= 3
+    again = live(more=oga, reread=lambda: configuration(tmp_path))
+    again.cycles(2)
+    again.cluster.calls.clear()
+    again.daemon.reload()
+    wait_for(lambda: again.ask("status")["place"] == "native")
+    assert "release" in again.cluster.calls
+    again.cycles(1)
+    stop(again)
+    assert slot() > before
 
 
 def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(

@@ -368,9 +368,40 @@ def test_messages_that_make_no_sense_change_nothing(node: Node, message: dict[st
     assert node.actor.announced == {}
 
 
+def test_a_memory_limit_is_a_lease_too(node: Node) -> None:
+    def limit() -> str:
+        return (node.guest / "memory.high").read_text().strip()
+
+    def lease(high_bytes: float | None) -> None:
+        plain: Json = {
+            "job_id": "2", "guest": True, "host_id": "1", "quota": 0.25, "cores": 2, "memory_high_bytes": high_bytes,
+        }  # fmt: skip
+        node.actor.follow({"kind": "lease", "lease_s": 15.0, "jobs": [plain]}, node.now_s)
+
+    node.actor.start()
+    lease(64.0 * 2**20)
+    assert limit() == str(64 * 2**20)
+    write(node.guest / "memory.current", f"{80 * 2**20}\n")
+    node.actor.scan(node.now_s)
+    assert int(limit()) >= 88 * 2**20, "it grows, and is not held below what it uses"
+    lease(None)
+    assert limit() == "max"
+    lease(128.0 * 2**20)
+    lease(-1.0)  # makes no sense: let be
+    assert limit() == str(128 * 2**20)
+    node.now_s += 15.1
+    node.actor.expire(node.now_s)
+    assert limit() == "max"
+    assert node.cap(node.guest) == "max"
+    lease(128.0 * 2**20)
+    node.actor.close()
+    assert limit() == "max"
+
+
 def test_a_lease_without_quota_is_nan() -> None:
     lease = lease_from_json({"job_id": "2", "guest": True, "host_id": "1", "quota": None, "cores": 2})
     assert math.isnan(lease.quota)
+    assert math.isnan(lease.memory_high_bytes)
 
 
 # ------------------------------------------------------------------------------------------------------- the loop

@@ -27,7 +27,7 @@ from slurm_samples import (
 )
 
 from asad.errors import ClusterError
-from asad.model import BARS, NODE_BARS, Cluster, ExtendLimit, SetShare, Withdraw
+from asad.model import BARS, NODE_BARS, Cluster, ExtendLimit, SetMemory, SetShare, Withdraw
 
 Make = Callable[..., Lab]
 
@@ -426,6 +426,38 @@ def test_a_share_is_changed_and_binds_at_once(make: Make) -> None:
     assert lab.actors.granted[-1]["n1"][0].quota == pytest.approx(0.6)  # renewed
     outcomes = lab.cluster.apply([SetShare(BECAUSE, row(lab.snapshot(), "2"), 0.3)])
     assert [one.reason for one in outcomes] == ["it does not run as a guest any more"]
+
+
+def test_a_memory_limit_goes_with_the_lease_for_as_long_as_it_shares(make: Make) -> None:
+    lab = make()
+    lab.slurm.add(a_job(10, cpus=1, tres_req_str="cpu=1,mem=100M,node=1"))
+    lab.offer(lab.snapshot(), "10", "1", "n1", share=0.2)
+    lab.slurm.start(10, "n1", START_S + 2)
+    lab.actors.tell("n1", sample(1), sample(10, memory_bytes=7e7))
+    snapshot = lab.snapshot(10)
+    at = row(snapshot, "10")
+    assert snapshot.memory_used[at] == 7e7
+    assert snapshot.memory_used[row(snapshot, "1")] == 1e8
+    assert snapshot.memory_high == {}
+    (outcome,) = lab.cluster.apply([SetMemory(BECAUSE, at, 9e7)])
+    assert outcome.done
+    guest, host = lab.actors.granted[-1]["n1"]
+    assert guest.memory_high_bytes == 9e7
+    assert math.isnan(host.memory_high_bytes)
+    assert lab.snapshot(10).memory_high == {at: 9e7}
+    assert lab.actors.granted[-1]["n1"][0].memory_high_bytes == 9e7  # renewed
+    alone = row(lab.snapshot(), "2")
+    refused = lab.cluster.apply([SetMemory(BECAUSE, alone, 9e7), SetMemory(BECAUSE, at, math.nan)])
+    assert [one.reason for one in refused] == [
+        "it shares its nodes with nobody",
+        "a limit of nan bytes is none",
+    ]
+    lab.cluster.apply([SetMemory(BECAUSE, at, 0.0)])
+    assert math.isnan(lab.actors.granted[-1]["n1"][0].memory_high_bytes)
+    lab.cluster.apply([SetMemory(BECAUSE, at, 9e7)])
+    lab.cluster.release()
+    assert lab.actors.granted[-1] == {}
+    assert lab.snapshot(10).memory_high == {}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
