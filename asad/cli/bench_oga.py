@@ -145,6 +145,10 @@ def _print(document: Mapping[str, Any]) -> None:
             )
         return made
 
+    def gains(row: Mapping[str, float | None]) -> list[str]:
+        found = (row[name] for name in ("oga-strict", "oga-reclaim"))
+        return ["" if one is None else f"{one:+.1%}" for one in found]
+
     if "policies" in document:
         facts = document["instance"]
         console.print(
@@ -175,10 +179,8 @@ def _print(document: Mapping[str, Any]) -> None:
                 f"Fresh instances, {words}: gain over the best baseline", "seed", "strict", "reclaim"
             )
             for row in found["rows"]:
-                shown.add_row(
-                    str(row["seed"]), *(f"{row['gain'][name]:+.1%}" for name in ("oga-strict", "oga-reclaim"))
-                )
-            shown.add_row("mean", *(f"{found['gain_mean'][n]:+.1%}" for n in ("oga-strict", "oga-reclaim")))
+                shown.add_row(str(row["seed"]), *gains(row["gain"]))
+            shown.add_row("mean", *gains(found["gain_mean"]))
             console.print(shown)
     sweep = document.get("sweep") or []
     for by in dict.fromkeys(row["by"] for row in sweep):
@@ -196,15 +198,18 @@ def _print(document: Mapping[str, Any]) -> None:
         console.print(shown)
     if "gangs" in document:
         rows = document["gangs"]
-        shown = table("Gangs of four components (§3.5): reward a slot (share that ran)", "at least", "with",
-                      *rows[0]["reward_mean"], "relaxed best fixed", words=2)  # fmt: skip
+        names = list(rows[0]["reward_mean"])
+        shown = table(
+            "Gangs of four components (§3.5): reward a slot", "least", "each", *names, "relaxed", words=2
+        )
         for row in rows:
-            cells = (
-                f"{value:,.1f} ({row['started'][name]:.0%})" for name, value in row["reward_mean"].items()
-            )
-            shown.add_row(
-                str(row["least"]), f"{row['enough']:.0%}", *cells, f"{row['relaxed_best_fixed']:,.1f}"
-            )
+            values = (*row["reward_mean"].values(), row["relaxed_best_fixed"])
+            shown.add_row(str(row["least"]), f"{row['enough']:.0%}", *(f"{value:,.1f}" for value in values))
+        console.print(shown)
+        shown = table("Gangs that ran", "least", "each", *names, words=2)
+        for row in rows:
+            cells = (f"{value:.0%}" for value in row["started"].values())
+            shown.add_row(str(row["least"]), f"{row['enough']:.0%}", *cells)
         console.print(shown)
     if "large" in document:
         console.print(f"\n[bold]100 ports, 1024 instances, {document['large']['edges']} edges[/]")

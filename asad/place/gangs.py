@@ -4,7 +4,7 @@ The paper says that the set of allocations is then no longer convex and leaves t
 a port's sum over components only, and all components of a port are connected to the same instances. So what is
 learned is that sum: OGA over ports that ask for Σ_q a^{q,k}, for which the regret bound (41) holds as it stands. What
 is played is that sum dealt out to components, all or nothing; what that costs is measured against the best fixed
-allocation of the relaxation, which no gang schedule exceeds.
+allocation of the relaxation, which no fixed gang schedule exceeds.
 
 A component is scheduled if it has at least `enough` of its request of every resource, summed over its instances (or
 of all there is of it on them, if that is less); the paper's is "something of anything", `enough` = 0. Components that

@@ -67,12 +67,14 @@ def read_port_instance(path: Path, reciprocal_scale: float = RECIPROCAL_SCALE) -
     Raises ConfigError that names the file, the key and the mend.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
+        with path.open("rb") as file:  # by ourselves: numpy leaves a broken one open
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
                 raise ConfigError(
                     f"{path}: is one array, not an archive of several; write it with numpy.savez"
                 )
-            table = {key: archive[key] for key in archive.files if key in KEYS}
+            with archive:
+                table = {key: archive[key] for key in archive.files if key in KEYS}
     except ConfigError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
@@ -123,7 +125,7 @@ class _Reader:
         words = words.astype(str)
         unknown = sorted(set(words.ravel()) - set(FORMS))
         if unknown:
-            raise self.wrong("utils", f"holds {unknown[0]!r}", f"there are {', '.join(FORMS)}")
+            raise self.wrong("utils", f"holds {str(unknown[0])!r}", f"there are {', '.join(FORMS)}")
         form = np.searchsorted(sorted(FORMS), words)
         form = np.array([FORMS.index(one) for one in sorted(FORMS)], np.int8)[form]
         form = np.broadcast_to(form, (resources, held)).T
@@ -231,7 +233,8 @@ def draw_port_instance(
     whole = int(2 * density - 1)
     degrees = rng.randint(1, whole + 1, instances)
     # a mean between two whole ranges: some instances have a port more
-    more = rng.random_sample(instances) < 2 * density - 1 - whole if 2 * density - 1 > whole else 0
+    short = density - (whole + 1) / 2
+    more = rng.random_sample(instances) < short if short > 0 else 0
     adjacent = np.zeros((ports, instances), np.bool_)
     for r, degree in enumerate(degrees + more):
         adjacent[coin.sample(range(ports), int(degree)), r] = True

@@ -181,8 +181,8 @@ def rewards(instance: PortInstance, names: Sequence[str] = POLICIES, eta: float 
     }
 
 
-def over_best_baseline(row: Mapping[str, float]) -> dict[str, Json]:
-    """What strict and reclaim gain over the best baseline, as a share of it."""
+def over_best_baseline(row: Mapping[str, float]) -> dict[str, float | None]:
+    """What strict and reclaim gain over the best baseline, as a share of it; None where that is worth nothing."""
     best = max(row[name] for name in BASELINES)
     return {name: row[name] / best - 1 if best > 0 else None for name in ("oga-strict", "oga-reclaim")}
 
@@ -204,12 +204,14 @@ def seeds(numbers: Sequence[int], slots: int = 2000, step: Step | None = None) -
             best = best_fixed(instance.ports, instance.arrivals.mean(axis=0))
             over = over_best_baseline(row)
             for name, list_of in gains.items():
-                list_of.append(float(over[name] or 0.0))  # type: ignore[arg-type]
-            rows.append({"seed": seed, "reward_mean": row, "best_fixed": best.reward, "gain": over})
+                share = over[name]
+                if share is not None:
+                    list_of.append(share)
+            rows.append({"seed": seed, "reward_mean": row, "best_fixed": best.reward, "gain": {**over}})
         found[key] = {
             "rows": rows,
-            "gain_mean": {name: float(np.mean(list_of)) for name, list_of in gains.items()},
-            "gain_min": {name: min(list_of) for name, list_of in gains.items()},
+            "gain_mean": {n: float(np.mean(list_of)) if list_of else None for n, list_of in gains.items()},
+            "gain_min": {n: min(list_of, default=None) for n, list_of in gains.items()},
         }
     return found
 
@@ -279,7 +281,7 @@ def gangs(slots: int = 500, step: Step | None = None) -> list[Json]:
     """Four equal components a port, at least m of which run with a share of their request, or none.
 
     {"least", "enough", "reward_mean", "started", "relaxed_best_fixed", "regret_per_slot"}: the regret of each OGA
-    against the best fixed allocation of the relaxation, which is at least that of any gang schedule; `started` is the
+    against the best fixed allocation of the relaxation, worth at least any fixed gang schedule; `started` is the
     share of arrived gangs that run.
     """
     rows: list[Json] = []
