@@ -24,6 +24,7 @@ from asad.model import (
     Decline,
     Defer,
     ExtendLimit,
+    SetMemory,
     SetShare,
     SetThrottle,
     Start,
@@ -365,6 +366,12 @@ def _deed(job: str, decision: DecisionRecord) -> str:
             deed = f"guest: may take up to {share}{of_host}"
         else:
             deed = f"host: lends up to {share} of its CPU to {decision.job}"
+    elif decision.kind == SetMemory.kind:
+        high_bytes = decision.more.get("high_bytes") or 0.0
+        mib = f"{float(high_bytes) / 2**20:.0f} MiB"
+        deed = (
+            f"its memory above {mib} on a node is reclaimed" if high_bytes else "its memory limit is lifted"
+        )
     elif decision.kind == ExtendLimit.kind and decision.seconds is not None:
         deed = f"time limit extended by {duration(decision.seconds)}"
     else:

@@ -1,9 +1,10 @@
 """The port policies on a cluster: `oga`, and beside it `fairness`, `drf`, `binpack` and `spread`.
 
 Ports are application classes (user, name, size): the first `ports` of them that are met, and one port for the rest.
-Instances are nodes. Resources are CPU and memory, and GPUs where a gres says so. All are counted in the like of a core:
-memory in units of the cluster's memory a core, GPUs in units of its cores a GPU, since one η serves all. y is what the
-guests of a class may use on a node.
+Instances are nodes. Resources are CPU and memory, and GPUs where a gres says so. All are counted in quarters of what a
+node has in the mean, since one η serves all. y is what the guests of a class may use on a node. In these units η = 1 is
+below 2 / max |f''| of every utility with α = 1 but `reciprocal` with less: with a larger one the allocation of two
+classes swings from cycle to cycle, which is no harm to a mean reward and much to a job.
 
 x(t): the classes that have a job that waits and may be a guest, or a guest that runs. `oga` learns of whole nodes,
 since who lends what changes from cycle to cycle; its y is then projected (32) onto what hosts leave now: nothing on a
@@ -63,6 +64,9 @@ SLACK = 0.2
 MEMORY_STEP = 0.1
 """A memory limit changes by no less than this part of it."""
 MOST_PORTS = 1000
+NODE = 4.0
+"""What the mean node has of each resource, in units of y: not so little that utilities are straight lines, nor so much
+that they are flat."""
 
 BASELINES: dict[str, Callable[[Ports], PortPolicy]] = {
     "fairness": Fairness,
@@ -93,23 +97,24 @@ class OgaOptions(NamedTuple):
     """Of `oga` besides."""
 
     mode: str = "reclaim"
-    eta: float = 0.0
-    """η_0; 0: in proportion to the mean capacity."""
+    eta: float = 1.0
+    """η_0; 0: in proportion to the mean capacity, as `bench oga` has it, which swings."""
     decay: float = 0.9999
     eta_least: float = 0.1
     """η falls no further than to this part of η_0."""
     reach: float = 8.0
     utility: str = "log"
     alpha: float = 1.0
-    beta: float = 0.05
-    """Overhead a unit of the dominant resource."""
+    beta: float = 0.0
+    """Overhead a unit of the dominant resource. Where two resources nearly tie for dominance, which one has it changes from
+    cycle to cycle, and with it the allocation."""
 
 
 class Placed(NamedTuple):
     """What is divided in one cycle."""
 
     y: Floats
-    """(E, K) in the like of a core."""
+    """(E, K) in quarters of a node."""
     left: Floats
     """(L, N) CPU of y that no guest of the class has, in cores."""
 
@@ -150,7 +155,7 @@ class PortPlacing:
         self._x: Floats = np.zeros(0)
         self._y: Floats | None = None
         self._unit = np.ones(3)
-        """Cores, bytes and GPUs that count like a core."""
+        """Cores, bytes and GPUs that are one in y."""
         self._resources = 2
 
     # ---------------------------------------------------------------------------------------------------- knowledge
@@ -219,15 +224,18 @@ class PortPlacing:
                 self._asks.clear()
             self._machine, self._resources = machine, resources
             if changed:
-                total = max(1, machine.total_cores)
+                total = NODE * max(1, len(machine.cores))
                 memory = float(np.nansum(machine.memory_bytes))
                 gpus = sum(snapshot.node_gpus.values())
-                self._unit = np.array([1.0, memory / total or 1.0, gpus / total or 1.0])
+                cores = machine.total_cores / total or 1.0
+                self._unit = np.array([cores, memory / total or 1.0, gpus / total or 1.0])
                 self._whole = np.zeros((len(machine.cores), resources))
-                self._whole[:, CPU] = machine.cores
+                self._whole[:, CPU] = machine.cores / cores
                 # where memory is not known it binds nobody
                 known = np.where(
-                    np.isnan(machine.memory_bytes), machine.cores * self._unit[MEMORY], machine.memory_bytes
+                    np.isnan(machine.memory_bytes),
+                    machine.cores / cores * self._unit[MEMORY],
+                    machine.memory_bytes,
                 )
                 self._whole[:, MEMORY] = known / self._unit[MEMORY]
                 for node, count in snapshot.node_gpus.items():
@@ -283,9 +291,9 @@ class PortPlacing:
         wide = np.maximum(1, jobs.nodes[rows])
         cores = jobs.cores[rows] / wide
         wants = np.zeros((len(rows), self._resources))
-        wants[:, CPU] = cores
+        wants[:, CPU] = cores / self._unit[CPU]
         bytes_ = np.nan_to_num(jobs.memory_bytes_per_core[rows]) * cores
-        wants[:, MEMORY] = np.where(bytes_ > 0, bytes_ / self._unit[MEMORY], cores)
+        wants[:, MEMORY] = np.where(bytes_ > 0, bytes_ / self._unit[MEMORY], wants[:, CPU])
         if self._resources > GPU:
             of = np.array([snapshot.gpus.get(row, 0.0) for row in rows.tolist()])
             wants[:, GPU] = of / wide / self._unit[GPU]
@@ -341,7 +349,7 @@ class PortPlacing:
         snapshot = rooms.snapshot
         now = np.zeros_like(self._ports.capacities)
         held = rooms.holder >= 0
-        now[:, CPU] = rooms.ceiling * rooms.cores
+        now[:, CPU] = rooms.ceiling * rooms.cores / self._unit[CPU]
         jobs = snapshot.jobs
         reserved = np.where(held, np.nan_to_num(jobs.memory_bytes_per_core[rooms.holder]), 0.0) * rooms.cores
         left = np.maximum(0.0, self._whole[:, MEMORY] - reserved / self._unit[MEMORY])
@@ -359,7 +367,7 @@ class PortPlacing:
         """What changes for guests that run, those that get less first; and the CPU of y that nobody has."""
         assert self._ports is not None
         jobs, o = rooms.snapshot.jobs, self.options
-        of_class = self._table(y, CPU)
+        of_class = self._table(y, CPU) * self._unit[CPU]
         held = np.zeros_like(of_class)
         np.add.at(held, (guests.port, guests.node), guests.cores)
         left = np.maximum(0.0, of_class - held)
@@ -505,7 +513,7 @@ class PortPlacing:
             "class": ports.names[port] if port < len(self._classes) else "the rest",
             "node": ports.instances[node],
             "classes_present": int(self._x.sum()),
-            "y_cores": float(here[CPU]),
+            "y_cores": float(here[CPU] * self._unit[CPU]),
             "y_memory_bytes": float(here[MEMORY] * self._unit[MEMORY]),
         }
         if self._resources > GPU:

@@ -340,6 +340,17 @@ def test_memory_limits_follow_the_class_above_what_is_used() -> None:
     assert not [d for d in cycle(placing(memory=False), snapshot) if isinstance(d, SetMemory)]
 
 
+def test_with_the_same_classes_shares_come_to_rest() -> None:
+    """What swings harms jobs, however good its mean is."""
+    policy, last = placing(), []
+    for number in range(40):
+        policy.learn(wide(4), NOBODY)
+        assert policy._y is not None
+        if number >= 30:
+            last.append(policy._y.copy())
+    assert np.ptp(np.array(last), axis=0).max() < 0.05
+
+
 def test_what_was_learned_outlives_a_restart_and_grows_by_name() -> None:
     policy, snapshot = placing(), wide(3)
     for _ in range(5):
