@@ -81,7 +81,7 @@ class AsTyped(click.Command):
 @click.option("--dry-run", is_flag=True, help="Have it checked, and do not submit it.")
 @SOCKET
 @JSON
-@click.argument("words", metavar="SCRIPT [ARGUMENTS]… | -- COMMAND…", nargs=-1, required=True)
+@click.argument("words", metavar="SCRIPT [ARGUMENTS]… | -- COMMAND…", nargs=-1)
 @click.pass_context
 def submit(
     context: click.Context, /, words: tuple[str, ...], socket_path: str | None, as_json: bool, **given: Any
@@ -125,12 +125,17 @@ def _no_tasks(context: click.Context) -> None:
 def specification(words: Sequence[str], is_command: bool, given: Mapping[str, Any]) -> dict[str, Any]:
     """The job as plain data. Raises UsageError that names the option and the mend."""
     plain: dict[str, Any] = {}
-    if is_command:
+    if not words:
+        if not given["worker"]:
+            raise UsageError("there is nothing to run; name a script, or give a command after --")
+        plain["command"] = ""  # each group has its own, or the daemon says which has none
+    elif is_command:
         plain["command"] = shlex.join(words)
     else:
         plain["script"] = _script(Path(words[0]))
         plain["command"] = shlex.join(words[1:])
-    plain["name"] = given["name"] if given["name"] is not None else Path(words[0]).name[:128]
+    own_name = Path(words[0]).name[:128] if words else ""
+    plain["name"] = given["name"] if given["name"] is not None else own_name
     if given["worker"] or given["server"]:
         if not given["worker"]:
             raise UsageError(

@@ -151,6 +151,8 @@ class Framework(Gangs, Protocol):
 
     def release(self) -> list[str]: ...
 
+    def give_back(self) -> list[str]: ...
+
     def close(self) -> None: ...
 
 
@@ -728,6 +730,10 @@ class SlurmMesosCluster:
         """Give Slurm back what has not started; as Mesos does for the rest."""
         said = self.queue.give_back()
         return said + self.mesos.release()
+
+    def give_back(self) -> list[str]:
+        """As Mesos does: what admission has changed of jobs that wait."""
+        return self.mesos.give_back()
 
     def close(self) -> None:
         """Let go of both. What is held stays held, and what runs goes on, for the next daemon."""

@@ -203,6 +203,8 @@ def test_a_dry_run_is_checked_and_submits_nothing(run: Callable[..., Result], me
         (["--worker", "tasks=1,tasks=2", "--", "true"], "given twice"),
         (["--worker", "tasks=1", "--cpus", "2", "--", "true"], "write it into them"),
         (["/no/such/script"], "No such file"),
+        ([], "there is nothing to run"),
+        (["--worker", "tasks=1"], "there is nothing to run"),
         (["--name", "a\nb", "--", "true"], "control characters"),
     ],
 )
