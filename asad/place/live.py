@@ -106,8 +106,8 @@ class OgaOptions(NamedTuple):
     utility: str = "log"
     alpha: float = 1.0
     beta: float = 0.0
-    """Overhead a unit of the dominant resource. Where two resources nearly tie for dominance, which one has it changes from
-    cycle to cycle, and with it the allocation."""
+    """Overhead a unit of the dominant resource. Where two resources nearly tie for dominance, which one has it changes
+    from cycle to cycle, and with it the allocation."""
 
 
 class Placed(NamedTuple):
@@ -509,12 +509,13 @@ class PortPlacing:
         ports, edge = self._ports, node * (len(self._classes) + 1) + port
         assert ports is not None
         here = y[edge]
+        known = self._machine is not None and not math.isnan(self._machine.memory_bytes[node])
         told: dict[str, Json] = {
             "class": ports.names[port] if port < len(self._classes) else "the rest",
             "node": ports.instances[node],
             "classes_present": int(self._x.sum()),
             "y_cores": float(here[CPU] * self._unit[CPU]),
-            "y_memory_bytes": float(here[MEMORY] * self._unit[MEMORY]),
+            "y_memory_bytes": float(here[MEMORY] * self._unit[MEMORY]) if known else None,
         }
         if self._resources > GPU:
             told["y_gpus"] = float(here[GPU] * self._unit[GPU])
