@@ -180,10 +180,11 @@ class Prioritised(NamedTuple):
 
 
 class Extended(NamedTuple):
-    """A running job may run longer."""
+    """A running job may run longer, or of an elastic one the task of this unit."""
 
     job: str
     by_s: float
+    unit: str = ""
 
 
 class Beside(NamedTuple):
@@ -244,6 +245,9 @@ class Task:
     state: str = "TASK_STAGING"
     start_s: float = math.nan
     killing: bool = False
+    late: bool = False
+    """It is killed because its time limit is over."""
+    extended_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -310,9 +314,12 @@ class Ending:
 
 def unit_of(job: Job, task: Task) -> str:
     """What a task is a part of, for whoever looks at the cluster: its job, or itself in an elastic one."""
-    if not job.spec.elastic:
-        return job.job_id
-    return f"{job.job_id}_{job.spec.groups[task.group].name}{task.index}"
+    return task_unit(job, task.group, task.index) if job.spec.elastic else job.job_id
+
+
+def task_unit(job: Job, group: int, index: int) -> str:
+    """Of a task of an elastic job, named as one of an array: `m1_3`, of another group than the first `m1.server_3`."""
+    return f"{job.job_id}_{index}" if group == 0 else f"{job.job_id}.{job.spec.groups[group].name}_{index}"
 
 
 class Framework:
@@ -408,6 +415,15 @@ class Framework:
             raise UsageError(f"{shown!r}: there is no such job; `asactl jobs` lists those that there are")
         return found
 
+    def hopeless(self, job: Job) -> bool:
+        """Does it wait for more than all agents that were seen have?"""
+        known = self._possible.get(job.job_id)
+        return known is not None and known == (self.agents.version, False)
+
+    def needs(self, job: Job) -> list[NDArray[np.int64]]:
+        """By group, what one task takes (`offers.NAMES`, in thousandths). Of a job that has not ended."""
+        return self._needs[job.job_id]
+
     @property
     def withheld(self) -> int:
         """Offers that are withheld now."""
@@ -464,7 +480,10 @@ class Framework:
                 self._note(what="priority", job=self.job(event.job).job_id, priority=event.priority)
                 self._dirty = True
             case Extended():
-                self._note(what="extended", job=self.job(event.job).job_id, by_s=event.by_s)
+                job = self.job(event.job)
+                found = [task.task_id for task in job.tasks.values() if unit_of(job, task) == event.unit]
+                task_id = found[0] if job.spec.elastic and found else ""
+                self._note(what="extended", job=job.job_id, by_s=event.by_s, task=task_id)
             case Beside():
                 self._beside(event, now_s)
 
@@ -511,7 +530,8 @@ class Framework:
             job.priority = record["priority"]
             self._list(job)
         elif what == "extended":
-            job.extended_s += record["by_s"]
+            extends = job.tasks.get(record.get("task", ""), job)
+            extends.extended_s += record["by_s"]
         elif what == "target":
             job.groups[record["group"]].target = record["tasks"]
         else:
@@ -545,6 +565,7 @@ class Framework:
             self._needs[job.job_id] = [need(group) for group in spec.groups]
             for plain in record.get("state", {}).get("tasks", ()):
                 self._add_task(job, plain[:6], plain[6])
+                self.tasks[plain[0]].extended_s = plain[7]
             self._list(job)
         else:
             self._keep_ended(job)
@@ -579,7 +600,7 @@ class Framework:
         row = self.agents.know(agent, host)
         if not revocable:
             self.agents.used[:, row] += self._needs[job.job_id][group]
-            self.agents.see(row)
+            np.maximum(self.agents.total[:, row], self.agents.used[:, row], out=self.agents.total[:, row])
         if job.state == STOPPING:
             self._kills[task_id] = -math.inf
         self._unheard[task_id] = (launch_s + ASK_FIRST_S, ASK_FIRST_S)
@@ -704,15 +725,24 @@ class Framework:
             if now_s - since_s >= self.options.unreachable_s and task_id in self.tasks:
                 self._over(self.tasks[task_id], "TASK_LOST", "its agent could not be reached", None, now_s)
         for job in list(self.jobs.values()):
-            if job.state == RUNNING and now_s >= job.limit_end_s:
-                self._stop(job, TIMEOUT, "its time limit is over", now_s)
-            elif job.state == QUEUED and -math.inf < job.hold_until_s <= now_s:
+            if -math.inf < job.hold_until_s <= now_s:
                 self._note(what="held", job=job.job_id, until_s=None)
                 self._wake()
+            if job.state != RUNNING or math.isinf(job.spec.time_limit_s):
+                continue
+            if not job.spec.elastic:
+                if now_s >= job.limit_end_s:
+                    self._stop(job, TIMEOUT, "its time limit is over", now_s)
+                continue
+            for task in list(job.tasks.values()):
+                if now_s >= task.start_s + job.spec.time_limit_s + task.extended_s and not task.killing:
+                    task.late = True
+                    self._kill(task, now_s)
         if self.connected:
             self._ask([task for task, (due_s, _) in self._unheard.items() if due_s <= now_s], now_s)
             if now_s - self._asked_all_s >= ASK_ALL_S:
                 self._ask_all(now_s)
+                self.agents.look_anew()
             again_s = now_s - self.options.kill_grace_s - KILL_AGAIN_S
             for task_id, told_s in list(self._kills.items()):
                 if told_s <= again_s:
@@ -739,7 +769,7 @@ class Framework:
     def _revive_now(self, now_s: float) -> None:
         self._revive = False
         self._revived_s = now_s
-        if any(self._wants(job, now_s) for *_, job in self._listed()):
+        if any(self._wants(job, now_s) for *_, job in self.listed()):
             self._calls.append({"type": "REVIVE"})
 
     def _decline(self, offer_ids: Sequence[str], refuse_s: float, now_s: float) -> None:
@@ -799,6 +829,8 @@ class Framework:
     ) -> None:
         """A task is over; what that means for its job."""
         job = self.jobs[task.job]
+        if task.late and state == "TASK_KILLED":
+            state, text = "TASK_FAILED", "its time limit is over"
         started = task.state in STARTED_STATES or not math.isnan(task.start_s)
         lost = state in LOST_STATES or (state == "TASK_KILLED" and not task.killing)
         elastic = job.spec.elastic and job.state != STOPPING
@@ -932,15 +964,16 @@ class Framework:
 
     # ------------------------------------------------------------------------------------------------------ placing
 
-    def _listed(self) -> Iterator[tuple[float, int, Job]]:
+    def listed(self) -> Iterator[tuple[float, int, Job]]:
+        """(-priority, number, job) of all that have not ended, in the order in which offers are dealt out."""
         for priority, number, job_id in self._order:
             yield priority, number, self.jobs[job_id]
 
     def _wants(self, job: Job, now_s: float) -> list[tuple[int, int, int]]:
         """(group, least, most) of the tasks that a job wants now; none if it wants nothing."""
+        if job.hold_until_s > now_s:
+            return []
         if job.state == QUEUED:
-            if job.hold_until_s > now_s:
-                return []
             if not job.spec.elastic:
                 return [(at, group.start_tasks, group.tasks) for at, group in enumerate(job.spec.groups)]
             wanted = []
@@ -969,7 +1002,7 @@ class Framework:
         kept: NDArray[np.bool_] = np.zeros(count, bool)
         plans: list[tuple[Job, list[tuple[int, NDArray[np.int64]]]]] = []
         misses = planned = 0
-        for *_, job in self._listed():
+        for *_, job in self.listed():
             wanted = self._wants(job, now_s)
             if not wanted:
                 continue
@@ -1295,7 +1328,10 @@ def _job_record(job: Job) -> Record:
                 for progress in job.groups
             ],
             "tasks": [
-                [task.task_id, task.group, task.index, task.agent, task.host, task.revocable, task.launch_s]
+                [
+                    *(task.task_id, task.group, task.index, task.agent, task.host, task.revocable),
+                    *(task.launch_s, task.extended_s),
+                ]
                 for task in job.tasks.values()
             ],
         },

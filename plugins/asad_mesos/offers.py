@@ -137,7 +137,8 @@ class Agents:
         self.used: Amounts = np.zeros_like(self.free)
         """What our tasks hold there, of regular resources."""
         self.total: Amounts = np.zeros_like(self.free)
-        """The most that was seen at one time, ours included; 0 for a lost agent."""
+        """The most that was seen at one time lately, ours included; 0 for a lost agent."""
+        self._recent: Amounts = np.zeros_like(self.free)
         self.offers: dict[str, tuple[Offer, float]] = {}
         """By id, oldest first: every offer withheld, and since when."""
         self.of_agent: list[list[str]] = []
@@ -159,7 +160,7 @@ class Agents:
             self.attributes.append({})
             self.of_agent.append([])
             if row >= self.free.shape[1]:
-                for name in ("free", "revocable", "used", "total"):
+                for name in ("free", "revocable", "used", "total", "_recent"):
                     old = getattr(self, name)
                     new = np.zeros((len(NAMES), 2 * old.shape[1]), np.int64)
                     new[:, : old.shape[1]] = old
@@ -184,9 +185,17 @@ class Agents:
     def see(self, row: int) -> None:
         """Remember the most that was there at one time."""
         seen = self.free[:, row] + self.used[:, row]
+        np.maximum(self._recent[:, row], seen, out=self._recent[:, row])
         if (seen > self.total[:, row]).any():
             np.maximum(self.total[:, row], seen, out=self.total[:, row])
             self.version += 1
+
+    def look_anew(self) -> None:
+        """Forget what was seen before the last call of this: an offer of what a task has left may come before the news
+        of its end, and others may have taken or brought something."""
+        self.total, self._recent = self._recent, self.free + self.used
+        np.maximum(self.total, self._recent, out=self.total)
+        self.version += 1
 
     def remove(self, offer_id: str) -> bool:
         """It is not ours any more; was it?"""
@@ -219,7 +228,7 @@ class Agents:
         """The agent is gone: nothing of it is counted on."""
         row = self.number.get(agent_id)
         if row is not None:
-            self.total[:, row] = 0
+            self.total[:, row] = self._recent[:, row] = 0
             self.version += 1
 
     def with_attributes(self, wanted: Mapping[str, str]) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from mesos_on_paper import paper_cluster
 
 from asad.model import (
     Admit,
@@ -88,7 +89,14 @@ def recorded(scheduler: str) -> Driven:
     return Driven(cluster, JOBS, cluster.advance)
 
 
+def mesos() -> Driven:
+    """The same machine under Mesos: gangs of 1 to 24 tasks, and two elastic jobs as arrays."""
+    cluster, paper, total = paper_cluster(NODES, NODE_CORES, JOBS)
+    return Driven(cluster, total, paper.advance)
+
+
 CLUSTERS: dict[str, Callable[[], Driven]] = {
+    "mesos": mesos,
     "recorded-easy": lambda: recorded("easy"),
     "recorded-fcfs": lambda: recorded("fcfs"),
     "recorded-conservative": lambda: recorded("conservative"),

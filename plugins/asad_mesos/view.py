@@ -1,0 +1,148 @@
+"""What there is to be seen of the framework: units, and the cores that they are shown on. Pure.
+
+A unit is what the rest of asad calls a job: a gang, or one task of an elastic job. Mesos counts CPUs in thousandths
+and gives nobody a core of his own; so that lending can be told in cores, every unit is shown on as many cores of a node
+as its CPUs there, rounded up, and keeps them while it is there. What finds no core left (fractions of cores that add
+up) runs all the same and is not shown as running.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from asad_mesos.framework import (
+    LAUNCHING,
+    QUEUED,
+    RUNNING,
+    STOPPING,
+    Framework,
+    Job,
+    Task,
+    task_unit,
+    unit_of,
+)
+from asad_mesos.offers import CPUS
+
+
+@dataclass(slots=True)
+class Unit:
+    """A gang or a task, as it is now."""
+
+    name: str
+    job: Job
+    group: int
+    """Number of its group in an elastic job, -1 for a gang."""
+    tasks: list[Task] = field(default_factory=list)
+    """Empty while it waits."""
+    guest: bool = False
+    cpus_of: dict[str, float] = field(default_factory=dict)
+    """By agent."""
+
+    @property
+    def wanted_cores(self) -> int:
+        """Cores that it asks for."""
+        spec = self.job.spec
+        cpus = spec.cpus if self.group < 0 else spec.groups[self.group].cpus
+        return max(1, math.ceil(round(cpus, 3)))
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory that it reserves, over all its tasks."""
+        spec = self.job.spec
+        groups = spec.groups if self.group < 0 else (spec.groups[self.group],)
+        return sum(group.memory_bytes * (group.tasks if self.group < 0 else 1) for group in groups)
+
+    @property
+    def start_s(self) -> float:
+        """When the first of it was launched, NaN while it waits."""
+        return min((task.launch_s for task in self.tasks), default=math.nan)
+
+    @property
+    def limit_end_s(self) -> float:
+        """When its time limit ends it; NaN while it waits."""
+        if not self.tasks:
+            return math.nan
+        job = self.job
+        begun_s = self.tasks[0].start_s if self.group >= 0 else job.start_s
+        begun_s = self.start_s if math.isnan(begun_s) else begun_s
+        return begun_s + job.spec.time_limit_s + self.extended_s
+
+    @property
+    def extended_s(self) -> float:
+        """By how much that was moved."""
+        return self.tasks[0].extended_s if self.group >= 0 and self.tasks else self.job.extended_s
+
+
+def units(framework: Framework) -> Iterator[Unit]:
+    """All units that run or wait, of arrays that wait the first one, in the order in which offers are dealt out."""
+    for *_, job in framework.listed():
+        if not job.spec.elastic:
+            unit = Unit(job.job_id, job, -1, list(job.tasks.values()), bool(job.beside))
+            _place(unit, framework)
+            if unit.tasks or job.state == QUEUED:
+                yield unit
+            continue
+        for task in job.tasks.values():
+            guest = task.group == 0 and task.index in job.guests
+            unit = Unit(unit_of(job, task), job, task.group, [task], guest)
+            _place(unit, framework)
+            yield unit
+        if job.state in (QUEUED, LAUNCHING, RUNNING):
+            for number, progress in enumerate(job.groups):
+                if progress.todo:
+                    yield Unit(task_unit(job, number, progress.todo[0]), job, number)
+
+
+def tried(unit: Unit, now_s: float) -> bool:
+    """Is it placed as soon as offers let it?"""
+    job = unit.job
+    if unit.tasks or job.hold_until_s > now_s or job.state == STOPPING:
+        return False
+    if unit.group < 0:
+        return True
+    progress = job.groups[unit.group]
+    return progress.alive < progress.target
+
+
+def _place(unit: Unit, framework: Framework) -> None:
+    needs = framework.needs(unit.job)
+    for task in unit.tasks:
+        cpus = float(needs[task.group][CPUS]) / 1000
+        unit.cpus_of[task.agent] = unit.cpus_of.get(task.agent, 0.0) + cpus
+
+
+class Cores:
+    """Which cores of its nodes a unit is shown on: the same as long as it is there."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], tuple[int, ...]] = {}
+        """(unit, agent) → cores, by their number on the node."""
+
+    def show(self, shown: list[Unit], cores_of: dict[str, int]) -> dict[str, dict[str, tuple[int, ...]]]:
+        """By unit and agent the cores, for all `shown` of one kind (batch jobs, or guests)."""
+        taken: dict[str, set[int]] = {agent: set() for agent in cores_of}
+        wanted = {
+            (unit.name, agent): max(1, math.ceil(round(cpus, 3)))
+            for unit in shown
+            for agent, cpus in unit.cpus_of.items()
+            if agent in cores_of
+        }
+        held: dict[tuple[str, str], tuple[int, ...]] = {}
+        for key, count in wanted.items():
+            known = self._held.get(key, ())
+            if len(known) == count and all(core < cores_of[key[1]] for core in known):
+                held[key] = known
+                taken[key[1]].update(known)
+        for key, count in wanted.items():
+            if key not in held:
+                free = [core for core in range(cores_of[key[1]]) if core not in taken[key[1]]]
+                held[key] = tuple(free[:count])
+                taken[key[1]].update(free[:count])
+        self._held = held
+        found: dict[str, dict[str, tuple[int, ...]]] = {}
+        for (unit_name, agent), numbers in held.items():
+            if numbers:
+                found.setdefault(unit_name, {})[agent] = numbers
+        return found
