@@ -8,8 +8,8 @@ classes swings from cycle to cycle, which is no harm to a mean reward and much t
 
 x(t): the classes that have a job that waits and may be a guest, or a guest that runs. `oga` learns of whole nodes,
 since who lends what changes from cycle to cycle; its y is then projected (32) onto what hosts leave now: nothing on a
-node that no host holds wholly, else what the host neither uses (measured) nor keeps as headroom. The baselines divide
-that directly.
+node that no host holds wholly, else what the host neither uses (measured) nor keeps as headroom. In mode `reclaim`
+classes that cannot be on a node leave their part of it to those that can (`_gather`). The baselines divide directly.
 
 What follows from y: guests that run share the y of their class on each node by their cores, and have the least that
 they get on any of their nodes (`SetShare`); `SetMemory` likewise, never below what they use and some slack. What their
@@ -332,10 +332,9 @@ class PortPlacing:
         if self._ports is None or not self._x.any():
             return decisions
         rooms = Rooms.see(snapshot, self.options.headroom)
-        y = self._divide(rooms)
-        guests = _Guests(
-            snapshot, [self._port(code) for code in snapshot.jobs.application[snapshot.guests].tolist()]
-        )
+        ports_of = [self._port(code) for code in snapshot.jobs.application[snapshot.guests].tolist()]
+        guests = _Guests(snapshot, ports_of)
+        y = self._divide(rooms, guests)
         shares, left = self._shares(rooms, y, guests)
         decisions += shares
         if self.options.memory:
@@ -343,7 +342,7 @@ class PortPlacing:
         decisions += self._places(rooms, Placed(y, left))
         return decisions
 
-    def _divide(self, rooms: Rooms) -> Floats:
+    def _divide(self, rooms: Rooms, guests: _Guests) -> Floats:
         """y (E, K), feasible by what hosts leave now."""
         assert self._ports is not None
         snapshot = rooms.snapshot
@@ -361,7 +360,31 @@ class PortPlacing:
             return BASELINES[self.name](ports).allot(self._x)
         y = np.zeros_like(self._ports.empty()) if self._y is None else self._y
         # of `strict` and `reactive`, what is kept for absent classes is lost, as in the paper
-        return project(ports, y)
+        y = project(ports, y)
+        return self._gather(rooms, y, now, guests) if self.learning.mode == "reclaim" else y
+
+    def _gather(self, rooms: Rooms, y: Floats, now: Floats, guests: _Guests) -> Floats:
+        """What `reclaim` means on a node: who cannot be there is absent there, and leaves its part to those who can.
+
+        There are the classes that have a guest on the node, and those that wait and have enough of it for one. If
+        there is nobody, since many classes have a little each, the one that has most of it is; of equals another one
+        from node to node.
+        """
+        nodes, ports = len(self._whole), len(self._classes) + 1
+        table = y.reshape(nodes, ports, self._resources)
+        least = self.options.least_share * rooms.cores / self._unit[CPU]
+        there = (self._x > 0) & (table[:, :, CPU] >= least[:, None])
+        there[guests.node, guests.port] = True
+        nobody = np.flatnonzero(~there.any(axis=1) & (now[:, CPU] > 0))
+        turn = (np.arange(ports) - nobody[:, None]) % ports
+        most = np.argmax(np.round(table[nobody, :, CPU], 3) - 1e-6 * turn, axis=1)
+        there[nobody, most] = True
+        kept = np.where(there[:, :, None], table, 0.0)
+        total = kept.sum(axis=1)
+        scale = np.divide(now, total, out=np.ones_like(now), where=total > 0)
+        assert self._ports is not None
+        gathered: Floats = np.minimum(kept * np.maximum(1.0, scale)[:, None, :], self._ports.requests[None])
+        return gathered.reshape(y.shape)
 
     def _shares(self, rooms: Rooms, y: Floats, guests: _Guests) -> tuple[list[Decision], Floats]:
         """What changes for guests that run, those that get less first; and the CPU of y that nobody has."""

@@ -340,6 +340,18 @@ def test_memory_limits_follow_the_class_above_what_is_used() -> None:
     assert not [d for d in cycle(placing(memory=False), snapshot) if isinstance(d, SetMemory)]
 
 
+def test_many_classes_do_not_keep_each_other_from_a_node() -> None:
+    """Each has less than the least share of every node: the nodes are theirs in turn."""
+    names = [f"ann/app{number}/2" for number in range(16)]
+    policy, snapshot = PortPlacing("oga", names), wide(4, 16, guest_cores=4)
+    for _ in range(30):
+        policy.learn(snapshot, NOBODY)
+    made = offers(policy.decide(snapshot))
+    assert len(made) == 4
+    assert len({offer.cause.detail["class"] for offer in made}) > 1
+    assert allowed(snapshot, made, frozenset(PROPERTIES)) == []
+
+
 def test_with_the_same_classes_shares_come_to_rest() -> None:
     """What swings harms jobs, however good its mean is."""
     policy, last = placing(), []
