@@ -37,7 +37,6 @@ AXES = {
     "contention": ("contention level", "Figure 3c: what ports ask for, as a multiple of an instance."),
     "eta": ("η_0 of all modes", "Figure 4a: the first step."),
     "decay": ("decay", "Figure 4b: how the step changes from slot to slot."),
-    "utilities": ("utility", "Figure 7: utilities of one form, and mixed. All linear: not divided by 64."),
 }
 LOGARITHMIC = ("horizon", "nodes", "ports", "contention", "eta")
 
@@ -74,7 +73,7 @@ def swept(document: Document, by: str, key: str, width: int) -> str:
         return ""
     names = [name for name in LOOKS if name in rows[0][key]]
     spots = [str(row["value"]) for row in rows]
-    numbers = by != "utilities"
+    numbers = by in LOGARITHMIC or by in ("arrivals", "density")
 
     def draw(figure: Figure) -> None:
         axes = _plot(figure, width, len(names))
@@ -83,18 +82,12 @@ def swept(document: Document, by: str, key: str, width: int) -> str:
             colour, dash = LOOKS[name]
             axes.plot(
                 places, [row[key][name] for row in rows], color=colour, linewidth=2, marker="o", markersize=4,
-                linestyle=dash if numbers else "none",
+                linestyle=dash,
             )  # fmt: skip
         if by in LOGARITHMIC:
             axes.set_xscale("log")
             axes.xaxis.set_minor_locator(NullLocator())
-        if by == "decay":
-            # these are as far apart as they are from 1
-            axes.set_xscale("symlog", linthresh=1.0)
-        if by == "utilities":
-            axes.set_yscale("log")
-            axes.yaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(places, spots)
+        axes.set_xticks(places, spots)  # of decay side by side: they differ in the fourth figure
         axes.set_xlabel(AXES[by][0])
         axes.set_ylabel({"reward_mean": "reward", "overhead_mean": "overhead"}[key] + " a slot")
         _legend(figure, names, width)
@@ -219,6 +212,16 @@ def _tables(document: Document) -> str:
                 "Slots a second as others measured them, on their machines",
                 ["size", *next(iter(others.values()))],
                 [[size, *(f"{value:g}" for value in row.values())] for size, row in others.items()],
+            )
+        )
+    forms = [row for row in document.get("sweep") or () if row["by"] == "utilities"]
+    if forms:
+        names = list(forms[0]["reward_mean"])
+        parts.append(
+            table_of(
+                "Utilities of one form, and mixed (Figure 7), reward a slot; all linear: not divided by 64",
+                ["utility", *names],
+                [[row["value"], *(units.number(row["reward_mean"][n], 1) for n in names)] for row in forms],
             )
         )
     several = document.get("several")

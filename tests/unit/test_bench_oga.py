@@ -103,7 +103,7 @@ def test_every_part_runs_and_every_key_is_documented(monkeypatch: pytest.MonkeyP
     assert "<script" not in page
     assert str(len(document["seeds"]["same_parameters"]["rows"])) == "10"
     table = run("--part", "seeds,gangs,utilities", "--repeat", "1", "--page", str(tmp_path / "oga.html"))
-    for word in ("mean", "relaxed", "Gangs that ran", "reciprocal"):
+    for word in ("mean", "relaxed", "Gangs that ran", "linear"):
         assert word in table
     assert (tmp_path / "oga.html").read_text(encoding="utf-8").startswith("<!")
 
