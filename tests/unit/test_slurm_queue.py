@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asad_mesos.driver import missing
 from asad_mesos.slurm_jobs import file_name, not_taken, read_jobs, translated, wrap
-from asad_mesos.slurm_queue import QueueSettings, SlurmQueue, began, outcome, read_queue
+from asad_mesos.slurm_queue import QueueSettings, SlurmMesosCluster, SlurmQueue, began, outcome, read_queue
 from slurm_side_on_paper import SCRIPT, Killed, PaperMesos, PaperSlurm, failing, job_of
 
 from asad.config import parse
+from asad.daemon import NoNodes, check, open_cluster
 from asad.errors import ClusterError, ConfigError, UsageError
 from asad.model import Start, Withdraw
 
@@ -524,3 +526,22 @@ def test_an_answer_that_is_none_is_told() -> None:
     ):
         with pytest.raises(ClusterError, match="squeue --json"):
             list(read_jobs(answer))
+
+
+def test_the_daemon_opens_and_checks_it_by_name(tmp_path: Path) -> None:
+    """Nobody is asked before the first look."""
+    if missing():
+        pytest.skip(f"not installed: {', '.join(missing())}")
+    text = '[daemon]\ncluster = "slurm+mesos"\n[mesos]\nmaster = "127.0.0.1:9"\n[mesos.queue]\n'
+    config = parse(text + 'partition = "m"\n', tmp_path / "asad.toml")
+    cluster = open_cluster(config, NoNodes(), tmp_path)
+    try:
+        assert isinstance(cluster, SlurmMesosCluster)
+        assert cluster.said is cluster.mesos.said
+        assert "0 jobs of Slurm's are in hand" in cluster.sentence()
+    finally:
+        cluster.close()
+    check(config)
+    for wrong, told in (('partitoin = "m"\n', "did you mean 'partition'"), ("head = 0\n", "from 1 to 10000")):
+        with pytest.raises(ConfigError, match=told):
+            check(parse(text + wrong, tmp_path / "asad.toml"))
