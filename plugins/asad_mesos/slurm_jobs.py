@@ -241,7 +241,7 @@ def translated(job: Queued, script: str, origin: str) -> Spec:
         spread = False
     groups = _spread(job) if spread else _by_node(job)
     environment = _environment(job)
-    wrapped = wrap(job, script, spread)
+    wrapped = wrap(job, script, spread, alone=sum(group.tasks for group in groups) == 1)
     if len(wrapped.encode()) > MOST_TEXT:
         raise UsageError(f"its script is too long: wrapped it may have {MOST_TEXT >> 10} KiB")
     return Spec(
@@ -365,7 +365,7 @@ asad_places() {
 """
 
 
-def wrap(job: Queued, script: str, spread: bool) -> str:
+def wrap(job: Queued, script: str, spread: bool, alone: bool = False) -> str:
     """A script around the job's own: it tells it where it is, and runs it where and with the output as sbatch would."""
     output = file_name(job.output, job, "slurm-%j.out")
     errors = file_name(job.errors, job, "slurm-%j.out") if job.errors else ""
@@ -376,6 +376,12 @@ def wrap(job: Queued, script: str, spread: bool) -> str:
         "#!/bin/sh",
         f"# the batch script of Slurm's job {job.job}, on Mesos",
         f'if [ "$1" = {HOLD} ]; then exec sleep 2147483647; fi',
+        # the executor tells where the gang is; of one task that is here
+        'if [ -z "$ASAD_NODES" ]; then',
+        "  ASAD_NODES=$(hostname)"
+        if alone
+        else "  echo 'asad: the executor does not tell ASAD_NODES; is it of the same version?' >&2; exit 78",
+        "fi",
         PLACES.strip(),
         f"SLURM_JOB_NODELIST=$(asad_places hosts {int(not spread)} {job.tasks})",
         "SLURM_NODELIST=$SLURM_JOB_NODELIST",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import stat
 import subprocess
 from dataclasses import replace
@@ -442,7 +443,7 @@ def run_wrapped(tmp_path: Path, script: str, nodes: str, spread: bool, **changed
     job = job_of(17, current_working_directory=str(tmp_path), name="a 'b' $(id)", **changed)
     spec = translated(job, script, "slurm:17:0:1")
     path = tmp_path / "wrapped.sh"
-    path.write_text(wrap(job, script, spread))
+    path.write_text(spec.script if not nodes else wrap(job, script, spread))
     path.chmod(0o700)
     environment = {"PATH": os.environ["PATH"], "ASAD_NODES": nodes, **spec.environment}
     subprocess.run([str(path), "batch"], env=environment, check=True, cwd="/", timeout=30)
@@ -469,6 +470,16 @@ def test_a_script_may_hold_anything(tmp_path: Path) -> None:
     """What looks like the end of the wrapping, quotes, and letters of all kinds."""
     script = "#!/bin/sh\ncat <<'END_OF_SCRIPT'\n$(id) `id` ' \" \\ é 漢\nEND_OF_SCRIPT\n"
     assert run_wrapped(tmp_path, script, "n1*1", True) == "$(id) `id` ' \" \\ é 漢\n"
+
+
+def test_an_executor_that_does_not_tell_where_the_gang_is(tmp_path: Path) -> None:
+    """One task is where it is; several would be misled, so the script is not begun."""
+    script = '#!/bin/sh\necho "$SLURM_JOB_NODELIST"\n'
+    alone = {"tasks": 1, "cpus": 1, "tres_req_str": "cpu=1,node=1"}
+    assert run_wrapped(tmp_path, script, "", True, **alone) == f"{socket.gethostname()}\n"
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        run_wrapped(tmp_path, script, "", True)
+    assert failed.value.returncode == 78
 
 
 def test_how_jobs_end_is_told_as_accounting_keeps_it() -> None:
