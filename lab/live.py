@@ -85,7 +85,9 @@ window_s = {WINDOW_S}
 class LiveAsad:
     """A context manager: on entry the daemon cycles and hears all node actors, on exit they have been stopped.
 
-    `share`, `admit` and `place` are policies of the stages of that name. Raises LabError if asad does not come up; the message
+    `share`, `admit` and `place` are policies of the stages of that name.
+
+    Raises LabError if asad does not come up; the message
     holds what it said.
     """
 

@@ -24,8 +24,8 @@ def leases(
     `shares` has the share decided for a guest and whether its host is capped; `raw` has Slurm's number of a job by row,
     which cgroups are named by; `holder` has the batch job with the most cores of each node. A share is one of the
     host's cores: on few cores of its own a guest may use them whole. Beside no host, and while nothing is decided, a
-    guest has no quota: the idle class holds it. `memory` has by row above how many bytes a job's memory is reclaimed on a
-    node.
+    guest has no quota: the idle class holds it. `memory` has by row above how many bytes on a node a job's memory is
+    reclaimed.
     """
     first, names = snapshot.machine.first_core, snapshot.machine.node_names
     wanted: dict[str, list[Lease]] = {}
