@@ -129,6 +129,8 @@ class NodeSettings:
     pressure_s: float = _setting(0.5, above=0.0, most=60.0)
     state_dir: Path = Path("/var/lib/asad-node")
     guest_partitions: tuple[str, ...] = _setting(["guest"])
+    register: str = ""
+    """Socket at which executors of Mesos register their jobs; empty: none (no Mesos agent runs here)."""
 
 
 @dataclass(frozen=True, slots=True)

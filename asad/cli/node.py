@@ -78,6 +78,7 @@ def run(config: Config, node: str, cgroups: Cgroups) -> None:
         sample_s=config.node.sample_s,
         pressure_s=config.node.pressure_s,
         guest_partitions=frozenset(config.node.guest_partitions),
+        register=config.node.register,
     )
     actor = Actor(settings, cgroups, progress=folder_of(os.environ))
     client = NodeClient(config.node.daemon, node, authenticator, actor.hear, cgroup=cgroups.version)

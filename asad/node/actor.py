@@ -32,6 +32,7 @@ from asad.node.pressure import LOOKS, Fractions, gives_way, hosts_beside, innoce
 from asad.node.profile import Profile
 from asad.node.progress import FOLDER
 from asad.node.quotas import MOST_MEMORY, Quotas, write_durably
+from asad.node.registered import Registered
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class Settings:
     sample_s: float = 5.0
     pressure_s: float = 0.5
     guest_partitions: frozenset[str] = frozenset({"guest"})
+    register: str = ""
+    """Socket at which executors of Mesos register; empty: none."""
 
 
 class Actor:
@@ -86,6 +89,12 @@ class Actor:
         self.settings, self.cgroups, self.clock, self.wall = settings, cgroups, clock, wall
         self.link: Link | None = None
         self.lock = take_lock(settings.state_dir, settings.node)
+        self.registered: Registered | None = None
+        if settings.register:
+            self.registered = Registered(
+                cgroups.root, cgroups.version, settings.node, settings.state_dir, cgroups.proc
+            )
+            cgroups.registered = self.registered.jobs
         self.quotas = Quotas(cgroups, settings.state_dir, wall)
         self.profile = Profile(cgroups, self.quotas, wall, progress)
         self.leases = Leases()
@@ -163,6 +172,8 @@ class Actor:
     def start(self) -> None:
         """Mend what a killed predecessor has left, and find guests that are here already."""
         now_s = self.clock()
+        if self.registered is not None:
+            self.registered.listen(Path(self.settings.register))
         self.jobs = self.cgroups.jobs(now_s)
         self.quotas.mend(self.jobs, "the actor starts: no lease is known")
         self.scan(now_s)
@@ -171,6 +182,8 @@ class Actor:
         """Lift every quota and let go of everything. Guests stay in the idle class."""
         self.quotas.lift_all("the actor stops")
         self._tell_audit(self.clock())
+        if self.registered is not None:
+            self.registered.close()
         self.profile.close()
         self.lock.close()
 

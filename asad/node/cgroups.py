@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -40,6 +40,10 @@ class JobGroup:
     """Below the hierarchy's root (v1: the same in every hierarchy that Slurm uses)."""
     inode: int
     """Tells a job that was requeued, and runs here again, from its first run."""
+    keeper: int = 0
+    """Of a job that registered itself (`registered`): the process of its executor."""
+    listed_in: str = ""
+    """Of such a job: the hierarchy of v1 in which its processes are listed."""
 
 
 def memberships(text: str) -> dict[str, str]:
@@ -110,6 +114,8 @@ class Cgroups:
             )
         self.folders: dict[str, str] = {}
         """Folders of jobs → the controller in which they are listed (v2: "")."""
+        self.registered: Callable[[], Mapping[str, JobGroup]] | None = None
+        """Jobs that are not Slurm's."""
         self._known: dict[tuple[str, int], JobGroup] = {}
         self._looked_at: set[str] = set()
         self._new: set[str] = set()
@@ -204,6 +210,8 @@ class Cgroups:
                     if group.job_id not in found or path.endswith(f"/job_{group.job_id}"):
                         found[group.job_id] = group
         self._known = known
+        if self.registered is not None:
+            found |= self.registered()
         return found
 
     def _list(self, folder: str, controller: str) -> list[tuple[str, int]]:
@@ -272,6 +280,8 @@ class Cgroups:
             return False
 
     def _listed_in(self, group: JobGroup) -> str:
+        if group.keeper:
+            return group.listed_in
         return self.folders.get(group.path.rpartition("/uid_")[0], V1_CONTROLLERS[0])
 
     def _steps(self, group: JobGroup) -> list[str]:
@@ -283,6 +293,8 @@ class Cgroups:
 
     def stepds(self, group: JobGroup) -> list[int]:
         """The slurmstepds of the job. In v1 they stay out of its quotas, and tell where its processes came from."""
+        if group.keeper:
+            return [group.keeper]
         if self.version == 2:
             return [pid for step in self._steps(group) for pid in numbers(f"{step}/slurm/cgroup.procs")]
         if self._listed_in(group) == "freezer":
@@ -292,6 +304,8 @@ class Cgroups:
     def pids(self, group: JobGroup) -> list[int]:
         """The job's own processes (of all its steps, without slurmstepd)."""
         found = self._members(group, "cgroup.procs")
+        if group.keeper:
+            return [pid for pid in found if pid != group.keeper]
         if self.version == 1 and self._listed_in(group) != "freezer":  # slurmstepd is in the step there
             return [pid for pid in found if not self._is_stepd(str(pid))]
         return found
@@ -309,6 +323,10 @@ class Cgroups:
 
     def _members(self, group: JobGroup, file: str, steps: list[str] | None = None) -> list[int]:
         found: list[int] = []
+        if group.keeper:
+            return [
+                pid for folder in with_subfolders(self._base(group)) for pid in numbers(f"{folder}/{file}")
+            ]
         for step in self._steps(group) if steps is None else steps:
             for folder in with_subfolders(step if self.version == 1 else f"{step}/user"):
                 found += numbers(f"{folder}/{file}")
@@ -324,6 +342,8 @@ class Cgroups:
 
     def partition(self, group: JobGroup) -> str:
         """The partition in which the job was started, by its first processes; "" if they do not tell (yet)."""
+        if group.keeper:
+            return ""
         for pid in self.pids(group)[:8]:
             with contextlib.suppress(OSError):
                 told = self.environment(pid)

@@ -1207,6 +1207,7 @@ class Framework:
                     self.options.executor,
                     draw(pieces, memory, False),
                     guest,
+                    1 if job.spec.elastic else len(tasks),
                 )
             amounts = self._needs[job.job_id][task.group]
             if task.revocable:

@@ -31,8 +31,9 @@ def executor_info(
     command: str,
     memory: Sequence[Mapping[str, Any]],
     guest: bool,
+    tasks: int,
 ) -> dict[str, Any]:
-    """The executor of one unit's tasks on one agent. Equal for all of them, as the master wants it."""
+    """The executor of one unit's `tasks` on one agent. Equal for all of them, as the master wants it."""
     return {
         "type": "CUSTOM",
         "executor_id": {"value": executor_id},
@@ -46,6 +47,7 @@ def executor_info(
                 "job": unit,
                 "key": key(unit, spec.uid),
                 "guest": guest,
+                "tasks": tasks,
                 "name": spec.name,
                 "script": spec.script,
                 "environment": dict(spec.environment),

@@ -1,0 +1,299 @@
+"""Jobs that say themselves that they are here: Mesos has no stepd by whose cgroup a job could be found.
+
+Its executor connects to a socket of the actor before it starts anything, and names the job. The kernel tells who asks
+(`SO_PEERCRED`). A name ends in its owner's number (`m7.1000`), so that nobody can register as another's job; and only
+what a Mesos agent of root has started may register, so that no process leaves the cgroup of another scheduler this way.
+
+The job's group is the container that the agent made for the executor, if it made one. Otherwise (agents without cgroup
+isolation) a group of ours is made, and the executor moved into it before it has children, who then all are in it. In
+v1 the executor itself stays out of quotas, as a slurmstepd does, and tells where the job's processes came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from asad.errors import ClusterError
+from asad.node.cgroups import V1_CONTROLLERS, JobGroup, memberships, numbers, place_of, with_subfolders
+
+log = logging.getLogger(__name__)
+
+NAME = re.compile(r"[A-Za-z0-9_+\-][A-Za-z0-9_.+\-]{0,50}\.(\d{1,10})", re.ASCII)
+CONTAINER = re.compile(r"(?:.*/)?mesos/[0-9a-f]{8}-[0-9a-f-]{27}(?=/|$)", re.ASCII)
+"""The path of an executor's container, of its parts the first."""
+AGENTS = ("mesos-agent", "mesos-slave", "lt-mesos-agent", "mesos-containeri")
+"""What the processes are called that start executors (the kernel keeps 15 characters)."""
+REQUEST_BYTES = 4096
+REQUEST_S = 2.0
+MOST_JOBS = 10_000
+ANCESTORS = 32
+PEER = struct.Struct("3i")
+OWN = "asad-mesos_"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One job that has registered."""
+
+    path: str
+    inode: int
+    uid: int
+    keeper: int
+    """Process of its executor."""
+    controller: str
+    """Hierarchy of v1 in which it is listed; "" in v2."""
+    own: bool
+    """We made its group."""
+
+
+class Registered:
+    """The registered jobs of one node; outlives the actor in `<state_dir>/registered.json`.
+
+    `root` is where cgroups are mounted, `version` 1 or 2. `started_by_agent` tells of a process whether a Mesos agent
+    of root is among its ancestors.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        version: int,
+        node: str,
+        state_dir: Path,
+        proc: Path = Path("/proc"),
+        started_by_agent: Callable[[int], bool] | None = None,
+    ) -> None:
+        self.root, self.version, self.node, self.proc = root, version, node, proc
+        self._file = state_dir / "registered.json"
+        self._started_by_agent = started_by_agent or self._has_agent
+        self._lock = threading.Lock()
+        self._entries = self._load()
+        self._server: socket.socket | None = None
+        self._path: Path | None = None
+
+    # ------------------------------------------------------------------------------------------------------ socket
+
+    def listen(self, path: Path) -> None:
+        """Take registrations at this socket, in a thread. Raises ClusterError if it cannot be made."""
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            server.bind(str(path))
+            path.chmod(0o666)  # whoever connects, the kernel tells who it is
+            server.listen(64)
+        except OSError as error:
+            server.close()
+            raise ClusterError(
+                f"{path}: {error.strerror}; [node] register must be a path that asad-node may make"
+            ) from None
+        self._server, self._path = server, path
+        threading.Thread(target=self._serve, args=(server,), name="register", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more registrations. Those that are here stay."""
+        if self._server is not None:
+            with contextlib.suppress(OSError):
+                self._server.shutdown(socket.SHUT_RDWR)
+            self._server.close()
+            self._server = None
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    def _serve(self, server: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    answer = self._answer(connection)
+                except (OSError, ValueError, KeyError, TypeError) as error:
+                    answer = f"it makes no sense ({error})"[:200]
+                with contextlib.suppress(OSError):
+                    connection.sendall(json.dumps({"ok": not answer, "error": answer}).encode() + b"\n")
+
+    def _answer(self, connection: socket.socket) -> str:
+        connection.settimeout(REQUEST_S)
+        pid, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        text = b""
+        while b"\n" not in text:
+            piece = connection.recv(REQUEST_BYTES)
+            text += piece
+            if not piece or len(text) > REQUEST_BYTES:
+                return "it is no line"
+        job_id = json.loads(text)["job"]
+        return self.register(job_id, pid, uid)
+
+    # ---------------------------------------------------------------------------------------------------- registering
+
+    def register(self, job_id: Any, pid: int, uid: int) -> str:
+        """A process says that it is the executor of a job; why it is refused, or the empty string."""
+        found = NAME.fullmatch(job_id) if isinstance(job_id, str) else None
+        if found is None:
+            return "it names no job"
+        owner = int(found[1])
+        if uid not in (0, owner):
+            return f"job {job_id} is not one of user {uid}"
+        if not self._started_by_agent(pid):
+            return "no Mesos agent has started it"
+        try:
+            groups = memberships((self.proc / str(pid) / "cgroup").read_text(errors="replace"))
+        except (OSError, ValueError):
+            return "it is gone"
+        if any(place_of(path) is not None for path in groups.values()):
+            return "it is in a job of Slurm's"
+        with self._lock:
+            known = self._entries.get(job_id)
+            if known is not None and known.keeper != pid and self._alive(known):
+                return self._join(job_id, known, pid)
+            if len(self._entries) >= MOST_JOBS:
+                return "there are too many"
+            try:
+                entry = self._container(groups, owner, pid) or self._make(job_id, owner, pid)
+            except OSError as error:
+                return f"its group could not be made ({error.strerror})"
+            if entry is None:
+                return "no cgroup hierarchy can list it"
+            self._entries[job_id] = entry
+            self._save()
+        log.info("job %s has registered: %s", job_id, entry.path)
+        return ""
+
+    def _join(self, job_id: str, entry: Entry, pid: int) -> str:
+        """Another executor of the same job on this node (its agent gave it a container of its own)."""
+        if not entry.own:
+            return f"job {job_id} is here already, in another container"
+        try:
+            self._move(entry.path, pid)
+        except OSError as error:
+            return f"it could not be moved ({error.strerror})"
+        return ""
+
+    def _container(self, groups: Mapping[str, str], uid: int, pid: int) -> Entry | None:
+        """The container that the agent made for the process; None if it made none."""
+        for controller in ("",) if self.version == 2 else V1_CONTROLLERS:
+            found = CONTAINER.match(groups.get(controller, ""))
+            if found is not None:
+                inode = (self.root / controller / found[0]).stat().st_ino
+                return Entry(found[0], inode, uid, pid, controller, False)
+        return None
+
+    def _make(self, job_id: str, uid: int, pid: int) -> Entry | None:
+        parent = f"{OWN}{self.node}"
+        path = f"{parent}/{job_id}"
+        if self.version == 2:
+            (self.root / path).mkdir(parents=True, exist_ok=True)
+            for folder in (self.root, self.root / parent):
+                for controller in ("+cpu", "+memory", "+cpuset"):
+                    with contextlib.suppress(OSError):  # what is not there cannot be held
+                        (folder / "cgroup.subtree_control").write_text(controller)
+            self._move(path, pid)
+            return Entry(path, (self.root / path).stat().st_ino, uid, pid, "", True)
+        listed = ""
+        for controller in self._own_hierarchies():
+            (self.root / controller / path).mkdir(parents=True, exist_ok=True)
+            listed = listed or controller
+        if not listed:
+            return None
+        self._move(path, pid)
+        return Entry(path, (self.root / listed / path).stat().st_ino, uid, pid, listed, True)
+
+    def _own_hierarchies(self) -> list[str]:
+        """Hierarchies of v1 in which a group of ours changes nothing but what is counted and listed."""
+        names = ["freezer", "memory"]
+        if not (self.root / "cpu" / "cpuacct.usage").exists():
+            names.insert(1, "cpuacct")
+        return [name for name in names if (self.root / name / "cgroup.procs").exists()]
+
+    def _move(self, path: str, pid: int) -> None:
+        for controller in ("",) if self.version == 2 else self._own_hierarchies():
+            (self.root / controller / path / "cgroup.procs").write_text(str(pid))
+
+    def _has_agent(self, pid: int) -> bool:
+        """Is a Mesos agent of root among its ancestors?"""
+        for _ in range(ANCESTORS):
+            try:
+                status = (self.proc / str(pid) / "status").read_text(errors="replace")
+            except OSError:
+                return False
+            fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            if fields.get("Name", "").startswith(AGENTS) and fields.get("Uid", "1").split()[0] == "0":
+                return True
+            pid = int(fields.get("PPid", "0"))
+            if pid <= 1:
+                return False
+        return False
+
+    # ---------------------------------------------------------------------------------------------------------- jobs
+
+    def jobs(self) -> dict[str, JobGroup]:
+        """The registered jobs that are here now, by job id; the groups of those that have ended are removed."""
+        with self._lock:
+            over = [job_id for job_id, entry in self._entries.items() if not self._alive(entry)]
+            for job_id in over:
+                entry = self._entries.pop(job_id)
+                if entry.own:
+                    self._remove(entry.path)
+            if over:
+                self._save()
+            return {
+                job_id: JobGroup(job_id, entry.uid, entry.path, entry.inode, entry.keeper, entry.controller)
+                for job_id, entry in self._entries.items()
+            }
+
+    def _alive(self, entry: Entry) -> bool:
+        folder = self.root / entry.controller / entry.path
+        try:
+            if folder.stat().st_ino != entry.inode:
+                return False
+        except OSError:
+            return False
+        return any(numbers(f"{group}/cgroup.procs") for group in with_subfolders(str(folder)))
+
+    def _remove(self, path: str) -> None:
+        for controller in ("",) if self.version == 2 else self._own_hierarchies():
+            with contextlib.suppress(OSError):
+                (self.root / controller / path).rmdir()
+
+    # ---------------------------------------------------------------------------------------------------------- file
+
+    def _load(self) -> dict[str, Entry]:
+        try:
+            plain = json.loads(self._file.read_text(encoding="utf-8"))
+            return {str(job_id): Entry(**entry) for job_id, entry in plain["jobs"].items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning(
+                "%s cannot be read (%s); jobs of Mesos are known when they register", self._file, error
+            )
+            return {}
+
+    def _save(self) -> None:
+        names = Entry.__slots__
+        plain = {
+            job_id: {name: getattr(entry, name) for name in names} for job_id, entry in self._entries.items()
+        }
+        fresh = self._file.with_suffix(".new")
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                json.dump({"jobs": plain}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._file)
+        except OSError as error:
+            log.warning("%s: %s; a restarted actor will not know these jobs", self._file, error.strerror)

@@ -1,0 +1,423 @@
+"""The executor: runs the tasks of one job on one agent, tells the agent how they fare, and the node actor who they are.
+
+Mesos starts it under the job's user. It speaks the executor API v1 with the standard library alone, so an agent needs
+this file and Python 3.9 or newer and nothing else. It outlives a restart of its agent: what was not acknowledged is
+told again when it is back. Where no node actor answers, tasks run all the same, only unwatched.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import queue
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+REGISTER = "/run/asad-progress/register.sock"
+VARIABLE = "ASAD_NODE_SOCKET"
+"""Names another socket of the node actor."""
+REGISTER_S = 5.0
+CALL_S = 10.0
+POLL_S = 0.1
+AGAIN_S = 2.0
+"""An update that nobody has acknowledged is told again after this."""
+LINGER_S = 30.0
+"""So long it waits for more tasks, or for the last acknowledgement, before it ends."""
+RECOVERY_S = 900.0
+UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "secs": 1.0,
+    "mins": 60.0,
+    "hrs": 3600.0,
+    "days": 86400.0,
+    "weeks": 604800.0,
+}
+HIDDEN = ("MESOS_EXECUTOR_AUTHENTICATION_TOKEN",)
+"""Not for tasks."""
+
+
+def seconds(text: str, default: float) -> float:
+    """A duration as Mesos writes it (`15mins`)."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)(ns|us|ms|secs|mins|hrs|days|weeks)\s*", text)
+    return float(found[1]) * UNITS[found[2]] if found else default
+
+
+def decoded(text: str) -> dict[str, Any]:
+    """What the framework has packed into a description; empty for anything else."""
+    try:
+        plain = json.loads(base64.b64decode(text))
+    except ValueError:
+        return {}
+    return plain if isinstance(plain, dict) else {}
+
+
+def say(text: str) -> None:
+    """Into the sandbox's stderr."""
+    print(f"asad: {text}", file=sys.stderr, flush=True)
+
+
+class Agent:
+    """The agent's executor API. `inbox` is given every event, and None when the connection has ended."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        self.endpoint = environ["MESOS_AGENT_ENDPOINT"]
+        self.framework_id = {"value": environ["MESOS_FRAMEWORK_ID"]}
+        self.executor_id = {"value": environ["MESOS_EXECUTOR_ID"]}
+        self.token = environ.get("MESOS_EXECUTOR_AUTHENTICATION_TOKEN", "")
+        self.inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        host, _, port = self.endpoint.rpartition(":")
+        return http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout_s)
+
+    def _post(self, connection: http.client.HTTPConnection, body: dict[str, Any]) -> http.client.HTTPResponse:
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        body = {"framework_id": self.framework_id, "executor_id": self.executor_id, **body}
+        connection.request("POST", "/api/v1/executor", json.dumps(body).encode(), headers)
+        return connection.getresponse()
+
+    def subscribe(self, tasks: list[dict[str, Any]], updates: list[dict[str, Any]]) -> bool:
+        """Subscribe, and read events in a thread; False if the agent does not take us now."""
+        body = {
+            "type": "SUBSCRIBE",
+            "subscribe": {"unacknowledged_tasks": tasks, "unacknowledged_updates": updates},
+        }
+        connection = self._connect(CALL_S)
+        try:
+            response = self._post(connection, body)
+            if response.status != 200:
+                say(f"the agent answered {response.status}: {response.read(300)!r}")
+                connection.close()
+                return False
+        except (OSError, http.client.HTTPException) as error:
+            say(f"the agent does not answer: {error}")
+            connection.close()
+            return False
+        if connection.sock is not None:
+            connection.sock.settimeout(None)
+        threading.Thread(target=self._read, args=(connection, response), daemon=True).start()
+        return True
+
+    def _read(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        buffer = b""
+        try:
+            while piece := response.read1(1 << 16):
+                buffer += piece
+                while (found := re.match(rb"(\d{1,12})\n", buffer)) is not None:
+                    end = found.end() + int(found[1])
+                    if len(buffer) < end:
+                        break
+                    self.inbox.put(json.loads(buffer[found.end() : end]))
+                    buffer = buffer[end:]
+        except (OSError, ValueError, http.client.HTTPException, AttributeError) as error:
+            say(f"the agent's events have ended: {error}")
+        finally:
+            connection.close()
+            self.inbox.put(None)
+
+    def tell(self, update: dict[str, Any]) -> bool:
+        """Send a status update; False if the agent did not take it now."""
+        connection = self._connect(CALL_S)
+        try:
+            response = self._post(connection, {"type": "UPDATE", "update": update})
+            response.read()
+            return 200 <= response.status < 300
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+class Task:
+    """A task of ours."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.info = info
+        self.task_id = str(info["task_id"]["value"])
+        self.process: subprocess.Popen[bytes] | None = None
+        self.kill_at = 0.0
+        """When it is killed for good; 0 if nobody wants it to end."""
+        self.over = False
+
+
+class Executor:
+    """Tasks of one job on this agent."""
+
+    def __init__(self, environ: dict[str, str]) -> None:
+        self.environ = environ
+        self.agent = Agent(environ)
+        self.sandbox = Path(environ.get("MESOS_SANDBOX") or environ.get("MESOS_DIRECTORY") or ".")
+        self.recovery_s = seconds(environ.get("MESOS_RECOVERY_TIMEOUT", ""), RECOVERY_S)
+        self.checkpoint = environ.get("MESOS_CHECKPOINT") == "1"
+        self.grace_s = seconds(environ.get("MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", ""), 5.0)
+        self.data: dict[str, Any] = {}
+        self.tasks: dict[str, Task] = {}
+        self.unknown: dict[str, dict[str, Any]] = {}
+        """Tasks that the agent has not acknowledged anything of."""
+        self.updates: dict[str, tuple[dict[str, Any], float]] = {}
+        """By uuid: updates that are not acknowledged, and when each was sent."""
+        self.registered = False
+        self.stopping = False
+
+    # ------------------------------------------------------------------------------------------------------- life
+
+    def run(self) -> int:
+        """Until all tasks are over and told."""
+        alone_s, wait_s, connected = 0.0, 0.0, False
+        idle_s = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if not connected and now >= wait_s:
+                connected = self.agent.subscribe(
+                    list(self.unknown.values()), [update for update, _ in self.updates.values()]
+                )
+                alone_s = alone_s or now
+                wait_s = now + AGAIN_S
+                if connected:
+                    alone_s = 0.0
+            try:
+                event = self.agent.inbox.get(timeout=POLL_S)
+            except queue.Empty:
+                pass
+            else:
+                if event is None:
+                    connected, alone_s = False, time.monotonic()
+                    if not self.checkpoint:
+                        self._stop_all()
+                else:
+                    self._take(event)
+            self._look(connected)
+            if any(not task.over for task in self.tasks.values()):
+                idle_s = now
+            expected = int(self.data.get("tasks", 1))
+            complete = len(self.tasks) >= expected and not self.updates
+            if all(task.over for task in self.tasks.values()) and (
+                (complete and self.tasks) or self.stopping or now - idle_s > LINGER_S
+            ):
+                self._tell_all()
+                return 0
+            if not connected and alone_s and now - alone_s > self.recovery_s:
+                say(f"the agent did not come back within {self.recovery_s:.0f} s; its tasks end")
+                self._stop_all()
+
+    def _take(self, event: dict[str, Any]) -> None:
+        kind = event.get("type")
+        try:
+            if kind == "SUBSCRIBED":
+                self.data = self.data or decoded(event["subscribed"]["executor_info"].get("data", ""))
+            elif kind == "LAUNCH":
+                self._launch(event["launch"]["task"])
+            elif kind == "KILL":
+                self._kill(event["kill"])
+            elif kind == "ACKNOWLEDGED":
+                self.updates.pop(event["acknowledged"]["uuid"], None)
+                self.unknown.pop(event["acknowledged"]["task_id"]["value"], None)
+            elif kind == "SHUTDOWN":
+                self._stop_all()
+            elif kind == "ERROR":
+                say(f"the agent says: {event['error'].get('message', '')}")
+                self._stop_all()
+        except (KeyError, TypeError, ValueError) as error:
+            say(f"an event that makes no sense is let be: {kind} ({error!r})")
+
+    # ------------------------------------------------------------------------------------------------------- tasks
+
+    def _launch(self, info: dict[str, Any]) -> None:
+        task = Task(info)
+        if task.task_id in self.tasks:
+            return
+        self.tasks[task.task_id] = task
+        self.unknown[task.task_id] = info
+        if not self.data:
+            self.data = decoded(info.get("executor", {}).get("data", ""))
+        if not self.registered:
+            self.registered = True
+            self._register()
+        self._tell(task, "TASK_STARTING")
+        try:
+            task.process = self._start(task)
+        except (OSError, ValueError) as error:
+            task.over = True
+            self._tell(task, "TASK_FAILED", f"it could not be started: {error}", 127)
+            return
+        self._tell(task, "TASK_RUNNING")
+
+    def _register(self) -> None:
+        """Tell the node actor; it moves this process before there are children."""
+        path = self.environ.get(VARIABLE) or REGISTER
+        name = self.data.get("key", "")
+        if not name or not Path(path).exists():
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.settimeout(REGISTER_S)
+                connection.connect(path)
+                connection.sendall(json.dumps({"job": name}).encode() + b"\n")
+                answer = json.loads(connection.makefile("rb").readline(4096))
+            if not answer.get("ok"):
+                say(f"the node actor does not take note of {name}: {answer.get('error')}")
+        except (OSError, ValueError) as error:
+            say(f"the node actor does not take note of {name}: {error}")
+
+    def _start(self, task: Task) -> subprocess.Popen[bytes]:
+        data, place = self.data, decoded(task.info.get("data", ""))
+        command = str(place.get("command", ""))
+        if data.get("script"):
+            script = self.sandbox / f"script-{task.task_id}"
+            descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(str(data["script"]))
+            argv = [str(script.resolve()), *shlex.split(command)]
+        else:
+            argv = ["/bin/sh", "-c", command]
+        environment = {name: value for name, value in self.environ.items() if name not in HIDDEN}
+        environment.update({str(name): str(value) for name, value in data.get("environment", {}).items()})
+        environment.update(
+            ASAD_JOB_ID=str(data.get("job", "")),
+            ASAD_JOB_KEY=str(data.get("key", "")),
+            ASAD_TASK_ID=task.task_id,
+            ASAD_GROUP=str(place.get("group", "")),
+            ASAD_TASK_INDEX=str(place.get("index", 0)),
+            ASAD_GROUP_TASKS=str(place.get("of", 1)),
+            ASAD_RANK=str(place.get("rank", 0)),
+            ASAD_TASKS=str(place.get("tasks", 1)),
+            ASAD_NODES=str(place.get("nodes", "")),
+            ASAD_ATTEMPT=str(place.get("attempt", 1)),
+        )
+        output: Any = None
+        if data.get("output"):
+            name = str(data["output"]).replace("%j", str(data.get("job", ""))).replace("%t", task.task_id)
+            output = (Path(data.get("directory") or self.sandbox) / name).open("ab")
+        try:
+            return subprocess.Popen(  # noqa: S603 (the user's own command, under the user's own name)
+                argv,
+                cwd=data.get("directory") or self.sandbox,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if output is not None else None,
+                start_new_session=True,
+            )
+        finally:
+            if output is not None:
+                output.close()
+
+    def _kill(self, kill: dict[str, Any]) -> None:
+        task = self.tasks.get(str(kill["task_id"]["value"]))
+        if task is None or task.over or task.process is None:
+            return
+        policy = kill.get("kill_policy") or task.info.get("kill_policy") or {}
+        grace_s = float(policy.get("grace_period", {}).get("nanoseconds", 3e9)) / 1e9
+        self._end(task, grace_s)
+
+    def _end(self, task: Task, grace_s: float) -> None:
+        if task.kill_at == 0.0:
+            self._signal(task, signal.SIGTERM)
+            self._tell(task, "TASK_KILLING")
+        deadline = time.monotonic() + grace_s
+        task.kill_at = min(task.kill_at or deadline, deadline)
+
+    def _signal(self, task: Task, number: signal.Signals) -> None:
+        if task.process is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(task.process.pid, number)
+
+    def _stop_all(self) -> None:
+        """The agent or the framework wants an end."""
+        self.stopping = True
+        for task in self.tasks.values():
+            if not task.over:
+                self._end(task, self.grace_s)
+
+    def _look(self, connected: bool) -> None:
+        """Who has ended, whose grace is over, and what is still to be told."""
+        now = time.monotonic()
+        for task in self.tasks.values():
+            if task.over or task.process is None:
+                continue
+            status = task.process.poll()
+            if status is not None:
+                task.over = True
+                self._signal(task, signal.SIGKILL)  # what it has left behind
+                self._tell_end(task, status)
+            elif task.kill_at and now >= task.kill_at:
+                self._signal(task, signal.SIGKILL)
+        if connected:
+            for key, (update, sent_s) in list(self.updates.items()):
+                if now - sent_s > AGAIN_S:
+                    self.updates[key] = (update, now)
+                    self.agent.tell(update)
+
+    def _tell_end(self, task: Task, status: int) -> None:
+        if task.kill_at:
+            self._tell(task, "TASK_KILLED", "it was told to end", status)
+        elif status == 0:
+            self._tell(task, "TASK_FINISHED", "", 0)
+        elif status < 0:
+            self._tell(task, "TASK_FAILED", f"it was ended by signal {-status}", status)
+        else:
+            self._tell(task, "TASK_FAILED", f"it ended with status {status}", status)
+
+    def _tell(self, task: Task, state: str, message: str = "", status: int | None = None) -> None:
+        identity = uuid.uuid4()
+        key = base64.b64encode(identity.bytes).decode("ascii")
+        told: dict[str, Any] = {
+            "task_id": {"value": task.task_id},
+            "state": state,
+            "source": "SOURCE_EXECUTOR",
+            "executor_id": self.agent.executor_id,
+            "timestamp": time.time(),
+            "uuid": key,
+        }
+        if message:
+            told["message"] = message
+        if status is not None:
+            told["labels"] = {"labels": [{"key": "exit", "value": str(status)}]}
+        update = {"status": told}
+        self.updates[key] = (update, time.monotonic())
+        self.agent.tell(update)
+
+    def _tell_all(self) -> None:
+        """The last words, for as long as somebody may acknowledge them."""
+        until = time.monotonic() + (LINGER_S if not self.stopping else min(LINGER_S, self.grace_s))
+        while self.updates and time.monotonic() < until:
+            with contextlib.suppress(queue.Empty):
+                event = self.agent.inbox.get(timeout=POLL_S)
+                if event is not None:
+                    self._take(event)
+                else:
+                    return
+            self._look(True)
+
+
+def main() -> int:
+    """Entry point. Exit status 0 when all is told, 2 when Mesos did not start it."""
+    missing = [
+        name
+        for name in ("MESOS_AGENT_ENDPOINT", "MESOS_FRAMEWORK_ID", "MESOS_EXECUTOR_ID")
+        if not os.environ.get(name)
+    ]
+    if missing:
+        say(f"{', '.join(missing)} not set: this is started by a Mesos agent, not by hand")
+        return 2
+    return Executor(dict(os.environ)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""A Mesos agent for tests, as far as an executor sees of it: the executor API v1 over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+EXECUTOR = Path(__file__).resolve().parents[2] / "plugins" / "asad_mesos" / "executor.py"
+
+
+class Agent:
+    """Takes one executor, hands it tasks, and keeps what it tells."""
+
+    def __init__(self, data: str = "") -> None:
+        self.data = data
+        self.updates: list[dict[str, Any]] = []
+        self.subscriptions: list[dict[str, Any]] = []
+        self.acknowledges = True
+        self._write: Callable[[bytes], Any] | None = None
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self.port = 0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Agent]:
+        """Serve in threads."""
+        agent = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if body["type"] == "SUBSCRIBE":
+                    agent._subscribe(self, body)
+                    return
+                self.send_response(202)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                agent._hear(body)
+
+            def log_message(self, *args: Any) -> None:
+                return None
+
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        server.daemon_threads = True
+        self.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._closed.set()
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def _subscribe(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        closed = self._closed = threading.Event()
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        with self._lock:
+            self._write = handler.wfile.write
+        self.send(
+            {
+                "type": "SUBSCRIBED",
+                "subscribed": {
+                    "executor_info": {"executor_id": body["executor_id"], "data": self.data},
+                    "framework_info": {"name": "asad", "user": "root"},
+                    "agent_id": {"value": "S0"},
+                    "agent_info": {"hostname": "n0"},
+                },
+            }
+        )
+        self.subscriptions.append(body["subscribe"])
+        closed.wait()
+        with contextlib.suppress(OSError):
+            handler.connection.shutdown(socket.SHUT_RDWR)
+        handler.close_connection = True
+
+    def send(self, event: dict[str, Any]) -> None:
+        """An event, in two chunks."""
+        text = json.dumps(event).encode()
+        record = str(len(text)).encode() + b"\n" + text
+        with self._lock:
+            assert self._write is not None
+            for piece in (record[:7], record[7:]):
+                self._write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+
+    def disconnect(self) -> None:
+        """As an agent that is restarted."""
+        self._closed.set()
+
+    def _hear(self, body: dict[str, Any]) -> None:
+        status = body["update"]["status"]
+        if all(status["uuid"] != known["uuid"] for known in self.updates):
+            self.updates.append(status)
+        if self.acknowledges:
+            self.acknowledge(status)
+
+    def acknowledge(self, status: dict[str, Any]) -> None:
+        """The framework has heard of it."""
+        with contextlib.suppress(OSError):
+            self.send(
+                {
+                    "type": "ACKNOWLEDGED",
+                    "acknowledged": {"task_id": status["task_id"], "uuid": status["uuid"]},
+                }
+            )
+
+    def states(self, task_id: str) -> list[str]:
+        """What was told of a task, in order."""
+        return [status["state"] for status in self.updates if status["task_id"]["value"] == task_id]
+
+    def until(self, true: Callable[[], Any], timeout_s: float = 10.0) -> bool:
+        """Wait until something is so."""
+        end = time.monotonic() + timeout_s
+        while not true():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.02)
+        return True
+
+    @contextlib.contextmanager
+    def executor(self, sandbox: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The executor as an agent starts it."""
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(EXECUTOR)],
+            cwd=sandbox,
+            env={
+                "PATH": os.environ["PATH"],
+                "MESOS_AGENT_ENDPOINT": f"127.0.0.1:{self.port}",
+                "MESOS_FRAMEWORK_ID": "framework",
+                "MESOS_EXECUTOR_ID": "executor",
+                "MESOS_SANDBOX": str(sandbox),
+                "MESOS_CHECKPOINT": "1",
+                "MESOS_RECOVERY_TIMEOUT": "15mins",
+                "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": "1secs",
+                "MESOS_EXECUTOR_AUTHENTICATION_TOKEN": "secret",
+                **environment,
+            },
+            stdout=(sandbox / "stdout").open("ab"),
+            stderr=(sandbox / "stderr").open("ab"),
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()

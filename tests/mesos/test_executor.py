@@ -1,0 +1,201 @@
+"""The executor against an agent that speaks its API."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent import EXECUTOR, Agent
+from asad_mesos.launch import encoded
+
+from asad.node.registered import Registered
+
+JOB = {
+    "job": "m7",
+    "key": f"m7.{os.getuid()}",
+    "guest": False,
+    "tasks": 1,
+    "script": "",
+    "environment": {"GREETING": "hello"},
+    "directory": "",
+    "output": "",
+}
+
+
+def launch(agent: Agent, command: str, task_id: str = "m7.1.0", **more: Any) -> None:
+    """Hand a task over."""
+    data = encoded({"command": command, "rank": 0, "tasks": 1, "index": 0, "of": 1, "nodes": "n0*1", **more})
+    assert agent.until(lambda: agent.subscriptions)
+    agent.send(
+        {
+            "type": "LAUNCH",
+            "launch": {"task": {"name": "x", "task_id": {"value": task_id}, "data": data}},
+        }
+    )
+
+
+def exit_of(status: dict[str, Any]) -> str:
+    return str(status["labels"]["labels"][0]["value"])
+
+
+def test_a_task_runs_and_is_told_until_the_executor_ends(tmp_path: Path) -> None:
+    with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
+        launch(
+            agent, 'echo "$GREETING $ASAD_JOB_ID $ASAD_NODES ${MESOS_EXECUTOR_AUTHENTICATION_TOKEN-unset}"'
+        )
+        assert process.wait(10.0) == 0
+        assert agent.states("m7.1.0") == ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
+        assert exit_of(agent.updates[-1]) == "0"
+    assert (tmp_path / "stdout").read_text() == "hello m7 n0*1 unset\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"), [("exit 3", "3"), ("kill -9 $$", "-9"), ("/nonexistent/program", "127")]
+)
+def test_a_failure_is_told_with_its_status(command: str, told: str, tmp_path: Path) -> None:
+    with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
+        launch(agent, command)
+        assert process.wait(10.0) == 0
+        assert agent.states("m7.1.0")[-1] == "TASK_FAILED"
+        assert exit_of(agent.updates[-1]) == told
+
+
+def test_a_script_gets_its_arguments_and_its_output_goes_where_it_should(tmp_path: Path) -> None:
+    job = JOB | {"script": '#!/bin/sh\necho "$#:$1:$2"\necho loud >&2\n', "output": "out-%j-%t"}
+    with Agent(encoded(job)).running() as agent, agent.executor(tmp_path) as process:
+        launch(agent, "'a b' c")
+        assert process.wait(10.0) == 0
+    assert (tmp_path / "out-m7-m7.1.0").read_text() == "2:a b:c\nloud\n"
+
+
+def test_what_cannot_be_started_fails_with_the_reason(tmp_path: Path) -> None:
+    job = JOB | {"script": "#!/nonexistent/interpreter\n"}
+    with Agent(encoded(job)).running() as agent, agent.executor(tmp_path) as process:
+        launch(agent, "")
+        assert process.wait(10.0) == 0
+        assert agent.states("m7.1.0") == ["TASK_STARTING", "TASK_FAILED"]
+        assert "could not be started" in agent.updates[-1]["message"]
+
+
+def test_a_kill_is_gentle_first_and_then_not(tmp_path: Path) -> None:
+    with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
+        launch(agent, "trap 'touch gently' TERM; sleep 60 & wait; sleep 60")
+        assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
+        assert agent.until(lambda: any(tmp_path.iterdir()))
+        import time
+
+        time.sleep(0.3)  # the shell sets its trap
+        agent.send(
+            {
+                "type": "KILL",
+                "kill": {
+                    "task_id": {"value": "m7.1.0"},
+                    "kill_policy": {"grace_period": {"nanoseconds": 500_000_000}},
+                },
+            }
+        )
+        assert process.wait(10.0) == 0
+        assert agent.states("m7.1.0")[-2:] == ["TASK_KILLING", "TASK_KILLED"]
+        assert exit_of(agent.updates[-1]) == "-9"
+    assert (tmp_path / "gently").exists()
+
+
+def test_several_tasks_of_a_job_share_it_even_if_the_first_ends_at_once(tmp_path: Path) -> None:
+    with Agent(encoded(JOB | {"tasks": 2})).running() as agent, agent.executor(tmp_path) as process:
+        launch(agent, "true", "m7.1.0")
+        assert agent.until(lambda: "TASK_FINISHED" in agent.states("m7.1.0"))
+        assert process.poll() is None
+        launch(agent, "true", "m7.1.1")
+        assert process.wait(10.0) == 0
+        assert agent.states("m7.1.1")[-1] == "TASK_FINISHED"
+
+
+def test_it_outlives_a_restart_of_its_agent(tmp_path: Path) -> None:
+    with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
+        agent.acknowledges = False
+        launch(agent, "while [ ! -e go ]; do sleep 0.05; done")
+        assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
+        agent.disconnect()
+        assert agent.until(lambda: len(agent.subscriptions) == 2)
+        again = agent.subscriptions[1]
+        assert [task["task_id"]["value"] for task in again["unacknowledged_tasks"]] == ["m7.1.0"]
+        told = [update["status"]["state"] for update in again["unacknowledged_updates"]]
+        assert told == ["TASK_STARTING", "TASK_RUNNING"]
+        agent.acknowledges = True
+        (tmp_path / "go").touch()
+        assert process.wait(15.0) == 0
+        assert agent.states("m7.1.0")[-1] == "TASK_FINISHED"
+
+
+def test_a_shutdown_ends_its_tasks(tmp_path: Path) -> None:
+    with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
+        launch(agent, "sleep 60")
+        assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
+        agent.send({"type": "SHUTDOWN"})
+        assert process.wait(10.0) == 0
+        assert agent.states("m7.1.0")[-1] == "TASK_KILLED"
+
+
+def test_by_hand_it_says_who_starts_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", str(EXECUTOR)], env={}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "started by a Mesos agent" in done.stderr
+
+
+def test_it_registers_with_the_node_actor_before_anything_runs(tmp_path: Path) -> None:
+    root, proc = tmp_path / "cgroup", Path("/proc")
+    root.mkdir()
+    (root / "cgroup.controllers").write_text("cpu memory")
+    state = tmp_path / "state"
+    state.mkdir()
+    registered = Registered(root, 2, "n0", state, proc, started_by_agent=lambda pid: True)
+    path = tmp_path / "register.sock"
+    registered.listen(path)
+    sandbox = tmp_path / "sandbox"
+    sandbox.mkdir()
+    try:
+        with (
+            Agent(encoded(JOB)).running() as agent,
+            agent.executor(sandbox, ASAD_NODE_SOCKET=str(path)) as process,
+        ):
+            launch(agent, "sleep 60")
+            assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
+            (found,) = registered.jobs().values()
+            assert found.job_id == JOB["key"]
+            assert (found.uid, found.keeper) == (os.getuid(), process.pid)
+            assert found.path == f"asad-mesos_n0/{JOB['key']}"
+            assert (root / found.path / "cgroup.procs").read_text() == str(process.pid)
+    finally:
+        registered.close()
+
+
+@pytest.mark.parametrize("job", ["m7.12345", "m7", "", "../../etc.0", "m7.0 ", 7])
+def test_nobody_registers_another_users_job_or_nonsense(job: Any, tmp_path: Path) -> None:
+    registered = Registered(tmp_path, 2, "n0", tmp_path, started_by_agent=lambda pid: True)
+    assert registered.register(job, os.getpid(), 1000)
+    assert registered.jobs() == {}
+
+
+def test_only_what_an_agent_has_started_registers(tmp_path: Path) -> None:
+    registered = Registered(tmp_path, 2, "n0", tmp_path)
+    assert "no Mesos agent" in registered.register("m7.0", os.getpid(), 0)
+
+
+def test_the_socket_answers_nonsense_and_goes_on(tmp_path: Path) -> None:
+    registered = Registered(tmp_path, 2, "n0", tmp_path, started_by_agent=lambda pid: False)
+    registered.listen(tmp_path / "sock")
+    try:
+        for line in (b"nonsense\n", b"[1]\n", b'{"job": "m7.0"}\n'):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(tmp_path / "sock"))
+                connection.sendall(line)
+                assert b'"ok": false' in connection.recv(4096)
+    finally:
+        registered.close()
