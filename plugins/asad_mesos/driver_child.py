@@ -31,8 +31,6 @@ from typing import Any
 
 READ_BYTES = 1 << 18
 BACKOFF_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0)
-CALM_S = 30.0
-"""A connection that has lasted this long was a good one."""
 LINE_BYTES = 1 << 30
 CALL = b'{"call":'
 """A line that begins so is handed on as it is."""
@@ -94,7 +92,6 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
 
         _timeout = settings["timeout_s"]
         attempts = 0
-        connected_at = 0.0
 
         @property
         def framework(self) -> dict[str, Any]:
@@ -124,16 +121,14 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
 
         def gen_request(self) -> bytes:
             """Called for each connection: wait longer, the more of them have failed."""
-            if time.monotonic() - self.connected_at > CALM_S:
-                self.attempts = 0
             wait_s = BACKOFF_S[min(self.attempts, len(BACKOFF_S) - 1)]
             self.attempts += 1
             until = time.monotonic() + wait_s
             while time.monotonic() < until and not self.aborted:
                 time.sleep(min(0.1, wait_s))
-            self.connected_at = time.monotonic()
-            request: bytes = super().gen_request()
-            # text that is not ASCII is escaped by json.dumps, so bytes and characters are as many
+            request: bytes = (
+                super().gen_request()
+            )  # json.dumps escapes what is not ASCII: bytes are characters
             return request
 
         def change_master(self, master: str | None) -> None:
@@ -147,6 +142,7 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
             """Everything goes to the parent; nothing may raise, for that would tear the driver down."""
             kind = event.get("type")
             if kind == "SUBSCRIBED":
+                self.attempts = 1  # should it be cut, that is no refusal
                 with contextlib.suppress(Exception):
                     self.framework_id = event["subscribed"]["framework_id"]["value"]
             answers.tell(event=event)

@@ -268,8 +268,13 @@ class Session:
                     self._break(f"the master refused a call: {line['why']}", 1)
                     return
             elif "closed" in line:
+                refused = not self._subscribed and len(self._masters) > 1
                 self._subscribed = False
                 events.append(Disconnected())
+                if refused and now - self._started_s > 1.0:
+                    self._take(events)
+                    self._break(f"no answer from the master {self._masters[self._at_master]}", 0)
+                    return
             elif "master" in line:
                 self.master = str(line["master"])
             elif "fatal" in line:

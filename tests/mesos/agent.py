@@ -136,24 +136,25 @@ class Agent:
     @contextlib.contextmanager
     def executor(self, sandbox: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
         """The executor as an agent starts it."""
-        process = subprocess.Popen(
-            [sys.executable, "-I", str(EXECUTOR)],
-            cwd=sandbox,
-            env={
-                "PATH": os.environ["PATH"],
-                "MESOS_AGENT_ENDPOINT": f"127.0.0.1:{self.port}",
-                "MESOS_FRAMEWORK_ID": "framework",
-                "MESOS_EXECUTOR_ID": "executor",
-                "MESOS_SANDBOX": str(sandbox),
-                "MESOS_CHECKPOINT": "1",
-                "MESOS_RECOVERY_TIMEOUT": "15mins",
-                "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": "1secs",
-                "MESOS_EXECUTOR_AUTHENTICATION_TOKEN": "secret",
-                **environment,
-            },
-            stdout=(sandbox / "stdout").open("ab"),
-            stderr=(sandbox / "stderr").open("ab"),
-        )
+        with (sandbox / "stdout").open("ab") as out, (sandbox / "stderr").open("ab") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-I", str(EXECUTOR)],
+                cwd=sandbox,
+                env={
+                    "PATH": os.environ["PATH"],
+                    "MESOS_AGENT_ENDPOINT": f"127.0.0.1:{self.port}",
+                    "MESOS_FRAMEWORK_ID": "framework",
+                    "MESOS_EXECUTOR_ID": "executor",
+                    "MESOS_SANDBOX": str(sandbox),
+                    "MESOS_CHECKPOINT": "1",
+                    "MESOS_RECOVERY_TIMEOUT": "15mins",
+                    "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": "1secs",
+                    "MESOS_EXECUTOR_AUTHENTICATION_TOKEN": "secret",
+                    **environment,
+                },
+                stdout=out,
+                stderr=errors,
+            )
         try:
             yield process
         finally:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +88,6 @@ def test_a_kill_is_gentle_first_and_then_not(tmp_path: Path) -> None:
         launch(agent, "trap 'touch gently' TERM; sleep 60 & wait; sleep 60")
         assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
         assert agent.until(lambda: any(tmp_path.iterdir()))
-        import time
-
         time.sleep(0.3)  # the shell sets its trap
         agent.send(
             {
