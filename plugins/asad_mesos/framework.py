@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +57,8 @@ PASS_S = 0.05
 HOLD_MARGIN = 0.2
 """Offers are given back this part of `hold_s` before the bound (at most `HOLD_MARGIN_S`): a call takes its time."""
 HOLD_MARGIN_S = 2.0
+HOLD_SPREAD = 0.5
+"""By up to this part they are given back earlier, differently each time."""
 ASK_FIRST_S, ASK_MOST_S = 10.0, 300.0
 """A task that nothing was heard of is asked for after this, and then less and less often."""
 ASK_ALL_S = 600.0
@@ -366,6 +369,8 @@ class Framework:
         self._gathers = ""
         """The first job that offers are withheld for."""
         self._now_s = -math.inf
+        self._rounds = 0
+        """How often offers were given back because they had been withheld for long."""
 
     # ----------------------------------------------------------------------------------------------------- the way in
 
@@ -752,12 +757,16 @@ class Framework:
         """Let go what has been withheld for as long as it may be."""
         hold_s = self.options.hold_s
         bound_s = hold_s - min(HOLD_MARGIN * hold_s, HOLD_MARGIN_S)
+        # were it always as long, two frameworks with half a gang each could change places for ever
+        chance = zlib.crc32(f"{self.framework_id} {self._rounds}".encode()) / 2**32
+        bound_s *= 1.0 - HOLD_SPREAD * chance
         due = []
         for offer_id, (_, since_s) in self.agents.offers.items():
             if now_s - since_s < bound_s:
                 break
             due.append(offer_id)
         if due:
+            self._rounds += 1
             self._decline(due, self.options.refuse_s, now_s)
             self._revive = True
             self._revived_s = now_s + self.options.refuse_s  # others shall have their turn first
