@@ -467,6 +467,7 @@ class Framework:
             case Submitted():
                 number = self.last_number + 1
                 spec = event.spec.to_json()
+                spec_from_json(spec)  # what a successor could not read is not taken
                 self._note(what="job", job=f"m{number}", number=number, spec=spec, submit_s=now_s)
                 self._wake()
             case Cancelled():

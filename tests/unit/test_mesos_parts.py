@@ -1,0 +1,450 @@
+"""Parts of the Mesos plugin by themselves: settings, jobs, offers, the journal, and the port's corners."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from asad_mesos.cluster import MesosCluster
+from asad_mesos.framework import Framework, FrameworkFault, Offered, Options, Submitted, Subscribed, Updated
+from asad_mesos.jobs import Group, Spec, spec_from_json
+from asad_mesos.journal import Journal, JournalError
+from asad_mesos.launch import key
+from asad_mesos.offers import Agents, draw, fit, need, read_offer
+from asad_mesos.settings import Settings, read_settings
+from mesos_on_paper import PaperMesos, WillingNodes
+
+from asad.errors import ConfigError, UsageError
+from asad.model import Cause, CoAllocate, ExtendLimit, JobSample, NodeReport, SetShare
+
+CAUSE = Cause("test", "because")
+
+
+# ------------------------------------------------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"mastr": "a"}, "did you mean 'master'"),
+        ({"master": []}, "no address"),
+        ({"master": "a:99999"}, "no address"),
+        ({"master": ["zk://a:2181/mesos", "b"]}, 'one "zk://'),
+        ({"master": "zk://a:2181"}, 'one "zk://'),
+        ({"role": "a/../b"}, "no role"),
+        ({"role": "-a"}, "no role"),
+        ({"principal": "x"}, "go together"),
+        ({"principal": "a:b", "secret_file": "/x"}, "colon"),
+        ({"hold_s": 0}, "no number"),
+        ({"failover_timeout_s": math.nan}, "no number"),
+        ({"gpus": 1}, "no truth value"),
+        ({"share_users": "account"}, "choose from"),
+        ({"user": "a\nb"}, "no text"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as raised:
+        read_settings(given)
+    assert str(raised.value).startswith("[mesos]")
+
+
+def test_masters_are_one_or_several() -> None:
+    assert read_settings({"master": "a"}).master == ("a:5050",)
+    assert read_settings({"master": "a:1,b"}).master == ("a:1", "b:5050")
+    assert read_settings({"master": ["[::1]:5050", "b"]}).master == ("[::1]:5050", "b:5050")
+    assert read_settings({"master": "zk://a:1,b:1/mesos"}).master == ("zk://a:1,b:1/mesos",)
+
+
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("x")
+    path.chmod(0o644)
+    settings = read_settings({"principal": "p", "secret_file": str(path)})
+    with pytest.raises(ConfigError, match="chmod 600"):
+        settings.secret()
+    path.chmod(0o600)
+    assert settings.secret() == "x"
+    path.write_text("")
+    with pytest.raises(ConfigError, match="empty"):
+        settings.secret()
+    path.unlink()
+    with pytest.raises(ConfigError, match="No such file"):
+        settings.secret()
+
+
+# ---------------------------------------------------------------------------------------------------------------- jobs
+
+
+def test_a_job_comes_back_from_json_as_it_was() -> None:
+    spec = Spec(
+        user="ann",
+        uid=1000,
+        command="a b",
+        groups=(Group("w", 4, 2, 1.5, 2.0**30, 1), Group("s", command="serve")),
+        elastic=True,
+        time_limit_s=60.0,
+        environment={"A": "b"},
+        attributes={"rack": "1"},
+    )
+    assert spec_from_json(spec.to_json()) == spec
+    endless = replace(spec, time_limit_s=math.inf)
+    assert endless.to_json()["time_limit_s"] is None
+    assert spec_from_json(endless.to_json()) == endless
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"comand": "x"}, "did you mean 'command'"),
+        ({"command": ""}, "nothing to run"),
+        ({"command": "a\0b"}, "zero bytes"),
+        ({"command": "x", "user": "../root"}, "not a user's name"),
+        ({"command": "x", "uid": -1}, "uid"),
+        ({"command": "x", "groups": []}, "1 to 8 groups"),
+        ({"command": "x", "groups": [{"tasks": 0}]}, "from 1 to"),
+        ({"command": "x", "groups": [{"tasks": 2, "least": 3}]}, "no more than there are"),
+        ({"command": "x", "groups": [{"cpus": math.inf}]}, "cpus"),
+        ({"command": "x", "groups": [{"name": "a b"}]}, "letters"),
+        ({"command": "x", "groups": [{}, {}]}, "two are called"),
+        ({"command": "x", "groups": [{"tasks": 90_000}, {"name": "b", "tasks": 90_000}]}, "at most"),
+        ({"command": "x", "environment": {"A B": "c"}}, "no name"),
+        ({"command": "x", "environment": {"A": 1}}, "no text"),
+        ({"command": "x" * (1 << 20) + "x"}, "longer"),
+        ({"command": "x", "directory": "here"}, "absolute"),
+        ({"command": "x", "name": "a\x1b[2J"}, "control characters"),
+        ({"command": "x", "elastic": "yes"}, "true nor false"),
+        ({"command": "x", "time_limit_s": 0}, "from 1"),
+    ],
+)
+def test_hostile_and_wrong_jobs_are_refused_with_the_field(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        spec_from_json({"user": "ann", "uid": 1, **given})
+
+
+def test_whoever_takes_the_request_in_says_whose_job_it_is() -> None:
+    spec = spec_from_json({"command": "x", "user": "root", "uid": 0}, user="ann", uid=1000)
+    assert (spec.user, spec.uid) == ("ann", 1000)
+
+
+# -------------------------------------------------------------------------------------------------------------- offers
+
+
+def scalar(name: str, value: float, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "SCALAR", "scalar": {"value": value}, "role": "*", **more}
+
+
+def offer(agent: str, *resources: dict[str, Any], offer_id: str = "", **more: Any) -> Any:
+    return read_offer(
+        {
+            "id": {"value": offer_id or f"O-{agent}"},
+            "agent_id": {"value": agent},
+            "hostname": f"host-{agent}",
+            "resources": list(resources),
+            **more,
+        }
+    )
+
+
+def test_what_is_somebodys_in_an_offer_is_left_alone() -> None:
+    found = offer(
+        "S0",
+        scalar("cpus", 4.0),
+        scalar("cpus", 2.0, revocable={}),
+        scalar("mem", 100.0, shared={}),
+        scalar("mem", 200.0),
+        scalar("disk", 50.0, disk={"persistence": {"id": "x"}}),
+        scalar("disk", 70.0, provider_id={"value": "p"}),
+        scalar("cpus", 8.0, reservations=[{"type": "DYNAMIC", "role": "a", "labels": {"labels": []}}]),
+        {"name": "ports", "type": "RANGES", "ranges": {"range": [{"begin": 1, "end": 9}]}},
+    )
+    assert found.amounts(False).tolist() == [4000, 200_000, 0, 0]
+    assert found.amounts(True).tolist() == [2000, 0, 0, 0]
+
+
+def test_resources_are_drawn_with_the_role_they_came_with() -> None:
+    found = offer("S0", scalar("cpus", 1.0), scalar("cpus", 3.0) | {"role": "hpc"}, scalar("mem", 10.0))
+    drawn = draw(list(found.pieces), [2500, 4000], False)
+    assert [(part["name"], part["role"], part["scalar"]["value"]) for part in drawn] == [
+        ("cpus", "*", 1.0),
+        ("cpus", "hpc", 1.5),
+        ("mem", "*", 4.0),
+    ]
+    with pytest.raises(ValueError, match="of mem are missing"):
+        draw(list(found.pieces), [0, 11_000], False)
+
+
+def test_first_fit_fills_agents_in_order_and_charges_each_executor_once() -> None:
+    free = np.array([[4000, 4000, 4000], [3100, 1000, 9000], [0, 0, 0], [0, 0, 0]], dtype=np.int64)
+    wanted = need(Group(tasks=9, cpus=1.0, memory_bytes=2.0**20))
+    charged = np.zeros(3, bool)
+    counts = fit(free, wanted, 9, 100, charged, None)
+    assert counts.tolist() == [3, 0, 4]  # the second agent's MiB goes to the executor
+    assert free[1].tolist() == [0, 1000, 4900]
+    assert charged.tolist() == [True, False, True]
+
+
+def test_agents_of_one_host_are_told_apart_and_totals_fall_again() -> None:
+    agents = Agents()
+    agents.add(offer("S0", scalar("cpus", 4.0)), 0.0)
+    agents.used[0, 0] = 2000  # the news of a task's end comes after the offer of what it leaves
+    agents.see(0)
+    assert agents.total[0, 0] == 6000
+    agents.used[0, 0] = 0
+    agents.look_anew()
+    agents.look_anew()
+    assert agents.total[0, 0] == 4000
+    agents.lose("S0")
+    assert agents.total[0, 0] == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- journal
+
+
+def test_a_line_that_was_cut_short_was_never_acted_upon(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write([{"what": "framework", "id": "f"}])
+    journal.close()
+    with (tmp_path / "mesos.journal").open("ab") as file:
+        file.write(b'{"what": "jo')
+    journal = Journal(tmp_path)
+    assert journal.load() == [{"what": "framework", "id": "f"}]
+    journal.write([{"what": "framework", "id": "g"}])
+    journal.close()
+    with (tmp_path / "mesos.journal").open("rb") as file:
+        lines = file.read().split(b"\n")
+    assert lines[-2] == b'{"what":"framework","id":"g"}'
+
+
+def test_a_broken_journal_is_told_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "mesos.journal").write_text('{"what": "framework"}\nnonsense\n{"what": "framework"}\n')
+    journal = Journal(tmp_path)
+    with pytest.raises(JournalError, match=r"mesos\.journal:2: "):
+        journal.load()
+    journal.close()
+
+
+def test_the_journal_is_private(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write([{"what": "framework", "id": "f"}])
+    assert (tmp_path / "mesos.journal").stat().st_mode & 0o077 == 0
+    journal.rewrite([{"what": "framework", "id": "g"}])
+    assert (tmp_path / "mesos.journal").stat().st_mode & 0o077 == 0
+    assert journal.load() == [{"what": "framework", "id": "g"}]
+    journal.close()
+
+
+# ----------------------------------------------------------------------------------------------------------- framework
+
+
+def test_a_fault_carries_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    framework = Framework(Options())
+    framework.handle(Subscribed("f"), now_s=1.0)
+    monkeypatch.setattr(framework.agents, "add", lambda *_: 1 / 0)
+    with pytest.raises(FrameworkFault, match=r"(?s)ZeroDivisionError.*Subscribed.*Offered 1"):
+        framework.handle(Offered([offer("S0", scalar("cpus", 1.0))]), now_s=2.0)
+
+
+def test_records_come_before_the_calls_that_need_them_and_updates_are_acknowledged_after_them() -> None:
+    framework = Framework(Options(executor_memory_mb=1.0))
+    framework.handle(Subscribed("f"), now_s=0.0)
+    group = Group(tasks=2, memory_bytes=8.0 * 2**20)
+    framework.handle(Submitted(Spec(user="u", uid=1, command="x", groups=(group,))), now_s=0.0)
+    records, calls = framework.handle(
+        Offered([offer("S0", scalar("cpus", 4.0), scalar("mem", 100.0))]), now_s=1.0
+    )
+    assert [record["what"] for record in records] == ["launch"]
+    assert [call["type"] for call in calls] == ["ACCEPT"]
+    status = {
+        "task_id": {"value": "m1.1.0"},
+        "agent_id": {"value": "S0"},
+        "state": "TASK_FAILED",
+        "source": "SOURCE_EXECUTOR",
+        "uuid": "eA==",
+        "labels": {"labels": [{"key": "exit", "value": "3"}]},
+    }
+    records, calls = framework.handle(Updated(status), now_s=2.0)
+    assert [record["what"] for record in records] == ["end", "stopping"]
+    assert records[0]["exit"] == 3
+    assert [call["type"] for call in calls] == ["KILL", "ACKNOWLEDGE"]
+
+
+def test_offers_wanted_by_attribute_and_agents_to_be_maintained(tmp_path: Path) -> None:
+    framework = Framework(Options(executor_memory_mb=1.0))
+    framework.handle(Subscribed("f"), now_s=0.0)
+    group = Group(tasks=1, memory_bytes=8.0 * 2**20)
+    spec = Spec(user="u", uid=1, command="x", groups=(group,), attributes={"rack": "2"})
+    framework.handle(Submitted(spec), now_s=0.0)
+    resources = (scalar("cpus", 4.0), scalar("mem", 100.0))
+    racks = [
+        offer(
+            f"S{rack}",
+            *resources,
+            attributes=[{"name": "rack", "type": "TEXT", "text": {"value": str(rack)}}],
+        )
+        for rack in range(4)
+    ]
+    _, calls = framework.handle(Offered(racks), now_s=1.0)
+    (accepted,) = [call["accept"] for call in calls if call["type"] == "ACCEPT"]
+    assert accepted["offer_ids"] == [{"value": "O-S2"}]
+    (declined,) = [call["decline"] for call in calls if call["type"] == "DECLINE"]
+    assert len(declined["offer_ids"]) == 3
+
+
+# ------------------------------------------------------------------------------------------------------------ the port
+
+
+class Watching(WillingNodes):
+    """Node actors that tell what a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: dict[str, NodeReport] = {}
+
+    def reports(self) -> dict[str, NodeReport]:
+        return self.told
+
+
+def sample(job: str, **more: Any) -> JobSample:
+    facts: dict[str, Any] = {
+        "job_id": job,
+        "guest": False,
+        "cores": 4,
+        "core_ids": (0, 1, 2, 3),
+        "cpu_fraction": 0.5,
+        "cpu_peak": 0.6,
+        "cpu_time_s": 10.0,
+        "memory_bytes": 1e6,
+        "throttled": math.nan,
+        "pressure": 0.0,
+        "read_bytes": 0.0,
+        "written_bytes": 0.0,
+        "threads": 1,
+        "parallel": True,
+        "progress": math.nan,
+        "since_s": 0.0,
+        "quota": math.nan,
+        "idle_class": False,
+    }
+    return JobSample(**(facts | more))
+
+
+def job(tasks: int, **more: Any) -> Spec:
+    facts: dict[str, Any] = {
+        "user": "ann",
+        "uid": 1000,
+        "command": "x",
+        "groups": (Group(tasks=tasks, memory_bytes=8.0 * 2**20),),
+        "time_limit_s": 3600.0,
+    }
+    return Spec(**(facts | more))
+
+
+def small(
+    jobs: list[tuple[float, Spec, float]], revocable: float = 4.0
+) -> tuple[MesosCluster, PaperMesos, Watching]:
+    paper, nodes = PaperMesos(2, 4, revocable, jobs), Watching()
+    cluster = MesosCluster(
+        Settings(), nodes=nodes, state_dir=Path("/nonexistent"), clock=paper.now_s, engine=paper
+    )
+    paper.settle()
+    return cluster, paper, nodes
+
+
+def test_quotas_of_guest_and_host_are_leased_on_the_host_s_node() -> None:
+    cluster, _, nodes = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, job(2), 600.0)])
+    snapshot = cluster.snapshot()
+    host = int(snapshot.running[0])
+    (node,) = set(np.flatnonzero(snapshot.core_owner == host) // 4)
+    (guest,) = snapshot.queue.tolist()
+    (outcome,) = cluster.apply([CoAllocate(CAUSE, guest, host, (int(node),), 0.25, capped=True)])
+    assert outcome.done, outcome.reason
+    cluster.snapshot()
+    (leases,) = nodes.granted.values()
+    assert list(nodes.granted) == [f"n{node}"]
+    by_job = {lease.job_id: lease for lease in leases}
+    theirs, ours = by_job[key("m3", 1000)], by_job[key(str(snapshot.jobs.job_id[host]), 1000)]
+    assert (theirs.guest, theirs.host_id, theirs.cores, theirs.quota) == (True, ours.job_id, 2, 0.5)
+    assert (ours.guest, ours.quota, ours.cores) == (False, 0.75, 4)
+    assert nodes.announced == [((f"n{node}",), "m3.1000")]
+    cluster.release()
+    assert nodes.granted == {}
+
+
+def test_without_revocable_resources_a_guest_waits_for_what_its_host_s_agent_offers() -> None:
+    cluster, _, _ = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, job(1), 600.0)], revocable=0.0)
+    snapshot = cluster.snapshot()
+    host = int(snapshot.running[0])
+    node = int(np.flatnonzero(snapshot.core_owner == host)[0]) // 4
+    (outcome,) = cluster.apply([CoAllocate(CAUSE, int(snapshot.queue[0]), host, (node,), 0.25)])
+    assert not outcome.done
+    assert "offered nothing" in outcome.reason
+
+
+def test_what_node_actors_say_is_shown() -> None:
+    cluster, paper, nodes = small([(0.0, job(4), 600.0)])
+    cluster.snapshot()
+    paper.clock_s += 100.0
+    nodes.told = {
+        "n0": NodeReport(
+            "n0", paper.clock_s, 2, {"m1.1000": sample("m1.1000", since_s=0.0, cpu_fraction=0.25, cores=8)}
+        )
+    }
+    snapshot = cluster.snapshot()
+    (row,) = snapshot.running.tolist()
+    assert snapshot.jobs.cpu_fraction[row] == pytest.approx(0.5)  # 2 of the 4 cores that it holds
+    assert snapshot.jobs.pace[row] == 1.0
+    assert snapshot.node_bar.tolist()[0] == 0
+
+
+def test_jobs_of_other_users_are_no_guests_unless_all_may() -> None:
+    other = job(2, user="bob", uid=1001)
+    cluster, _, nodes = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, other, 600.0)])
+    nodes.told = {name: NodeReport(name, 1000.0, 2, {}) for name in ("n0", "n1")}
+    snapshot = cluster.snapshot()
+    (row,) = snapshot.queue.tolist()
+    assert (snapshot.jobs.host_bar[snapshot.running] == 0).all()
+    assert snapshot.jobs.guest_bar[row] > 0
+
+
+def test_a_share_and_an_extension_come_too_late_for_who_has_ended() -> None:
+    cluster, paper, _ = small([(0.0, job(4), 60.0)])
+    (row,) = cluster.snapshot().running.tolist()
+    while paper.advance():
+        pass
+    outcomes = list(cluster.apply([SetShare(CAUSE, row, 0.5), ExtendLimit(CAUSE, row, 60.0)]))
+    assert [outcome.done for outcome in outcomes] == [False, False]
+
+
+def test_status_tells_what_a_job_waits_for_and_how_it_ended() -> None:
+    cluster, paper, _ = small([(0.0, job(3), 60.0), (0.0, job(900), 60.0)])
+    (first,) = cluster.status("m1")
+    assert first["state"] == "running"
+    assert {task["host"] for task in first["tasks"]} <= {"n0", "n1"}
+    (second,) = cluster.status("m2")
+    assert "more than all agents" in second["why"]
+    for _ in range(5):
+        paper.advance()
+    assert cluster.status("m1")[0]["state"] == "completed"
+    assert [one["job"] for one in cluster.status()] == ["m1", "m2"]
+    with pytest.raises(UsageError, match="no such job"):
+        cluster.status("m3\x1b")
+    assert cluster.cancel("m2", "enough")
+    assert not cluster.cancel("m2", "enough")
+
+
+def test_the_plugin_speaks_within_a_second(tmp_path: Path) -> None:
+    """Opening checks settings and journal, and asks no master."""
+    from asad_mesos import open_cluster
+
+    begin = time.monotonic()
+    cluster = open_cluster(
+        {"master": "127.0.0.1:1"}, nodes=WillingNodes(), state_dir=tmp_path, clock=time.time
+    )
+    cluster.close()
+    assert time.monotonic() - begin < 5.0
+    assert [path.name for path in tmp_path.iterdir()] == ["mesos.journal.lock"]
