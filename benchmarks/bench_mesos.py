@@ -5,6 +5,7 @@ Run by `make bench`. The best of several runs counts, since others share the mac
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -98,8 +99,8 @@ def test_the_state_machine_alone(trickle: int) -> None:
     assert min(times) < BOUND_S
 
 
-@pytest.fixture
-def master() -> Iterator[str]:
+@contextlib.contextmanager
+def a_master() -> Iterator[str]:
     """A master in a process of its own, with ten thousand agents."""
     with subprocess.Popen(
         [sys.executable, str(MASTER), f"--agents={AGENTS}", "--cpus=4", "--mem=8192", "--quiet"],
@@ -119,30 +120,34 @@ def figures(address: str) -> dict[str, object]:
     return plain
 
 
-@pytest.mark.parametrize("run", range(RUNS))
-def test_through_a_master(master: str, tmp_path: Path, run: int) -> None:
-    """From the submission of the first gang until the master has launched the last task."""
+def place_through_a_master(folder: Path) -> float:
+    """Seconds from the submission of the first gang until the master has launched the last task."""
     specs = gangs()
     tasks = sum(spec.tasks for spec in specs)
-    settings = read_settings({"master": master, "executor_memory_mb": 1.0, "hold_s": 30.0})
-    session = Session(settings, tmp_path, time.time)
-    try:
-        assert session.wait(10.0), session.trouble
-        begin = time.perf_counter()
-        session.submit(*specs)
-        submitted_s = time.perf_counter() - begin
-        launched: object = 0
-        while launched != tasks and time.perf_counter() - begin < 60.0:
-            time.sleep(0.1)
-            launched = figures(master)["launched"]
-        took_s = time.perf_counter() - begin
-        counted = figures(master)
-        print(
-            f"\nthrough a master: {tasks} tasks of {GANGS} gangs in {took_s:.2f} s (submitted in {submitted_s:.2f} s, "
-            f"{counted['calls']}, longest offer out {counted['longest_out_s']:.1f} s)"
-        )
-        assert launched == tasks
-        assert counted["twice"] == 0
-        assert took_s < 3 * BOUND_S
-    finally:
-        session.close()
+    with a_master() as master:
+        settings = read_settings({"master": master, "executor_memory_mb": 1.0, "hold_s": 30.0})
+        session = Session(settings, folder, time.time)
+        try:
+            assert session.wait(10.0), session.trouble
+            begin = time.perf_counter()
+            session.submit(*specs)
+            launched: object = 0
+            while launched != tasks and time.perf_counter() - begin < 6 * BOUND_S:
+                time.sleep(0.1)
+                launched = figures(master)["launched"]
+            took_s = time.perf_counter() - begin
+            counted = figures(master)
+        finally:
+            session.close()
+    print(
+        f"\nthrough a master: {tasks} tasks of {GANGS} gangs in {took_s:.2f} s ({counted['calls']}, "
+        f"longest offer out {counted['longest_out_s']:.1f} s)"
+    )
+    assert launched == tasks
+    assert counted["twice"] == 0
+    return took_s
+
+
+def test_through_a_master(tmp_path: Path) -> None:
+    times = [place_through_a_master(tmp_path / str(run)) for run in range(RUNS)]
+    assert min(times) < BOUND_S

@@ -24,6 +24,7 @@ FILE_BYTES = 64
 NUMBER = r"(\d{1,18}(?:\.\d{1,18})?)"
 FORMS = re.compile(rf"{NUMBER}(?:\s*/\s*{NUMBER}|\s*(%))?", re.ASCII)
 JOB_ID = re.compile(r"\d{1,18}", re.ASCII)
+MESOS_ID = re.compile(r"m\d{1,12}[A-Za-z0-9_.\-]{0,50}", re.ASCII)
 
 
 def folder_of(environ: Mapping[str, str]) -> Path:
@@ -46,7 +47,7 @@ def parse(text: str) -> float:
 
 
 def write_progress(text: str, environ: Mapping[str, str]) -> None:
-    """Say how far the job of `environ` (SLURM_JOB_ID) is: `40/100`, `0.4` or `40%`.
+    """Say how far the job of `environ` (SLURM_JOB_ID, on Mesos ASAD_JOB_KEY) is: `40/100`, `0.4` or `40%`.
 
     Raises UsageError for another text or outside of a job, ClusterError where no node actor takes it.
     """
@@ -56,8 +57,8 @@ def write_progress(text: str, environ: Mapping[str, str]) -> None:
         raise UsageError(
             f"progress {shown!r}: write it like 40/100, 0.4 or 40%, from nothing to all of the work"
         )
-    job_id = environ.get("SLURM_JOB_ID", "")
-    if JOB_ID.fullmatch(job_id) is None:
+    job_id = environ.get("ASAD_JOB_KEY") or environ.get("SLURM_JOB_ID", "")
+    if JOB_ID.fullmatch(job_id) is None and MESOS_ID.fullmatch(job_id) is None:
         raise UsageError("SLURM_JOB_ID is not set: say the progress of a job inside the job")
     path = folder_of(environ) / job_id
     try:

@@ -361,6 +361,7 @@ class Session:
             "capabilities": [
                 {"type": "MULTI_ROLE"},
                 {"type": "PARTITION_AWARE"},
+                {"type": "TASK_KILLING_STATE"},
                 *([{"type": "REVOCABLE_RESOURCES"}] if settings.revocable else []),
                 *([{"type": "GPU_RESOURCES"}] if settings.gpus else []),
             ],

@@ -116,3 +116,12 @@ def test_what_another_left_under_the_number_is_replaced(tmp_path: Path) -> None:
     assert offer_file("12", ME, tmp_path)
     write_progress("1/2", inside(tmp_path))
     assert read_progress("12", ME, tmp_path) == 0.5
+
+
+def test_a_task_of_mesos_tells_by_the_name_that_its_executor_gives_it(tmp_path: Path) -> None:
+    folder = tmp_path / "progress"
+    assert offer_file("m7.1000", ME, folder)
+    write_progress("40/100", {"ASAD_JOB_KEY": "m7.1000", "ASAD_PROGRESS_DIR": str(folder)})
+    assert read_progress("m7.1000", ME, folder) == pytest.approx(0.4)
+    with pytest.raises(UsageError):
+        write_progress("1", {"ASAD_JOB_KEY": "../m7", "ASAD_PROGRESS_DIR": str(folder)})
