@@ -405,6 +405,8 @@ class Admission:
             for entry in missing:
                 if entry.row < 0:
                     entry.row = row_of.get(entry.key, -1)
+        # a cluster may still show who ended while we were away
+        running = {*snapshot.running.tolist(), *snapshot.guests.tolist()} if missing else set()
         for entry in missing:
             row = entry.row
             there = 0 <= row < len(jobs.job_id) and str(jobs.job_id[row]) == entry.key
@@ -412,7 +414,7 @@ class Admission:
                 continue
             if math.isnan(jobs.start_s[row]):
                 seen[entry.key] = Seen(row, -1, 1)
-            else:
+            elif row in running:
                 seen[entry.key] = Seen(-1, -1, 0, [row])
 
     def _forget(self, seen: Mapping[str, Seen], slot: int) -> None:

@@ -375,8 +375,10 @@ def processes_in(group: Path) -> list[int]:
 )
 def test_killed_half_way(controller: CpuController, number: signal.Signals, status: int) -> None:
     """A signal that can be caught leaves no group, after SIGKILL the next run removes it; no worker lives."""
+    calibrate = [sys.executable, "-c", "from asad.cli.asactl import main; main()", "calibrate"]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from asad.cli.asactl import main; main()", "calibrate", "--seconds", "30"],
+        # a test that runs in the background of a shell hands down that SIGINT is ignored
+        ["/usr/bin/env", "--default-signal=INT", *calibrate, "--seconds", "30"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
