@@ -466,6 +466,30 @@ def test_a_restart_keeps_all_commitments_and_repeats_nothing() -> None:
     assert cluster.over and cluster.illegal == []
 
 
+def test_who_ended_while_the_daemon_was_away_holds_nobody_up() -> None:
+    """The cluster may still show it, with its start, and not among those that run."""
+    cluster = Obedient(
+        [3], [Job("1", 340.0, 1, cores=3, hint=WORTH), Job("4", 10.0, 1, hint=WORTH, array=True)]
+    )
+
+    def drf() -> Admission:
+        return Admission("drf", scheme_maker("drf", {}), Obedient.applications, OPTIONS)
+
+    policy = drf()
+    cycle = cycle_of(cluster, policy)
+    while cluster.now_s < EPOCH + 330.0:
+        cycle.run_once()
+        cluster.run(cluster.now_s + 30.0)
+    kept = json.loads(json.dumps(policy.state()))
+    assert not math.isnan(cluster.jobs[1].begin_s), "the array was deferred for it"
+    cluster.run(EPOCH + 400.0)
+    assert not math.isnan(cluster.jobs[0].all[0].end_s)
+    again = drf()
+    again.restore(kept)
+    live(cluster, cycle_of(cluster, again), until_s=1000.0)
+    assert cluster.over
+
+
 def test_a_restart_defers_again_what_the_stop_gave_back() -> None:
     jobs = [Job("1", 100.0, 4, hint=WORTH, array=True), Job("2", 100.0, cores=2, hint=WORTH)]
     cluster = Obedient([2], jobs)
