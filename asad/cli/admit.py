@@ -11,9 +11,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from asad.api.control import DaemonDown, Refused, ask
+from asad.api.control import ask
 from asad.cli.live import JSON, SOCKET, clock_of, control_socket, print_screen, rows_of
-from asad.cli.runs import ADMISSION, STORE, duration, moment, printable
+from asad.cli.runs import ADMISSION, STORE, ask_about, duration, moment, printable
 from asad.errors import UsageError
 from asad.model import Admit, Decline, Defer, SetThrottle, Start
 from asad.store.records import DecisionRecord, RunRecord
@@ -48,7 +48,7 @@ def explain(
     """
     told: Mapping[str, Any] | None = None
     if run_id is None and store_url is None:
-        told = _live(job, socket_path)
+        told = ask_about(job, "admission", socket_path)
     if told is None:
         told = _stored(job, run_id, store_url)
     if as_json:
@@ -68,21 +68,6 @@ def status(socket_path: str | None, as_json: bool) -> None:
         click.echo(json.dumps(facts, indent=2))
         return
     print_screen(Group(Text(_head(facts)), _jobs_table(facts), Text(""), _slots_table(facts)))
-
-
-def _live(job: str, socket_path: str | None) -> Mapping[str, Any] | None:
-    """What the daemon says; None if there is none, or it does not know the job."""
-    try:
-        answer = ask(control_socket(socket_path), "admission", job=job)
-    except DaemonDown:
-        if socket_path is not None:
-            raise
-        return None
-    except Refused as refusal:
-        if refusal.exit_status == UsageError.exit_status:
-            return None
-        raise
-    return answer if isinstance(answer, Mapping) else None
 
 
 def _stored(job: str, run_id: int | None, store_url: str | None) -> dict[str, Any]:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from asad.errors import UsageError
+from asad.cli.evaluation import JSON, PAGE, Doing, chosen, require_folder, tell, titled
 
 PARTS = ("instances", "small", "sweep", "timeliness", "sensitivity", "growth")
-
-
-def _chosen(text: str | None, option: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    if text is None:
-        return known
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{option} {name}: there are {', '.join(known)}")
-    if not names:
-        raise UsageError(f"{option}: name some of {', '.join(known)}")
-    return names
+GIVEN = ("instances", "small")
+"""The parts that are run of given instances unless others are named."""
 
 
 @click.command("oasis", short_help="Admission: figures 3 to 6 of the OASiS paper.")
@@ -46,10 +36,8 @@ def _chosen(text: str | None, option: str, known: tuple[str, ...]) -> tuple[str,
     "--small", type=click.IntRange(1), default=30, show_default=True, metavar="N",
     help="Small cases that are compared with the offline optimum.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option(
-    "--page", type=click.Path(path_type=Path), metavar="FILE", help="Write them with plots to FILE (HTML)."
-)
+@JSON
+@PAGE
 def oasis(
     folder: Path | None,
     seeds: int,
@@ -69,10 +57,10 @@ def oasis(
     from asad.replay import admission
     from asad.replay.instances import draw_instance, read_folder
 
-    names = _chosen(schemes, "--scheme", admission.SCHEMES)
-    wanted = PARTS[:2] if parts is None and folder is not None else _chosen(parts, "--part", PARTS)
-    if page is not None and not page.parent.is_dir():
-        raise UsageError(f"--page {page}: there is no folder {page.parent}; make it first")
+    names = admission.SCHEMES if schemes is None else chosen(schemes, "--scheme", admission.SCHEMES)
+    usual: tuple[str, ...] = PARTS if folder is None else GIVEN
+    wanted = usual if parts is None else chosen(parts, "--part", PARTS)
+    require_folder(page)
     if folder is not None:
         instances = read_folder(folder)
     else:
@@ -80,7 +68,7 @@ def oasis(
     # by name alone dorm is not swept: hours of MILPs
     swept = names if schemes is not None else tuple(name for name in names if name not in admission.SLOW)
     document: dict[str, Any] = {}
-    with _Bar(sys.stderr.isatty()) as step:
+    with Doing(sys.stderr.isatty()) as step:
         step("compiling")
         admission.warm_up(names)
         if "instances" in wanted:
@@ -97,75 +85,24 @@ def oasis(
             document["sensitivity"] = admission.sensitivity(instances, step)
         if "growth" in wanted:
             document["growth"] = admission.growth(step=step)
-    if page is not None:
+
+    def html() -> str:
         from asad.report import admission as report
-        from asad.report.page import write_whole
 
-        words = [
-            "asactl",
-            "bench",
-            "oasis",
-            *(["--instances", str(folder)] if folder else ["--seeds", str(seeds)]),
-        ]
-        words += [
-            word
-            for option, text in (("--scheme", schemes), ("--part", parts))
-            if text
-            for word in (option, text)
-        ]
-        try:
-            write_whole(report.page(document, shlex.join(words)), page)
-        except OSError as error:
-            raise UsageError(f"--page {page}: cannot be written ({error.strerror})") from error
-    if as_json:
-        click.echo(json.dumps(document, indent=1, allow_nan=False))
-        return
-    _print(document)
-    if page is not None:
-        click.echo(f"The page: {page}", err=True)
+        words = ["asactl", "bench", "oasis"]
+        words += ["--instances", str(folder)] if folder else ["--seeds", str(seeds)]
+        words += ["--scheme", schemes] if schemes else []
+        words += ["--part", parts] if parts else []
+        return report.page(document, shlex.join(words))
 
-
-class _Bar:
-    """What was done last, on standard error; nothing where nobody looks."""
-
-    def __init__(self, show: bool) -> None:
-        self.show = show
-
-    def __enter__(self) -> Callable[[str], None]:
-        if not self.show:
-            return lambda _: None
-        from rich.console import Console
-
-        self.status = Console(stderr=True).status("…")
-        self.status.start()
-        return self._say
-
-    def _say(self, text: str) -> None:
-        from rich.markup import escape
-
-        from asad.report.units import plain
-
-        self.status.update(escape(plain(text)))
-
-    def __exit__(self, *_: object) -> None:
-        if self.show:
-            self.status.stop()
+    tell(document, as_json, page, html, _print)
 
 
 def _print(document: Mapping[str, Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
-
-    def table(title: str, *heads: str, words: int = 1) -> Table:
-        console.print(
-            f"\n[bold]{title}[/]", soft_wrap=True
-        )  # a title of its own would be as wide as the table
-        made = Table(box=None, padding=(0, 1, 0, 0))
-        for number, head in enumerate(heads):
-            made.add_column(head, justify="left" if number < words else "right", no_wrap=True)
-        return made
+    table = partial(titled, console)
 
     if "sums" in document:
         sums = document["sums"]

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from asad.cli.bench_oasis import _Bar
-from asad.errors import UsageError
+from asad.cli.evaluation import JSON, PAGE, Doing, chosen, require_folder, tell, titled
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 SWEEPS = (
     "horizon", "arrivals", "density", "nodes", "ports", "contention", "utilities", "eta", "decay",
 )  # fmt: skip
 PARTS = ("instance", "seeds", *SWEEPS, "several", "gangs", "large", "growth")
-
-
-def _chosen(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    for name in names:
-        if name not in (*PARTS, "all"):
-            raise UsageError(f"--part {name}: there are {', '.join(PARTS)}, all")
-    if not names:
-        raise UsageError(f"--part: name some of {', '.join(PARTS)}, all")
-    return PARTS if "all" in names else names
 
 
 @click.command("oga", short_help="Placement: OgaSched, its baselines and its sweeps.")
@@ -54,10 +46,8 @@ def _chosen(text: str) -> tuple[str, ...]:
     "--repeat", type=click.IntRange(1), default=3, show_default=True, metavar="N",
     help="Runs for each speed; the fastest counts.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option(
-    "--page", type=click.Path(path_type=Path), metavar="FILE", help="Write them with plots to FILE (HTML)."
-)
+@JSON
+@PAGE
 def oga(
     path: Path | None,
     seed: int,
@@ -77,12 +67,13 @@ def oga(
     from asad.replay import ports_bench
     from asad.replay.port_instances import draw_port_instance, read_port_instance
 
-    wanted = _chosen(parts)
-    if page is not None and not page.parent.is_dir():
-        raise UsageError(f"--page {page}: there is no folder {page.parent}; make it first")
+    wanted = chosen(parts, "--part", (*PARTS, "all"))
+    if "all" in wanted:
+        wanted = PARTS
+    require_folder(page)
     instance = draw_port_instance(seed) if path is None else read_port_instance(path, reciprocal_scale)
     document: dict[str, Any] = {}
-    with _Bar(sys.stderr.isatty()) as step:
+    with Doing(sys.stderr.isatty()) as step:
         step("compiling")
         ports_bench.warm_up()
         if "instance" in wanted:
@@ -100,42 +91,28 @@ def oga(
             document["large"] = ports_bench.large(step, repeat)
         if "growth" in wanted:
             document["growth"] = ports_bench.growth(step)
-    if page is not None:
+
+    def html() -> str:
         from asad.report import ports as report
-        from asad.report.page import write_whole
 
         words = ["asactl", "bench", "oga"]
         words += ["--instance", str(path)] if path is not None else ["--seed", str(seed)]
         words += ["--eta", f"{eta:g}"] if eta is not None else []
         words += ["--reciprocal-scale", f"{reciprocal_scale:g}"] if reciprocal_scale != 3.0 else []
         words += ["--part", parts] if parts != "instance" else []
-        try:
-            write_whole(report.page(document, shlex.join(words)), page)
-        except OSError as error:
-            raise UsageError(f"--page {page}: cannot be written ({error.strerror})") from error
-    if as_json:
-        click.echo(json.dumps(document, indent=1, allow_nan=False))
-        return
-    _print(document)
-    if page is not None:
-        click.echo(f"The page: {page}", err=True)
+        return report.page(document, shlex.join(words))
+
+    tell(document, as_json, page, html, _print)
 
 
 def _print(document: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
     from asad.report.units import plain
 
     console = Console()
-
-    def table(title: str, *heads: str, words: int = 1) -> Table:
-        console.print(f"\n[bold]{title}[/]", soft_wrap=True)
-        made = Table(box=None, padding=(0, 1, 0, 0))
-        for number, head in enumerate(heads):
-            made.add_column(head, justify="left" if number < words else "right", no_wrap=True)
-        return made
+    table = partial(titled, console)
 
     def policies(rows: Mapping[str, Any]) -> Table:
         made = table("Policies", "policy", "reward a slot", "slots/s", "violations")

@@ -193,7 +193,7 @@ def explain(
     A daemon that runs and knows the job is asked first; --run or --store look at what is stored instead.
     """
     if run_id is None and store_url is None:
-        answer = _ask_daemon(job, socket_path)
+        answer = ask_about(job, "explain", socket_path)
         if answer is not None:
             told = [json.dumps(answer, indent=2)] if as_json else live_lines(job, answer, verbose)
             for line in told:
@@ -219,13 +219,13 @@ def explain(
         click.echo(line)
 
 
-def _ask_daemon(job: str, socket_path: str | None) -> Mapping[str, Any] | None:
-    """What the daemon knows of a job; None if there is no daemon, or it does not know the job."""
+def ask_about(job: str, verb: str, socket_path: str | None) -> Mapping[str, Any] | None:
+    """What the daemon answers to `verb` of a job; None if there is no daemon, or it does not know the job."""
     from asad.api.control import DaemonDown, Refused, ask
     from asad.cli.live import control_socket  # which words its screens as we do
 
     try:
-        answer = ask(control_socket(socket_path), "explain", job=job)
+        answer = ask(control_socket(socket_path), verb, job=job)
     except DaemonDown:
         if socket_path is not None:
             raise

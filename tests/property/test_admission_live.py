@@ -54,6 +54,18 @@ def jobs(draw: Any) -> list[Job]:
     return made
 
 
+def begun(name: str, cluster: Obedient, options: Options, kept: Any = None) -> tuple[Admission, Cycle]:
+    """A daemon's policy and cycle; of one that begins again, with what the last one kept."""
+    make = AsSoonAsRoom if name == "as-soon" else scheme_maker(name, {})
+    policy = Admission(name, make, cluster.applications, options)
+    if kept is not None:
+        policy.restore(json.loads(json.dumps(kept, allow_nan=False)))
+        for job in cluster.jobs:
+            job.admitted = False  # to be told again is no fault then
+    guard = guard_for(frozenset(), GuardSettings())
+    return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
+
+
 @pytest.mark.parametrize("name", ["as-soon", "oasis", "drf"])
 @settings(deadline=None, max_examples=40)
 @given(jobs(), some.lists(some.integers(1, 4), min_size=1, max_size=3), some.data())
@@ -66,20 +78,10 @@ def test_decisions_are_legal_jobs_end_and_plans_fit(
     options = Options(slot_s=SLOT, horizon=60, again_s=SLOT)
     kills = data.draw(some.sets(some.integers(0, 40), max_size=2))
 
-    def fresh() -> tuple[Admission, Cycle]:
-        make = AsSoonAsRoom if name == "as-soon" else scheme_maker(name, {})
-        policy = Admission(name, make, cluster.applications, options)
-        guard = guard_for(frozenset(), GuardSettings())
-        return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
-
-    policy, cycle = fresh()
+    policy, cycle = begun(name, cluster, options)
     for number in range(1200):
         if number in kills:
-            kept = json.loads(json.dumps(policy.state(), allow_nan=False))
-            policy, cycle = fresh()
-            policy.restore(kept)
-            for job in cluster.jobs:
-                job.admitted = False  # to be told again is no fault then
+            policy, cycle = begun(name, cluster, options, policy.state())
         cycle.run_once()
         assert all(outcome.done for outcome in cycle.outcomes), [o.reason for o in cycle.outcomes]
         seen: Any = policy.overview()
@@ -132,20 +134,10 @@ def test_companions_live_and_end_with_everybody_else(
     cancelled = data.draw(some.sampled_from([None, *given_pairs]))
     when = data.draw(some.integers(1, 30))
 
-    def fresh() -> tuple[Admission, Cycle]:
-        make = AsSoonAsRoom if name == "as-soon" else scheme_maker(name, {})
-        policy = Admission(name, make, cluster.applications, options)
-        guard = guard_for(frozenset(), GuardSettings())
-        return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
-
-    policy, cycle = fresh()
+    policy, cycle = begun(name, cluster, options)
     for number in range(1500):
         if number in kills:
-            kept = json.loads(json.dumps(policy.state(), allow_nan=False))
-            policy, cycle = fresh()
-            policy.restore(kept)
-            for job in cluster.jobs:
-                job.admitted = False
+            policy, cycle = begun(name, cluster, options, policy.state())
         if number == when and cancelled is not None and cancelled.submit_s <= cluster.now_s:
             for task in cancelled.all:
                 if math.isnan(task.start_s):
