@@ -310,16 +310,16 @@ def _dual(
         for k in range(capacities.shape[1]):
             low, high = 0.0, 0.0
             for e in range(first[r], first[r + 1]):
-                l = port[e]  # noqa: E741
-                high = max(high, weights[l] * slope(form[r, k], alpha[r, k], 0.0))
+                p = port[e]
+                high = max(high, weights[p] * slope(form[r, k], alpha[r, k], 0.0))
             for turn in range(100):
                 price = 0.0 if turn == 0 else 0.5 * (low + high)
                 total = 0.0
                 for e in range(first[r], first[r + 1]):
-                    l = port[e]  # noqa: E741
-                    if weights[l] > 0.0:
-                        each = (overheads[l, k] + price) / weights[l]
-                        total += taken_at(form[r, k], alpha[r, k], each, requests[l, k])
+                    p = port[e]
+                    if weights[p] > 0.0:
+                        each = (overheads[p, k] + price) / weights[p]
+                        total += taken_at(form[r, k], alpha[r, k], each, requests[p, k])
                 if total > capacities[r, k]:
                     low = price
                 else:
@@ -329,9 +329,9 @@ def _dual(
             price = high
             bound += price * capacities[r, k]
             for e in range(first[r], first[r + 1]):
-                l = port[e]  # noqa: E741
-                if weights[l] > 0.0:
-                    each = overheads[l, k] + price
-                    y = taken_at(form[r, k], alpha[r, k], each / weights[l], requests[l, k])
-                    bound += weights[l] * gain(form[r, k], alpha[r, k], y) - each * y
+                p = port[e]
+                if weights[p] > 0.0:
+                    each = overheads[p, k] + price
+                    y = taken_at(form[r, k], alpha[r, k], each / weights[p], requests[p, k])
+                    bound += weights[p] * gain(form[r, k], alpha[r, k], y) - each * y
     return bound

@@ -50,17 +50,17 @@ def _fill(
     resources = capacities.shape[1]
     y = np.zeros((len(instance), resources))
     left = capacities.copy()
-    for l in range(len(x)):  # noqa: E741
-        if x[l] <= 0.0:
+    for p in range(len(x)):
+        if x[p] <= 0.0:
             continue
-        own = edges[begin[l] : begin[l + 1]]
+        own = edges[begin[p] : begin[p + 1]]
         there = np.empty(len(own))
         for k in range(resources):
             for i in range(len(own)):
                 there[i] = left[instance[own[i]], k]
             if emptiest_first:
                 there = -there
-            wanted = requests[l, k]
+            wanted = requests[p, k]
             for i in np.argsort(there, kind="mergesort"):
                 if wanted <= 0.0:
                     break

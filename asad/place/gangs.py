@@ -75,7 +75,7 @@ class Gangs:
             names=ports.names,
             instances=ports.instances,
         )
-        own = tuple(np.flatnonzero(whole.port == l).astype(np.int32) for l in range(len(tables)))  # noqa: E741
+        own = tuple(np.flatnonzero(whole.port == p).astype(np.int32) for p in range(len(tables)))
         there = [whole.capacities[whole.instance[edges]].sum(axis=0) for edges in own]
         needs = tuple(enough * np.minimum(table, most) for table, most in zip(tables, there, strict=True))
         return cls(whole, tables, np.asarray(least, np.int32), enough, own, needs)

@@ -248,10 +248,10 @@ def ascend(
     """
     ports, resources = before.shape
     dominant = np.zeros(ports, np.int64)
-    for l in range(ports):  # noqa: E741
+    for p in range(ports):
         for k in range(1, resources):
-            if beta[k] * before[l, k] > beta[dominant[l]] * before[l, dominant[l]]:
-                dominant[l] = k
+            if beta[k] * before[p, k] > beta[dominant[p]] * before[p, dominant[p]]:
+                dominant[p] = k
     after = np.zeros((ports, resources))
     widest = 1
     for r in range(len(first) - 1):
@@ -273,28 +273,28 @@ def ascend(
             continue
         # port by port, so that who is present is asked once for all resources
         for i in range(many):
-            l = port[begin + i]  # noqa: E741
-            there = eta * x[l]
+            p = port[begin + i]
+            there = eta * x[p]
             for k in range(resources):
-                z[k, i], most[k, i] = y[begin + i, k], requests[l, k]
+                z[k, i], most[k, i] = y[begin + i, k], requests[p, k]
             if there > 0.0:
                 for k in range(resources):
                     z[k, i] += there * slope(form[r, k], alpha[r, k], z[k, i])
-                z[dominant[l], i] -= there * beta[dominant[l]]
+                z[dominant[p], i] -= there * beta[dominant[p]]
         for k in range(resources):
             tau[r, k] = project_one(z[k], most[k], many, capacities[r, k], tau[r, k])
         j = 0
         for i in range(many):
-            l = port[begin + i]  # noqa: E741
+            p = port[begin + i]
             for k in range(resources):
                 y[begin + i, k] = z[k, i]
-                after[l, k] += z[k, i]
-            if reclaim_eta > 0.0 and x[l] > 0.0:
-                there = reclaim_eta * x[l]
+                after[p, k] += z[k, i]
+            if reclaim_eta > 0.0 and x[p] > 0.0:
+                there = reclaim_eta * x[p]
                 for k in range(resources):
                     z[k, j] = z[k, i] + there * slope(form[r, k], alpha[r, k], z[k, i])
                     most[k, j] = most[k, i]
-                z[dominant[l], j] -= there * beta[dominant[l]]
+                z[dominant[p], j] -= there * beta[dominant[p]]
                 j += 1
         if reclaim_eta <= 0.0:
             continue

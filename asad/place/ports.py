@@ -6,7 +6,8 @@ is an array of one row an edge (l, r) and one column a resource. Edges stand in 
 one of their ports (compressed rows by instance), since everything but a port's overhead is settled instance by
 instance; nothing is kept for pairs that are not connected. The reward of a slot is (7) and (8) with separable
 utilities (12): the gains f_r^k(y) of all edges of ports with an arrival, less each such port's dominant overhead
-max_k β_k Σ_r y.
+max_k β_k Σ_r y. In the loops of this room p is the number of a port (l in the paper), r of an instance, k of a
+resource and e of an edge.
 
 Several arrivals a port (section 3.4) are several ports: see `Copies`.
 """
@@ -206,11 +207,11 @@ def _gain_and_overhead(
                     found += there * gain(form[r, k], alpha[r, k], y[e, k])
                     totals[port[e], k] += y[e, k]
     overhead = 0.0
-    for l in range(len(x)):  # noqa: E741
+    for p in range(len(x)):
         worst = 0.0
         for k in range(resources):
-            worst = max(worst, beta[k] * totals[l, k])
-        overhead += x[l] * worst
+            worst = max(worst, beta[k] * totals[p, k])
+        overhead += x[p] * worst
     return found, overhead
 
 
