@@ -206,6 +206,24 @@ class Jobs:
     """Why it may not lend, or may not be a guest: an index into `BARS`, 0 if nothing bars it."""
 
 
+def blank_jobs(capacity: int) -> Jobs:
+    """So many rows that say nothing, for a cluster to fill in."""
+    columns: dict[str, NDArray[Any]] = {}
+    for column in fields(Jobs):
+        if column.name == "job_id":
+            columns[column.name] = np.full(capacity, "", dtype=object)
+        elif column.type == "Codes":
+            columns[column.name] = np.zeros(capacity, np.int8)
+        elif column.type == "Ints":
+            none = -1 if column.name in ("application", "user", "host", "array") else 0
+            columns[column.name] = np.full(capacity, none, np.int32)
+        else:
+            columns[column.name] = np.full(capacity, np.nan)
+    columns["lost_s"][:] = columns["extended_s"][:] = 0.0
+    columns["latest_end_s"][:] = np.inf
+    return Jobs(**columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Arrays:
     """The job arrays of a cluster; one row an array. Tasks are jobs, and those that wait may be one row of `Jobs`."""

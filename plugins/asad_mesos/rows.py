@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import fields
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from asad.model import Jobs
+from asad.model import Jobs, blank_jobs
 
 FIRST_CAPACITY = 256
-_CODES = ("host_bar", "guest_bar", "memory_bound")
-_INTS = ("application", "user", "cores", "nodes", "host", "share_group", "array")
-_NONE = ("application", "user", "host", "array")
 
 
 class Rows:
@@ -26,7 +19,7 @@ class Rows:
     def __init__(self) -> None:
         self.of: dict[str, int] = {}
         """Row by unit."""
-        self.jobs = empty(0)
+        self.jobs = blank_jobs(0)
         self._free: deque[int] = deque()
         """The longest unused first."""
         self._gone: list[int] = []
@@ -51,7 +44,7 @@ class Rows:
 
     def turn(self) -> None:
         """A new snapshot begins."""
-        blank = empty(1)
+        blank = blank_jobs(1)
         for column in fields(Jobs):
             if self._resting:
                 getattr(self.jobs, column.name)[self._resting] = getattr(blank, column.name)[0]
@@ -59,27 +52,9 @@ class Rows:
         self._resting, self._gone = self._gone, []
 
     def _grow(self, capacity: int) -> None:
-        old, new = self.jobs, empty(capacity)
+        old, new = self.jobs, blank_jobs(capacity)
         count = len(old.cores)
         for column in fields(Jobs):
             getattr(new, column.name)[:count] = getattr(old, column.name)
         self.jobs = new
         self._free.extend(range(count, capacity))
-
-
-def empty(capacity: int) -> Jobs:
-    """Rows that say nothing."""
-    columns: dict[str, NDArray[Any]] = {}
-    for column in fields(Jobs):
-        name = column.name
-        if name == "job_id":
-            columns[name] = np.full(capacity, "", dtype=object)
-        elif name in _CODES:
-            columns[name] = np.zeros(capacity, np.int8)
-        elif name in _INTS:
-            columns[name] = np.full(capacity, -1 if name in _NONE else 0, np.int32)
-        else:
-            columns[name] = np.full(capacity, np.nan)
-    columns["lost_s"][:] = columns["extended_s"][:] = 0.0
-    columns["latest_end_s"][:] = np.inf
-    return Jobs(**columns)

@@ -7,11 +7,11 @@ daemon's user must be an operator of Slurm's (hold, release, scancel and scripts
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
+
+from asad_slurm.command import environment, finish
 
 from asad.errors import ClusterError
 from asad_mesos.slurm_jobs import Queued, read_jobs
@@ -19,7 +19,6 @@ from asad_mesos.slurm_jobs import Queued, read_jobs
 MOST_SCRIPT = 1 << 20
 FORMAT = "%A|%F|%T|%Q|%P"
 """Numbers, states and partitions: nothing that users write."""
-FIXED = {"LC_ALL": "C.UTF-8", "SLURM_TIME_FORMAT": "%s", "TZ": "UTC0"}
 DENIED = "denied"
 GONE = "Invalid job id"
 
@@ -137,36 +136,10 @@ class Commands:
 
     def _run(self, *argv: str) -> str:
         """What a command writes. Raises ClusterError when it is not there, fails, or hangs (then it is killed)."""
-        try:
-            process = subprocess.Popen(  # noqa: S603 (an argv list, no shell)
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                env=self._whole_environment(),
-            )
-        except OSError as error:
-            raise ClusterError(
-                f"{argv[0]}: {error.strerror}; install Slurm's client commands on this machine"
-            ) from None
-        try:
-            out, err = process.communicate(timeout=self._timeout_s)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise ClusterError(
-                f"{argv[0]}: no answer within {self._timeout_s:g} s; is slurmctld well? try `scontrol ping`"
-            ) from None
-        if process.returncode != 0:
+        status, out, err = finish(argv, subprocess.PIPE, self._timeout_s, environment(self._environment))
+        if status != 0:
             said = " ".join(err.decode(errors="replace").split())[:300]
-            said = "".join(char for char in said if char.isprintable()) or f"status {process.returncode}"
+            said = "".join(char for char in said if char.isprintable()) or f"status {status}"
             kind = Denied if DENIED in said else Unknown if GONE in said else ClusterError
             raise kind(f"{argv[0]}: {said}")
         return out.decode(errors="replace")
-
-    def _whole_environment(self) -> dict[str, str]:
-        given = os.environ if self._environment is None else self._environment
-        names = ("SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_", "SINFO_")
-        return {key: value for key, value in given.items() if not key.startswith(names)} | FIXED

@@ -246,31 +246,42 @@ class CommandTransport:
 
     def _finish(self, argv: list[str], out: IO[bytes]) -> None:
         """Run a command to its end; it writes into `out`."""
-        try:
-            process = subprocess.Popen(  # noqa: S603 (an argv list, no shell)
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                env=environment(),
-            )
-        except OSError as error:
-            raise ClusterError(
-                f"{argv[0]}: {error.strerror}; install Slurm's client commands on this machine"
-            ) from None
-        try:
-            _, err = process.communicate(timeout=self._timeout_s)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise ClusterError(
-                f"{argv[0]}: no answer within {self._timeout_s:g} s; is slurmctld well? try `scontrol ping`"
-            ) from None
-        if process.returncode != 0:
+        status, _, err = finish(argv, out, self._timeout_s, environment())
+        if status != 0:
             said = err.decode(errors="replace")
-            raise _Refused(argv[0], said or f"it ended with status {process.returncode}")
+            raise _Refused(argv[0], said or f"it ended with status {status}")
+
+
+def finish(
+    argv: Sequence[str], out: IO[bytes] | int, timeout_s: float, env: Mapping[str, str]
+) -> tuple[int, bytes, bytes]:
+    """Run a command of Slurm to its end: its status, what it wrote (if `out` is a pipe), what it complained of.
+
+    Raises ClusterError when it is not there, or hangs; then it and what it started are killed.
+    """
+    try:
+        process = subprocess.Popen(  # noqa: S603 (an argv list, no shell)
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=env,
+        )
+    except OSError as error:
+        raise ClusterError(
+            f"{argv[0]}: {error.strerror}; install Slurm's client commands on this machine"
+        ) from None
+    try:
+        written, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise ClusterError(
+            f"{argv[0]}: no answer within {timeout_s:g} s; is slurmctld well? try `scontrol ping`"
+        ) from None
+    return process.returncode, written or b"", err
 
 
 class _Refused(ClusterError):
@@ -298,14 +309,18 @@ FIXED = {
 }
 
 
-def environment() -> dict[str, str]:
-    """The environment of a Slurm command: ours, without the settings that change what it writes."""
-    ours = {
+TELLING = ("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SCANCEL_")
+"""Variables that begin so change what a command does or writes."""
+
+
+def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a Slurm command: `given` (or ours), without the settings that change what it writes."""
+    kept = {
         key: value
-        for key, value in os.environ.items()
-        if not key.startswith(("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_")) and key != "SLURM_CLUSTERS"
+        for key, value in (os.environ if given is None else given).items()
+        if not key.startswith(TELLING) and key != "SLURM_CLUSTERS"
     }
-    return ours | FIXED
+    return kept | FIXED
 
 
 def duration_s(text: str) -> float:

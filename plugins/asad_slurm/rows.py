@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Codes, Floats, Ints, Jobs
+from asad.model import Codes, Floats, Ints, Jobs, blank_jobs
 from asad_slurm.records import NUMBERS, JobRecord
 
 FIRST_CAPACITY = 1024
-_CODES = ("host_bar", "guest_bar", "memory_bound")
-_INTS = ("application", "user", "cores", "nodes", "host", "share_group", "array")
 
 
 class Rows:
@@ -30,7 +27,7 @@ class Rows:
         self.records: list[JobRecord | None] = []
         self.hints: dict[int, str] = {}
         """By row: what the user tells asad."""
-        self.jobs = _empty(0)
+        self.jobs = blank_jobs(0)
         self.extra = _Extra(0)
         self._free: list[int] = []
         self._gone: list[int] = []
@@ -98,13 +95,13 @@ class Rows:
         for row in rows:
             self.records[row] = None
             self.hints.pop(row, None)
-        blank = _empty(1)
+        blank = blank_jobs(1)
         for column in fields(Jobs):
             getattr(self.jobs, column.name)[rows] = getattr(blank, column.name)[0]
         self.extra.clear(rows)
 
     def _grow(self, capacity: int) -> None:
-        old, new = self.jobs, _empty(capacity)
+        old, new = self.jobs, blank_jobs(capacity)
         count = len(self.records)
         for column in fields(Jobs):
             getattr(new, column.name)[:count] = getattr(old, column.name)
@@ -147,22 +144,3 @@ class _Extra:
         for name, column in vars(self).items():
             getattr(new, name)[: len(column)] = column
         return new
-
-
-def _empty(capacity: int) -> Jobs:
-    columns: dict[str, NDArray[Any]] = {}
-    for column in fields(Jobs):
-        name = column.name
-        if name == "job_id":
-            columns[name] = np.full(capacity, "", dtype=object)
-        elif name in _CODES:
-            columns[name] = np.zeros(capacity, np.int8)
-        elif name in _INTS:
-            columns[name] = np.full(
-                capacity, -1 if name in ("application", "user", "host", "array") else 0, np.int32
-            )
-        else:
-            columns[name] = np.full(capacity, np.nan)
-    columns["lost_s"][:] = columns["extended_s"][:] = 0.0
-    columns["latest_end_s"][:] = np.inf
-    return Jobs(**columns)
