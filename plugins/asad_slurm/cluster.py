@@ -433,6 +433,7 @@ class SlurmCluster:
             extra.static_guest_bar[row] = 0
             if not guest:
                 jobs.own_start_s[row] = record.start_s
+                jobs.host[row], jobs.share[row] = -1, NAN  # Slurm has started it itself, an offer still open
             self._bound(row)
 
     def _bound(self, row: int) -> None:

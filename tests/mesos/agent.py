@@ -44,10 +44,10 @@ class Agent:
                 if body["type"] == "SUBSCRIBE":
                     agent._subscribe(self, body)
                     return
+                agent._hear(body)  # before the answer: the next update is sent after it
                 self.send_response(202)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
-                agent._hear(body)
 
             def log_message(self, *args: Any) -> None:
                 return None

@@ -411,6 +411,17 @@ def test_a_guest_starts_beside_its_host_and_outlives_it(make: Make) -> None:
     assert late.jobs.own_start_s[at] == START_S + 3600  # its own turn has passed
 
 
+def test_an_offered_job_that_slurm_starts_in_its_own_partition_is_nobodys_guest(make: Make) -> None:
+    lab = make()
+    lab.offer(lab.snapshot(), "10", "1", "n1")
+    lab.slurm.jobs[10] |= {"partition": "batch", "required_nodes": ""}
+    lab.slurm.start(10, "n3", START_S + 2)
+    snapshot = lab.snapshot(5)
+    at = row(snapshot, "10")
+    assert "10" in names(snapshot, snapshot.running)
+    assert snapshot.jobs.host[at] == -1 and math.isnan(snapshot.jobs.share[at])
+
+
 def test_a_share_is_changed_and_binds_at_once(make: Make) -> None:
     lab = make()
     lab.slurm.add(a_job(10, cpus=1, tres_req_str="cpu=1,mem=100M,node=1"))
