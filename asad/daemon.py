@@ -26,18 +26,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
 from asad import __version__
 from asad.admit import AdmitPolicy
-from asad.admit.everyone import Everyone
-from asad.admit.live import Admission, Rule
-from asad.admit.live import Options as AdmitOptions
-from asad.admit.schemes import rehearse as rehearse_scheme
-from asad.admit.schemes import scheme_maker, scheme_options
-from asad.admit.utility import parse_utility, site_utilities
+from asad.admit.live import Admission
 from asad.api.auth import open_authenticator
 from asad.api.control import ControlServer, Peer, Request
 from asad.api.nodes import NodeServer
@@ -45,8 +40,6 @@ from asad.config import MODES, Config, Mode
 from asad.cycle import Cycle, vetoed_by
 from asad.defer.at_once import AtOnce
 from asad.errors import AsadError, ConfigError, UsageError
-from asad.experts import Expert, load_experts
-from asad.experts.tree import nearest
 from asad.guard import guard_for
 from asad.metrics import Endpoint, Reading, Readings
 from asad.model import (
@@ -61,20 +54,9 @@ from asad.model import (
     Snapshot,
 )
 from asad.place import PlacePolicy
-from asad.place.first_fit import FirstFit
-from asad.place.first_fit import Options as FirstFitOptions
-from asad.place.live import OgaOptions, PortPlacing
-from asad.place.live import Options as PortOptions
-from asad.place.native import Native
-from asad.replay.contention import load_contention
+from asad.policies import admit_policy, memory_loss, place_policy, rehearse, share_policy
 from asad.replay.playback import Playback
 from asad.share import SharePolicy
-from asad.share.asax import Asax, Options
-from asad.share.asax_paper import AsaxPaper
-from asad.share.exclusive import Exclusive
-from asad.share.limits import extensions
-from asad.share.rehearsal import rehearse
-from asad.share.static import Static
 from asad.status import cluster_counts, job_rows, known, lending, node_rows
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, Role
 from asad.store.store import Store
@@ -221,168 +203,6 @@ class NoNodes:
 
 
 # ---------------------------------------------------------------------------------------------------------- building
-
-
-class StaticOptions(NamedTuple):
-    """Options of `static`."""
-
-    share: float = 0.5
-
-
-def share_policy(config: Config, applications: Sequence[str], seed: int | None = None) -> SharePolicy:
-    """The share policy that the configuration names, with its options; `seed` None draws one.
-
-    Raises ConfigError for an unknown or wrong option, or experts that cannot be read.
-    """
-    name = config.policies.share
-    given = config.share.get(name, {})
-    rng = np.random.default_rng(None if seed is None else np.random.SeedSequence((seed, 0xA5)))
-    if name == "asax":
-        options = _options(name, given, Options(headroom=config.guard.host_floor))
-        return Asax(_experts(config), applications, rng, options._replace(poll_s=config.daemon.interval_s))
-    if name == "static":
-        share = _options(name, given, StaticOptions()).share
-        if not 0 < share <= 1:
-            raise ConfigError(f"[share.static] share = {share:g}; give a share above 0 and at most 1")
-        return Static(share)
-    if given:
-        raise ConfigError(f"[share.{name}]: {name} has no options; remove the table")
-    if name == "asax-paper":
-        return AsaxPaper(_experts(config), applications, rng)
-    return Exclusive()
-
-
-def _experts(config: Config) -> tuple[Expert, ...]:
-    return load_experts(config.policies.experts or None)
-
-
-_Options = TypeVar("_Options", Options, StaticOptions)
-
-
-def _options(policy: str, given: Mapping[str, Any], defaults: _Options) -> _Options:
-    """The options as given, by name and of the type of their default."""
-    return defaults._replace(**_checked(f"[share.{policy}]", given, defaults._asdict()))
-
-
-def _checked(table: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, of the types of the defaults. Raises ConfigError for an unknown or wrong option."""
-    taken: dict[str, Any] = {}
-    for key, value in given.items():
-        place = f"{table} {key}"
-        if key not in defaults:
-            raise ConfigError(
-                f"{place}: unknown option; {nearest(key, defaults)}there are {', '.join(defaults)}"
-            )
-        wanted = type(defaults[key])
-        if wanted is bool:
-            fits = isinstance(value, bool)
-        elif wanted is str:
-            fits = isinstance(value, str) and value.isprintable()
-        elif wanted is tuple:
-            fits = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-        else:
-            fits = isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
-            fits = fits and math.isfinite(value) and value >= 0
-        if not fits:
-            kind = {
-                bool: "true or false",
-                str: "a text",
-                tuple: 'a list of names, ["n1", "n2"]',
-                int: "a whole number from 0",
-                float: "a number from 0",
-            }[wanted]
-            raise ConfigError(f"{place} = {value!r:.80}; give {kind}")
-        taken[key] = wanted(value)
-    return taken
-
-
-def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
-    """The admit policy that the configuration names, with its options and rules.
-
-    Raises ConfigError for an unknown or wrong option, or a rule whose utility cannot be read.
-    """
-    name = config.policies.admit
-    own = site_utilities()
-    rules = [_rule(number, given, own) for number, given in enumerate(config.admit.get("rules", ()), 1)]
-    given = config.admit.get(name, {})
-    if name == "everyone":
-        if given:
-            raise ConfigError("[admit.everyone]: everyone has no options; remove the table")
-        return Everyone()
-    table, plain, of_scheme = f"[admit.{name}]", AdmitOptions()._asdict(), scheme_options(name)
-    taken = _checked(table, given, plain | of_scheme)
-    options = AdmitOptions(**plain | {key: value for key, value in taken.items() if key in plain})
-    if not 1.0 <= options.slot_s <= 604_800.0:
-        raise ConfigError(f"{table} slot_s = {options.slot_s:g}; give from 1 to 604800 seconds")
-    if not 2 <= options.horizon <= 10_000:
-        raise ConfigError(f"{table} horizon = {options.horizon}; give from 2 to 10000 slots")
-    if not 0.0 <= options.server_share < 1.0:
-        raise ConfigError(f"{table} server_share = {options.server_share:g}; give from 0 to below 1")
-    if not 0.0 <= options.ps_patience_s < math.inf:
-        raise ConfigError(f"{table} ps_patience_s = {options.ps_patience_s:g}; give 0 or more seconds")
-    make = scheme_maker(name, {key: value for key, value in taken.items() if key not in plain})
-    return Admission(
-        name,
-        make,
-        applications,
-        options,
-        rules,
-        own_utilities=own,
-        most_defer_s=config.guard.most_defer_s,
-    )
-
-
-def place_policy(config: Config, applications: Sequence[str]) -> PlacePolicy:
-    """The place policy that the configuration names, with its options.
-
-    Raises ConfigError for an unknown or wrong option, and for two stages that would both set shares.
-    """
-    name, share = config.policies.place, config.policies.share
-    given, table = config.place.get(name, {}), f"[place.{name}]"
-    poll_s = config.daemon.interval_s
-    if name == "native":
-        if given:
-            raise ConfigError(f"{table}: native has no options; remove the table")
-        return Native()
-    if name == "first-fit":
-        plain = FirstFitOptions(headroom=config.guard.host_floor)._asdict()
-        options = FirstFitOptions(**plain | _checked(table, given, plain))
-        return FirstFit(options, pairs=share == "exclusive", extend=extensions, poll_s=poll_s)
-    if share != "exclusive":
-        raise ConfigError(
-            f'[policies] place = "{name}": it sets shares itself, and so does share = "{share}"; '
-            'write share = "exclusive"'
-        )
-    plain = PortOptions(headroom=config.guard.host_floor)._asdict()
-    learning = OgaOptions()._asdict() if name == "oga" else {}
-    taken = _checked(table, given, plain | learning)
-    return PortPlacing(
-        name,
-        applications,
-        PortOptions(**plain | {key: value for key, value in taken.items() if key in plain}),
-        OgaOptions(**learning | {key: value for key, value in taken.items() if key in learning}),
-        extend=extensions,
-        poll_s=poll_s,
-    )
-
-
-def _rule(number: int, given: Mapping[str, Any], own: Mapping[str, Any]) -> Rule:
-    """One of `[[admit.rules]]`. Raises ConfigError."""
-    table = f"[[admit.rules]] number {number}:"
-    rule = Rule(**_checked(table, given, Rule()._asdict()))
-    if not rule.utility:
-        raise ConfigError(f'{table} no utility; write utility = "sigmoid(10, 0.5, 20m)"')
-    try:
-        parse_utility(rule.utility, AdmitOptions().slot_s, own)
-    except UsageError as error:
-        raise ConfigError(f"{table} {error}") from error
-    return rule
-
-
-def memory_loss(config: Config) -> float:
-    """What a memory-bound host loses beside a memory-bound guest, as calibrated. Raises ConfigError."""
-    path = config.guard.calibration
-    return 1.0 - load_contention(Path(path) if path else None).mu_host_memory
 
 
 def open_cluster(
@@ -731,10 +551,7 @@ class Daemon:
         notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * REHEARSAL_S)}", "STATUS=compiling the policy")
         begin = self._monotonic()
         try:
-            rehearse(share_policy(self.config, ["made/up/1"], 0))
-            rehearse(place_policy(self.config, ["made/up/1"]))
-            if isinstance(self.cycle.admit, Admission):
-                rehearse_scheme(self.cycle.admit.make)
+            rehearse(self.config)
         except Exception:
             log.exception("the policy could not be rehearsed; its first cycle may take long")
         names = f"{self.cycle.admit.name}, {self.cycle.place.name} and {self.cycle.share.name}"

@@ -35,11 +35,11 @@ from asad_slurm.settings import read_settings
 from asad.admit.everyone import Everyone
 from asad.config import Config
 from asad.cycle import Cycle
-from asad.daemon import share_policy
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
 from asad.model import JobSample, Lease, NodeReport
 from asad.place.native import Native
+from asad.policies import share_policy
 from asad.share.rehearsal import rehearse
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden" / "slurm" / "22.05"

@@ -13,7 +13,7 @@ from asad.api.control import ask
 from asad.cli.live import JSON, SOCKET, control_socket
 from asad.cli.runs import printable
 from asad.config import DEFAULT_PATH, Config, load
-from asad.daemon import admit_policy, share_policy
+from asad.policies import admit_policy, share_policy
 
 FILE = click.argument("file", envvar="ASAD_CONFIG", default=str(DEFAULT_PATH), metavar="[FILE]")
 

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 @click.option(
     "--check", is_flag=True, help="Read the configuration and all it names, say what is wrong, run nothing."
 )
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="Compile the configured policies into numba's cache (NUMBA_CACHE_DIR), run nothing.",
+)
 @click.option("--mode", type=click.Choice(MODES), help="Instead of the configured mode.")
 @click.option("--cluster", metavar="NAME", help="Cluster plugin, or recorded.")
 @click.option(
@@ -55,7 +60,7 @@ if TYPE_CHECKING:
     "--seed", type=click.IntRange(0), metavar="N", help="Seed of everything drawn in a recorded cluster."
 )
 @click.option("--stay", is_flag=True, default=None, help="Stay and answer when the log has ended.")
-def asad(path: Path | None, check: bool, **given: Any) -> None:
+def asad(path: Path | None, check: bool, rehearse: bool, **given: Any) -> None:
     """Watch a live queue, and lend idle CPU shares of running jobs to waiting ones.
 
     What it may do is the mode's: observe (the default) only measures, advise records what it would do, enforce acts.
@@ -75,6 +80,11 @@ def asad(path: Path | None, check: bool, **given: Any) -> None:
     if check:
         check_all(config)
         click.echo(f"{config.path or 'the defaults'}: nothing is wrong")
+        return
+    if rehearse:
+        from asad import policies
+
+        policies.rehearse(config)
         return
     set_up_log(config.daemon.log_level)
     daemon = Daemon(config, reread=read if config.path is not None else None)

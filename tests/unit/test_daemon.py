@@ -30,12 +30,12 @@ from asad.daemon import (
     check,
     notify,
     only_one,
-    share_policy,
     watchdog_s,
     within,
 )
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Finished, Json, Outcome, SetShare, Snapshot
+from asad.policies import share_policy
 from asad.share.asax import Asax
 from asad.share.exclusive import Exclusive
 from asad.share.static import Static

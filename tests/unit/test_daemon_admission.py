@@ -23,9 +23,10 @@ from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl
 from asad.config import Config, parse
-from asad.daemon import Daemon, admit_policy
+from asad.daemon import Daemon
 from asad.errors import ConfigError
 from asad.model import Decision, Outcome
+from asad.policies import admit_policy
 from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]

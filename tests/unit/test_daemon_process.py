@@ -265,3 +265,17 @@ def test_the_exit_status_of_a_wrong_configuration_is_2(tmp_path: Path) -> None:
 def test_the_log_of_the_daemon_steers_no_terminal() -> None:
     record = logging.LogRecord("asad", logging.INFO, "", 0, "job %s", ("\x1b[2Jé\n",), None)
     assert Plain("%(message)s").format(record) == "job \\x1b[2Jé\n"
+
+
+def test_a_rehearsal_fills_the_cache_and_leaves_nothing_else(tmp_path: Path) -> None:
+    cache, state = tmp_path / "cache", tmp_path / "state"
+    config = tmp_path / "asad.toml"
+    config.write_text('[policies]\nplace = "spread"\nshare = "exclusive"\n')
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    words = ["--config", str(config), "--state-dir", str(state), "--rehearse"]
+    done = subprocess.run(
+        [*PROGRAM, *words], env=environment, capture_output=True, text=True, timeout=START_S, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(cache.rglob("*.nbc")), "compiled code"
+    assert not state.exists()

@@ -15,7 +15,6 @@ from small_cluster import GUEST, HOST, NOW, OTHER_HOST, WAITING, cluster
 from asad.admit.everyone import Everyone
 from asad.config import Config, GuardSettings, parse
 from asad.cycle import Cycle
-from asad.daemon import place_policy
 from asad.defer.at_once import AtOnce
 from asad.errors import ConfigError
 from asad.guard import PROPERTIES, guard_for
@@ -35,6 +34,7 @@ from asad.place.components import Components, read_components
 from asad.place.first_fit import FirstFit
 from asad.place.live import BASELINES, OgaOptions, Options, PortPlacing
 from asad.place.rooms import Rooms
+from asad.policies import place_policy
 from asad.share.exclusive import Exclusive
 
 NOBODY = Finished(*(np.zeros(0, np.int32),) * 1, *(np.zeros(0),) * 4)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from asad.config import parse
-from asad.daemon import share_policy
+from asad.policies import share_policy
 from asad.share import asax
 from asad.share.rehearsal import rehearse
 

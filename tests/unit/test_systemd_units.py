@@ -109,6 +109,9 @@ def test_folders_are_those_of_the_configuration() -> None:
     assert f"/var/lib/{node['StateDirectory'][0]}" == str(NodeSettings().state_dir)
     for service in (daemon, node):
         assert service["ExecStart"][0].split()[1:] == ["--config", str(DEFAULT_PATH)]
+    (rehearsal,) = daemon["ExecStartPre"]
+    assert rehearsal.startswith("-"), "a policy that cannot be compiled beforehand is no reason not to start"
+    assert rehearsal.split()[1:] == ["--config", str(DEFAULT_PATH), "--rehearse"]
 
 
 def test_the_programs_are_those_that_are_installed() -> None:
@@ -118,9 +121,9 @@ def test_the_programs_are_those_that_are_installed() -> None:
         line.split("=")[0].strip() for line in setup["options.entry_points"]["console_scripts"].split("\n")
     }
     for name in SERVICES:
-        for key in ("ExecStart", "ExecStopPost"):
+        for key in ("ExecStartPre", "ExecStart", "ExecStopPost"):
             for command in unit(name).get(key, []):
-                assert Path(command.split()[0]).name in installed
+                assert Path(command.split()[0].removeprefix("-")).name in installed
 
 
 def test_the_user_of_the_daemon_is_made() -> None:
