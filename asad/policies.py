@@ -14,7 +14,8 @@ import numpy as np
 
 from asad.admit import AdmitPolicy
 from asad.admit.everyone import Everyone
-from asad.admit.live import Admission, Rule
+from asad.admit.hints import Rule
+from asad.admit.live import Admission
 from asad.admit.live import Options as AdmitOptions
 from asad.admit.schemes import rehearse as rehearse_scheme
 from asad.admit.schemes import scheme_maker, scheme_options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -166,7 +166,7 @@ def commitment_from_json(plain: Mapping[str, Json]) -> Commitment | None:
         state = plain["state"]
         if state not in STATES:
             return None
-        columns: dict[str, object] = {name: str(plain[name]) for name in TEXTS}
+        columns: dict[str, Any] = {name: str(plain[name]) for name in TEXTS}
         columns |= {name: _number(plain[name]) for name in NUMBERS}
         columns |= {name: _whole(plain[name]) for name in WHOLES}
         columns |= {name: plain.get(name) is True for name in TRUTHS}
@@ -176,7 +176,7 @@ def commitment_from_json(plain: Mapping[str, Json]) -> Commitment | None:
         schedule = {int(slot): _allotment(there) for slot, there in kept.items()}
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return Commitment(state=state, schedule=schedule, found_deferred=False, **columns)  # type: ignore[arg-type]
+    return Commitment(state=state, schedule=schedule, found_deferred=False, **columns)
 
 
 def _allotment(plain: Json) -> Allotment:

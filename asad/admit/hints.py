@@ -1,4 +1,5 @@
-"""What a user tells asad about a job (Slurm: `--comment='asad:utility=sigmoid(10,0.5,20m);workers=8'`), as words.
+"""What a user tells asad about a job (Slurm: `--comment='asad:utility=sigmoid(10,0.5,20m);workers=8'`), as words;
+and the rules of the configuration for those who tell none.
 
 Words are separated by `;`. Those that mean nothing here belong to others (`no`, `memory-bound`) and are passed over.
 The text is hostile: its length is bounded, and what is told back of it is short and printable.
@@ -7,6 +8,8 @@ The text is hostile: its length is bounded, and what is told back of it is short
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 MOST_CHARACTERS = 1000
@@ -29,6 +32,30 @@ class Hint(NamedTuple):
     """How many workers one parameter server serves, at least 1 (B/b of the paper)."""
     by_rule: bool = False
     """The utility is that of a rule of the configuration; its user told none."""
+
+
+class Rule(NamedTuple):
+    """A utility for jobs that tell none; the first rule that fits holds."""
+
+    utility: str = ""
+    users: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """Patterns of names of users, and of jobs; empty: any."""
+    partitions: tuple[str, ...] = ()
+    qos: tuple[str, ...] = ()
+    """Patterns of partitions (one of a job's is enough) and of QOS; they fit nobody where the cluster tells neither."""
+    arrays: bool = True
+    rigid: bool = True
+    """Whether it holds for arrays, and for jobs that are none."""
+
+    def fits(self, application: str, partitions: str, qos: str, *, array: bool) -> bool:
+        """Does it hold for a job of this application (`user/name/size`), in one of these partitions?"""
+        user, _, rest = application.partition("/")
+        whose = _fits_any(user, self.users) and _fits_any(rest.rpartition("/")[0], self.names)
+        where = _fits_any(qos, self.qos) and (
+            not self.partitions or any(_fits_any(part, self.partitions) for part in partitions.split(","))
+        )
+        return (self.arrays if array else self.rigid) and whose and where
 
 
 def read_hint(text: str) -> Hint:
@@ -76,3 +103,7 @@ def shown(text: str) -> str:
     """A hostile text as it may be told back: short, and without what could steer a terminal."""
     short = text if len(text) <= 60 else text[:59] + "…"
     return "".join(char if char.isprintable() else "?" for char in short)
+
+
+def _fits_any(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

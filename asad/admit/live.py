@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -33,11 +32,11 @@ import numpy as np
 from asad.admit.capacity import CORES, Claims, World, fits, held_by_others, world_of
 from asad.admit.commitments import EXACT_S, Commitment, commitment_from_json, renumbered
 from asad.admit.elastic import Allotment, ElasticJob, Schedule, Scheme, Servers, Utility
-from asad.admit.hints import Hint, read_hint, shown
+from asad.admit.hints import Hint, Rule, read_hint, shown
+from asad.admit.seen import Seen, can_start, look, name_of, own_throttle_of, throttle_of
 from asad.admit.utility import Maker, parse_utility, target_slots
 from asad.errors import UsageError
 from asad.model import (
-    BARS,
     Admit,
     Cause,
     Decision,
@@ -52,9 +51,6 @@ from asad.model import (
     Start,
 )
 
-OPTED_OUT = frozenset(number for number, bar in enumerate(BARS) if bar.endswith("opted out"))
-HETEROGENEOUS = next(number for number, bar in enumerate(BARS) if "heterogeneous" in bar)
-DEPENDS = BARS.index("it depends on a job that has not ended")
 MOST_ASKED = 100
 """So many jobs are put to the scheme in one cycle; the others in the next ones."""
 REFUSED_S = 120.0
@@ -82,21 +78,6 @@ class Options(NamedTuple):
     """Part of each node that is set aside for parameter servers where no nodes are named for them."""
     ps_patience_s: float = 300.0
     """So long after its submission an array waits for the companion that it names; then it is not admitted."""
-
-
-class Rule(NamedTuple):
-    """A utility for jobs that tell none; the first rule that fits holds."""
-
-    utility: str = ""
-    users: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    """Patterns of names of users, and of jobs; empty: any."""
-    partitions: tuple[str, ...] = ()
-    qos: tuple[str, ...] = ()
-    """Patterns of partitions (one of a job's is enough) and of QOS; they fit nobody where the cluster tells neither."""
-    arrays: bool = True
-    rigid: bool = True
-    """Whether it holds for arrays, and for jobs that are none."""
 
 
 class PlansAhead(Scheme, Protocol):
@@ -146,23 +127,6 @@ class OfSubmission:
     def target(self) -> float:
         """Slots from the arrival by which it is to be done."""
         return max(1.0, min(self.slots, float(getattr(self.utility, "target", math.nan)) - self.before))
-
-
-@dataclass(slots=True)
-class Seen:
-    """One job, an array as one, as a snapshot shows it."""
-
-    row: int
-    """That stands for what waits; -1 if nothing does."""
-    array: int = -1
-    waiting: int = 0
-    running: list[int] = field(default_factory=list)
-    in_queue: bool = False
-
-    @property
-    def any_row(self) -> int:
-        """A row that tells of the job."""
-        return self.row if self.row >= 0 else self.running[0]
 
 
 class Admission:
@@ -231,7 +195,7 @@ class Admission:
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Who is admitted, and what the present slot asks for."""
         self._begin(snapshot)
-        seen = self._look(snapshot)
+        seen = look(snapshot, self._jobs, self._gone)
         slot = self._slot_of(snapshot.time_s)
         self._forget(seen, slot)
         new_slot = slot != self._slot
@@ -269,7 +233,7 @@ class Admission:
     def relax(self, snapshot: Snapshot) -> list[Decision]:
         """Admitted jobs that have more coming than they have now; nobody is asked for, deferred or held to less."""
         self._begin(snapshot)
-        seen = self._look(snapshot)
+        seen = look(snapshot, self._jobs, self._gone)
         slot = self._slot_of(snapshot.time_s)
         self._forget(seen, slot)
         decisions: list[Decision] = []
@@ -289,7 +253,7 @@ class Admission:
             elif entry.width(slot) and entry.defers(begin_s):
                 decisions.append(Start(self._cause(entry, "its slot has come"), there.row))
             if entry.array:
-                throttle, tasks = _throttle(snapshot, there), there.waiting + len(there.running)
+                throttle, tasks = throttle_of(snapshot, there), there.waiting + len(there.running)
                 if 0 < throttle < min(entry.width(slot), tasks):
                     decisions.append(self._set_throttle(entry, there, entry.width(slot), slot))
         return decisions
@@ -371,52 +335,6 @@ class Admission:
         else:
             resume(entry.number, job, {at: there for at, there in entry.schedule.items() if at >= slot})
 
-    def _look(self, snapshot: Snapshot) -> dict[str, Seen]:
-        """Arrays, the jobs of the queue that are none, and those that we know."""
-        jobs, arrays = snapshot.jobs, snapshot.arrays
-        seen: dict[str, Seen] = {}
-        of_array: dict[int, Seen] = {}
-        for array in np.flatnonzero(arrays.waiting_row >= 0).tolist():
-            row = int(arrays.waiting_row[array])
-            of_array[array] = seen[_key(snapshot, row)] = Seen(row, array, int(arrays.waiting[array]))
-        running = np.concatenate((snapshot.running, snapshot.guests))
-        for row in running[jobs.array[running] >= 0].tolist():
-            array = int(jobs.array[row])
-            there = of_array.get(array)
-            if there is None:
-                there = of_array[array] = seen[_key(snapshot, row)] = Seen(-1, array)
-            there.running.append(row)
-        for row in snapshot.queue.tolist():
-            if jobs.array[row] >= 0:
-                found = of_array.get(int(jobs.array[row]))
-                if found is not None:
-                    found.in_queue = True
-            else:
-                seen[str(jobs.job_id[row])] = Seen(row, -1, 1, in_queue=True)
-        self._look_for_rigid(snapshot, seen)
-        return seen
-
-    def _look_for_rigid(self, snapshot: Snapshot, seen: dict[str, Seen]) -> None:
-        """Those that we know and the queue does not show: they are deferred, too far behind, or run."""
-        jobs = snapshot.jobs
-        missing = [entry for key, entry in self._jobs.items() if not entry.array and key not in seen]
-        if any(entry.row < 0 for entry in missing):  # of an earlier process
-            row_of = {str(name): row for row, name in enumerate(jobs.job_id)}
-            for entry in missing:
-                if entry.row < 0:
-                    entry.row = row_of.get(entry.key, -1)
-        # a cluster may still show who ended while we were away
-        running = {*snapshot.running.tolist(), *snapshot.guests.tolist()} if missing else set()
-        for entry in missing:
-            row = entry.row
-            there = 0 <= row < len(jobs.job_id) and str(jobs.job_id[row]) == entry.key
-            if not there or entry.key in self._gone:
-                continue
-            if math.isnan(jobs.start_s[row]):
-                seen[entry.key] = Seen(row, -1, 1)
-            elif row in running:
-                seen[entry.key] = Seen(-1, -1, 0, [row])
-
     def _forget(self, seen: Mapping[str, Seen], slot: int) -> None:
         """Those that are gone release what was planned."""
         for key in [key for key in self._jobs if key not in seen]:
@@ -472,7 +390,7 @@ class Admission:
                     continue
             elif not self._again(snapshot, entry, text):
                 continue
-            if not _can_start(snapshot, there):
+            if not can_start(snapshot, there):
                 continue
             hint = self._told(snapshot, there, text)
             if hint is None:
@@ -513,16 +431,10 @@ class Admission:
                 return hint
         else:
             hint = Hint()
-        user, _, rest = self._application(snapshot, there.row).partition("/")
-        name = rest.rpartition("/")[0]
+        application = self._application(snapshot, there.row)
         partitions, qos = snapshot.classes.get(there.row, ("", ""))
         for rule in self._rules:
-            kind = rule.arrays if there.array >= 0 else rule.rigid
-            whose = _fits_any(user, rule.users) and _fits_any(name, rule.names)
-            where = _fits_any(qos, rule.qos) and (
-                not rule.partitions or any(_fits_any(part, rule.partitions) for part in partitions.split(","))
-            )
-            if kind and whose and where:
+            if rule.fits(application, partitions, qos, array=there.array >= 0):
                 return hint._replace(utility=rule.utility, by_rule=True)
         return None
 
@@ -597,7 +509,7 @@ class Admission:
             )
         tasks = there.waiting + len(there.running) if entry.array else 1
         if entry.array:
-            entry.own_throttle = _own_throttle(snapshot, there)
+            entry.own_throttle = own_throttle_of(snapshot, there)
             if before is not None and entry.own_throttle in (before.throttled, before.wished_tasks):
                 entry.own_throttle, entry.throttled = before.own_throttle, before.throttled
         if hint.parameter_servers:
@@ -634,7 +546,7 @@ class Admission:
         entry.server_memory_bytes_per_core = float(np.nan_to_num(jobs.memory_bytes_per_core[there.any_row]))
         room = fits(capacity, world.demand(entry.server_cores, entry.server_memory_bytes_per_core))
         mate = self._jobs.get(key)
-        own = _own_throttle(snapshot, there) if mate is None else mate.own_throttle
+        own = own_throttle_of(snapshot, there) if mate is None else mate.own_throttle
         tasks = there.waiting + len(there.running)
         served = math.floor(min(room, tasks, own or tasks) * hint.workers_per_server + 1e-9)
         return served if served else "not one of its parameter servers (ps=…) fits where they may stand"
@@ -791,10 +703,10 @@ class Admission:
         named: dict[tuple[int, str], list[str]] = {}
         arrays = [(key, there.any_row) for key, there in seen.items() if there.array >= 0]
         for key, row in sorted(arrays, key=lambda one: (float(jobs.submit_s[one[1]]), one[0])):
-            if key in workers or not _can_start(snapshot, seen[key], self._jobs.get(key)):
+            if key in workers or not can_start(snapshot, seen[key], self._jobs.get(key)):
                 continue
             user = int(jobs.user[row])
-            for name in {key, _name_of(self._application(snapshot, row))}:
+            for name in {key, name_of(self._application(snapshot, row))}:
                 named.setdefault((user, name), []).append(key)
         for _, key, name in sorted(wanted):
             user = int(jobs.user[seen[key].any_row])
@@ -860,7 +772,7 @@ class Admission:
             deadline_s=float(jobs.deadline_s[row]),
             array=True,
             beside=workers.key,
-            own_throttle=_own_throttle(snapshot, there),
+            own_throttle=own_throttle_of(snapshot, there),
             asked_at=self._endings,
             row=row,
         )
@@ -905,7 +817,7 @@ class Admission:
 
     def _give_back(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> list[Decision]:
         """Its own begin time and throttle; nothing once it has them, and it is forgotten then."""
-        begin_s, throttle = float(snapshot.jobs.begin_s[there.row]), _throttle(snapshot, there)
+        begin_s, throttle = float(snapshot.jobs.begin_s[there.row]), throttle_of(snapshot, there)
         tasks = there.waiting + len(there.running)
         why = f"the workers that it served, {entry.beside}, have ended"
         decisions: list[Decision] = []
@@ -953,7 +865,7 @@ class Admission:
         elif own:
             yield Start(self._cause(entry, "its slot has come", {"slot": slot}), there.row)
         if entry.array and coming > 0:
-            throttle = _throttle(snapshot, there)
+            throttle = throttle_of(snapshot, there)
             tasks = there.waiting + len(there.running)
             if throttle not in (entry.throttled, entry.wished_tasks, entry.own_throttle):
                 entry.own_throttle = throttle  # changed by other hands
@@ -1205,50 +1117,10 @@ class Admission:
         return workers, servers
 
 
-def _key(snapshot: Snapshot, row: int) -> str:
-    """Of a task the number of its array, of another job its own."""
-    name, array = str(snapshot.jobs.job_id[row]), int(snapshot.jobs.array[row])
-    if array < 0:
-        return name
-    of_array, is_task, _ = name.partition("_")
-    return of_array if is_task else f"array {array}"
-
-
-def _throttle(snapshot: Snapshot, there: Seen) -> int:
-    return int(snapshot.arrays.throttle[there.array])
-
-
-def _own_throttle(snapshot: Snapshot, there: Seen) -> int:
-    """Of an array of which nothing waits it is not known, and does not matter."""
-    return _throttle(snapshot, there) if there.row >= 0 else 0
-
-
-def _can_start(snapshot: Snapshot, there: Seen, known: Commitment | None = None) -> bool:
-    """Nothing but its turn, or our own deferral, keeps a job; it is neither held nor opted out."""
-    if not (there.in_queue or there.running or (known is not None and known.state == "admitted")):
-        return False  # it is held, or waits for something else than its turn
-    if there.row < 0:
-        return True
-    jobs, row = snapshot.jobs, there.row
-    bar, begin_s = int(jobs.guest_bar[row]), float(jobs.begin_s[row])
-    if bar in OPTED_OUT or bar in (HETEROGENEOUS, DEPENDS) or not math.isnan(jobs.offered_s[row]):
-        return False
-    return not begin_s > snapshot.time_s or (known is not None and known.defers(begin_s))
-
-
-def _name_of(application: str) -> str:
-    """The name of the job in `user/name/size`; names may have slashes of their own."""
-    return application.partition("/")[2].rpartition("/")[0]
-
-
 def _only(tasks: int) -> Allotment:
     """So many tasks, wherever they stand."""
     none = np.zeros(0, np.int32)
     return Allotment(np.zeros(1, np.int32), np.array([tasks], np.int32), none, none)
-
-
-def _fits_any(name: str, patterns: Sequence[str]) -> bool:
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _same_verdict(before: Commitment | None, now: Commitment) -> bool:

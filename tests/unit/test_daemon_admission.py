@@ -18,7 +18,8 @@ from test_daemon import configuration, wait_for
 
 from asad import daemon as daemon_module
 from asad.admit.everyone import Everyone
-from asad.admit.live import Admission, Options, Rule
+from asad.admit.hints import Rule
+from asad.admit.live import Admission, Options
 from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl
