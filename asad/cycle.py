@@ -28,6 +28,7 @@ DEEDS = {
     "start": ("job may start", "jobs may start"),
     "set-throttle": ("array is throttled", "arrays are throttled"),
     "set-memory": ("memory limit changes", "memory limits change"),
+    "evict": ("job is evicted", "jobs are evicted"),
 }
 """What a kind of decision does, of one and of many."""
 

@@ -8,7 +8,7 @@ snapshot, and has the last word. Each property is a function (look, decision) â†
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from asad.model import (
     Decision,
     Decline,
     Defer,
+    Evict,
     ExtendLimit,
     Outcome,
     SetMemory,
@@ -52,6 +53,8 @@ class Look:
     allowed: list[Decision] = field(default_factory=list)
     memory_loss: float = 0.0
     """Part of its pace that a memory-bound host loses beside a memory-bound guest, as it was calibrated."""
+    consents: Mapping[str, str] = field(default_factory=dict)
+    """By number of a job: how its owner agreed to its eviction, out of `EVICTIONS`."""
     _changed: set[tuple[int, str]] = field(default_factory=set)
     _counted: int = 0
 
@@ -414,6 +417,26 @@ def never_beyond_deadline(look: Look, decision: Decision) -> str:
     return ""
 
 
+def eviction_consented(look: Look, decision: Decision) -> str:
+    """Nobody is evicted but a running batch job whose owner agreed to it, and in the way that he chose."""
+    if not isinstance(decision, Evict):
+        return ""
+    snapshot, row = look.snapshot, decision.job
+    chosen = look.consents.get(str(snapshot.jobs.job_id[row]))
+    if chosen is None:
+        return "its owner has not agreed to an eviction"
+    if decision.how != chosen:
+        return f"its owner chose {chosen}, not {decision.how}"
+    if row not in snapshot.running:
+        return "it does not run as a batch job"
+    bar = int(snapshot.jobs.host_bar[row])
+    if bar in OPTED_OUT:
+        return f"it is left alone: {BARS[bar]}"
+    if any(isinstance(other, Evict) and other.job == row for other in look.allowed):
+        return "it is evicted in this cycle already"
+    return ""
+
+
 def memory_floor(look: Look, decision: Decision) -> str:
     """A memory limit is above what the job uses now, with some slack, and above what a host has reserved.
 
@@ -479,6 +502,7 @@ PROPERTIES: dict[str, Callable[[Look, Decision], str]] = {
     "throttle at least one": throttle_at_least_one,
     "most defer": most_defer,
     "never beyond deadline": never_beyond_deadline,
+    "eviction consented": eviction_consented,
 }
 
 ALWAYS = frozenset(list(PROPERTIES)[6:])
@@ -493,6 +517,8 @@ class Guard:
     settings: GuardSettings = REPLAY
     memory_loss: float = 0.0
     """What calibration says of two memory-bound jobs, see `Look`."""
+    consents: Mapping[str, str] = field(default_factory=dict)
+    """Who may be evicted and how, see `Look`; it may change between two checks."""
 
     def check(
         self, snapshot: Snapshot, decisions: Sequence[Decision], relief: Sequence[Decision] = ()
@@ -501,7 +527,7 @@ class Guard:
 
         `relief` is what `relieve` told for this snapshot; nothing is vetoed of it.
         """
-        look = Look(snapshot, self.settings, list(relief), self.memory_loss)
+        look = Look(snapshot, self.settings, list(relief), self.memory_loss, self.consents)
         vetoed: list[Outcome] = []
         for decision in decisions:
             if isinstance(decision, ExtendLimit):
@@ -542,11 +568,15 @@ class Guard:
 
 
 def guard_for(
-    properties: frozenset[str], settings: GuardSettings = REPLAY, memory_loss: float = 0.0
+    properties: frozenset[str],
+    settings: GuardSettings = REPLAY,
+    memory_loss: float = 0.0,
+    consents: Mapping[str, str] | None = None,
 ) -> Guard:
     """A guard that enforces `properties` and those of `ALWAYS`, in the order of `PROPERTIES`.
 
-    `memory_loss` is the part of its pace in [0, 1] that a memory-bound host loses beside a memory-bound guest.
+    `memory_loss` is the part of its pace in [0, 1] that a memory-bound host loses beside a memory-bound guest;
+    `consents` tells who agreed to be evicted, by number of the job, and is looked at anew in every check.
 
     Raises KeyError for an unknown name.
     """
@@ -554,7 +584,7 @@ def guard_for(
     if unknown:
         raise KeyError(f"unknown properties: {sorted(unknown)}")
     names = tuple(name for name in PROPERTIES if name in properties | ALWAYS)
-    return Guard(names, settings, memory_loss)
+    return Guard(names, settings, memory_loss, {} if consents is None else consents)
 
 
 __all__ = ["ALWAYS", "PROPERTIES", "REPLAY", "Guard", "Look", "guard_for"]

@@ -333,6 +333,8 @@ class Finished:
     """Seconds of the run that lending took."""
     cpu_fraction: Floats
     """CPU wanted over CPU allocated in the whole run, NaN if not measured."""
+    completed: NDArray[np.bool_] | None = None
+    """Whether each ended well, by itself and within its limit; None where the cluster does not tell."""
 
 
 # ---------------------------------------------------------------------------------------------------------- decisions
@@ -469,6 +471,20 @@ class SetMemory(Decision):
     """On each of its nodes; 0 for no such limit."""
 
 
+@dataclass(frozen=True, slots=True)
+class Evict(Decision):
+    """The running job ends now, as its owner agreed when it was promised a start: who was promised earlier needs it."""
+
+    kind: ClassVar[str] = "evict"
+    job: int
+    how: str
+    """One of `EVICTIONS`, and the very one that its owner chose."""
+
+
+EVICTIONS = ("requeue-hold", "cancel")
+"""How a job may be evicted: it waits again, held until its owner releases it, or it is gone."""
+
+
 DECISIONS: dict[str, type[Decision]] = {
     kind.kind: kind
     for kind in (
@@ -482,6 +498,7 @@ DECISIONS: dict[str, type[Decision]] = {
         Start,
         SetThrottle,
         SetMemory,
+        Evict,
     )
 }
 

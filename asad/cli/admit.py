@@ -15,11 +15,11 @@ from asad.api.control import ask
 from asad.cli.live import JSON, SOCKET, clock_of, control_socket, print_screen, rows_of
 from asad.cli.runs import ADMISSION, STORE, ask_about, duration, moment, printable
 from asad.errors import UsageError
-from asad.model import Admit, Decline, Defer, SetThrottle, Start
+from asad.model import Admit, Decline, Defer, Evict, SetThrottle, Start
 from asad.store.records import DecisionRecord, RunRecord
 from asad.store.store import Store
 
-KINDS = (Admit.kind, Decline.kind, Defer.kind, Start.kind, SetThrottle.kind)
+KINDS = (Admit.kind, Decline.kind, Defer.kind, Start.kind, SetThrottle.kind, Evict.kind)
 BAR = 40
 """Columns of the widest bar of a schedule."""
 MOST_SHOWN = 40
@@ -188,7 +188,7 @@ def _plan_lines(told: Mapping[str, Any]) -> Iterator[str]:
 def deed(record: Mapping[str, Any]) -> str:
     """A decision of admission in words: `kind`, and `until_s` or `tasks`; what became of it if it was not done."""
     words = ADMISSION[record["kind"]].format(
-        until=moment(record.get("until_s") or 0.0), tasks=record.get("tasks")
+        until=moment(record.get("until_s") or 0.0), tasks=record.get("tasks"), how=record.get("how")
     )
     outcome = record.get("outcome", "done")
     return words if outcome == "done" else f"not done: {words} ({record.get('outcome_reason') or outcome})"

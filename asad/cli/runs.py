@@ -23,6 +23,7 @@ from asad.model import (
     CoAllocate,
     Decline,
     Defer,
+    Evict,
     ExtendLimit,
     SetMemory,
     SetShare,
@@ -43,6 +44,7 @@ ADMISSION = {
     Defer.kind: "deferred until {until}",
     Start.kind: "no longer deferred",
     SetThrottle.kind: "at most {tasks} tasks of its array at one time",
+    Evict.kind: "evicted, as its owner agreed ({how})",
     Withdraw.kind: "its offer is withdrawn",
 }
 """Decisions that are one sentence about a job."""
@@ -376,7 +378,9 @@ def _deed(job: str, decision: DecisionRecord) -> str:
         deed = f"time limit extended by {duration(decision.seconds)}"
     else:
         deed = ADMISSION.get(decision.kind, decision.kind).format(
-            until=moment(decision.more.get("until_s") or 0.0), tasks=decision.more.get("tasks")
+            until=moment(decision.more.get("until_s") or 0.0),
+            tasks=decision.more.get("tasks"),
+            how=decision.more.get("how"),
         )
     return deed if decision.outcome == "done" else f"not done: {deed}"
 

@@ -23,6 +23,7 @@ from asad.model import (
     Decision,
     Decline,
     Defer,
+    Evict,
     ExtendLimit,
     SetShare,
     SetThrottle,
@@ -331,3 +332,41 @@ def test_the_explanation_names_every_property_and_setting() -> None:
         assert f"| {name} |" in page, name
     for column in fields(GuardSettings):
         assert f"`{column.name}`" in page, column.name
+
+
+@pytest.mark.parametrize(
+    ("columns", "consents", "decision", "why"),
+    [
+        ({}, {}, Evict(CAUSE, HOST, "cancel"), "its owner has not agreed to an eviction"),
+        ({}, {"host": "cancel"}, Evict(CAUSE, OTHER_HOST, "cancel"), "its owner has not agreed"),
+        (
+            {},
+            {"host": "requeue-hold"},
+            Evict(CAUSE, HOST, "cancel"),
+            "its owner chose requeue-hold, not cancel",
+        ),
+        ({}, {"waiting": "cancel"}, Evict(CAUSE, WAITING, "cancel"), "it does not run as a batch job"),
+        ({}, {"guest": "cancel"}, Evict(CAUSE, GUEST, "cancel"), "it does not run as a batch job"),
+        (
+            {"host_bar": {HOST: 1}},
+            {"host": "cancel"},
+            Evict(CAUSE, HOST, "cancel"),
+            "it is left alone: it opted out",
+        ),
+        ({}, {"host": "cancel"}, Evict(CAUSE, HOST, "cancel"), ""),
+    ],
+)
+def test_nobody_is_evicted_who_has_not_agreed(
+    columns: dict[str, dict[int, float]], consents: dict[str, str], decision: Evict, why: str
+) -> None:
+    seen = cluster(**columns)
+    numbers = {"host": HOST, "other": OTHER_HOST, "waiting": WAITING, "guest": GUEST}
+    agreed = {str(seen.jobs.job_id[numbers[name]]): how for name, how in consents.items()}
+    allowed, vetoed = guard_for(frozenset(), SETTINGS, consents=agreed).check(seen, [decision])
+    if why:
+        assert not allowed and why in vetoed[0].reason
+        assert vetoed[0].reason.startswith("vetoed (eviction consented): ")
+    else:
+        assert allowed == [decision] and not vetoed
+        again = guard_for(frozenset(), SETTINGS, consents=agreed).check(seen, [decision, decision])
+        assert again[0] == [decision] and "already" in again[1][0].reason
