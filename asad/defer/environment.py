@@ -163,6 +163,7 @@ class World:
             t.cores[mine][runs],
             left[runs].astype(np.int32),
             self.past(b),
+            t.steps,
         )
 
 
@@ -221,7 +222,7 @@ def _play(world: World, weights: Floats, gains: NDArray[np.float64]) -> None:
 # ------------------------------------------------------------------------------------------------------ compiled
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _most_waiting(first: Ints, submitted: Ints, latest: Ints, steps: int) -> int:
     most = 1
     here = np.empty(steps + 1, np.int64)
@@ -238,7 +239,55 @@ def _most_waiting(first: Ints, submitted: Ints, latest: Ints, steps: int) -> int
     return most
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def look_one(
+    b: int,
+    now: int,
+    cores: Ints,
+    duration: Ints,
+    latest: Ints,
+    submitted: Ints,
+    first: Ints,
+    started: Ints,
+    rows: Ints,
+    count: Ints,
+    coming: Ints,
+    past: NDArray[np.float64],
+) -> None:
+    """Who waits in trajectory b at `now`: without those started or missed, with those submitted since.
+
+    The arrays are those of `World`; `coming` (B,) is the first job that is not submitted yet, from `first`; `past` is
+    (6, B, T), in the order of `Past`.
+    """
+    many = 0
+    for place in range(count[b]):
+        i = rows[b, place]
+        if started[i] != WAITS:
+            continue
+        if latest[i] < now:
+            started[i] = MISSED
+            continue
+        rows[b, many] = i
+        many += 1
+    i = coming[b]
+    while i < first[b + 1] and submitted[i] <= now:
+        rows[b, many] = i
+        many += 1
+        i += 1
+    coming[b] = i
+    for place in range(many, count[b]):
+        rows[b, place] = -1
+    count[b] = many
+    wide = long = 0
+    for place in range(many):
+        wide += cores[rows[b, place]]
+        long += duration[rows[b, place]]
+    past[3, b, now] = many
+    past[4, b, now] = wide / max(many, 1)
+    past[5, b, now] = long / max(many, 1)
+
+
+@njit(cache=True, nogil=True)
 def _look(
     now: int,
     cores: Ints,
@@ -252,37 +301,11 @@ def _look(
     coming: Ints,
     past: NDArray[np.float64],
 ) -> None:
-    """Who waits at `now`: without those started or missed, with those submitted since."""
     for b in range(len(count)):
-        many = 0
-        for place in range(count[b]):
-            i = rows[b, place]
-            if started[i] != WAITS:
-                continue
-            if latest[i] < now:
-                started[i] = MISSED
-                continue
-            rows[b, many] = i
-            many += 1
-        i = coming[b]
-        while i < first[b + 1] and submitted[i] <= now:
-            rows[b, many] = i
-            many += 1
-            i += 1
-        coming[b] = i
-        for place in range(many, count[b]):
-            rows[b, place] = -1
-        count[b] = many
-        wide = long = 0
-        for place in range(many):
-            wide += cores[rows[b, place]]
-            long += duration[rows[b, place]]
-        past[3, b, now] = many
-        past[4, b, now] = wide / max(many, 1)
-        past[5, b, now] = long / max(many, 1)
+        look_one(b, now, cores, duration, latest, submitted, first, started, rows, count, coming, past)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _score(
     now: int,
     weights: Floats,
@@ -315,7 +338,49 @@ def _score(
             )
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
+def step_one(
+    b: int,
+    now: int,
+    scores: Floats,
+    skip_fit: bool,
+    span: int,
+    cores: Ints,
+    duration: Ints,
+    earliest: Ints,
+    capacity: Floats,
+    started: Ints,
+    rows: Ints,
+    count: Ints,
+    held: Floats,
+    past: NDArray[np.float64],
+) -> tuple[float, float, float]:
+    """Decide step `now` of trajectory b by `scores` (M,), one for each of rows[b]. Returns value, delay, violation."""
+    many = count[b]
+    mine, wide = np.empty(many), np.empty(many, np.int32)
+    for place in range(many):
+        i = rows[b, place]
+        wide[place] = cores[i]
+        mine[place] = scores[place] if earliest[i] <= now else -np.inf
+    begun = value = delay = 0.0
+    who = pack(mine, wide, capacity[b, now] - held[b, now], skip_fit)
+    for place in range(many):
+        if not who[place]:
+            continue
+        i = rows[b, place]
+        started[i] = now
+        begun += cores[i]
+        value += float(cores[i]) * duration[i]
+        delay += now - earliest[i]
+        for t in range(now, min(now + duration[i] + span, held.shape[1])):
+            held[b, t] += cores[i]
+    past[0, b, now] = capacity[b, now]
+    past[1, b, now] = held[b, now]
+    past[2, b, now] = begun
+    return value, delay, max(0.0, held[b, now] - capacity[b, now])
+
+
+@njit(cache=True, nogil=True)
 def _step(
     now: int,
     scores: Floats,
@@ -332,34 +397,16 @@ def _step(
     past: NDArray[np.float64],
     gains: NDArray[np.float64],
 ) -> None:
-    steps = capacity.shape[1]
     for b in range(len(count)):
-        many = count[b]
-        mine, wide = np.empty(many), np.empty(many, np.int32)
-        for place in range(many):
-            i = rows[b, place]
-            wide[place] = cores[i]
-            mine[place] = scores[b, place] if earliest[i] <= now else -np.inf
-        begun = 0.0
-        who = pack(mine, wide, capacity[b, now] - held[b, now], skip_fit)
-        for place in range(many):
-            if not who[place]:
-                continue
-            i = rows[b, place]
-            started[i] = now
-            begun += cores[i]
-            gains[0, b] += float(cores[i]) * duration[i]
-            gains[1, b] += now - earliest[i]
-            for t in range(now, min(now + duration[i] + span, held.shape[1])):
-                held[b, t] += cores[i]
-        gains[2, b] += max(0.0, held[b, now] - capacity[b, now])
-        past[0, b, now] = capacity[b, now]
-        past[1, b, now] = held[b, now]
-        past[2, b, now] = begun
-    assert now < steps
+        value, delay, violation = step_one(
+            b, now, scores[b], skip_fit, span, cores, duration, earliest, capacity, started, rows, count, held, past
+        )  # fmt: skip
+        gains[0, b] += value
+        gains[1, b] += delay
+        gains[2, b] += violation
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _play_weighted(
     weights: Floats,
     skip_fit: bool,

@@ -71,6 +71,8 @@ class Waiting:
     running_left: Ints
     """(r,) How many steps each goes on to run, this one with it; above 0."""
     past: Past = field(default_factory=nothing_past)
+    end: int | None = None
+    """The step before which a trajectory ends; None where time goes on. What runs beyond it still earns all of c·d."""
 
     def __len__(self) -> int:
         return len(self.cores)

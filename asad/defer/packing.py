@@ -21,7 +21,7 @@ Packing = Literal["prefix", "skip-fit"]
 PACKINGS: tuple[Packing, ...] = ("prefix", "skip-fit")
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def pack(scores: Floats, cores: Ints, free: float, skip_fit: bool) -> NDArray[np.bool_]:
     """(n,) Who starts: by falling score, equal ones in the order of their rows, into `free` cores (below 0: nobody).
 
