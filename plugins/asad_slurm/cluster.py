@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from asad.errors import ClusterError
 from asad.model import (
+    EVICTIONS,
     Admit,
     CoAllocate,
     Codes,
     Decision,
     Decline,
     Defer,
+    Evict,
     ExtendLimit,
     Finished,
     Ints,
@@ -104,8 +106,8 @@ class SlurmCluster:
         """By row of a guest: the share decided for it beside its present host, and whether that host is capped too."""
         self._memory: dict[int, float] = {}
         """By row of a job that shares: above how many bytes on a node its memory is reclaimed."""
-        self._ended: list[tuple[int, float, float, float]] = []
-        """Row, end, run time and CPU fraction of jobs that are still to be told."""
+        self._ended: list[tuple[int, float, float, float, bool]] = []
+        """Row, end, run time and CPU fraction of jobs that are still to be told, and whether each ended well."""
         self._told: dict[str, int] = {}
         """Jobs that have ended and Slurm still shows, with how often they had been requeued."""
         self._version = 0
@@ -241,6 +243,8 @@ class SlurmCluster:
                 why = self._withdraw(self._snapshot, decision)
             elif isinstance(decision, DECISIONS):
                 why = self._admit(decision)
+            elif isinstance(decision, Evict):
+                why = self._evict(decision)
             else:
                 why = f"Slurm does not know how to {decision.kind or type(decision).__name__}"
             outcomes.append(Outcome(decision, not why, why))
@@ -258,12 +262,13 @@ class SlurmCluster:
         rows = np.array([row for row, *_ in ended], dtype=np.int32)
         told = Finished(
             row=rows,
-            end_s=np.array([end_s for _, end_s, _, _ in ended]),
-            run_s=np.array([run_s for _, _, run_s, _ in ended]),
+            end_s=np.array([end_s for _, end_s, *_ in ended]),
+            run_s=np.array([run_s for _, _, run_s, *_ in ended]),
             lost_s=jobs.lost_s[rows].copy(),
-            cpu_fraction=np.array([cpu for *_, cpu in ended]),
+            cpu_fraction=np.array([cpu for *_, cpu, _ in ended]),
+            completed=np.array([completed for *_, completed in ended], np.bool_),
         )
-        for row, end_s, run_s, cpu in ended:
+        for row, end_s, run_s, cpu, _ in ended:
             self._applications.ended(int(jobs.application[row]), cpu, float(jobs.cores[row]) * run_s)
             self._enter(row, end_s)
             self._shares.pop(row, None)
@@ -380,7 +385,7 @@ class SlurmCluster:
         cpu = min(1.0, max(0.0, cpu_time_s / (record.cores * span_s))) if span_s > 0 else NAN
         if extra.squeezed[row]:
             cpu = NAN  # it wanted more than it got, and nobody knows how much
-        self._ended.append((row, end_s, end_s - start_s, cpu))
+        self._ended.append((row, end_s, end_s - start_s, cpu, completed))
 
     def _enter(self, row: int, end_s: float) -> None:
         """The ledger of what lending gave and took."""
@@ -702,6 +707,27 @@ class SlurmCluster:
         if record.text in self._offers.open:
             return "it has an offer to run as a guest"
         return self._admission.apply(decision, record)
+
+    def _evict(self, decision: Evict) -> str:
+        """End a running batch job as its owner chose. What is asked for is in the journal before Slurm hears of it."""
+        rows, row = self._rows, decision.job
+        record = rows.records[row] if 0 <= row < len(rows) else None
+        if self._journal_error:
+            return self._journal_error
+        if record is None or record.text not in rows.of or rows.extra.phase[row] != RUNS:
+            return "it does not run any more"
+        if rows.extra.guest[row]:
+            return "it runs as a guest, and holds nothing that others could have"
+        if decision.how not in EVICTIONS:
+            return f"there is no way {decision.how!r:.40} to evict it"
+        try:
+            self._journal.write("evict", self._clock(), str(record.raw), how=decision.how)
+        except JournalError as error:
+            return str(error)
+        answer = self.transport.evict(record.raw, decision.how)
+        if answer.done:
+            return ""
+        return f"Slurm refused: {answer.why}" if answer.certain else answer.why
 
     def _set_share(self, decision: SetShare) -> str:
         row = decision.guest

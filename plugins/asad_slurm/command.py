@@ -85,6 +85,10 @@ class Transport(Protocol):
         """
         ...
 
+    def evict(self, raw: int, how: str) -> Answer:
+        """End a running job: `requeue-hold` (it waits again, held until its owner releases it) or `cancel`."""
+        ...
+
     def split_task(self, text: str, required_nodes: str) -> int:
         """Make a waiting task of an array (`12_3`) a job of its own; its number, 0 if it does not wait any more.
 
@@ -130,9 +134,18 @@ class CommandTransport:
 
     def update(self, raw: int | str, changes: Mapping[str, str]) -> Answer:
         words = [f"{key}={value}" for key, value in changes.items()]
+        return self._change(["scontrol", "update", f"jobid={raw}", *words])
+
+    def evict(self, raw: int, how: str) -> Answer:
+        return self._change(
+            ["scancel", str(raw)] if how == "cancel" else ["scontrol", "requeuehold", str(raw)]
+        )
+
+    def _change(self, argv: list[str]) -> Answer:
+        """Have Slurm do something; never raises."""
         self.answers = True
         try:
-            self._run(["scontrol", "update", f"jobid={raw}", *words])
+            self._run(argv)
         except _Refused as refusal:
             if in_part(refusal.said):
                 return Answer(True, "")

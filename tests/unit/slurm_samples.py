@@ -172,6 +172,28 @@ class SlurmInMemory:
             job["end_time"] += 60 * int(changes["TimeLimit"])
         return Answer(True, "")
 
+    def evict(self, raw: int, how: str) -> Answer:
+        """As scancel and scontrol requeuehold do."""
+        self.updates.append((str(raw), {"evict": how}))
+        if self.hangs:
+            self.answers = False
+            return Answer(False, "scontrol: no answer within 1 s", certain=False)
+        if self.refuses:
+            return Answer(False, self.refuses)
+        job = self.jobs[raw]
+        if how == "cancel":
+            job |= {"job_state": "CANCELLED", "end_time": int(self.now_s)}
+        else:
+            waits = a_job(raw)
+            job |= {
+                key: waits[key]
+                for key in ("job_state", "nodes", "job_resources", "node_count")
+                if key in waits
+            }
+            job |= {"state_reason": "JobHeldUser", "priority": 0, "start_time": 0, "end_time": 0}
+            job["restart_cnt"] = job.get("restart_cnt", 0) + 1
+        return Answer(True, "")
+
     def split_task(self, text: str, required_nodes: str) -> int:
         array, _, task = text.partition("_")
         meta = self.jobs[int(array)]
