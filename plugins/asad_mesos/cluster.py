@@ -18,7 +18,6 @@ from asad.model import (
     BARS,
     NODE_BARS,
     Admit,
-    Arrays,
     CoAllocate,
     Decision,
     Decline,
@@ -39,18 +38,9 @@ from asad.model import (
     Start,
     Withdraw,
 )
-from asad_mesos.framework import (
-    QUEUED,
-    Beside,
-    Cancelled,
-    Event,
-    Extended,
-    Framework,
-    Held,
-    Job,
-    Prioritised,
-    Scaled,
-)
+from asad_mesos.arrays import ArrayTable
+from asad_mesos.events import Beside, Cancelled, Event, Extended, Held, Prioritised, Scaled
+from asad_mesos.framework import Framework
 from asad_mesos.jobs import MEBIBYTE, Spec
 from asad_mesos.launch import key
 from asad_mesos.offers import CPUS, MEM
@@ -59,12 +49,12 @@ from asad_mesos.rows import Rows
 from asad_mesos.scaling import scaled
 from asad_mesos.session import Session
 from asad_mesos.settings import Settings
+from asad_mesos.status import status_of
 from asad_mesos.view import Cores, Unit, tried, units
 
 NAN, INF = math.nan, math.inf
 FIRST_WAIT_S = 15.0
 SILENCE_S = 30.0
-MOST_ARRAYS = 1000
 """Without a master for longer than this nothing is shown, and so no quota is renewed."""
 LEAST_PACE = 0.01
 MULTI_NODE = BARS.index("it runs on several nodes, and a host slowed on one is slowed on all")
@@ -138,7 +128,7 @@ class MesosCluster:
         self._cpu_s: dict[str, float] = {}
         self._lost: dict[str, float] = {}
         self._cpu: dict[str, float] = {}
-        self._arrays = _ArrayTable()
+        self._arrays = ArrayTable()
         self._agents: list[str] = []
         self._version = 0
         self._seen: tuple[bytes, ...] = ()
@@ -241,7 +231,7 @@ class MesosCluster:
         with self.engine.lock:
             known = self.engine.framework
             found = [known.job(job)] if job else [*known.ended.values(), *known.jobs.values()]
-            return [_told(one, known) for one in found]
+            return [status_of(one, known) for one in found]
 
     def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
         """The answer to `submit`, `cancel` or `tasks`, asked by that user. Raises AsadError."""
@@ -770,86 +760,3 @@ class MesosCluster:
 
     def _actor_of(self, snapshot: Snapshot, node: int) -> str:
         return snapshot.machine.node_names[node]
-
-
-class _ArrayTable:
-    """`Arrays`: an array keeps its number while it is there, and until another needs one."""
-
-    def __init__(self) -> None:
-        self._number: dict[tuple[str, int], int] = {}
-        self._table: list[list[int]] = []
-
-    def turn(self) -> None:
-        """A new snapshot begins: nothing waits or runs yet."""
-        for found in self._table:
-            found[3] += found[1] + found[2]
-            found[:3] = [-1, 0, 0]
-
-    def see(self, unit: Unit, row: int) -> int:
-        """The number of a unit's array."""
-        at = (unit.job.job_id, unit.group)
-        number = self._number.get(at)
-        if number is None:
-            number = self._number[at] = self._next()
-        progress = unit.job.groups[unit.group]
-        throttle = progress.target if progress.target < unit.job.spec.groups[unit.group].tasks else 0
-        ended = progress.done + progress.failed
-        waits = row if not unit.tasks else self._table[number][0]
-        self._table[number] = [waits, len(progress.todo), progress.alive, ended, throttle]
-        return number
-
-    def _next(self) -> int:
-        over = [at for at, number in self._number.items() if not any(self._table[number][1:3])]
-        if len(self._table) < MOST_ARRAYS or not over:
-            self._table.append([-1, 0, 0, 0, 0])
-            return len(self._table) - 1
-        return self._number.pop(over[0])
-
-    def table(self) -> Arrays:
-        """All that were seen."""
-        columns = np.array(self._table, dtype=np.int32).reshape(-1, 5).T.copy()
-        return Arrays(*columns)
-
-
-def _told(job: Job, framework: Framework) -> dict[str, Any]:
-    """A job for people, as plain data."""
-    return {
-        "job": job.job_id,
-        "state": job.state,
-        "why": job.why
-        or ("it needs more than all agents that were seen have" if _hopeless(job, framework) else ""),
-        "attempt": job.attempt,
-        "retries": job.retries,
-        "spec": job.spec.to_json(),
-        "submit_s": job.submit_s,
-        "start_s": None if math.isnan(job.start_s) else job.start_s,
-        "end_s": None if math.isnan(job.end_s) else job.end_s,
-        "hold_until_s": None if math.isinf(job.hold_until_s) else job.hold_until_s,
-        "groups": {
-            group.name: {
-                "waiting": len(progress.todo),
-                "running": progress.alive,
-                "done": progress.done,
-                "failed": progress.failed,
-                "target": progress.target,
-            }
-            for group, progress in zip(job.spec.groups, job.groups, strict=True)
-        },
-        "tasks": [
-            {
-                "task": task.task_id,
-                "group": job.spec.groups[task.group].name,
-                "index": task.index,
-                "state": task.state,
-                "host": task.host,
-                "agent": task.agent,
-                "exit": None,
-            }
-            for task in job.tasks.values()
-        ],
-        "endings": list(job.endings),
-    }
-
-
-def _hopeless(job: Job, framework: Framework) -> bool:
-    return job.state == QUEUED and framework.hopeless(job)

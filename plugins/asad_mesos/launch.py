@@ -9,6 +9,9 @@ from typing import Any
 import orjson
 
 from asad_mesos.jobs import Group, Spec
+from asad_mesos.offers import Amounts, Piece, draw, thousandths
+from asad_mesos.options import Options
+from asad_mesos.state import Job, Task, unit_of
 
 Call = dict[str, Any]
 
@@ -80,6 +83,75 @@ def task_info(
         "kill_policy": {"grace_period": {"nanoseconds": round(grace_s * 1e9)}},
         "data": encoded({**place, "group": group.name, "command": group.command or spec.command}),
     }
+
+
+def where(job: Job) -> str:
+    """Nodes and tasks on each, in order of rank: `n1*4,n2*2`."""
+    runs: list[tuple[str, int]] = []
+    for task in job.tasks.values():
+        if runs and runs[-1][0] == task.host:
+            runs[-1] = (task.host, runs[-1][1] + 1)
+        else:
+            runs.append((task.host, 1))
+    return ",".join(f"{host}*{count}" for host, count in runs)
+
+
+def described(
+    job: Job,
+    tasks: Sequence[Task],
+    pieces: list[Piece],
+    nodes: str,
+    needs: Sequence[Amounts],
+    framework_id: str,
+    options: Options,
+) -> list[dict[str, Any]]:
+    """TaskInfos of tasks of one job on one agent, whose offers' `pieces` become less; `nodes` as `where` tells them.
+
+    `needs` are amounts by group.
+    """
+    infos = []
+    memory = [0, thousandths(options.executor_memory_mb)]
+    executor: dict[str, Any] = {}
+    total = sum(progress.alive for progress in job.groups)
+    guest = bool(job.beside) or any(task.revocable for task in tasks)
+    for task in tasks:
+        group = job.spec.groups[task.group]
+        if not executor or job.spec.elastic:
+            executor = executor_info(
+                job.spec,
+                unit_of(job, task),
+                task.task_id,
+                framework_id,
+                options.executor,
+                draw(pieces, memory, False),
+                guest,
+                1 if job.spec.elastic else len(tasks),
+            )
+        amounts = needs[task.group]
+        if task.revocable:
+            has = [
+                sum(p.amount for p in pieces if p.name == name and p.revocable)
+                for name in range(len(amounts))
+            ]
+            soft = [int(amount) if has[name] >= amount else 0 for name, amount in enumerate(amounts)]
+            hard = [int(amount) - soft[name] for name, amount in enumerate(amounts)]
+            resources = draw(pieces, soft, True) + draw(pieces, hard, False)
+        else:
+            resources = draw(pieces, amounts.tolist(), False)
+        place = {
+            "rank": int(task.task_id.rpartition(".")[2]),
+            "tasks": total,
+            "index": task.index,
+            "of": group.tasks if job.spec.elastic else job.groups[task.group].alive,
+            "nodes": nodes,
+            "attempt": job.attempt,
+        }
+        infos.append(
+            task_info(
+                job.spec, group, task.task_id, task.agent, place, executor, resources, options.kill_grace_s
+            )
+        )
+    return infos
 
 
 def accept(offer_ids: Sequence[str], tasks: Sequence[Mapping[str, Any]], refuse_s: float) -> Call:

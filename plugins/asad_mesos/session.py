@@ -18,17 +18,12 @@ from typing import Any
 
 from asad.errors import ClusterError, UsageError
 from asad_mesos.driver import Driver, check_installed
-from asad_mesos.framework import (
+from asad_mesos.events import (
     AgentLost,
     Cancelled,
     Disconnected,
     Event,
-    Framework,
-    FrameworkFault,
-    Instructions,
-    Job,
     Offered,
-    Options,
     Removed,
     Rescinded,
     Submitted,
@@ -36,10 +31,13 @@ from asad_mesos.framework import (
     Ticked,
     Updated,
 )
+from asad_mesos.framework import Framework, FrameworkFault, Instructions
 from asad_mesos.jobs import Spec
 from asad_mesos.journal import MOST_LINES, Journal, JournalError
 from asad_mesos.offers import read_offer
+from asad_mesos.options import Options
 from asad_mesos.settings import Settings
+from asad_mesos.state import Job
 
 log = logging.getLogger(__name__)
 

@@ -12,18 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from asad_mesos.framework import (
-    LAUNCHING,
-    QUEUED,
-    RUNNING,
-    STOPPING,
-    Framework,
-    Job,
-    Task,
-    task_unit,
-    unit_of,
-)
 from asad_mesos.offers import CPUS
+from asad_mesos.state import LAUNCHING, QUEUED, RUNNING, STOPPING, Job, State, Task, task_unit, unit_of
 
 
 @dataclass(slots=True)
@@ -75,19 +65,19 @@ class Unit:
         return self.tasks[0].extended_s if self.group >= 0 and self.tasks else self.job.extended_s
 
 
-def units(framework: Framework) -> Iterator[Unit]:
+def units(state: State) -> Iterator[Unit]:
     """All units that run or wait, of arrays that wait the first one, in the order in which offers are dealt out."""
-    for *_, job in framework.listed():
+    for *_, job in state.listed():
         if not job.spec.elastic:
             unit = Unit(job.job_id, job, -1, list(job.tasks.values()), bool(job.beside))
-            _place(unit, framework)
+            _place(unit, state)
             if unit.tasks or job.state == QUEUED:
                 yield unit
             continue
         for task in job.tasks.values():
             guest = task.group == 0 and task.index in job.guests
             unit = Unit(unit_of(job, task), job, task.group, [task], guest)
-            _place(unit, framework)
+            _place(unit, state)
             yield unit
         if job.state in (QUEUED, LAUNCHING, RUNNING):
             for number, progress in enumerate(job.groups):
@@ -106,8 +96,8 @@ def tried(unit: Unit, now_s: float) -> bool:
     return progress.alive < progress.target
 
 
-def _place(unit: Unit, framework: Framework) -> None:
-    needs = framework.needs(unit.job)
+def _place(unit: Unit, state: State) -> None:
+    needs = state.needs(unit.job)
     for task in unit.tasks:
         cpus = float(needs[task.group][CPUS]) / 1000
         unit.cpus_of[task.agent] = unit.cpus_of.get(task.agent, 0.0) + cpus

@@ -1,0 +1,144 @@
+"""What the state machine is told: events of the master, requests of users and of policies, and that time passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from asad_mesos.jobs import Spec
+from asad_mesos.offers import Offer
+
+
+class Subscribed(NamedTuple):
+    """A master has taken us, perhaps again. Every offer of before is void."""
+
+    framework_id: str
+
+
+class Disconnected(NamedTuple):
+    """The connection is gone, or was given up."""
+
+
+class Offered(NamedTuple):
+    """New offers."""
+
+    offers: Sequence[Offer]
+
+
+class Rescinded(NamedTuple):
+    """An offer is not valid any more."""
+
+    offer_id: str
+
+
+class Updated(NamedTuple):
+    """A status update, or an answer to `RECONCILE`, as the master writes it."""
+
+    status: Mapping[str, Any]
+
+
+class AgentLost(NamedTuple):
+    """The master has removed an agent."""
+
+    agent_id: str
+
+
+class Removed(NamedTuple):
+    """The master says that our framework has been removed: Mesos kills its tasks."""
+
+    message: str
+
+
+class Submitted(NamedTuple):
+    """A new job."""
+
+    spec: Spec
+
+
+class Cancelled(NamedTuple):
+    """A job is to end."""
+
+    job: str
+    why: str
+
+
+class Scaled(NamedTuple):
+    """So many tasks of each named group of an elastic job are to run at one time; surplus ones are killed."""
+
+    job: str
+    tasks: Mapping[str, int]
+
+
+class Throttled(NamedTuple):
+    """At most so many tasks of a group run at one time from now on (0: no bound); running ones go on."""
+
+    job: str
+    group: str
+    tasks: int
+
+
+class Held(NamedTuple):
+    """A queued job is not placed before `until_s`."""
+
+    job: str
+    until_s: float
+
+
+class Prioritised(NamedTuple):
+    """Jobs of higher priority are placed before others."""
+
+    job: str
+    priority: float
+
+
+class Extended(NamedTuple):
+    """A running job may run longer, or of an elastic one the task of this unit."""
+
+    job: str
+    by_s: float
+    unit: str = ""
+
+
+class Beside(NamedTuple):
+    """Start a queued job on these agents, beside a running one, if what they offer now lets it."""
+
+    job: str
+    unit: str
+    host: str
+    agents: Sequence[str]
+
+
+class Ticked(NamedTuple):
+    """Time has passed."""
+
+
+Event = (
+    Subscribed
+    | Disconnected
+    | Offered
+    | Rescinded
+    | Updated
+    | AgentLost
+    | Removed
+    | Submitted
+    | Cancelled
+    | Scaled
+    | Throttled
+    | Held
+    | Prioritised
+    | Extended
+    | Beside
+    | Ticked
+)
+
+
+def told(event: Event) -> str:
+    """An event in a word or two, for the story."""
+    if isinstance(event, Offered):
+        return f"Offered {len(event.offers)}"
+    if isinstance(event, Updated):
+        status = event.status
+        return f"Updated {str(status.get('task_id', {}).get('value', ''))[:80]!r} {str(status.get('state', ''))[:40]}"
+    if isinstance(event, Submitted):
+        return f"Submitted {event.spec.tasks} tasks"
+    return repr(event)[:200]

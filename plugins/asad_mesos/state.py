@@ -1,0 +1,414 @@
+"""What is known of jobs and tasks; it changes by records alone, now or when a successor reads the journal.
+
+A record is a plain object that names what it tells (`what`) and of whom. Whatever follows from one is here, so that
+who applies the same records knows the same.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.errors import UsageError
+from asad_mesos.jobs import Spec, spec_from_json
+from asad_mesos.offers import Agents, need
+
+Record = dict[str, Any]
+
+QUEUED, LAUNCHING, RUNNING, STOPPING = "queued", "launching", "running", "stopping"
+COMPLETED, FAILED, CANCELLED, TIMEOUT = "completed", "failed", "cancelled", "timeout"
+ALIVE = (QUEUED, LAUNCHING, RUNNING, STOPPING)
+
+ASK_FIRST_S = 10.0
+"""A task that nothing was heard of is asked for after this."""
+ENDED_KEPT = 1000
+
+
+@dataclass(slots=True)
+class Task:
+    """A task that Mesos knows, or is about to."""
+
+    task_id: str
+    job: str
+    group: int
+    index: int
+    agent: str
+    host: str
+    revocable: bool
+    launch_s: float
+    state: str = "TASK_STAGING"
+    start_s: float = math.nan
+    killing: bool = False
+    late: bool = False
+    """It is killed because its time limit is over."""
+    extended_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a group of a job is."""
+
+    todo: list[int]
+    """Indices of tasks that are still to be run, in order."""
+    target: int
+    """Most tasks at one time."""
+    alive: int = 0
+    done: int = 0
+    failed: int = 0
+    lost: dict[int, int] = field(default_factory=dict)
+    """By index: how often it was lost."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A job and how it stands."""
+
+    job_id: str
+    number: int
+    spec: Spec
+    submit_s: float
+    groups: list[Progress]
+    state: str = QUEUED
+    attempt: int = 0
+    serial: int = 0
+    """Tasks launched in this attempt."""
+    retries: int = 0
+    false_starts: int = 0
+    priority: float = 0.0
+    hold_until_s: float = -math.inf
+    start_s: float = math.nan
+    end_s: float = math.nan
+    extended_s: float = 0.0
+    outcome: str = ""
+    """What a stopping job becomes when its last task is gone."""
+    why: str = ""
+    beside: str = ""
+    """Unit beside which it was started as a guest."""
+    guests: set[int] = field(default_factory=set)
+    """Of an elastic job: indices of the first group's tasks that run as guests."""
+    tasks: dict[str, Task] = field(default_factory=dict)
+    endings: list[dict[str, Any]] = field(default_factory=list)
+    """The last tasks that ended, for `status`."""
+
+    @property
+    def limit_end_s(self) -> float:
+        """When it is over time."""
+        return self.start_s + self.spec.time_limit_s + self.extended_s
+
+
+@dataclass(slots=True)
+class Ending:
+    """A unit (a rigid job, or a task of an elastic one) that ran and has ended."""
+
+    unit: str
+    end_s: float
+    start_s: float
+    completed: bool
+
+
+def unit_of(job: Job, task: Task) -> str:
+    """What a task is a part of, for whoever looks at the cluster: its job, or itself in an elastic one."""
+    return task_unit(job, task.group, task.index) if job.spec.elastic else job.job_id
+
+
+def task_unit(job: Job, group: int, index: int) -> str:
+    """Of a task of an elastic job, named as one of an array: `m1_3`, of another group than the first `m1.server_3`."""
+    return f"{job.job_id}_{index}" if group == 0 else f"{job.job_id}.{job.spec.groups[group].name}_{index}"
+
+
+class State:
+    """All jobs and tasks of ours, and the agents. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.framework_id = ""
+        self.jobs: dict[str, Job] = {}
+        """Those that have not ended."""
+        self.ended: dict[str, Job] = {}
+        """The last that have."""
+        self.tasks: dict[str, Task] = {}
+        self.agents = Agents()
+        self.endings: list[Ending] = []
+        """Units that have ended since somebody took them."""
+        self.last_number = 0
+        self.version = 0
+        """Rises with every record and every change of a task's state."""
+        self.unheard: dict[str, tuple[float, float]] = {}
+        """Task → when it is asked for next, and how long after that again."""
+        self.kills: dict[str, float] = {}
+        """Task → when it was told to end."""
+        self.unreachable: dict[str, float] = {}
+        """Task → since when its agent cannot be reached."""
+        self._order: list[tuple[float, int, str]] = []
+        """Jobs that may want tasks: (-priority, number, id), sorted."""
+        self._records: list[Record] = []
+        self._needs: dict[str, list[NDArray[np.int64]]] = {}
+
+    def restore(self, records: Iterable[Record]) -> None:
+        """Apply what an earlier one has recorded, in its order. Raises KeyError and the like for nonsense."""
+        for record in records:
+            self._apply(record)
+        self._records.clear()
+        self.endings.clear()
+
+    def dump(self) -> list[Record]:
+        """Records that tell all that matters: a shorter journal."""
+        records: list[Record] = [{"what": "framework", "id": self.framework_id, "number": self.last_number}]
+        records += [_as_record(job) for job in (*self.ended.values(), *self.jobs.values())]
+        return records
+
+    def job(self, job_id: str) -> Job:
+        """A job by its id. Raises UsageError."""
+        found = self.jobs.get(job_id) or self.ended.get(job_id)
+        if found is None:
+            shown = "".join(c for c in job_id[:40] if c.isprintable())
+            raise UsageError(f"{shown!r}: there is no such job; `asactl jobs` lists those that there are")
+        return found
+
+    def needs(self, job: Job) -> list[NDArray[np.int64]]:
+        """By group, what one task takes (`offers.NAMES`, in thousandths). Of a job that has not ended."""
+        return self._needs[job.job_id]
+
+    def listed(self) -> Iterator[tuple[float, int, Job]]:
+        """(-priority, number, job) of all that have not ended, in the order in which offers are dealt out."""
+        for priority, number, job_id in self._order:
+            yield priority, number, self.jobs[job_id]
+
+    def _note(self, **record: Any) -> None:
+        """Record a change, and make it."""
+        self._records.append(record)
+        self._apply(record)
+
+    def _apply(self, record: Record) -> None:
+        """Make a change that was recorded, now or by an earlier one."""
+        self.version += 1
+        what = record["what"]
+        if what == "framework":
+            self.framework_id = record["id"]
+            self.last_number = max(self.last_number, record.get("number", 0))
+            return
+        if what == "job":
+            self._apply_job(record)
+            return
+        if what == "end":
+            self._apply_end(record)
+            return
+        job = self.jobs[record["job"]]
+        if what == "launch":
+            self._apply_launch(job, record)
+        elif what == "started":
+            job.start_s = record["time_s"]
+            job.state = RUNNING
+        elif what == "stopping":
+            job.state, job.outcome, job.why = STOPPING, record["outcome"], record["text"]
+            for task_id in job.tasks:
+                self.kills.setdefault(task_id, -math.inf)
+        elif what == "queued":
+            self._requeue(job, record)
+        elif what == "over":
+            job.state, job.end_s, job.why = record["state"], record["time_s"], record["text"]
+            self._forget(job)
+        elif what == "held":
+            job.hold_until_s = -math.inf if record["until_s"] is None else record["until_s"]
+        elif what == "priority":
+            self._unlist(job)
+            job.priority = record["priority"]
+            self._list(job)
+        elif what == "extended":
+            extends = job.tasks.get(record.get("task", ""), job)
+            extends.extended_s += record["by_s"]
+        elif what == "target":
+            job.groups[record["group"]].target = record["tasks"]
+        else:
+            raise KeyError(f"record of an unknown kind {what!r:.40}")
+
+    def _apply_job(self, record: Record) -> None:
+        spec = spec_from_json(record["spec"])
+        job = Job(
+            record["job"],
+            record["number"],
+            spec,
+            record["submit_s"],
+            [Progress(list(range(group.tasks)), group.tasks) for group in spec.groups],
+        )
+        self.last_number = max(self.last_number, job.number)
+        for name, value in record.get("state", {}).items():
+            if name == "groups":
+                for progress, plain in zip(job.groups, value, strict=True):
+                    progress.todo, progress.target = list(plain["todo"]), plain["target"]
+                    progress.done, progress.failed = plain["done"], plain["failed"]
+                    progress.lost = {int(index): count for index, count in plain["lost"].items()}
+            elif name == "guests":
+                job.guests = set(value)
+            elif name not in ("tasks", "endings"):
+                numbers = ("start_s", "end_s", "hold_until_s")
+                empty = -math.inf if name == "hold_until_s" else math.nan
+                setattr(job, name, empty if value is None and name in numbers else value)
+        job.endings = list(record.get("state", {}).get("endings", ()))
+        if job.state in ALIVE:
+            self.jobs[job.job_id] = job
+            self._needs[job.job_id] = [need(group) for group in spec.groups]
+            for plain in record.get("state", {}).get("tasks", ()):
+                self._add_task(job, plain[:6], plain[6])
+                self.tasks[plain[0]].extended_s = plain[7]
+            self._list(job)
+        else:
+            self._keep_ended(job)
+
+    def _apply_launch(self, job: Job, record: Record) -> None:
+        if job.state == QUEUED:
+            job.attempt += 1
+            job.serial = 0
+            job.state = LAUNCHING
+            job.start_s, job.why, job.outcome = math.nan, "", ""
+            job.beside = record.get("beside", "")
+            if not job.spec.elastic:
+                for progress in job.groups:
+                    progress.todo, progress.done, progress.failed = [], 0, 0
+        for plain in record["tasks"]:
+            self._add_task(job, plain, record["time_s"])
+            job.serial += 1
+        if job.spec.elastic:
+            if record.get("beside"):
+                job.guests.update(plain[2] for plain in record["tasks"])
+            else:
+                job.guests.difference_update(plain[2] for plain in record["tasks"] if plain[1] == 0)
+
+    def _add_task(self, job: Job, plain: Sequence[Any], launch_s: float) -> None:
+        task_id, group, index, agent, host, revocable = plain
+        task = Task(task_id, job.job_id, group, index, agent, host, revocable, launch_s)
+        job.tasks[task_id] = self.tasks[task_id] = task
+        progress = job.groups[group]
+        progress.alive += 1
+        if index in progress.todo:
+            progress.todo.remove(index)
+        row = self.agents.know(agent, host)
+        if not revocable:
+            self.agents.used[:, row] += self._needs[job.job_id][group]
+            np.maximum(self.agents.total[:, row], self.agents.used[:, row], out=self.agents.total[:, row])
+        if job.state == STOPPING:
+            self.kills[task_id] = -math.inf
+        self.unheard[task_id] = (launch_s + ASK_FIRST_S, ASK_FIRST_S)
+
+    def _apply_end(self, record: Record) -> None:
+        task = self.tasks.pop(record["task"])
+        job = self.jobs[task.job]
+        del job.tasks[task.task_id]
+        for known in (self.unheard, self.kills, self.unreachable):
+            known.pop(task.task_id, None)
+        progress = job.groups[task.group]
+        progress.alive -= 1
+        if not task.revocable:
+            self.agents.used[:, self.agents.number[task.agent]] -= self._needs[job.job_id][task.group]
+        if record["state"] == "TASK_FINISHED":
+            progress.done += 1
+        elif record.get("again"):
+            bisect.insort(progress.todo, task.index)
+            if record.get("lost"):
+                progress.lost[task.index] = progress.lost.get(task.index, 0) + 1
+        elif record["state"] in ("TASK_FAILED", "TASK_ERROR"):
+            progress.failed += 1
+        job.endings.append(
+            {
+                "task": task.task_id,
+                "group": job.spec.groups[task.group].name,
+                "index": task.index,
+                "host": task.host,
+                "state": record["state"],
+                "time_s": record["time_s"],
+                "exit": record.get("exit"),
+                "why": record.get("text", ""),
+            }
+        )
+        del job.endings[:-16]
+        if job.spec.elastic and not math.isnan(task.start_s):
+            completed = record["state"] == "TASK_FINISHED"
+            if not record.get("again"):
+                self.endings.append(Ending(unit_of(job, task), record["time_s"], task.start_s, completed))
+
+    def _requeue(self, job: Job, record: Record) -> None:
+        job.state = QUEUED
+        job.retries += record["retries"]
+        job.false_starts += 1 - record["retries"]
+        job.hold_until_s = max(job.hold_until_s, record["until_s"])
+        job.start_s, job.outcome, job.why, job.beside = math.nan, "", record["text"], ""
+        job.extended_s = 0.0
+        if not job.spec.elastic:
+            for progress, group in zip(job.groups, job.spec.groups, strict=True):
+                progress.todo, progress.target = list(range(group.tasks)), group.tasks
+                progress.done = progress.failed = 0
+
+    def _forget(self, job: Job) -> None:
+        if not job.spec.elastic and not math.isnan(job.start_s):
+            self.endings.append(Ending(job.job_id, job.end_s, job.start_s, job.state == COMPLETED))
+        self._unlist(job)
+        del self.jobs[job.job_id]
+        self._needs.pop(job.job_id, None)
+        self._keep_ended(job)
+
+    def _keep_ended(self, job: Job) -> None:
+        self.ended[job.job_id] = job
+        while len(self.ended) > ENDED_KEPT:
+            del self.ended[next(iter(self.ended))]
+
+    def _list(self, job: Job) -> None:
+        bisect.insort(self._order, (-job.priority, job.number, job.job_id))
+
+    def _unlist(self, job: Job) -> None:
+        entry = (-job.priority, job.number, job.job_id)
+        at = bisect.bisect_left(self._order, entry)
+        if at < len(self._order) and self._order[at] == entry:
+            del self._order[at]
+
+
+def finite(value: float) -> float | None:
+    """For a record: JSON has no infinity."""
+    return value if math.isfinite(value) else None
+
+
+def _as_record(job: Job) -> Record:
+    """A job as it stands, as one record."""
+    plain_numbers = {
+        name: getattr(job, name)
+        for name in ("state", "attempt", "serial", "retries", "false_starts", "priority", "extended_s")
+    }
+    return {
+        "what": "job",
+        "job": job.job_id,
+        "number": job.number,
+        "spec": job.spec.to_json(),
+        "submit_s": job.submit_s,
+        "state": {
+            **plain_numbers,
+            "outcome": job.outcome,
+            "why": job.why,
+            "beside": job.beside,
+            "hold_until_s": finite(job.hold_until_s),
+            "start_s": finite(job.start_s),
+            "end_s": finite(job.end_s),
+            "guests": sorted(job.guests),
+            "endings": job.endings,
+            "groups": [
+                {
+                    "todo": progress.todo,
+                    "target": progress.target,
+                    "done": progress.done,
+                    "failed": progress.failed,
+                    "lost": {str(index): count for index, count in progress.lost.items()},
+                }
+                for progress in job.groups
+            ],
+            "tasks": [
+                [
+                    *(task.task_id, task.group, task.index, task.agent, task.host, task.revocable),
+                    *(task.launch_s, task.extended_s),
+                ]
+                for task in job.tasks.values()
+            ],
+        },
+    }
