@@ -1,0 +1,105 @@
+"""Statements of work: jobs that are announced before they come, with truthful prices and plans that bind.
+
+Source: Truthful Online Scheduling of Cloud Workloads under Uncertainty (004), Algorithm 1. A mechanism is one file of
+this room; who drives it asks, round by round:
+
+    mechanism.step(round)                  a new round begins; who has to go is told after all arrivals (`evict`)
+    mechanism.announce(round)              the menu, before any statement of this round is seen
+    mechanism.submit(job, statement)       its launch plan; any number a round, each sees the menu that is then in force
+    mechanism.arrive(job, round, signal)   when it starts
+    mechanism.evict(round)                 who has to go, latest born first, now that all of this round have arrived
+    mechanism.complete(job, round)         what it pays
+
+Nothing here knows a clock or a cluster: rounds are numbers that never fall.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+from asad.admit.sow.statement import Answer, Bounds, Eviction, Menu, Statement
+from asad.model import Ints, Json
+
+MECHANISMS = {
+    "sow": ("asad.admit.sow.sow", "Sow"),
+    "sow-paper": ("asad.admit.sow.sow_paper", "SowPaper"),
+}
+"""Name → module and class."""
+
+
+class Mechanism(Protocol):
+    """Algorithm 1. Jobs are named by numbers that the caller chooses; the order of `submit` is the order of births."""
+
+    name: str
+    bounds: Bounds
+
+    def step(self, round: int) -> None:
+        """Round `round` has begun. Raises UsageError if time goes back."""
+        ...
+
+    def announce(self, round: int) -> Menu:
+        """Prices and failure probabilities for a job that is born in `round`, the present one."""
+        ...
+
+    def submit(self, job: int, statement: Statement) -> Answer:
+        """Plan it. Its birth is the present round, whatever it says.
+
+        Raises UsageError for a number that is in use, and for a statement beyond `bounds`.
+        """
+        ...
+
+    def arrive(self, job: int, round: int, signal: int = 0) -> int | None:
+        """It has arrived: the round in which it starts; None: never (it is then forgotten)."""
+        ...
+
+    def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
+        """Who has to go so that what runs or starts in `round` fits `supply` (units; None: the capacity).
+
+        Latest born first; they are forgotten and pay nothing.
+        """
+        ...
+
+    def complete(self, job: int, round: int) -> float:
+        """It has finished at `round`: what it pays. It is then forgotten."""
+        ...
+
+    def withdraw(self, job: int, round: int) -> None:
+        """It failed, or its owner took it back: it holds nothing from `round` on, and pays nothing."""
+        ...
+
+    def occupy(self, round: int, held: Ints) -> None:
+        """(n,) units that jobs without a statement hold in rounds `round`, `round` + 1, …; replaces what was told."""
+        ...
+
+    def state(self) -> dict[str, Json]:
+        """All that it needs to go on after a restart, as plain data."""
+        ...
+
+    def restore(self, kept: Mapping[str, Json]) -> None:
+        """Go on from what `state` told. Raises UsageError for what it did not tell."""
+        ...
+
+
+def mechanism_options(name: str) -> dict[str, Any]:
+    """What can be set of a mechanism, with the defaults: numbers, truth values and texts. Raises KeyError."""
+    parameters = inspect.signature(_load(name)).parameters
+    return {
+        key: parameter.default
+        for key, parameter in parameters.items()
+        if key != "bounds" and isinstance(parameter.default, bool | int | float | str)
+    }
+
+
+def mechanism_of(name: str, bounds: Bounds, options: Mapping[str, Any] | None = None) -> Mechanism:
+    """The mechanism of that name. Raises KeyError, and UsageError for options out of range."""
+    made: Mechanism = _load(name)(bounds, **(options or {}))
+    return made
+
+
+def _load(name: str) -> Callable[..., Any]:
+    module, kind = MECHANISMS[name]
+    loaded: Callable[..., Any] = getattr(import_module(module), kind)
+    return loaded
