@@ -208,3 +208,103 @@ class QuotaChange:
     old: str | None
     new: str | None
     why: str
+
+
+OVER = ("completed", "failed", "evicted", "cancelled", "missed", "withdrawn", "declined")
+"""States of a statement of which nothing more will become."""
+HOUSE = "(house)"
+"""The account that the payments of all owners go to; no user has a name with brackets."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRecord:
+    """A statement of work as it is now."""
+
+    number: int
+    owner: str
+    name: str
+    """Of the job that it is about."""
+    job: str
+    """The job that it was found to be about; empty until one has come."""
+    state: str
+    reason: str
+    born_s: float
+    changed_s: float
+    announced: Mapping[str, Any]
+    """What its owner announced."""
+    progress: Mapping[str, Any]
+    """What is known of its job."""
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain dict of every column."""
+        return {
+            "number": self.number,
+            "owner": self.owner,
+            "name": self.name,
+            "job": self.job,
+            "state": self.state,
+            "reason": self.reason,
+            "born_s": self.born_s,
+            "changed_s": self.changed_s,
+            "announced": dict(self.announced),
+            "progress": dict(self.progress),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """The launch plan of a statement; it binds, so that there is one of each and it is never written again."""
+
+    number: int
+    made_s: float
+    plan: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StatementEntry:
+    """One line of the statements' ledger: half of a posting, whose two lines sum to zero."""
+
+    number: int
+    account: str
+    """The owner, or `HOUSE`."""
+    time_s: float
+    job: str
+    what: str
+    """`paid`, or why nothing was: `evicted`, `cancelled`, `failed`."""
+    amount_micro: int
+    """Millionths of the site's unit of value; below 0 for who pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatementBalance:
+    """The statements' ledger of one account."""
+
+    account: str
+    entries: int
+    paid: int
+    """Entries with a payment."""
+    evicted: int
+    balance_micro: int
+
+
+@dataclass(slots=True)
+class StatementChanges:
+    """What has changed of statements since it was last kept; kept in one transaction."""
+
+    statements: dict[int, StatementRecord] = field(default_factory=dict)
+    plans: dict[int, PlanRecord] = field(default_factory=dict)
+    entries: list[StatementEntry] = field(default_factory=list)
+    memory: dict[str, Mapping[str, Json]] = field(default_factory=dict)
+    """What the policy itself knows, see `Store.save_learned`."""
+
+    def __bool__(self) -> bool:
+        return bool(self.statements or self.plans or self.entries or self.memory)
+
+    def before(self, later: StatementChanges) -> StatementChanges:
+        """These and then those: of what changed twice the later one holds, but plans are never changed."""
+        return StatementChanges(
+            {**self.statements, **later.statements},
+            {**later.plans, **self.plans},
+            [*self.entries, *later.entries],
+            {**self.memory, **later.memory},
+        )

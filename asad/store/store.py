@@ -47,6 +47,7 @@ from asad.store.process import ProcessMark, this_process
 from asad.store.records import (
     COLUMNS,
     JOB_FIELDS,
+    OVER,
     AccountTotal,
     DecisionRecord,
     JobEnd,
@@ -658,7 +659,8 @@ class Store:
         return found[::-1]
 
     def forget_before(self, time_s: float) -> int:
-        """Remove decisions and ends of live runs, ledger entries and quota changes older than `time_s`; how many.
+        """Remove decisions and ends of live runs, lines of the ledgers, quota changes and statements that are over, all
+        of them older than `time_s`; how many.
 
         Live runs that are over and of which nothing is left go with them. `time_s` is by the clock of the cluster.
         """
@@ -671,8 +673,10 @@ class Store:
             ):
                 old = delete(table).where(table.c.run_id.in_(live), when < time_s)
                 removed += connection.execute(old).rowcount
-            for table in (tables.ledger, tables.quota_audit):
+            # both lines of a posting have one time: what is left of the statements' ledger still sums to zero
+            for table in (tables.ledger, tables.quota_audit, tables.statement_ledger):
                 removed += connection.execute(delete(table).where(table.c.time_s < time_s)).rowcount
+            removed += _forget_statements(connection, time_s)
             empty = delete(tables.runs).where(
                 tables.runs.c.kind == "live",
                 tables.runs.c.state != "running",
@@ -716,6 +720,19 @@ class Store:
             # the driver's own words, without the statement and its parameters (users' strings)
             words = str(error.orig if isinstance(error, DBAPIError) else error).strip()
             raise StoreError(f"{self}: {doing}: {words}; {_mend(words)}") from error
+
+
+def _forget_statements(connection: Connection, time_s: float) -> int:
+    """Remove statements that were over before then, with their plans."""
+    stated, planned = tables.statements, tables.launch_plans
+    old = (stated.c.changed_s < time_s, stated.c.state.in_(OVER))
+    of_old = (
+        select(stated.c.number)
+        .where(stated.c.scope == planned.c.scope, stated.c.number == planned.c.number, *old)
+        .exists()
+    )
+    removed = connection.execute(delete(planned).where(of_old)).rowcount
+    return int(removed + connection.execute(delete(stated).where(*old)).rowcount)
 
 
 def to_text(value: Any, *, canonical: bool = False) -> str:

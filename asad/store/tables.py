@@ -119,3 +119,40 @@ quota_audit = Table(
     Column("new", Text),
     Column("why", Text, nullable=False),
 )
+
+statements = Table(
+    "statements",
+    METADATA,
+    Column("scope", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("owner", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("born_s", Double, nullable=False),
+    Column("changed_s", Double, nullable=False),
+    Column("announced", Text, nullable=False),
+    Column("progress", Text, nullable=False),
+)
+
+launch_plans = Table(
+    "launch_plans",
+    METADATA,
+    Column("scope", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("made_s", Double, nullable=False),
+    Column("plan", Text, nullable=False),
+)
+
+statement_ledger = Table(
+    "statement_ledger",
+    METADATA,
+    Column("scope", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("account", Text, primary_key=True),
+    Column("time_s", Double, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("amount_micro", BigInteger, nullable=False),
+)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Outcome, SetShare
-from asad.store.records import JobEnd, LedgerEntry, QuotaChange
+from asad.store import statements
+from asad.store.records import JobEnd, LedgerEntry, QuotaChange, StatementChanges
 from asad.store.store import Names, Rows, Run, Store
 
 log = logging.getLogger(__name__)
@@ -57,10 +58,12 @@ class _Waiting:
     quotas: deque[QuotaChange] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     learned: dict[str, dict[str, Mapping[str, Json]]] = field(default_factory=dict)
     """By scope and application; newer knowledge replaces older."""
+    stated: dict[str, StatementChanges] = field(default_factory=dict)
+    """By scope; never dropped: who was promised a start, and what was charged, is kept however long that takes."""
     forget_before_s: float | None = None
 
     def __bool__(self) -> bool:
-        lists = self.decided or self.ends or self.ledger or self.quotas or self.learned
+        lists = self.decided or self.ends or self.ledger or self.quotas or self.learned or self.stated
         return bool(lists) or self.forget_before_s is not None
 
 
@@ -134,6 +137,14 @@ class Writer:
         if memory:
             with self._changed:
                 self._waiting.learned.setdefault(scope, {}).update(memory)
+                self._changed.notify_all()
+
+    def save_statements(self, scope: str, changes: StatementChanges) -> None:
+        """Keep what has changed of statements of work, all of it in one transaction."""
+        if changes:
+            with self._changed:
+                known = self._waiting.stated.get(scope, StatementChanges())
+                self._waiting.stated[scope] = known.before(changes)
                 self._changed.notify_all()
 
     def forget_before(self, time_s: float) -> None:
@@ -241,6 +252,9 @@ class Writer:
             for scope in list(batch.learned):
                 store.save_learned(scope, batch.learned[scope])
                 del batch.learned[scope]
+            for scope in list(batch.stated):
+                statements.save(store, scope, batch.stated[scope])
+                del batch.stated[scope]
             if batch.forget_before_s is not None:
                 store.forget_before(batch.forget_before_s)
                 batch.forget_before_s = None
@@ -258,6 +272,8 @@ class Writer:
                 setattr(new, kind, deque(rows, maxlen=MOST_WAITING))
             for scope, memory in batch.learned.items():
                 new.learned[scope] = {**memory, **new.learned.get(scope, {})}
+            for scope, changes in batch.stated.items():
+                new.stated[scope] = changes.before(new.stated.get(scope, StatementChanges()))
             if new.forget_before_s is None:
                 new.forget_before_s = batch.forget_before_s
 

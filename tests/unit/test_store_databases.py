@@ -32,6 +32,7 @@ from asad.model import (
     Decision,
     Decline,
     Defer,
+    Evict,
     ExtendLimit,
     Outcome,
     SetMemory,
@@ -149,6 +150,7 @@ def test_every_kind_of_decision_can_be_recorded(opened: Store) -> None:
         Start(cause=CAUSE, job=1),
         SetThrottle(cause=CAUSE, job=0, tasks=3),
         SetMemory(cause=CAUSE, job=1, high_bytes=2.0**30),
+        Evict(cause=CAUSE, job=1, how="cancel"),
     ]
     assert {type(sample) for sample in samples} == set(DECISIONS.values()), "a new kind needs a sample here"
     run = begin(opened)

@@ -1,0 +1,213 @@
+"""Statements of work in the state store: what was announced, planned and charged. Kept by the daemon, read by all.
+
+`scope` names the cluster and policy. Every function raises StoreError, with the store's name and the mend, if the
+database fails it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, case, delete, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from asad.store import tables
+from asad.store.records import (
+    OVER,
+    PlanRecord,
+    StatementBalance,
+    StatementChanges,
+    StatementEntry,
+    StatementRecord,
+)
+from asad.store.store import PAGE, Store, _text, to_text
+
+
+def save(store: Store, scope: str, changes: StatementChanges) -> None:
+    """Keep what has changed, all of it or nothing. A plan, or a line of the ledger, that is there stays as it is."""
+    scope = _text(scope)
+    of_dialect = sqlite.insert if store.url.get_backend_name() == "sqlite" else postgresql.insert
+    with store._writing("keeping statements of work") as connection:
+        if changes.statements:
+            upsert = of_dialect(tables.statements)
+            changed = [column.name for column in tables.statements.columns if not column.primary_key]
+            upsert = upsert.on_conflict_do_update(
+                index_elements=["scope", "number"], set_={name: upsert.excluded[name] for name in changed}
+            )
+            connection.execute(upsert, [_statement_row(scope, one) for one in changes.statements.values()])
+        _add(
+            connection,
+            of_dialect,
+            tables.launch_plans,
+            [_plan_row(scope, one) for one in changes.plans.values()],
+        )
+        _add(
+            connection,
+            of_dialect,
+            tables.statement_ledger,
+            [_entry_row(scope, one) for one in changes.entries],
+        )
+        if changes.memory:
+            _save_memory(connection, scope, changes)
+
+
+def statements(
+    store: Store,
+    scope: str | None = None,
+    *,
+    over: bool = True,
+    owner: str | None = None,
+    limit: int | None = None,
+) -> list[StatementRecord]:
+    """Statements, newest first; of all scopes if none is given. `over`: those too of which nothing more will become."""
+    columns = tables.statements.c
+    query = select(tables.statements).order_by(columns.number.desc(), columns.scope).limit(limit)
+    if scope is not None:
+        query = query.where(columns.scope == _text(scope))
+    if not over:
+        query = query.where(columns.state.not_in(OVER))
+    if owner is not None:
+        query = query.where(columns.owner == _text(owner))
+    with store._reading("reading statements of work") as connection:
+        return [_statement(row) for row in connection.execute(query)]
+
+
+def plans(store: Store, scope: str, numbers: Sequence[int]) -> dict[int, PlanRecord]:
+    """The launch plans of these statements, by number; those that have none are left out."""
+    columns = tables.launch_plans.c
+    found: dict[int, PlanRecord] = {}
+    with store._reading("reading launch plans") as connection:
+        for begin in range(0, len(numbers), PAGE):
+            wanted = columns.number.in_(numbers[begin : begin + PAGE])
+            for row in connection.execute(
+                select(tables.launch_plans).where(columns.scope == _text(scope), wanted)
+            ):
+                found[row.number] = PlanRecord(row.number, row.made_s, _object(row.plan))
+    return found
+
+
+def newest_number(store: Store, scope: str) -> int:
+    """The highest number that a statement of the scope has had, as far as they are kept; 0 for none."""
+    query = select(func.max(tables.statements.c.number)).where(tables.statements.c.scope == _text(scope))
+    with store._reading("reading statements of work") as connection:
+        return connection.scalar(query) or 0
+
+
+def entries(
+    store: Store, scope: str | None = None, *, account: str | None = None, since_s: float = -math.inf
+) -> list[StatementEntry]:
+    """Lines of the ledger in order of time; of all scopes and accounts if none is given."""
+    columns = tables.statement_ledger.c
+    query = select(tables.statement_ledger).order_by(columns.time_s, columns.number, columns.account)
+    if scope is not None:
+        query = query.where(columns.scope == _text(scope))
+    if account is not None:
+        query = query.where(columns.account == _text(account))
+    if since_s > -math.inf:
+        query = query.where(columns.time_s >= since_s)
+    with store._reading("reading the ledger of statements") as connection:
+        return [
+            StatementEntry(row.number, row.account, row.time_s, row.job, row.what, row.amount_micro)
+            for row in connection.execute(query)
+        ]
+
+
+def balances(store: Store, scope: str | None = None, since_s: float = -math.inf) -> list[StatementBalance]:
+    """The ledger summed by account, in order of account. All balances together are zero."""
+    columns = tables.statement_ledger.c
+    query = (
+        select(
+            columns.account,
+            func.count().label("entries"),
+            func.sum(case((columns.amount_micro != 0, 1), else_=0)).label("paid"),
+            func.sum(case((columns.what == "evicted", 1), else_=0)).label("evicted"),
+            func.sum(columns.amount_micro).label("balance"),
+        )
+        .group_by(columns.account)
+        .order_by(columns.account)
+    )
+    if scope is not None:
+        query = query.where(columns.scope == _text(scope))
+    if since_s > -math.inf:
+        query = query.where(columns.time_s >= since_s)
+    with store._reading("reading the ledger of statements") as connection:
+        return [
+            StatementBalance(row.account, int(row.entries), int(row.paid), int(row.evicted), int(row.balance))
+            for row in connection.execute(query)
+        ]
+
+
+def _add(connection: Connection, of_dialect: Any, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(of_dialect(table).on_conflict_do_nothing(), rows)
+
+
+def _save_memory(connection: Connection, scope: str, changes: StatementChanges) -> None:
+    names = [_text(name) for name in changes.memory]
+    table = tables.learned
+    connection.execute(delete(table).where(table.c.scope == scope, table.c.application.in_(names)))
+    rows = [
+        {"scope": scope, "application": _text(name), "saved_at": time.time(), "memory": to_text(known)}
+        for name, known in changes.memory.items()
+    ]
+    connection.execute(insert(table), rows)
+
+
+def _statement_row(scope: str, one: StatementRecord) -> dict[str, Any]:
+    return {
+        "scope": scope,
+        "number": one.number,
+        "owner": _text(one.owner),
+        "name": _text(one.name),
+        "job": _text(one.job),
+        "state": one.state,
+        "reason": _text(one.reason),
+        "born_s": float(one.born_s),
+        "changed_s": float(one.changed_s),
+        "announced": to_text(one.announced),
+        "progress": to_text(one.progress),
+    }
+
+
+def _plan_row(scope: str, one: PlanRecord) -> dict[str, Any]:
+    return {"scope": scope, "number": one.number, "made_s": float(one.made_s), "plan": to_text(one.plan)}
+
+
+def _entry_row(scope: str, one: StatementEntry) -> dict[str, Any]:
+    return {
+        "scope": scope,
+        "number": one.number,
+        "account": _text(one.account),
+        "time_s": float(one.time_s),
+        "job": _text(one.job),
+        "what": one.what,
+        "amount_micro": int(one.amount_micro),
+    }
+
+
+def _statement(row: Row[Any]) -> StatementRecord:
+    return StatementRecord(
+        number=row.number,
+        owner=row.owner,
+        name=row.name,
+        job=row.job,
+        state=row.state,
+        reason=row.reason,
+        born_s=row.born_s,
+        changed_s=row.changed_s,
+        announced=_object(row.announced),
+        progress=_object(row.progress),
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    """A JSON object; an empty one where the text holds none, since a daemon that starts is worth more."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
