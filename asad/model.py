@@ -320,6 +320,10 @@ class Snapshot:
     """By row of a job: GPUs that it holds or asks for, over all its nodes; only of jobs whose gres says so."""
     node_gpus: Mapping[int, float] = field(default_factory=dict)
     """By number of a node: its GPUs; only of nodes that have some."""
+    own_begins: Mapping[int, float] = field(default_factory=dict)
+    """By row of a job that waits and begins when asad has said: the begin time that its user gave, NaN for none."""
+    partition_nodes: Mapping[str, Ints] = field(default_factory=dict)
+    """By partition: the numbers of its nodes; empty where the cluster does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
