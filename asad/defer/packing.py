@@ -48,14 +48,19 @@ def pack(scores: Floats, cores: Ints, free: float, skip_fit: bool) -> NDArray[np
     return starts
 
 
-def starts(scorer: Scorer, waiting: Waiting, packing: Packing = "skip-fit") -> NDArray[np.bool_]:
-    """(n,) Who starts now by the scores of a policy. Raises UsageError if these are not one number a job."""
+def scores_of(scorer: Scorer, waiting: Waiting) -> Floats:
+    """(n,) What a policy says of the jobs. Raises UsageError if that is not one number a job."""
     given = np.asarray(scorer.score(waiting))
     if given.shape != (len(waiting),) or given.dtype.kind not in "fiub":
         raise UsageError(
             f"defer {scorer.name}: its scores are {given.dtype} {given.shape} for {len(waiting)} jobs; "
             "give one number a job"
         )
-    scores = np.where(waiting.startable, given.astype(np.float64), -np.inf)
+    return given.astype(np.float64)
+
+
+def starts(scorer: Scorer, waiting: Waiting, packing: Packing = "skip-fit") -> NDArray[np.bool_]:
+    """(n,) Who starts now by the scores of a policy. Raises UsageError if these are not one number a job."""
+    scores = np.where(waiting.startable, scores_of(scorer, waiting), -np.inf)
     found: NDArray[np.bool_] = pack(scores, waiting.cores, waiting.free, packing == "skip-fit")
     return found
