@@ -88,11 +88,13 @@ $(VENV)/bin/python:
 
 # a stamp for each set of dependencies, renewed when setup.cfg has changed
 $(VENV)/.installed-run: EXTRA :=
-$(VENV)/.installed-test: EXTRA := [test,mesos]
+$(VENV)/.installed-test: EXTRA := [test,mesos,rl]
 $(VENV)/.installed-docs: EXTRA := [docs]
 # pymesos alone: http-parser, which it wants, does not build on Python 3.11 and later, and asad_mesos stands in for it
-$(VENV)/.installed-%: setup.cfg pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.$(EXTRA)'
+# torch is pinned: what networks learn, and how fast, is that of one version
+$(VENV)/.installed-%: setup.cfg pyproject.toml tests/constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt \
+		--editable '.$(EXTRA)'
 	$(if $(findstring mesos,$(EXTRA)),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps pymesos==0.3.15)
 	@touch $@
 

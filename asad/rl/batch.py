@@ -1,0 +1,192 @@
+"""Trajectories side by side as networks learn from them: observations as arrays of one size, scores back, rewards.
+
+The world is `asad.defer.environment.World`, and what is observed is what `asad.defer.osdec` observes of `Waiting` when
+it serves; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from asad.defer.environment import Gains, World
+from asad.defer.jobs import Trajectories, Worth
+from asad.defer.network import STEP_COLUMNS
+from asad.defer.osdec import SCALES
+from asad.defer.outlook import CLUSTER_WIDTH, FUTURE, JOB_WIDTH, LOOK, RUNNING, WAITING, describe
+from asad.defer.packing import Packing
+from asad.model import Floats, Ints
+
+Singles = NDArray[np.float32]
+
+
+class Sight(NamedTuple):
+    """How a policy looks at the world; the same words as in `asad.defer.network.Model`."""
+
+    scale: float
+    period: float
+    forecast: Floats
+    knows_end: bool
+    running: bool
+    """Are running jobs rows too?"""
+    window: int
+    """Steps that the auxiliary network is shown; 0 for none."""
+    most_rows: int = 128
+    """Jobs beyond these are neither seen nor started, in training."""
+    brief: bool = False
+    """Are rows of jobs that may not start now left empty? For policies that look at each job by itself."""
+
+
+class Batch:
+    """A world and what is seen of it. After `begin`, and after each `step` until `done`, the arrays tell the state:
+
+    `jobs` (B, n, JOB_WIDTH), of which the first `count` (B,) rows are jobs: those of the world's rows, then running
+    ones; `startable` (B, n); `cluster` (B, CLUSTER_WIDTH); `steps` (B, window, STEP_COLUMNS), of which the first
+    `known` are steps.
+    """
+
+    def __init__(self, sight: Sight, size: int, worth: Worth, packing: Packing) -> None:
+        self.sight, self.worth, self.packing = sight, worth, packing
+        rows = sight.most_rows
+        self.jobs = np.zeros((size, rows, JOB_WIDTH), np.float32)
+        self.count = np.zeros(size, np.int32)
+        self.startable = np.zeros((size, rows), np.bool_)
+        self.cluster = np.zeros((size, CLUSTER_WIDTH), np.float32)
+        self.steps = np.zeros((size, max(sight.window, 1), len(STEP_COLUMNS)), np.float32)
+        self.known = 1
+        self._history = np.zeros((size, 1, len(STEP_COLUMNS)))
+
+    def begin(self, trajectories: Trajectories) -> None:
+        """At the first step of B trajectories."""
+        self.world = World(trajectories, self.worth, self.packing)
+        self._history = np.zeros((len(trajectories), trajectories.steps, len(STEP_COLUMNS)))
+        self._look()
+
+    @property
+    def done(self) -> bool:
+        """Are all steps decided?"""
+        return self.world.done
+
+    def step(self, scores: Floats | Singles) -> Gains:
+        """Start jobs by `scores` (B, n), one for each row of `jobs`; minus infinity holds back. On to the next step."""
+        given = np.full(self.world.rows.shape, -np.inf)
+        wide = min(given.shape[1], scores.shape[1])
+        given[:, :wide] = scores[:, :wide]
+        gains = self.world.step(given)
+        if not self.world.done:
+            self._look()
+        return gains
+
+    def observation(self) -> dict[str, Singles]:
+        """Copies of all of it, as numbers."""
+        return {
+            "jobs": self.jobs.copy(),
+            "count": self.count[:, None].astype(np.float32),
+            "startable": self.startable.astype(np.float32),
+            "cluster": self.cluster.copy(),
+            "steps": self.steps.copy(),
+            "known": np.full((len(self.count), 1), self.known, np.float32),
+        }
+
+    def targets(self) -> Floats:
+        """(B, T, 4) What the auxiliary tasks foresee at each step, `TASKS` of the next one; after the last step."""
+        found = np.zeros((len(self._history), self._history.shape[1] - 1, 4))
+        after = self._history[:, 1:]
+        found[:, :, 0], found[:, :, 3] = after[:, :, 0], after[:, :, 6]
+        found[:, :, 1], found[:, :, 2] = after[:, :, 4], after[:, :, 5]
+        return found
+
+    @property
+    def history(self) -> Floats:
+        """(B, T, STEP_COLUMNS) of all steps; of those to come nothing."""
+        return self._history
+
+    def _look(self) -> None:
+        world, sight, now = self.world, self.sight, self.world.now
+        t = world.trajectories
+        self.startable[:] = False
+        _look_at_all(
+            now, t.steps - now if sight.knows_end else 0, sight.period, sight.scale, sight.forecast, sight.running,
+            sight.brief, t.cores, t.duration, t.earliest, t.latest, t.first, t.capacity, world.started, world.rows,
+            world.count, world.held, self.jobs, self.count, self.startable, self.cluster, self._history,
+        )  # fmt: skip
+        scales = np.where(SCALES > 0.0, SCALES, sight.scale)
+        self._history[:, now] /= scales
+        if sight.window:
+            self.known = min(now + 1, sight.window)
+            self.steps[:] = 0.0
+            self.steps[:, : self.known] = self._history[:, now + 1 - self.known : now + 1]
+
+
+@njit(cache=True, nogil=True)
+def _look_at_all(
+    now: int,
+    to_end: int,
+    period: float,
+    scale: float,
+    forecast: Floats,
+    running: bool,
+    brief: bool,
+    cores: Ints,
+    duration: Ints,
+    earliest: Ints,
+    latest: Ints,
+    first: Ints,
+    capacity: Floats,
+    started: Ints,
+    rows: Ints,
+    count: Ints,
+    held: Floats,
+    jobs: Singles,
+    seen: Ints,
+    startable: NDArray[np.bool_],
+    cluster: Singles,
+    history: Floats,
+) -> None:
+    most = jobs.shape[1]
+    kind, wide, long = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
+    soonest, last = np.empty(most, np.int32), np.empty(most, np.int32)
+    ahead = np.zeros(LOOK)
+    for b in range(len(count)):
+        n = 0
+        all_cores = all_steps = 0.0
+        for place in range(count[b]):
+            i = rows[b, place]
+            all_cores += cores[i]
+            all_steps += duration[i]
+            if n == most:
+                continue
+            kind[n] = WAITING if earliest[i] <= now else FUTURE
+            wide[n], long[n], soonest[n], last[n] = cores[i], duration[i], earliest[i], latest[i]
+            startable[b, n] = earliest[i] <= now
+            n += 1
+        if running:
+            for i in range(first[b], first[b + 1]):
+                left = started[i] + duration[i] - now
+                if started[i] >= 0 and left > 0 and n < most:
+                    kind[n], wide[n], long[n], soonest[n], last[n] = RUNNING, cores[i], left, 0, 0
+                    n += 1
+        for h in range(LOOK):
+            ahead[h] = held[b, now + h] if now + h < held.shape[1] else 0.0
+        seen[b] = n
+        describe(
+            now, to_end, period, scale, forecast, capacity[b, : now + 1], ahead, kind[:n], wide[:n], long[:n],
+            soonest[:n], last[:n], jobs[b, :n], cluster[b], brief,
+        )  # fmt: skip
+        jobs[b, n:] = 0.0
+        here = history[b, now]
+        here[0] = capacity[b, now]
+        here[1] = held[b, now]
+        here[3] = count[b]
+        here[4] = all_cores / max(count[b], 1)
+        here[5] = all_steps / max(count[b], 1)
+        if now:
+            begun = 0.0
+            for i in range(first[b], first[b + 1]):
+                if started[i] == now - 1:
+                    begun += cores[i]
+            here[2] = begun
+            here[6] = max(held[b, now - 1] - capacity[b, now - 1], 0.0)

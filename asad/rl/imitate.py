@@ -1,0 +1,122 @@
+"""A warm start: the network learns the scores of a teacher in the states that it comes to itself.
+
+Source: Ross, Gordon and Bagnell, *A Reduction of Imitation Learning and Structured Prediction to No-Regret Online
+Learning* (DAgger, 2011). The OSDEC paper starts from nothing; this is a mend that saves most of the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from asad.defer.jobs import Trajectories
+from asad.model import Floats
+from asad.rl.batch import Batch
+from asad.rl.ppo import Gaussian
+
+Teacher = Callable[[Batch], Floats]
+"""(B, n) scores of all rows of a batch, in (-1, 1), of which those above 0 start."""
+
+
+class Lesson(NamedTuple):
+    """States, and what the teacher says of them."""
+
+    observation: dict[str, torch.Tensor]
+    taught: torch.Tensor
+    returns: torch.Tensor
+
+
+def gather(
+    policy: Gaussian,
+    teacher: Teacher,
+    batch: Batch,
+    trajectories: Trajectories,
+    gamma: float,
+    own: bool,
+    hold: bool,
+) -> tuple[Lesson, float]:
+    """All states of the trajectories, played by the network itself (`own`) or by the teacher; and the mean total."""
+    batch.begin(trajectories)
+    states: dict[str, list[Floats]] = {}
+    taught, rewards = [], []
+    while not batch.done:
+        seen = batch.observation()
+        for name, array in seen.items():
+            states.setdefault(name, []).append(array)
+        said = teacher(batch)
+        taught.append(said.astype(np.float32))
+        scores = greedy(policy, seen, batch) if own else said
+        rewards.append(batch.step(held_back(scores, batch, hold)).total(batch.worth))
+    sums = np.zeros((len(rewards), len(trajectories)))
+    after = np.zeros(len(trajectories))
+    for step in reversed(range(len(rewards))):
+        after = rewards[step] / batch.sight.scale + gamma * after
+        sums[step] = after
+    lesson = Lesson(
+        {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in states.items()},
+        torch.from_numpy(np.concatenate(taught)),
+        torch.from_numpy(sums.astype(np.float32).reshape(-1)),
+    )
+    return lesson, float(np.sum(rewards, axis=0).mean())
+
+
+def learn(
+    policy: Gaussian,
+    optimizer: torch.optim.Optimizer,
+    lessons: list[Lesson],
+    rate: float,
+    passes: int,
+    batch: int,
+) -> float:
+    """So many passes over the lessons: mean square error of scores and values. Returns the scores' in the last pass."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    error, rows = 0.0, 0
+    for _ in range(passes):
+        error, rows = 0.0, 0
+        parts = [
+            (lesson, part) for lesson in lessons for part in torch.randperm(len(lesson.taught)).split(batch)
+        ]
+        for number in torch.randperm(len(parts)):
+            lesson, part = parts[int(number)]
+            seen = {name: tensor[part] for name, tensor in lesson.observation.items()}
+            mean, _, value, startable = policy.think(seen)
+            off = (mean - lesson.taught[part][:, : mean.shape[1]])[startable]
+            loss = (off * off).sum() / max(len(off), 1)
+            whole = loss + 0.02 * functional.mse_loss(value, lesson.returns[part])
+            optimizer.zero_grad()
+            whole.backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+            optimizer.step()
+            error += float((off * off).sum().detach())
+            rows += len(off)
+    return error / max(rows, 1)
+
+
+def greedy(policy: Gaussian, seen: dict[str, Floats], batch: Batch) -> Floats:
+    """(B, n) means of the network's scores."""
+    with torch.no_grad():
+        mean, _, _, _ = policy.think({name: torch.from_numpy(array) for name, array in seen.items()})
+    scores = np.full(batch.jobs.shape[:2], -1.0)
+    scores[:, : mean.shape[1]] = mean.numpy()
+    return scores
+
+
+def held_back(scores: Floats, batch: Batch, hold: bool) -> Floats:
+    """Minus infinity for rows that may not start, and with `hold` for those of 0 or less."""
+    ready = batch.startable & (scores > 0.0) if hold else batch.startable
+    return np.where(ready, scores, -np.inf)
+
+
+def played(policy: Gaussian, batch: Batch, trajectories: Trajectories, hold: bool) -> Floats:
+    """(B,) Totals of the network without its chance."""
+    batch.begin(trajectories)
+    found = np.zeros(len(trajectories))
+    while not batch.done:
+        scores = greedy(policy, batch.observation(), batch)
+        found += batch.step(held_back(scores, batch, hold)).total(batch.worth)
+    return found

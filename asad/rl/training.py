@@ -1,0 +1,397 @@
+"""Training of one network: teacher, lessons, PPO; evaluated as it goes, stopped early, resumed where it was left.
+
+The stages of a recipe (`asad.rl.recipes`):
+
+1. the scale and the forecast of the capacity are fitted to the training trajectories;
+2. a perceptron is evolved as a teacher (`asad.rl.evolve`), if the recipe has generations;
+3. the network learns from it (`asad.rl.imitate`), and its auxiliary tasks from what both saw;
+4. PPO goes on from there (Algorithm 1 of the paper); what is best on trajectories kept aside is the model.
+
+The same recipe, trajectories and seed give the same bytes on the same machine, also when interrupted and resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from stable_baselines3.common.logger import Logger, configure
+
+from asad.defer.jobs import Trajectories
+from asad.defer.network import Model
+from asad.defer.outlook import fit_forecast
+from asad.errors import UsageError
+from asad.model import Floats
+from asad.rl import auxiliary, imitate
+from asad.rl.batch import Batch, Sight
+from asad.rl.evolve import Draws, Evolution, first_weights, score_all, total
+from asad.rl.network import arrays_of
+from asad.rl.ppo import Gaussian, Lockstep, Ppo, Reinforce
+from asad.rl.recipes import Recipe, plain
+
+Tell = Callable[[str, int, int, float, float], None]
+"""Stage, step, steps of the stage, mean total in training, best so far on what is kept aside."""
+CHECKPOINT = "checkpoint.npz"
+
+
+class Data(NamedTuple):
+    """What is learned from."""
+
+    train: Trajectories
+    kept: Trajectories
+    """Kept aside: decides what is best and when to stop."""
+    period: float
+    """Steps of a day, 0 for none."""
+
+
+class Training:
+    """One network, one seed."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: Data,
+        seed: int,
+        folder: Path,
+        name: str,
+        *,
+        resume: bool = False,
+        workers: Executor | None = None,
+        tell: Tell | None = None,
+    ) -> None:
+        """Checkpoints, and the logs for TensorBoard, go to `folder`. Raises UsageError for one it cannot resume."""
+        self.recipe, self.data, self.seed, self.folder, self.name = recipe, data, seed, folder, name
+        self._workers, self._tell = workers, tell or (lambda *_: None)
+        scale = float(data.train.capacity.mean())
+        self.sight = Sight(
+            scale,
+            data.period,
+            fit_forecast(data.train.capacity, data.period, scale),
+            recipe.knows_end,
+            recipe.shape.running,
+            recipe.shape.window if recipe.shape.informed else 0,
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lockstep = Lockstep(
+            Batch(self.sight, recipe.trajectories, recipe.worth, recipe.packing),  # type: ignore[arg-type]
+            recipe.trajectories,
+            self._next_trajectories,
+            recipe.hold,
+        )
+        self._draws = 0
+        self._stage, self._iteration = "teacher", 0
+        self._best, self._best_at, self._best_arrays = -np.inf, 0, dict[str, Floats]()
+        self.figures: dict[str, float] = {}
+        """What was reached on what is kept aside, by stage."""
+        learner = {"ppo": Ppo, "reinforce": Reinforce}[recipe.algorithm]
+        self.ppo = learner(
+            Gaussian,
+            self._lockstep,
+            learning_rate=lambda _: self._falling(recipe.rate),
+            n_steps=data.train.steps,
+            batch_size=recipe.mini_batch,
+            n_epochs=recipe.epochs,
+            gamma=recipe.gamma,
+            gae_lambda=recipe.lambda_,
+            clip_range=recipe.clip,
+            ent_coef=recipe.entropy,
+            vf_coef=0.5,
+            max_grad_norm=0.5,
+            policy_kwargs={"shape": recipe.shape, "value_rate": recipe.value_rate},
+            seed=seed,
+            device="cpu",
+        )
+        self.policy: Gaussian = self.ppo.policy
+        self.ppo.set_logger(_logger(folder))
+        self._teacher = first_weights(recipe.teacher_hidden, np.random.default_rng(seed))
+        self._auxiliary = (
+            torch.optim.Adam(self.policy.auxiliary.parameters())
+            if self.policy.auxiliary is not None
+            else None
+        )
+        if resume:
+            self._restore()
+
+    # ------------------------------------------------------------------------------------------------- the stages
+
+    def run(self, minutes: float = float("inf")) -> Model:
+        """All stages that are left, or as many iterations of PPO as begin within so many minutes. Returns the best."""
+        started = time.monotonic()
+        if self._stage == "teacher":
+            self._evolve()
+            self._stage = "lessons"
+            self._save()
+        if self._stage == "lessons":
+            self._learn_lessons()
+            self._stage = "ppo"
+            self._consider(0)
+            self._save()
+        while self._iteration < self.recipe.iterations:
+            late = time.monotonic() - started > 60.0 * minutes
+            idle = self._iteration - self._best_at > self.recipe.patience * self.recipe.evaluate_every
+            if late or idle:
+                break
+            self._iterate()
+        return self.model()
+
+    def model(self) -> Model:
+        """The best so far."""
+        recipe = self.recipe
+        arrays = {**self._best_arrays, "forecast": self.sight.forecast}
+        told = {
+            "seed": self.seed,
+            "iterations_done": self._iteration,
+            **plain(recipe),
+            "figures": self.figures,
+        }
+        return Model(
+            self.name, recipe.shape, self.sight.scale, self.sight.period, recipe.knows_end, recipe.hold,
+            recipe.packing, arrays, told,
+        )  # fmt: skip
+
+    def _evolve(self) -> None:
+        recipe = self.recipe
+        if not recipe.generations:
+            return
+        evolution = Evolution(self._teacher, Draws(), self.seed)
+        job = partial(
+            _earned, recipe.teacher_hidden, self._teacher_sight(), recipe, self.data.train, self.seed
+        )
+        mean = 0.0
+        for k in range(recipe.generations):
+            rate = Draws().rate * (1.0 - 0.8 * k / recipe.generations)
+
+            def evaluate(candidates: list[Floats], generation: int) -> Floats:
+                work = [(one, generation) for one in candidates]
+                run = map if self._workers is None else partial(self._workers.map, chunksize=8)
+                return np.array(list(run(job, work)))
+
+            mean = evolution.step(evaluate, rate)
+            self._tell("teacher", k + 1, recipe.generations, mean, float("nan"))
+        self._teacher = evolution.mean
+        batch = Batch(self._teacher_sight(), len(self.data.kept), recipe.worth, recipe.packing)  # type: ignore[arg-type]
+        self.figures["teacher"] = float(
+            total(self._teacher, recipe.teacher_hidden, batch, self.data.kept).mean()
+        )
+
+    def _teacher_sight(self) -> Sight:
+        return replace_sight(self.sight)
+
+    def _learn_lessons(self) -> None:
+        recipe = self.recipe
+        if not recipe.lessons or not recipe.generations:
+            return
+        scores = np.empty((recipe.trajectories, self.sight.most_rows))
+
+        def teacher(batch: Batch) -> Floats:
+            score_all(
+                self._teacher,
+                recipe.teacher_hidden,
+                batch.jobs,
+                batch.count,
+                batch.startable,
+                batch.cluster,
+                scores,
+                False,
+            )
+            return np.tanh(scores)
+
+        optimizer = torch.optim.Adam(self.policy.scores.parameters())
+        lessons: list[imitate.Lesson] = []
+        for k in range(recipe.lessons):
+            lesson, earned = imitate.gather(
+                self.policy,
+                teacher,
+                self._lockstep.batch,
+                self._next_trajectories(),
+                recipe.gamma,
+                k > 0,
+                recipe.hold,
+            )
+            lessons = [*lessons[-2:], lesson]
+            if self._auxiliary is not None:
+                batch = self._lockstep.batch
+                auxiliary.learn(
+                    self.policy.auxiliary,
+                    self._auxiliary,
+                    batch.history,
+                    batch.targets(),
+                    recipe.auxiliary_rate[0],
+                    2,
+                )
+            rate = recipe.lesson_rate * (1.0 - 0.9 * k / recipe.lessons)
+            imitate.learn(self.policy, optimizer, lessons, rate, recipe.lesson_passes, 256)
+            self._tell("lessons", k + 1, recipe.lessons, earned, self._best)
+
+    def _iterate(self) -> None:
+        recipe = self.recipe
+        warm = bool(recipe.lessons and recipe.generations) and self._iteration < recipe.value_only
+        for name, weights in self.policy.scores.named_parameters():
+            weights.requires_grad_(not warm or name.startswith("value"))
+        self.ppo.learn(self.ppo.n_steps * self.ppo.n_envs, reset_num_timesteps=False, log_interval=None)
+        self._iteration += 1
+        history, targets = self._lockstep.seen[-1]
+        self._lockstep.seen.clear()
+        if self._auxiliary is not None:
+            error = auxiliary.learn(
+                self.policy.auxiliary,
+                self._auxiliary,
+                history,
+                targets,
+                self._falling(recipe.auxiliary_rate),
+                1,
+            )
+            self.ppo.logger.record("auxiliary/error", error)
+        earned = self._lockstep.totals[-1]
+        self.ppo.logger.record("rollout/total", earned)
+        if self._iteration % recipe.evaluate_every == 0 or self._iteration == recipe.iterations:
+            self._consider(self._iteration)
+            self._save()
+        self.ppo.logger.dump(self._iteration)
+        self._tell("ppo", self._iteration, recipe.iterations, earned, self._best)
+
+    def _consider(self, iteration: int) -> None:
+        """Is what it plays now, without chance, the best so far?"""
+        recipe = self.recipe
+        batch = Batch(self.sight, len(self.data.kept), recipe.worth, recipe.packing)  # type: ignore[arg-type]
+        reached = float(imitate.played(self.policy, batch, self.data.kept, recipe.hold).mean())
+        self.ppo.logger.record("kept/total", reached)
+        if iteration == 0:
+            self.figures["start"] = reached
+        if reached > self._best:
+            self._best, self._best_at = reached, iteration
+            self._best_arrays = arrays_of(self.policy.scores, self.policy.auxiliary, self.sight.forecast)
+            self.figures["best"] = reached
+            self.figures["best_iteration"] = iteration
+
+    # ------------------------------------------------------------------------------------------------- what is kept
+
+    def _next_trajectories(self) -> Trajectories:
+        rng = np.random.default_rng((self.seed, 1, self._draws))
+        self._draws += 1
+        many, size = len(self.data.train), self.recipe.trajectories
+        return self.data.train.take(rng.choice(many, size, replace=many < size))
+
+    def _falling(self, rate: tuple[float, float]) -> float:
+        done = self._iteration / max(self.recipe.iterations, 1)
+        return rate[0] + (rate[1] - rate[0]) * done
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "recipe": plain(self.recipe),
+            "shape": repr(self.recipe.shape),
+            "seed": self.seed,
+            "name": self.name,
+        }
+
+    def _save(self) -> None:
+        """All that goes on, in one file that is there whole or not at all."""
+        kind, keys, position, _, _ = np.random.get_state(legacy=True)  # noqa: NPY002  # what stable-baselines3 draws from
+        told = {
+            **self._identity(),
+            "stage": self._stage, "iteration": self._iteration, "draws": self._draws, "best": self._best,
+            "best_at": self._best_at, "figures": self.figures, "generator": [str(kind), int(position)],
+            "timesteps": self.ppo.num_timesteps, "updates": self.ppo._n_updates,
+        }  # fmt: skip
+        arrays: dict[str, Any] = {
+            "told": np.frombuffer(json.dumps(told).encode(), np.uint8),
+            "generator": keys,
+            "torch": torch.get_rng_state().numpy(),
+            "teacher": self._teacher,
+        }
+        arrays |= {f"best.{name}": array for name, array in self._best_arrays.items()}
+        arrays |= {f"policy.{name}": tensor.numpy() for name, tensor in self.policy.state_dict().items()}
+        for name, optimizer in self._optimizers():
+            arrays |= _optimizer_arrays(name, optimizer)
+        whole = BytesIO()
+        np.savez(whole, **arrays)
+        partly = self.folder / f"{CHECKPOINT}.part"
+        partly.write_bytes(whole.getvalue())
+        partly.replace(self.folder / CHECKPOINT)
+
+    def _restore(self) -> None:
+        path = self.folder / CHECKPOINT
+        if not path.is_file():
+            return
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            told = json.loads(arrays["told"].tobytes())
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise UsageError(f"{path}: cannot be resumed ({error}); train without --resume") from error
+        mine = json.loads(json.dumps(self._identity()))
+        if any(told.get(key) != value for key, value in mine.items()):
+            raise UsageError(
+                f"{path}: is of another recipe or seed; train without --resume, or into another folder"
+            )
+        self._stage, self._iteration = told["stage"], told["iteration"]
+        # the trajectories drawn last were not begun
+        self._draws = told["draws"] - (1 if self._iteration else 0)
+        self._best, self._best_at, self.figures = told["best"], told["best_at"], told["figures"]
+        self._best_arrays = {
+            name.removeprefix("best."): array for name, array in arrays.items() if name.startswith("best.")
+        }
+        self._teacher = arrays["teacher"]
+        self.policy.load_state_dict(
+            {name: torch.from_numpy(arrays[f"policy.{name}"]) for name in self.policy.state_dict()}
+        )
+        for name, optimizer in self._optimizers():
+            _set_optimizer(name, optimizer, arrays)
+        self.ppo.num_timesteps, self.ppo._n_updates = told["timesteps"], told["updates"]
+        kind, position = told["generator"]
+        np.random.set_state((kind, arrays["generator"], position, 0, 0.0))  # noqa: NPY002
+        torch.set_rng_state(torch.from_numpy(arrays["torch"]))
+
+    def _optimizers(self) -> list[tuple[str, torch.optim.Optimizer]]:
+        found = [("optimizer", self.policy.optimizer)]
+        return [*found, ("tasks", self._auxiliary)] if self._auxiliary is not None else found
+
+
+def replace_sight(sight: Sight) -> Sight:
+    """For a policy that looks at each waiting job by itself."""
+    return sight._replace(brief=True, running=False, window=0)
+
+
+def _earned(
+    hidden: int, sight: Sight, recipe: Recipe, trajectories: Trajectories, seed: int, work: tuple[Floats, int]
+) -> float:
+    """What weights earn on the generation's trajectories: 16 of them, the same for all of the generation."""
+    weights, generation = work
+    rng = np.random.default_rng((seed, 2, generation))
+    rows = rng.choice(len(trajectories), min(16, len(trajectories)), replace=False)
+    batch = Batch(sight, len(rows), recipe.worth, recipe.packing)  # type: ignore[arg-type]
+    return float(total(weights, hidden, batch, trajectories.take(rows)).mean())
+
+
+def _optimizer_arrays(name: str, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    return {
+        f"{name}.{number}.{key}": np.asarray(value)
+        for number, state in optimizer.state_dict()["state"].items()
+        for key, value in state.items()
+    }
+
+
+def _set_optimizer(name: str, optimizer: torch.optim.Optimizer, arrays: dict[str, Any]) -> None:
+    state = optimizer.state_dict()
+    state["state"] = {}
+    for key, array in arrays.items():
+        if key.startswith(f"{name}."):
+            _, number, what = key.split(".")
+            state["state"].setdefault(int(number), {})[what] = torch.from_numpy(np.array(array))
+    optimizer.load_state_dict(state)
+
+
+def _logger(folder: Path) -> Logger:
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        return configure(str(folder), ["csv"])
+    return configure(str(folder), ["tensorboard"])

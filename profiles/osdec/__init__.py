@@ -1,0 +1,1 @@
+"""Data that is installed with asad; see the files beside this one."""
