@@ -487,6 +487,10 @@ class Evict(Decision):
 
 EVICTIONS = ("requeue-hold", "cancel")
 """How a job may be evicted: it waits again, held until its owner releases it, or it is gone."""
+STATEMENTS_OVER = ("completed", "failed", "evicted", "cancelled", "missed", "withdrawn", "declined")
+"""States of a statement of work of which nothing more will become."""
+HOUSE = "(house)"
+"""The account to which the owners of statements pay; no user has a name with brackets."""
 
 
 DECISIONS: dict[str, type[Decision]] = {

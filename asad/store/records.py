@@ -210,12 +210,6 @@ class QuotaChange:
     why: str
 
 
-OVER = ("completed", "failed", "evicted", "cancelled", "missed", "withdrawn", "declined")
-"""States of a statement of which nothing more will become."""
-HOUSE = "(house)"
-"""The account that the payments of all owners go to; no user has a name with brackets."""
-
-
 @dataclass(frozen=True, slots=True)
 class StatementRecord:
     """A statement of work as it is now."""
@@ -266,7 +260,7 @@ class StatementEntry:
 
     number: int
     account: str
-    """The owner, or `HOUSE`."""
+    """The owner, or `asad.model.HOUSE`."""
     time_s: float
     job: str
     what: str

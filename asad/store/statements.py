@@ -15,9 +15,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, case, delete, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from asad.model import STATEMENTS_OVER
 from asad.store import tables
 from asad.store.records import (
-    OVER,
     PlanRecord,
     StatementBalance,
     StatementChanges,
@@ -69,7 +69,7 @@ def statements(
     if scope is not None:
         query = query.where(columns.scope == _text(scope))
     if not over:
-        query = query.where(columns.state.not_in(OVER))
+        query = query.where(columns.state.not_in(STATEMENTS_OVER))
     if owner is not None:
         query = query.where(columns.owner == _text(owner))
     with store._reading("reading statements of work") as connection:

@@ -40,14 +40,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from asad.errors import StoreError, UsageError
-from asad.model import DECISIONS, Decision, Json, Outcome, SetShare
+from asad.model import DECISIONS, STATEMENTS_OVER, Decision, Json, Outcome, SetShare
 from asad.store import tables
 from asad.store.migrations import check_version, installed_migrations, upgrade, version_of
 from asad.store.process import ProcessMark, this_process
 from asad.store.records import (
     COLUMNS,
     JOB_FIELDS,
-    OVER,
     AccountTotal,
     DecisionRecord,
     JobEnd,
@@ -725,7 +724,7 @@ class Store:
 def _forget_statements(connection: Connection, time_s: float) -> int:
     """Remove statements that were over before then, with their plans."""
     stated, planned = tables.statements, tables.launch_plans
-    old = (stated.c.changed_s < time_s, stated.c.state.in_(OVER))
+    old = (stated.c.changed_s < time_s, stated.c.state.in_(STATEMENTS_OVER))
     of_old = (
         select(stated.c.number)
         .where(stated.c.scope == planned.c.scope, stated.c.number == planned.c.number, *old)

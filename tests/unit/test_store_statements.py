@@ -14,9 +14,9 @@ import pytest
 from test_store_databases import opened, postgresql, url
 
 from asad.errors import StoreError
+from asad.model import HOUSE
 from asad.store import statements
 from asad.store.records import (
-    HOUSE,
     PlanRecord,
     StatementBalance,
     StatementChanges,
