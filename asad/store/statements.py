@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, Table, case, delete, func, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from asad.model import STATEMENTS_OVER
+from asad.model import STATEMENTS_OVER, Json
 from asad.store import tables
 from asad.store.records import (
     PlanRecord,
@@ -211,3 +211,71 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+# ---------------------------------------------------------------------------------------------------- plain data
+
+
+def changes_of(plain: Mapping[str, Any]) -> StatementChanges:
+    """What a policy tells of what has changed: `statements`, `plans` and `entries` as rows by column, and `memory`."""
+    return StatementChanges(
+        {row["number"]: StatementRecord(**row) for row in plain["statements"]},
+        {row["number"]: PlanRecord(**row) for row in plain["plans"]},
+        [StatementEntry(**row) for row in plain["entries"]],
+        dict(plain["memory"]),
+    )
+
+
+def memory(store: Store, scope: str) -> dict[str, dict[str, Json]]:
+    """What a policy that starts is told: its own memory, and as `statement NUMBER` those that are open, with plans."""
+    told = store.load_learned(scope)
+    open_still = statements(store, scope, over=False)
+    planned = plans(store, scope, [one.number for one in open_still])
+    for one in open_still:
+        plan = planned.get(one.number)
+        told[f"statement {one.number}"] = {
+            "row": one.to_json(),
+            "plan": None
+            if plan is None
+            else {"number": plan.number, "made_s": plan.made_s, "plan": dict(plan.plan)},
+        }
+    newest = newest_number(store, scope)
+    following = told.get("*", {}).get("next")
+    if newest:  # numbers are never given again, whatever has become of the memory
+        told["*"] = {
+            **told.get("*", {}),
+            "next": max(newest + 1, following if isinstance(following, int) else 1),
+        }
+    return told
+
+
+def ledger(
+    store: Store, scope: str | None, account: str | None, since_s: float = -math.inf
+) -> dict[str, Json]:
+    """Lines and balances as plain data, of one account or (None) of all; amounts in units of value."""
+    found = entries(store, scope, account=account, since_s=since_s)
+    totals = [one for one in balances(store, scope, since_s) if account in (None, one.account)]
+    return {
+        "entries": [
+            {
+                "statement": one.number,
+                "account": one.account,
+                "time_s": one.time_s,
+                "job": one.job or None,
+                "what": one.what,
+                "amount": one.amount_micro / 1e6,
+            }
+            for one in found
+        ],
+        "balances": [
+            {
+                "account": one.account,
+                "entries": one.entries,
+                "paid": one.paid,
+                "evicted": one.evicted,
+                "balance": one.balance_micro / 1e6,
+            }
+            for one in totals
+        ],
+        "sum": sum(one.balance_micro for one in totals) / 1e6 if account is None else None,
+    }

@@ -1,0 +1,981 @@
+"""Statements of work on a cluster: drives a mechanism of this room over snapshots, round after round.
+
+Time is cut into rounds of `round_s` seconds, numbered from the epoch, so that a restart finds the same ones. An owner
+announces a job; it gets a number and a launch plan, which binds. When the job comes it is known by its hint
+(`sow=NUMBER`), else by user, name and cores within the time in which it was announced. Then
+
+- it has its start by the plan, and is deferred until there by a begin time: a dead asad leaves a job that starts by
+  itself. It is admitted, so that the cluster tries it before those that were promised nothing;
+- a job whose plan has no start for such an arrival stays in the cluster's queue as if nothing had been stated of it;
+- when it completes its owner is charged the price that was announced for that start and the rounds that it ran: a
+  line of his account and one of the house, which sum to zero. Who fails, is evicted or cancelled pays nothing;
+- if what runs by plans and what is due by plans need more than jobs without a statement leave, those born last go: a
+  job that runs is evicted as its owner chose in the statement, one that waits loses its plan and waits on in the queue.
+
+Jobs without a statement are left as they are; what those that run hold is taken from the capacity, up to the end of
+their time limits. Nobody is evicted for their sake but by way of what is left to statements.
+
+All that was promised is told by `unkept` as plain data before the cluster hears of it, and known again by `restore`. A
+plan that was made is never made again: an entry whose mechanism was lost (other bounds, another capacity) keeps to its
+plan and price.
+
+Options, beside those of the mechanism: see `Options`. Cost of a cycle: O(queue + running jobs + open statements), in a
+new round what the mechanism takes besides. Source: 004, Algorithm 1; the mapping to jobs is asad's own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from asad.admit.seen import OPTED_OUT, name_of
+from asad.admit.sow import Mechanism, mechanism_of
+from asad.admit.sow.announcements import Announcement, Run
+from asad.admit.sow.promises import (
+    EXACT_S,
+    SLACK,
+    Promise,
+    mechanism_row,
+    promise_from_json,
+    statement_of,
+    worth_of,
+)
+from asad.admit.sow.statement import NEVER, Bounds
+from asad.errors import AsadError, UsageError
+from asad.model import (
+    HOUSE,
+    NODE_BARS,
+    STATEMENTS_OVER,
+    Admit,
+    Cause,
+    Decision,
+    Decline,
+    Defer,
+    Evict,
+    Finished,
+    Ints,
+    Json,
+    Outcome,
+    Snapshot,
+    Start,
+)
+
+DOWN = NODE_BARS.index("it is drained, down or not answering")
+MOST_UNITS = 30_000
+"""A mechanism counts no further; a larger cluster is counted in units of several cores."""
+REFUSED_S = 120.0
+"""What the cluster refused is not wished again sooner."""
+MICRO = 1_000_000
+REMEMBERED = 1000
+"""So many statements that are over are still told of; the store has all."""
+_HINT = re.compile(r"(?:^|;)\s*(?:asad:)?sow\s*=\s*([0-9]{1,12})\s*(?:;|$)", re.ASCII)
+
+
+class Options(NamedTuple):
+    """Options of `sow` and `sow-paper` on a cluster, by name as in asad.toml."""
+
+    round_s: float = 600.0
+    """Length of a round."""
+    span: int = 144
+    """A job starts at most so many rounds after it was announced."""
+    most_rounds: int = 72
+    """Rounds of the longest job that is planned."""
+    most_cores: int = 0
+    """Cores of the largest job that is planned; 0: a quarter of the cluster."""
+    most_value: float = 1000.0
+    """No statement is worth more."""
+    least_value: float = 1.0
+    """What is worth less counts as worth nothing."""
+    window_s: float = 3600.0
+    """A job is known by its name so long before the first time at which it was announced to come."""
+    most_open: int = 200
+    """Statements of one owner that are open at one time."""
+
+    def check(self) -> None:
+        """Raises UsageError for what is out of range."""
+        if not 2.0 <= self.round_s <= 604_800.0:
+            raise UsageError(f"round_s = {self.round_s:g}; give from 2 to 604800 seconds")
+        if not 1 <= self.span <= 10_000:
+            raise UsageError(f"span = {self.span}; give from 1 to 10000 rounds")
+        if not 1 <= self.most_rounds <= 10_000:
+            raise UsageError(f"most_rounds = {self.most_rounds}; give from 1 to 10000 rounds")
+        if not 0 < self.least_value <= self.most_value <= 1e9:
+            raise UsageError(
+                f"values from {self.least_value:g} to {self.most_value:g}; give 0 < least_value ≤ most_value"
+            )
+        if self.most_open < 1:
+            raise UsageError(f"most_open = {self.most_open}; give at least 1")
+
+
+class Seen(NamedTuple):
+    """A job that may be a statement's."""
+
+    row: int
+    job: str
+    arrival_s: float
+    """From when it could start."""
+    runs: bool
+
+
+class Statements:
+    """A mechanism on a cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[Bounds], Mechanism],
+        applications: Sequence[str],
+        options: Options | None = None,
+        *,
+        most_defer_s: float = 86_400.0,
+    ) -> None:
+        """`make` a mechanism for a cluster; `applications` names the codes of `Jobs.application` and may grow."""
+        self.name, self.options = name, options or Options()
+        self._make, self._applications = make, applications
+        self._most_defer_s = most_defer_s
+        self._mechanism: Mechanism | None = None
+        self._unit = 1
+        self._cores = 0
+        self._promises: dict[int, Promise] = {}
+        """Those that are open, by number, in the order of their births."""
+        self._of_job: dict[str, int] = {}
+        self._known: set[int] = set()
+        """Numbers that the mechanism knows."""
+        self.over: deque[Promise] = deque(maxlen=REMEMBERED)
+        """Those of which nothing more becomes, the newest last."""
+        self._told_wrong: dict[str, str] = {}
+        """Jobs whose hint is wrong, and why; they have been told."""
+        self._next = 1
+        self._round = -1
+        self._now_s = -math.inf
+        self._other_rounds = False
+        """What is promised counts in rounds of another length."""
+        self._trouble = "no node was seen yet"
+        """Why there is no mechanism."""
+        self._kept: Mapping[str, Mapping[str, Json]] | None = None
+        self._ready = False
+        self._dirty: set[int] = set()
+        self._unplanned: set[int] = set()
+        """Numbers whose plan has not been told by `unkept`."""
+        self._lines: list[dict[str, Json]] = []
+        self._ended: list[Promise] = []
+        """Over since `unkept` told last."""
+        self.consents: dict[str, str] = {}
+        """By number of a job: how its owner agreed to its eviction. The guard holds us to it."""
+        self.changed = False
+        """There is something that `unkept` has not told."""
+        self.counts = dict.fromkeys(("stated", "planned", *STATEMENTS_OVER), 0)
+        self.paid_micro = 0
+
+    # ------------------------------------------------------------------------------------------------- what is asked
+
+    @property
+    def ready(self) -> bool:
+        """Is it known what was promised before? Until then nothing is."""
+        return self._ready
+
+    def submit(self, announced: Sequence[Announcement], owner: str, now_s: float) -> list[dict[str, Json]]:
+        """Plan jobs that their owner announces, in this order. One that is wrong keeps those before it from being made.
+
+        Raises UsageError with the number of the statement, what is wrong and the mend; AsadError if it is too early.
+        """
+        mechanism = self._at(now_s)
+        mine = sum(promise.owner == owner for promise in self._promises.values())
+        if mine + len(announced) > self.options.most_open:
+            raise UsageError(
+                f"{owner} has {mine} open statements, and at most {self.options.most_open} are kept of one owner; "
+                "withdraw some: asactl sow cancel NUMBER"
+            )
+        options, stated = self.options, []
+        for at, one in enumerate(announced, 1):
+            try:
+                if one.value > options.most_value:
+                    raise UsageError(
+                        f"value: {one.value:g} is more than the {options.most_value:g} that counts here; write less"
+                    )
+                stated.append(statement_of(one, self._round, options.round_s, self._unit, mechanism.bounds))
+            except UsageError as error:
+                raise UsageError(f"statement {at}: {error}") from None
+        answers = []
+        for one, statement in zip(announced, stated, strict=True):
+            number, self._next = self._next, self._next + 1
+            answer = mechanism.submit(number, statement)
+            promise = Promise(
+                number=number,
+                owner=owner,
+                announced=one,
+                state="declined" if answer.plan.never else "planned",
+                reason=answer.reason,
+                born_s=now_s,
+                birth=self._round,
+                demand=statement.demand,
+                longest=int(statement.duration.max()),
+                plan=answer.plan,
+                utility=answer.utility,
+                payment=answer.payment,
+                failure=answer.failure.tolist(),
+                price=[[round(float(price), 9) for price in row] for row in answer.price],
+                changed_s=now_s,
+            )
+            self.counts["stated"] += 1
+            self.counts["planned"] += promise.state == "planned"
+            self._promises[number] = promise
+            self._unplanned.add(number)
+            self._known.add(number)
+            self._touch(promise)
+            if answer.plan.never:
+                self._close(promise, "declined", answer.reason)
+            answers.append(self.told(promise))
+        return answers
+
+    def withdraw(self, number: int, owner: str | None, now_s: float) -> dict[str, Json]:
+        """Take a statement back; `owner` None may take back anybody's. Its job, if it waits, waits on without it.
+
+        Raises UsageError for a number that is not open, not his, or of a job that runs.
+        """
+        mechanism = self._at(now_s)
+        promise = self._promises.get(number)
+        if promise is None or (owner is not None and promise.owner != owner):
+            raise UsageError(
+                f"there is no open statement {number} of yours; asactl sow status lists those that there are"
+            )
+        if promise.state in ("running", "evicting"):
+            raise UsageError(f"statement {number}: its job {promise.job} runs; scancel {promise.job} ends it")
+        self._leave(mechanism, promise)
+        self._close(promise, "withdrawn", "its owner has taken it back")
+        return self.told(promise)
+
+    def quote(self, cores: int, now_s: float) -> dict[str, Json]:
+        """The menu for jobs of so many cores: price and failure probability by start and rounds.
+
+        Raises UsageError for a job that is not planned here; AsadError if it is too early.
+        """
+        mechanism, options = self._at(now_s), self.options
+        demand = math.ceil(cores / self._unit)
+        if not 1 <= demand <= mechanism.bounds.max_demand:
+            most = mechanism.bounds.max_demand * self._unit
+            raise UsageError(f"{cores} cores: jobs of 1 to {most} cores are planned here")
+        price, failure = mechanism.tables(demand)
+        return {
+            "policy": self.name,
+            "cores": cores,
+            "round_s": options.round_s,
+            "first_s": self._round * options.round_s,
+            "price": [[_finite(one) for one in row] for row in price.tolist()],
+            "failure": [[float(one) for one in row] for row in failure.tolist()],
+        }
+
+    def status(self, owner: str | None = None) -> dict[str, Json]:
+        """Open statements and those that were over last; values and prices only of `owner`, of all if it is None."""
+        rows = [*self._promises.values(), *self.over]
+        return {
+            "policy": self.name,
+            "now_s": _finite(self._now_s),
+            "round_s": self.options.round_s,
+            "cores": self._cores,
+            "counts": dict(self.counts),
+            "statements": [self.told(promise, own=owner in (None, promise.owner)) for promise in rows],
+        }
+
+    def told(self, promise: Promise, own: bool = True) -> dict[str, Json]:
+        """One statement as its owner may read it; others read no values and prices."""
+        return promise.to_read(self.options.round_s, own=own)
+
+    def explain(self, job: str) -> dict[str, Json] | None:
+        """The statement of a job; None if it has none."""
+        number = self._of_job.get(job)
+        if number is not None:
+            return self.told(self._promises[number])
+        found = next((promise for promise in reversed(self.over) if promise.job == job), None)
+        return None if found is None else self.told(found)
+
+    def overview(self) -> dict[str, Json]:
+        """What `status` tells of everybody's."""
+        return self.status()
+
+    # ------------------------------------------------------------------------------------------------- the cycle
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """Whose job has ended, and how."""
+        self._now_s = snapshot.time_s
+        well = finished.completed
+        for at, row in enumerate(finished.row.tolist()):
+            number = self._of_job.get(str(snapshot.jobs.job_id[row]))
+            if number is not None:
+                completed = well is None or bool(well[at])
+                self._end(
+                    self._promises[number], float(finished.end_s[at]), float(finished.run_s[at]), completed
+                )
+
+    def decide(self, snapshot: Snapshot) -> list[Decision]:
+        """Who is held until when, who may start, who has to go."""
+        if not self._ready:
+            return []
+        mechanism, new_round = self._begin(snapshot)
+        if mechanism is None:
+            return []
+        self._miss(mechanism)
+        arrived, wrong = self._match(snapshot)
+        decisions: list[Decision] = [
+            Decline(Cause(self.name, why, {"job": job}), row) for job, row, why in wrong
+        ]
+        if new_round or arrived:
+            self._occupy(snapshot, mechanism)
+        for promise, seen in arrived:
+            self._arrive(mechanism, promise, seen)
+        rows = self._look(snapshot, mechanism)
+        self._enter(mechanism)
+        self._evict(snapshot, mechanism, rows)
+        for number, promise in list(self._promises.items()):
+            row = rows.get(number, -1)
+            if row >= 0 and snapshot.time_s >= promise.again_s:
+                promise.row = row
+                decisions += self._steer(snapshot, promise)
+        return decisions
+
+    def relax(self, snapshot: Snapshot) -> list[Decision]:
+        """Only those whose start has come, and whom we still hold back."""
+        if not self._ready:
+            return []
+        mechanism, _ = self._begin(snapshot)
+        decisions: list[Decision] = []
+        if mechanism is None:
+            return decisions
+        for number, row in self._look(snapshot, mechanism).items():
+            promise = self._promises[number]
+            begin_s = float(snapshot.jobs.begin_s[row])
+            due = promise.state != "arrived" or self._start_s(promise) <= snapshot.time_s + EXACT_S
+            if begin_s > snapshot.time_s and promise.defers(begin_s) and due:
+                promise.row = row
+                decisions.append(Start(self._cause(promise, "its round has come"), row))
+        return decisions
+
+    def heed(self, outcomes: Sequence[Outcome]) -> None:
+        """What was done is known from now on; what was refused is wished again some time later."""
+        by_row = {promise.row: promise for promise in self._promises.values() if promise.row >= 0}
+        for outcome in outcomes:
+            decision = outcome.decision
+            if not isinstance(decision, Admit | Decline | Defer | Start | Evict):
+                continue
+            promise = by_row.get(decision.job)
+            if promise is None or decision.cause.policy != self.name:
+                continue
+            if not outcome.done:
+                if outcome.reason != "advise":
+                    promise.again_s = self._now_s + REFUSED_S
+                continue
+            match decision:
+                case Admit() | Decline():
+                    promise.told = True
+                case Defer():
+                    promise.deferred_s, promise.found_deferred = decision.until_s, True
+                case Start():
+                    promise.deferred_s = math.nan
+                case Evict():
+                    self._close(promise, "evicted", promise.reason, charged=True)
+                    continue
+            self._touch(promise)
+
+    def given_back(self) -> None:
+        """Whoever was deferred may start as its user had it: what is missing of it, nobody took by hand."""
+        for promise in self._promises.values():
+            promise.found_deferred = False
+            promise.told = promise.told and promise.state != "arrived"
+
+    def steers(self, snapshot: Snapshot, row: int) -> bool:
+        """Jobs of statements, those that name one, and all while it is not known what was promised."""
+        known = str(snapshot.jobs.job_id[row]) in self._of_job
+        return known or not self._ready or number_of(snapshot.hints.get(row, "")) is not None
+
+    def wake_s(self) -> float:
+        """The beginning of the next round, if there is anything open."""
+        return (self._round + 1) * self.options.round_s if self._promises and self._round >= 0 else math.inf
+
+    # ------------------------------------------------------------------------------------------------- the mechanism
+
+    def _at(self, now_s: float) -> Mechanism:
+        """The mechanism in the round of `now_s`. Raises AsadError if the cluster was not seen yet."""
+        if self._mechanism is None or not self._ready:
+            why = self._trouble if self._ready else "the store has not told yet what was promised before"
+            raise AsadError(f"statements cannot be taken now: {why}; try again in a moment")
+        self._now_s = max(self._now_s, now_s)
+        self._advance(self._mechanism, now_s)
+        return self._mechanism
+
+    def _advance(self, mechanism: Mechanism, now_s: float) -> bool:
+        """Is it a new round?"""
+        present = math.floor(now_s / self.options.round_s)
+        if present <= self._round:
+            return False
+        self._round = present
+        mechanism.step(present)
+        return True
+
+    def _begin(self, snapshot: Snapshot) -> tuple[Mechanism | None, bool]:
+        """The mechanism of this machine in the present round; on another one it is made anew, and promises stand."""
+        self._now_s = snapshot.time_s
+        if self._other_rounds:
+            self._other_rounds = False
+            for promise in list(self._promises.values()):
+                why = "the site has changed the length of its rounds: announce it anew"
+                self._close(promise, "cancelled", why, charged=True)
+        cores = snapshot.machine.total_cores
+        if cores == self._cores:
+            mechanism = self._mechanism
+            return mechanism, mechanism is not None and self._advance(mechanism, snapshot.time_s)
+        options = self.options
+        self._cores, self._unit = cores, max(1, math.ceil(cores / MOST_UNITS))
+        capacity = max(1, cores // self._unit)
+        most = math.ceil(options.most_cores / self._unit) if options.most_cores else max(1, capacity // 4)
+        try:
+            bounds = Bounds(
+                capacity=capacity,
+                max_demand=min(most, capacity),
+                max_duration=options.most_rounds,
+                max_value=options.most_value,
+                span=options.span,
+                least_value=options.least_value,
+            )
+            mechanism = self._make(bounds)
+        except UsageError as error:
+            self._mechanism, self._trouble = None, str(error)
+            return None, False
+        kept = self._memory().get("mechanism", {})
+        self._mechanism, self._known, self._round = mechanism, set(), -1
+        self._restore(mechanism, kept)
+        self._advance(mechanism, snapshot.time_s)
+        self.changed = True
+        return mechanism, True
+
+    def _restore(self, mechanism: Mechanism, kept: Mapping[str, Json]) -> None:
+        """What was known in an earlier life; if the machine is another one, plans and prices stand without it."""
+        state, known, present = kept.get("state"), kept.get("known"), kept.get("round")
+        self._kept = None
+        for promise in self._promises.values():
+            promise.entered = False
+        same = kept.get("bounds") == _bounds_json(mechanism.bounds)
+        if not (same and isinstance(state, dict) and isinstance(known, list) and isinstance(present, int)):
+            return
+        rows: dict[int, dict[str, Json]] = {}
+        for number in known:
+            promise = self._promises.get(cast(int, number))
+            if promise is not None:
+                try:
+                    rows[promise.number] = mechanism_row(
+                        promise, self.options.round_s, self._unit, mechanism.bounds, present
+                    )
+                except UsageError:
+                    continue
+        try:
+            mechanism.restore({**state, "jobs": [rows[number] for number in sorted(rows)]})
+        except UsageError:
+            return  # of another version
+        self._known, self._round = set(rows), present
+        for number in rows:
+            self._promises[number].entered = rows[number]["row"] != -1
+
+    def _occupy(self, snapshot: Snapshot, mechanism: Mechanism) -> None:
+        """Tell what others hold, from this round on, up to the end of their time limits."""
+        rounds = mechanism.bounds.span + mechanism.bounds.max_duration
+        rows, cores = self._others(snapshot, overdue=True)
+        change = np.zeros(rounds + 1)
+        ends = snapshot.jobs.limit_end_s[rows] / self.options.round_s
+        until = np.clip(np.floor(np.nan_to_num(ends, nan=np.inf) + 0.5) - self._round, 1, rounds)
+        change[0] = cores.sum() + self._down(snapshot)
+        np.add.at(change, until.astype(np.int64), -cores)
+        held = np.minimum(np.ceil(np.cumsum(change[:-1]) / self._unit), mechanism.bounds.capacity)
+        mechanism.occupy(self._round, np.maximum(held, 0).astype(np.int32))
+
+    def _others(self, snapshot: Snapshot, *, overdue: bool) -> tuple[Ints, np.ndarray]:
+        """Rows and cores of what runs and no plan of the mechanism's holds now.
+
+        `overdue`: also what a plan held, and runs on for longer than was stated.
+        """
+        mine = set()
+        for number, promise in self._promises.items():
+            if promise.state not in ("running", "evicting") or number not in self._known:
+                continue
+            if overdue and self._round >= promise.start + promise.longest:
+                continue
+            if (
+                overdue or promise.start <= self._round
+            ):  # who runs before its start is in no plan of this round
+                mine.add(promise.job)
+        rows = snapshot.running
+        if mine:
+            names = snapshot.jobs.job_id
+            rows = np.array([row for row in rows.tolist() if str(names[row]) not in mine], np.int32)
+        return rows, snapshot.jobs.cores[rows].astype(np.float64)
+
+    def _down(self, snapshot: Snapshot) -> float:
+        """Cores of nodes that hold nothing now."""
+        return float(snapshot.machine.cores[snapshot.node_bar == DOWN].sum())
+
+    def _supply(self, snapshot: Snapshot, mechanism: Mechanism) -> int:
+        """Units that are left for plans in this round: others count that hold theirs beyond it."""
+        rows, cores = self._others(snapshot, overdue=False)
+        end_s = (self._round + 1) * self.options.round_s
+        stays = ~(snapshot.jobs.limit_end_s[rows] <= end_s)
+        left = self._cores - self._down(snapshot) - float(cores[stays].sum())
+        return min(mechanism.bounds.capacity, max(0, math.floor(left / self._unit)))
+
+    # ------------------------------------------------------------------------------------------------- who has come
+
+    def _miss(self, mechanism: Mechanism) -> None:
+        """Jobs that have not come in all the time in which they were announced to."""
+        for promise in list(self._promises.values()):
+            if promise.state == "planned" and self._round > promise.last_arrival + 1:
+                self._leave(mechanism, promise)
+                self._close(promise, "missed", "its job has not come when it was announced to")
+
+    def _match(self, snapshot: Snapshot) -> tuple[list[tuple[Promise, Seen]], list[tuple[str, int, str]]]:
+        """Jobs that have come for statements, and jobs whose hint is wrong: number, row, why."""
+        jobs, now_s = snapshot.jobs, snapshot.time_s
+        waits = [promise for promise in self._promises.values() if promise.state == "planned"]
+        found: list[tuple[Promise, Seen]] = []
+        wrong: list[tuple[str, int, str]] = []
+        queued = set(snapshot.queue.tolist())
+        running = set(snapshot.running.tolist())
+        taken: set[int] = set()
+        for row, text in snapshot.hints.items():
+            if "sow" not in text or (row not in running and not math.isnan(jobs.start_s[row])):
+                continue
+            named, job = _HINT.search(text), str(jobs.job_id[row])
+            if named is None or job in self._of_job:
+                continue
+            begin_s = float(jobs.begin_s[row])
+            if row not in running and row not in queued and not begin_s > now_s:
+                continue  # held, or waits for something other than its turn
+            promise = self._promises.get(int(named[1]))
+            why = self._unfit(snapshot, row, promise, named[1])
+            if why or promise is None:
+                if row not in running and self._told_wrong.get(job) != why:
+                    wrong.append((job, row, why))
+                self._told_wrong[job] = why
+                continue
+            self._told_wrong.pop(job, None)
+            taken.add(promise.number)
+            arrival_s = float(jobs.start_s[row]) if row in running else max(now_s, np.nan_to_num(begin_s))
+            found.append((promise, Seen(row, job, float(arrival_s), row in running)))
+        by_name: dict[tuple[str, str, int], list[Promise]] = {}
+        for promise in sorted(waits, key=lambda one: (one.first_arrival, one.number)):
+            if promise.announced.name and promise.number not in taken:
+                key = promise.owner, promise.announced.name, promise.announced.cores
+                by_name.setdefault(key, []).append(promise)
+        if by_name:
+            found += self._match_names(snapshot, by_name, queued, running)
+        if self._told_wrong:
+            there = {str(jobs.job_id[row]) for row in snapshot.hints}
+            self._told_wrong = {job: why for job, why in self._told_wrong.items() if job in there}
+        return found, wrong
+
+    def _unfit(self, snapshot: Snapshot, row: int, promise: Promise | None, number: str) -> str:
+        """Why a job may not have the statement that its hint names; the empty string if it may."""
+        jobs = snapshot.jobs
+        user, _, _ = self._application(snapshot, row).partition("/")
+        if promise is None or promise.owner not in ("", user):
+            return f"there is no open statement {number} of its user; asactl sow status lists those that there are"
+        if promise.state != "planned":
+            return f"statement {number} is that of job {promise.job}"
+        if jobs.array[row] >= 0:
+            return f"statement {number} is of one job, and it is an array"
+        if jobs.cores[row] > promise.announced.cores:
+            return (
+                f"it asks for {jobs.cores[row]} cores, and statement {number} is of {promise.announced.cores}"
+            )
+        bar = int(jobs.guest_bar[row])
+        return "it is left alone: it opted out" if bar in OPTED_OUT else ""
+
+    def _match_names(
+        self,
+        snapshot: Snapshot,
+        by_name: Mapping[tuple[str, str, int], list[Promise]],
+        queued: set[int],
+        running: set[int],
+    ) -> Iterator[tuple[Promise, Seen]]:
+        """Jobs without a hint that came as a statement says, by user, name and cores."""
+        jobs, now_s, options = snapshot.jobs, snapshot.time_s, self.options
+        born_s = min(promise.born_s for waits in by_name.values() for promise in waits)
+        anybody = {key[1:]: waits for key, waits in by_name.items() if not key[0]}
+        rows = np.array(sorted(queued | running), np.int32)
+        rows = rows[(jobs.submit_s[rows] >= born_s) & (jobs.array[rows] < 0)]
+        for row in rows[np.argsort(jobs.submit_s[rows], kind="stable")].tolist():
+            job = str(jobs.job_id[row])
+            if job in self._of_job or "sow" in snapshot.hints.get(row, ""):
+                continue
+            application = self._application(snapshot, row)
+            user, name, cores = application.partition("/")[0], name_of(application), int(jobs.cores[row])
+            waits = by_name.get((user, name, cores)) or anybody.get((name, cores))
+            if not waits or int(jobs.guest_bar[row]) in OPTED_OUT:
+                continue
+            for promise in waits:
+                early_s = promise.first_arrival * options.round_s - options.window_s
+                late_s = (promise.last_arrival + 1) * options.round_s
+                if promise.born_s <= jobs.submit_s[row] and early_s <= now_s <= late_s:
+                    waits.remove(promise)
+                    runs = row in running
+                    arrival_s = float(jobs.start_s[row]) if runs else now_s
+                    yield promise, Seen(row, job, arrival_s, runs)
+                    break
+
+    def _arrive(self, mechanism: Mechanism, promise: Promise, seen: Seen) -> None:
+        """A job has come: its start by the plan, which holds whatever the mechanism still knows."""
+        arrival = max(promise.birth, self._round, math.ceil(seen.arrival_s / self.options.round_s - SLACK))
+        promise.job, promise.row, promise.arrival = seen.job, seen.row, arrival
+        self._of_job[seen.job] = promise.number
+        row = promise.plan_row_of(arrival)
+        start = NEVER if row < 0 else int(promise.plan.start[row])
+        if start != NEVER:
+            promise.state, promise.start = "arrived", start
+        else:
+            self._leave(mechanism, promise)
+            promise.state, promise.becomes = "leaving", "declined"
+            promise.reason = (
+                "it has come later than it was announced to"
+                if row < 0
+                else "by its plan it does not run if it comes then: no start is worth its price"
+            )
+        self._touch(promise)
+
+    def _enter(self, mechanism: Mechanism) -> None:
+        """Tell the mechanism who has come, in the round in which each could start."""
+        for number in sorted(self._known):
+            promise = self._promises[number]
+            if promise.entered or not promise.planned or promise.arrival > self._round:
+                continue
+            promise.entered = True
+            if mechanism.arrive(number, self._round) != promise.start:
+                # rounds were missed: its own plan stands, and to the mechanism it is one of the others
+                self._leave(mechanism, promise)
+
+    def _look(self, snapshot: Snapshot, mechanism: Mechanism) -> dict[int, int]:
+        """Rows of jobs of statements that wait or run, by number; who is gone is closed, who has started is noted."""
+        jobs = snapshot.jobs
+        running = {*snapshot.running.tolist(), *snapshot.guests.tolist()}
+        rows: dict[int, int] = {}
+        lost = [promise for promise in self._promises.values() if promise.job and promise.row < 0]
+        if lost:  # of an earlier process
+            row_of = {str(name): row for row, name in enumerate(jobs.job_id)}
+            for promise in lost:
+                promise.row = row_of.get(promise.job, -1)
+        for number, promise in list(self._promises.items()):
+            row = promise.row
+            if not promise.job:
+                continue
+            there = 0 <= row < len(jobs.job_id) and str(jobs.job_id[row]) == promise.job
+            waits = there and math.isnan(jobs.start_s[row])
+            runs = there and row in running
+            if runs and promise.state == "arrived":
+                promise.state, promise.started_s = "running", float(jobs.start_s[row])
+                self.consents[promise.job] = promise.announced.eviction
+                self._touch(promise)
+            elif runs and promise.state == "leaving":
+                self._let_go(promise)  # it runs as any other
+                continue
+            elif waits and promise.state == "evicting":
+                self._close(promise, "evicted", promise.reason, charged=True)
+                continue
+            elif waits and promise.state == "running":
+                self._leave(mechanism, promise)
+                self._close(promise, "failed", "it was requeued, and not by a plan", charged=True)
+                continue
+            elif not waits and not runs:
+                self._gone(mechanism, promise)
+                continue
+            rows[number] = row
+        return rows
+
+    def _gone(self, mechanism: Mechanism, promise: Promise) -> None:
+        """A job that is neither there nor was told to have ended."""
+        self._leave(mechanism, promise)
+        if promise.state == "evicting":
+            self._close(promise, "evicted", promise.reason, charged=True)
+        elif promise.state == "running":
+            self._close(promise, "failed", "how it ended is not known", charged=True)
+        elif promise.state == "leaving":
+            self._let_go(promise)
+        else:
+            self._close(promise, "withdrawn", "its job was cancelled before it began")
+
+    def _let_go(self, promise: Promise) -> None:
+        """Nothing is left to be told or taken back of one that is leaving."""
+        self._close(promise, promise.becomes, promise.reason, charged=promise.becomes == "cancelled")
+
+    def _end(self, promise: Promise, end_s: float, run_s: float, completed: bool) -> None:
+        """Its job has ended: on completion it is charged what was announced for its start and for so many rounds."""
+        rounds = max(1, math.ceil(run_s / self.options.round_s - SLACK))
+        promise.ended_s = end_s
+        if promise.state == "leaving":
+            self._let_go(promise)
+            return
+        if promise.state == "evicting":
+            why = "it completed before it could be evicted, and is not charged"
+            self._close(promise, "evicted", promise.reason if not completed else why, charged=True)
+            return
+        if not completed:
+            if self._mechanism is not None:
+                self._leave(self._mechanism, promise)
+            self._close(promise, "failed", "it did not end well", charged=True)
+            return
+        if self._mechanism is not None and promise.number in self._known:
+            self._known.discard(promise.number)
+            self._mechanism.complete(promise.number, promise.start + rounds)
+        promise.rounds = rounds
+        price = promise.price_of(rounds)
+        self._close(
+            promise, "completed", f"it ran {rounds} rounds from its start on", price=price, charged=True
+        )
+
+    def _leave(self, mechanism: Mechanism, promise: Promise) -> None:
+        """The mechanism forgets it."""
+        if promise.number in self._known:
+            self._known.discard(promise.number)
+            mechanism.withdraw(promise.number, self._round)
+
+    def _close(
+        self, promise: Promise, state: str, reason: str, *, price: float = 0.0, charged: bool = False
+    ) -> None:
+        """Nothing more becomes of it. `charged`: there is a line of the ledger, though it may be of nothing."""
+        promise.state, promise.reason = state, reason
+        self._promises.pop(promise.number, None)
+        self._of_job.pop(promise.job, None)
+        self.consents.pop(promise.job, None)
+        self._known.discard(promise.number)
+        self.over.append(promise)
+        self.counts[state] += 1
+        self._touch(promise)
+        self._dirty.discard(promise.number)
+        self._ended.append(promise)
+        if not charged:
+            return
+        promise.paid_micro = round(price * MICRO)
+        self.paid_micro += promise.paid_micro
+        what = "paid" if state == "completed" else state
+        time_s = self._now_s if math.isnan(promise.ended_s) else promise.ended_s
+        for account, amount in ((promise.owner, -promise.paid_micro), (HOUSE, promise.paid_micro)):
+            self._lines.append(
+                {
+                    "number": promise.number,
+                    "account": account,
+                    "time_s": time_s,
+                    "job": promise.job,
+                    "what": what,
+                    "amount_micro": amount,
+                }
+            )
+
+    def worth(self, promise: Promise) -> float:
+        """What its completion was worth to its owner; 0 if it did not complete."""
+        if promise.state != "completed":
+            return 0.0
+        return worth_of(promise.announced, promise.ended_s, promise.birth, self.options.round_s)
+
+    # ------------------------------------------------------------------------------------------------- steering
+
+    def _evict(self, snapshot: Snapshot, mechanism: Mechanism, rows: Mapping[int, int]) -> None:
+        """Who has to go in this round, latest born first."""
+        for gone in mechanism.evict(self._round, self._supply(snapshot, mechanism)):
+            promise = self._promises.get(gone.job)
+            self._known.discard(gone.job)
+            if promise is None:
+                continue
+            promise.reason = gone.reason
+            if promise.state == "running" and promise.number in rows:
+                promise.state = "evicting"
+                self._touch(promise)
+            elif promise.state == "arrived":
+                promise.state, promise.becomes, promise.told = "leaving", "cancelled", False
+                self._touch(promise)
+            else:
+                self._close(promise, "cancelled", gone.reason, charged=True)
+
+    def _steer(self, snapshot: Snapshot, promise: Promise) -> Iterator[Decision]:
+        """What makes the cluster follow the plan of one job that is there."""
+        jobs, now_s, row = snapshot.jobs, snapshot.time_s, promise.row
+        if promise.state == "evicting":
+            yield Evict(self._cause(promise, promise.reason), row, promise.announced.eviction)
+            return
+        if promise.state == "running":
+            return
+        begin_s = float(jobs.begin_s[row])
+        waits_s = begin_s if begin_s > now_s else math.nan
+        self._accept(promise, waits_s, now_s)
+        own = promise.defers(waits_s)
+        if promise.state == "leaving":
+            if not promise.told:
+                yield Decline(self._cause(promise, promise.reason, self._story(promise)), row)
+            if own:
+                yield Start(self._cause(promise, "nothing is promised to it any more"), row)
+            elif promise.told:
+                self._let_go(promise)
+            return
+        if not promise.told:
+            yield Admit(self._cause(promise, promise.reason, self._story(promise)), row)
+        until_s = math.nan if promise.let_go else self._until_s(snapshot, promise)
+        if not math.isnan(until_s) and until_s > now_s + EXACT_S:
+            if math.isnan(waits_s) or until_s > waits_s + EXACT_S or (own and until_s < waits_s - EXACT_S):
+                if not abs(until_s - promise.wished_s) < EXACT_S:
+                    promise.wished_s = until_s
+                    self._touch(promise)
+                why = f"by its plan it starts in round {promise.start}"
+                yield Defer(self._cause(promise, why, {"until_s": until_s}), row, until_s)
+        elif own:
+            yield Start(self._cause(promise, "its round has come", {"round": self._round}), row)
+
+    def _accept(self, promise: Promise, waits_s: float, now_s: float) -> None:
+        """Our deferral may have been taken back: by a restart, that is put right; by hand, it stays so."""
+        if promise.deferred_s > now_s + EXACT_S:
+            if math.isnan(waits_s):
+                promise.let_go = promise.let_go or promise.found_deferred
+                promise.deferred_s = math.nan
+                self._touch(promise)
+            else:
+                promise.found_deferred = True
+
+    def _start_s(self, promise: Promise) -> float:
+        return promise.start * self.options.round_s
+
+    def _until_s(self, snapshot: Snapshot, promise: Promise) -> float:
+        """When its start comes, no later than a deferral may be, and than its own deadline leaves."""
+        jobs, row, now_s = snapshot.jobs, promise.row, snapshot.time_s
+        until_s = min(self._start_s(promise), now_s + self._most_defer_s)
+        deadline_s, limit_s = float(jobs.deadline_s[row]), float(jobs.time_limit_s[row])
+        if math.isfinite(deadline_s):
+            needs_s = limit_s if math.isfinite(limit_s) else promise.longest * self.options.round_s
+            until_s = min(until_s, deadline_s - needs_s)
+        return until_s
+
+    def _story(self, promise: Promise) -> dict[str, Json]:
+        """The numbers behind a verdict; those of the plan of this arrival."""
+        return {
+            "statement": promise.number,
+            "state": promise.state,
+            "start_s": self._start_s(promise) if promise.planned else None,
+            "expected_payment": promise.payment,
+            "expected_utility": promise.utility,
+        }
+
+    def _cause(self, promise: Promise, reason: str, detail: Mapping[str, Json] | None = None) -> Cause:
+        return Cause(self.name, reason, {"job": promise.job, "statement": promise.number, **(detail or {})})
+
+    def _application(self, snapshot: Snapshot, row: int) -> str:
+        code = int(snapshot.jobs.application[row])
+        return self._applications[code] if 0 <= code < len(self._applications) else ""
+
+    # ------------------------------------------------------------------------------------------------- knowledge
+
+    def _touch(self, promise: Promise) -> None:
+        promise.changed_s = max(promise.changed_s, self._now_s)
+        self._dirty.add(promise.number)
+        self.changed = True
+
+    def unkept(self) -> dict[str, Json]:
+        """What has changed since the last time, as rows of the store: statements, plans, entries, and our memory."""
+        self.changed = False
+        changed = [self._promises[number] for number in sorted(self._dirty) if number in self._promises]
+        changed += self._ended
+        plans = [promise for promise in changed if promise.number in self._unplanned]
+        told: dict[str, Json] = {
+            "statements": [promise.to_row() for promise in changed],
+            "plans": [promise.plan_row() for promise in plans],
+            "entries": list(self._lines),
+            "memory": cast("dict[str, Json]", self._memory()),
+        }
+        self._dirty.clear()
+        self._ended.clear()
+        self._lines.clear()
+        self._unplanned.clear()
+        return told
+
+    def _memory(self) -> dict[str, dict[str, Json]]:
+        told: dict[str, dict[str, Json]] = {"*": {"next": self._next, "round_s": self.options.round_s}}
+        if self._mechanism is not None:
+            told["mechanism"] = {
+                "bounds": _bounds_json(self._mechanism.bounds),
+                "round": self._round,
+                "known": sorted(self._known),
+                # its jobs are our rows: they are not kept twice
+                "state": {key: value for key, value in self._mechanism.state().items() if key != "jobs"},
+            }
+        elif self._kept is not None and "mechanism" in self._kept:
+            told["mechanism"] = dict(self._kept["mechanism"])
+        return told
+
+    def state(self) -> dict[str, dict[str, Json]]:
+        """All that another one of us needs, as plain data: our memory, and open statements with their plans."""
+        told = self._memory()
+        for number, promise in self._promises.items():
+            told[f"statement {number}"] = {"row": promise.to_row(), "plan": promise.plan_row()}
+        return told
+
+    def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
+        """Know again what `state` told; what cannot be read is passed over. Until this is called nothing is decided."""
+        common = memory.get("*", {})
+        for name, known in memory.items():
+            if not name.startswith("statement "):
+                continue
+            promise = promise_from_json(known.get("row"), known.get("plan"))
+            if promise is None or promise.number in self._promises:
+                continue
+            self._promises[promise.number] = promise
+            if promise.job:
+                self._of_job[promise.job] = promise.number
+                if promise.state in ("running", "evicting"):
+                    self.consents[promise.job] = promise.announced.eviction
+        self._promises = dict(sorted(self._promises.items()))
+        following = common.get("next")
+        self._next = max(
+            max(self._promises, default=0) + 1, following if isinstance(following, int) else 1, self._next
+        )
+        self._other_rounds = common.get("round_s") not in (None, self.options.round_s)
+        self._kept = memory
+        self._mechanism, self._cores, self._ready = None, 0, True
+
+
+def number_of(text: str) -> int | None:
+    """The statement that a hint names (`sow=17`); None if it names none."""
+    found = _HINT.search(text)
+    return None if found is None else int(found[1])
+
+
+def rehearse(name: str, options: Mapping[str, Any] | None = None, *, dry: bool = False) -> None:
+    """Made-up jobs through a mechanism that is thrown away, so that what it compiles is compiled before real ones come.
+
+    `dry`: only make it, which shows whether its options can be. Raises UsageError if they cannot.
+    """
+    mechanism = mechanism_of(name, Bounds(8, 2, 4, 10.0, 8), options)
+    if dry:
+        return
+    made_up = Announcement(
+        "made up", 1, 0.0, (Run(0.0, 5.0, 0.5), Run(5.0, 12.0, 0.5)), 5.0, "deadline", 60.0, ""
+    )
+    for number, present in enumerate((1, 2)):
+        mechanism.step(present)
+        mechanism.occupy(present, np.ones(12, np.int32))
+        mechanism.submit(number, statement_of(made_up, present, 5.0, 1, mechanism.bounds))
+        mechanism.tables(1)
+        mechanism.arrive(number, present)
+        mechanism.evict(present)
+        mechanism.complete(number, present + 1)
+    mechanism.restore(mechanism.state())
+
+
+def _bounds_json(bounds: Bounds) -> dict[str, Json]:
+    return {
+        "capacity": bounds.capacity,
+        "max_demand": bounds.max_demand,
+        "max_duration": bounds.max_duration,
+        "max_value": bounds.max_value,
+        "span": bounds.span,
+        "least_value": bounds.least_value,
+    }
+
+
+def _finite(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,287 @@
+"""What was promised for one statement, and the same as rows that outlive the process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from asad.admit.sow.announcements import Announcement, announcement_of
+from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
+from asad.errors import UsageError
+from asad.model import STATEMENTS_OVER, Json
+
+EXACT_S = 1.5
+"""Times that differ by less are one."""
+SLACK = 0.05
+"""Of a round: what comes or ends so much after its boundary counts for the round before."""
+OPEN = ("planned", "arrived", "running", "evicting", "leaving")
+"""`planned`: its job has not come; `arrived`: it waits for its start; `evicting`: it has to go and has not gone yet;
+`leaving`: nothing is promised any more to a job that waits, and it has still to be told or let go."""
+NUMBERS = ("born_s", "changed_s", "utility", "payment", "wished_s", "deferred_s", "started_s", "ended_s")
+WHOLES = ("birth", "demand", "longest", "arrival", "start", "rounds", "paid_micro")
+TRUTHS = ("told", "let_go")
+TEXTS = ("becomes",)
+
+
+@dataclass(slots=True)
+class Promise:
+    """One statement. Rounds count from the epoch."""
+
+    number: int
+    owner: str
+    announced: Announcement
+    state: str
+    reason: str
+    born_s: float
+    birth: int
+    """Round in which it was announced."""
+    demand: int
+    """Units of the mechanism."""
+    longest: int
+    """Rounds, of what was stated."""
+    plan: LaunchPlan
+    utility: float
+    payment: float
+    """Both as expected at birth."""
+    failure: list[float]
+    """By row of the plan."""
+    price: list[list[float]]
+    """By row of the plan and rounds run."""
+    changed_s: float = -math.inf
+    job: str = ""
+    """Its number; empty until it has come."""
+    arrival: int = -1
+    """Round from which its job could start; -1: it has not come."""
+    start: int = NEVER
+    """Round in which it starts, now that it has come."""
+    rounds: int = 0
+    """That it ran."""
+    paid_micro: int = 0
+    wished_s: float = math.nan
+    """The deferral that we have asked for last: the cluster may have obeyed and we died of it."""
+    deferred_s: float = math.nan
+    """Until when we have deferred it, as the cluster confirmed."""
+    started_s: float = math.nan
+    ended_s: float = math.nan
+    told: bool = False
+    """The cluster knows what became of it on arrival."""
+    let_go: bool = False
+    """Somebody took our deferral back by hand: it is not deferred again."""
+    becomes: str = ""
+    """Of one that is leaving: `declined` or `cancelled`."""
+    found_deferred: bool = True
+    """Our deferral has not been missed since the start of the process."""
+    entered: bool = False
+    """The mechanism knows that its job has come."""
+    row: int = -1
+    """Of the snapshot; of no meaning in another process."""
+    again_s: float = field(default=-math.inf)
+    """Before this nothing is wished again that the cluster refused."""
+
+    @property
+    def planned(self) -> bool:
+        """Its job has come and has a start."""
+        return self.start != NEVER
+
+    @property
+    def first_arrival(self) -> int:
+        """First round in which its job was announced to come."""
+        return int(self.plan.arrival[0])
+
+    @property
+    def last_arrival(self) -> int:
+        """Last such round."""
+        return int(self.plan.arrival[-1])
+
+    def plan_row_of(self, arrival: int) -> int:
+        """Row of the plan for a job that comes so: that of the next arrival that was stated; -1 after the last."""
+        later = np.flatnonzero(self.plan.arrival >= arrival)
+        return int(later[0]) if len(later) else -1
+
+    def defers(self, begin_s: float) -> bool:
+        """Is a begin time of our making? Clusters keep times in whole seconds."""
+        return abs(begin_s - self.deferred_s) < EXACT_S or abs(begin_s - self.wished_s) < EXACT_S
+
+    def price_of(self, rounds: int) -> float:
+        """What was announced at birth for its start and so many rounds; of more than are sold that of the most."""
+        row = self.price[self.plan_row_of(self.arrival)]
+        return row[min(rounds, len(row)) - 1]
+
+    def to_row(self) -> dict[str, Json]:
+        """Of the store: what `promise_from_json` reads, without the plan."""
+        progress: dict[str, Json] = {
+            name: _known(getattr(self, name)) for name in (*NUMBERS, *WHOLES, *TRUTHS, *TEXTS)
+        }
+        return {
+            "number": self.number,
+            "owner": self.owner,
+            "name": self.announced.name,
+            "job": self.job,
+            "state": self.state,
+            "reason": self.reason,
+            "born_s": self.born_s,
+            "changed_s": _known(self.changed_s) or self.born_s,
+            "announced": self.announced.to_json(),
+            "progress": progress,
+        }
+
+    def plan_row(self) -> dict[str, Json]:
+        """Of the store: the plan, written once."""
+        plan: dict[str, Json] = {
+            "rows": self.plan.to_json(),
+            "failure": list(self.failure),
+            "price": [list(row) for row in self.price],
+        }
+        return {"number": self.number, "made_s": self.born_s, "plan": plan}
+
+    def to_read(self, round_s: float, *, own: bool) -> dict[str, Json]:
+        """For a reader; values and prices are its owner's (`own`) alone."""
+        told: dict[str, Json] = {
+            "statement": self.number,
+            "owner": self.owner,
+            "name": self.announced.name,
+            "job": self.job or None,
+            "state": self.state,
+            "cores": self.announced.cores,
+            "due_s": self.announced.due_s,
+            "born_s": self.born_s,
+            "first_s": self.first_arrival * round_s,
+            "last_s": self.last_arrival * round_s,
+            "start_s": self.start * round_s if self.planned else None,
+            "started_s": _known(self.started_s),
+            "ended_s": _known(self.ended_s),
+            "eviction": self.announced.eviction,
+        }
+        if not own:
+            return told
+        starts: list[Json] = [
+            [arrival * round_s, None if start == NEVER else start * round_s, failed]
+            for arrival, start, failed in zip(
+                self.plan.arrival.tolist(), self.plan.start.tolist(), self.failure, strict=True
+            )
+        ]
+        return told | {
+            "reason": self.reason,
+            "value": self.announced.value,
+            "shape": self.announced.shape,
+            "deadline_s": self.announced.due_s + self.announced.deadline_s,
+            "expected_payment": self.payment,
+            "expected_utility": self.utility,
+            "paid": self.paid_micro / 1e6 if self.state in STATEMENTS_OVER else None,
+            "plan": starts,
+        }
+
+
+def statement_of(one: Announcement, birth: int, round_s: float, unit: int, bounds: Bounds) -> Statement:
+    """An announcement in rounds from the epoch, and units of so many cores.
+
+    Raises UsageError for one that is due in the past or beyond what is sold, or that cannot be worth anything.
+    """
+    if math.ceil(one.cores / unit) > bounds.max_demand:
+        raise UsageError(
+            f"cores: {one.cores} are more than the {bounds.max_demand * unit} that one job may have here; ask for less"
+        )
+    rows: dict[tuple[int, int], float] = {}
+    for run in one.runs:
+        arrival = max(birth, math.ceil((one.due_s + run.offset_s) / round_s - SLACK))
+        duration = max(1, math.ceil(run.duration_s / round_s - SLACK))
+        rows[arrival, duration] = rows.get((arrival, duration), 0.0) + run.probability
+    if max(one.due_s + run.offset_s for run in one.runs) < (birth - 1) * round_s:
+        raise UsageError("due: all of its times are past; write when it comes next")
+    longest = max(duration for _, duration in rows)
+    if longest > bounds.max_duration:
+        raise UsageError(
+            f"runs: {longest * round_s:.0f} s are longer than the {bounds.max_duration * round_s:.0f} s that one job "
+            "may be planned for; write less, or submit it without a statement"
+        )
+    if min(arrival for arrival, _ in rows) >= birth + bounds.span:
+        raise UsageError(
+            f"due: it comes later than the {bounds.span * round_s:.0f} s ahead that are planned; announce it nearer to "
+            "its time"
+        )
+    deadline = math.floor((one.due_s + one.deadline_s) / round_s + SLACK)
+    if deadline <= birth:
+        raise UsageError("deadline: it is past, so that the job could be worth nothing; write a later one")
+    worth = Worth(
+        "deadline" if one.shape == "deadline" else "linear", one.value, deadline, max(1, deadline - birth)
+    )
+    support = [(*key, probability) for key, probability in sorted(rows.items())]
+    total = math.fsum(row[2] for row in support)
+    return Statement.of(birth, math.ceil(one.cores / unit), [(a, d, p / total) for a, d, p in support], worth)
+
+
+def worth_of(one: Announcement, end_s: float, birth: int, round_s: float) -> float:
+    """What its completion at `end_s` is worth, by rounds as the mechanism counts them."""
+    finish = math.ceil(end_s / round_s - SLACK)
+    deadline = math.floor((one.due_s + one.deadline_s) / round_s + SLACK)
+    if finish > deadline:
+        return 0.0
+    if one.shape == "deadline":
+        return one.value
+    return one.value * max(0.0, 1.0 - max(0, finish - birth) / max(1, deadline - birth))
+
+
+def promise_from_json(row: Json, planned: Json) -> Promise | None:
+    """What `Promise.to_row` and `Promise.plan_row` told; None if it cannot be read, or is over."""
+    try:
+        told, plan = cast("Mapping[str, Any]", row), cast("Mapping[str, Any]", planned)["plan"]
+        if told["state"] not in OPEN:
+            return None
+        progress, launch = told["progress"], LaunchPlan.from_json(plan["rows"])
+        price = np.array(plan["price"], np.float64)
+        failure = [float(one) for one in plan["failure"]]
+        if (
+            price.ndim != 2
+            or len(price) != len(launch.arrival)
+            or len(failure) != len(price)
+            or not len(price)
+        ):
+            return None
+        columns: dict[str, Any] = {name: _number(progress[name]) for name in NUMBERS}
+        columns |= {name: int(progress[name]) for name in WHOLES}
+        columns |= {name: progress[name] is True for name in TRUTHS}
+        columns |= {name: str(progress[name]) for name in TEXTS}
+        return Promise(
+            number=int(told["number"]),
+            owner=str(told["owner"]),
+            announced=announcement_of(told["announced"], 0.0),
+            state=str(told["state"]),
+            reason=str(told["reason"]),
+            plan=launch,
+            failure=failure,
+            price=price.tolist(),
+            job=str(told["job"]),
+            found_deferred=False,
+            **columns,
+        )
+    except (KeyError, TypeError, ValueError, OverflowError, UsageError):
+        return None
+
+
+def mechanism_row(
+    promise: Promise, round_s: float, unit: int, bounds: Bounds, present: int
+) -> dict[str, Json]:
+    """The job as a mechanism of these bounds keeps it. Raises UsageError if it is beyond them."""
+    arrived = promise.planned and promise.arrival <= present
+    return {
+        "job": promise.number,
+        "statement": statement_of(promise.announced, promise.birth, round_s, unit, bounds).to_json(),
+        "plan": promise.plan.to_json(),
+        "price": [list(row) for row in promise.price],
+        "row": promise.plan_row_of(promise.arrival) if arrived else -1,
+    }
+
+
+def _known(value: object) -> Json:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    assert isinstance(value, bool | int | str)
+    return value
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,371 @@
+"""Statements of work on a made-up cluster: matched, held to their plans, charged, evicted as agreed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, ROUND_S, FirstFit, World, announced, job
+
+from asad.admit.sow.live import Statements, number_of
+from asad.errors import AsadError, UsageError
+from asad.model import HOUSE, Decline, Defer, Evict
+
+
+def round_of(time_s: float) -> float:
+    return (time_s - EPOCH) / ROUND_S
+
+
+def test_a_job_starts_in_its_planned_round_completes_and_is_charged() -> None:
+    # its start is planned for round 4: another one holds all cores until there
+    world = World([job("7", at=1, hint="sow=2", cores=2), job("8", 4, cores=4, hint="sow=1")])
+    world.submit(announced("", due=0, cores=4, runs=[(0, 4, 1.0)]))
+    (told,) = world.submit(announced("", due=1, cores=2, runs=[(0, 2, 0.5), (1, 3, 0.5)]))
+    assert told["state"] == "planned"
+    world.run(3)
+    held = world.cluster.jobs[0]
+    assert held.begin_s == EPOCH + 4 * ROUND_S and held.admitted
+    assert world.state_of(2) == "arrived"
+    world.run(5)
+    assert round_of(held.all[0].start_s) == 4.0 and world.state_of(2) == "running"
+    world.run(9)
+    assert world.state_of(1) == world.state_of(2) == "completed"
+    assert world.charged(2) == {"ann": -4_000_000, HOUSE: 4_000_000}  # 2 cores for 2 rounds
+    assert world.charged(1) == {"ann": -16_000_000, HOUSE: 16_000_000}
+    assert world.cluster.illegal == [] and not world.policy.consents
+    assert world.policy.paid_micro == 20_000_000
+
+
+def test_it_pays_for_the_rounds_that_it_ran_at_the_price_of_its_birth() -> None:
+    world = World([job("7", run=3, hint="sow=1")])
+    world.submit(announced("", due=1, runs=[(0, 2, 0.9), (0, 4, 0.1)]))
+    price = world.plans[0]["plan"]["price"][0]  # type: ignore[index, call-overload]
+    world.run(6)
+    assert world.rows[1]["progress"]["rounds"] == 3  # type: ignore[index, call-overload]
+    assert world.charged(1)["ann"] == -round(price[2] * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        ({}, "completed"),
+        ({"cores": 2}, "missed"),  # another size
+        ({"at": 0}, "missed"),  # it was there before it was announced
+        ({"at": 9}, "missed"),  # long after it was announced to come
+        ({"bar": 1}, "missed"),  # it opted out
+    ],
+)
+def test_without_a_hint_a_job_is_known_by_user_name_and_cores_in_its_time(
+    facts: dict[str, int], state: str
+) -> None:
+    world = World([job("7", **({"at": 2.5} | facts))])  # type: ignore[arg-type]
+    world.run(1)
+    world.submit(announced("train", due=3, runs=[(0, 2, 0.5), (1, 2, 0.5)]))
+    world.run(16)
+    assert world.state_of(1) == state
+    assert (world.rows[1]["job"] == "7") == (state == "completed")
+
+
+def test_another_users_job_of_that_name_is_not_it() -> None:
+    world = World([job("7", at=2.5)])
+    world.run(1)
+    world.submit(announced("train", due=3), owner="bob")
+    world.run(8)
+    assert world.state_of(1) == "missed" and world.cluster.kinds("7") == []
+
+
+def test_jobs_of_one_name_have_a_statement_each_in_the_order_of_their_times() -> None:
+    world = World([job("7", at=2.5), job("8", at=3.5)])
+    world.submit(announced("train", due=4), announced("train", due=3))
+    world.run(9)
+    assert (world.rows[2]["job"], world.rows[1]["job"]) == ("7", "8")
+    assert len(world.plans) == 2
+
+
+@pytest.mark.parametrize(
+    ("hint", "facts", "why"),
+    [
+        ("sow=9", {}, "there is no open statement 9 of its user"),
+        ("sow=1", {"cores": 2}, "it asks for 2 cores, and statement 1 is of 1"),
+        ("sow=1", {"array": True}, "statement 1 is of one job, and it is an array"),
+        ("sow=2", {}, "there is no open statement 2 of its user"),
+    ],
+)
+def test_a_wrong_hint_is_told_once_and_the_job_let_be(hint: str, facts: dict[str, int], why: str) -> None:
+    blocker = job("1", run=5, cores=4)
+    world = World([blocker, job("7", at=1, hint=hint, **facts)])  # type: ignore[arg-type]
+    world.submit(announced("other", due=3))
+    world.submit(announced("", due=3), owner="bob")
+    world.run(4)
+    declined = [decision for _, decision in world.cluster.done if isinstance(decision, Decline)]
+    assert [why in decision.cause.reason for decision in declined] == [True]
+    assert len(world.cluster.done) == 1
+    world.run(9)
+    assert not math.isnan(world.cluster.jobs[1].all[0].end_s)
+
+
+def test_a_plan_without_a_start_leaves_the_job_in_the_queue() -> None:
+    world = World([job("7", at=1, hint="sow=1")])
+    (told,) = world.submit(announced("", due=3, value=1.0))
+    assert told["state"] == "declined" and world.state_of(1) == "declined"
+    world.run(5)
+    assert math.isnan(world.cluster.jobs[0].begin_s) and not world.cluster.jobs[0].admitted
+    assert world.charged(1) == {}
+
+
+def test_who_comes_later_than_announced_has_no_plan_any_more() -> None:
+    world = World([job("1", run=9, cores=4), job("7", at=4.6, hint="sow=1")])
+    world.submit(announced("", due=3, runs=[(0, 2, 0.5), (1, 2, 0.5)]))
+    world.run(6)
+    assert world.state_of(1) == "declined" and "later than" in str(world.rows[1]["reason"])
+    world.run(7)
+    assert world.state_of(1) == "declined"
+
+
+def test_who_does_not_end_well_pays_nothing() -> None:
+    world = World([job("7", at=1, hint="sow=1")])
+    world.cluster.fails.add("7")
+    world.submit(announced("", due=1))
+    world.run(6)
+    assert world.state_of(1) == "failed" and world.charged(1) == {"ann": 0, HOUSE: 0}
+
+
+def contended(how: str = "requeue-hold") -> World:
+    """1 and 2 are planned side by side, 1 from round 4 on; then 9, which nobody has announced, takes what 1 needs."""
+    first = job("7", run=4, at=3.5, hint="sow=1", cores=2)
+    second = job("8", run=6, at=1, hint="sow=2", cores=2)
+    world = World([first, second, job("9", run=20, at=1.5, cores=2)])
+    world.submit(
+        announced("", due=4, cores=2, runs=[(0, 4, 1.0)]),
+        announced("", due=1, cores=2, runs=[(0, 6, 1.0)], eviction=how),
+    )
+    return world
+
+
+@pytest.mark.parametrize("how", ["requeue-hold", "cancel"])
+def test_the_latest_born_goes_when_an_earlier_born_is_due(how: str) -> None:
+    world = contended(how)
+    world.run(3)
+    assert world.state_of(2) == "running" and world.policy.consents == {"8": how}
+    world.run(6)
+    assert world.cluster.evicted == ["8"] and world.state_of(2) == "evicted"
+    assert world.charged(2) == {"ann": 0, HOUSE: 0}
+    (evicted,) = [decision for _, decision in world.cluster.done if isinstance(decision, Evict)]
+    assert evicted.how == how and evicted.cause.detail["statement"] == 2
+    assert world.state_of(1) == "running" and not math.isnan(world.cluster.jobs[0].all[0].start_s)
+    assert "7" in world.policy.consents and "8" not in world.policy.consents
+    world.run(9)
+    assert world.state_of(1) == "completed" and math.isnan(world.cluster.jobs[2].all[0].end_s)
+
+
+def test_what_the_cluster_refuses_to_evict_is_asked_again_later_and_not_charged() -> None:
+    world = contended()
+    world.cluster.refuse.add("evict")
+    world.run(6)
+    assert world.state_of(2) == "evicting"
+    world.run(9)
+    assert world.state_of(2) == "evicted" and "completed before" in str(world.rows[2]["reason"])
+    assert world.charged(2) == {"ann": 0, HOUSE: 0}
+
+
+def test_who_waits_for_a_start_that_has_no_room_waits_on_without_a_plan() -> None:
+    hog = job("9", run=8, at=1, cores=4)
+    world = World([job("7", at=1, hint="sow=1", cores=2), hog])
+    world.submit(announced("", due=2, cores=2))
+    world.run(4)
+    assert world.state_of(1) == "cancelled" and world.charged(1) == {"ann": 0, HOUSE: 0}
+    assert world.cluster.evicted == [] and "decline" in world.cluster.kinds("7")
+    world.run(14)
+    assert not math.isnan(world.cluster.jobs[0].all[0].end_s)
+
+
+def test_what_others_hold_is_taken_from_the_capacity() -> None:
+    world = World([job("9", run=5, cores=3), job("7", at=0.5, hint="sow=1", cores=2)])
+    world.cluster.jobs[0].limit_s = 5 * ROUND_S
+    world.run(1)
+    world.submit(announced("", due=2, cores=2))
+    world.run(3)
+    assert world.cluster.jobs[1].begin_s == EPOCH + 5 * ROUND_S
+
+
+def test_a_statement_is_taken_back_before_its_job_runs() -> None:
+    world = World([job("7", run=9, at=1, hint="sow=1")])
+    world.submit(announced("", due=1), announced("later", due=8), announced("gone", due=8))
+    with pytest.raises(UsageError, match="no open statement 2 of yours"):
+        world.policy.withdraw(2, "bob", EPOCH)
+    world.policy.withdraw(2, "ann", EPOCH)
+    world.policy.withdraw(3, None, EPOCH)
+    world.keep()
+    assert world.state_of(2) == world.state_of(3) == "withdrawn"
+    world.run(3)
+    with pytest.raises(UsageError, match="its job 7 runs; scancel 7"):
+        world.policy.withdraw(1, "ann", world.cluster.now_s)
+
+
+def test_a_deferral_that_was_taken_back_by_hand_stays_so() -> None:
+    world = World([job("1", run=3, cores=4), job("7", at=1, hint="sow=1", cores=2)])
+    world.submit(announced("", due=8, cores=2))
+    world.run(2)
+    assert world.cluster.jobs[1].begin_s == EPOCH + 8 * ROUND_S
+    world.cluster.jobs[1].begin_s = math.nan
+    world.run(4)
+    assert math.isnan(world.cluster.jobs[1].begin_s) and not math.isnan(world.cluster.jobs[1].all[0].start_s)
+
+
+def test_a_job_with_a_begin_time_of_its_own_is_deferred_before_it_could_start() -> None:
+    waits = job("7", at=1, hint="sow=2", cores=4, begin_s=EPOCH + 250)
+    world = World([job("1", run=5, at=1, hint="sow=1", cores=4), waits])
+    world.submit(announced("", due=1, cores=4, runs=[(0, 5, 1.0)]), announced("", due=3, cores=4))
+    world.run(2)
+    assert waits.begin_s == EPOCH + 6 * ROUND_S
+    world.run(9)
+    assert world.state_of(2) == "completed" and round_of(waits.all[0].start_s) == 6.0
+
+
+def test_a_restart_finds_every_plan_and_makes_none_twice() -> None:
+    world = World(
+        [
+            job("7", at=1, hint="sow=1", cores=2),
+            job("8", 4, cores=4, hint="sow=2"),
+            job("9", at=7, hint="sow=3"),
+        ]
+    )
+    world.submit(announced("", due=4, cores=2))
+    world.submit(announced("", due=0, cores=4, runs=[(0, 4, 1.0)]), announced("", due=7))
+    for _ in range(20):
+        world.restart()
+        world.run(round_of(world.cluster.now_s) + 0.5)
+    assert [world.state_of(number) for number in (1, 2, 3)] == ["completed"] * 3
+    assert len(world.plans) == 3 and len(world.lines) == 6
+    assert world.cluster.jobs[0].all[0].start_s == EPOCH + 4 * ROUND_S
+    (told,) = world.submit(announced("new", due=14))
+    assert told["statement"] == 4
+
+
+def test_a_kill_before_an_eviction_was_confirmed_is_taken_up() -> None:
+    world = contended()
+    while not world.cluster.evicted:
+        before = (dict(world.memory), {key: dict(row) for key, row in world.rows.items()}, len(world.lines))
+        world.cycle.run_once()
+        world.cluster.run(world.cluster.now_s + 25)
+    # what was kept before the cluster was told is all that is left of it
+    assert world.state_of(2) == "evicting" and before[1][2]["state"] == "running"
+    world.restart(keep=False)
+    world.run(9)
+    assert world.state_of(2) == "evicted" and world.charged(2) == {"ann": 0, HOUSE: 0}
+    assert world.cluster.evicted == ["8"] and len(world.lines) == 4
+
+
+def test_rounds_of_another_length_cancel_what_was_planned_in_the_old() -> None:
+    world = World([job("7", at=6, hint="sow=1")])
+    world.submit(announced("", due=6))
+    world.options = OPTIONS._replace(round_s=50.0)
+    world.restart()
+    world.run(2)
+    assert world.state_of(1) == "cancelled" and "announce it anew" in str(world.rows[1]["reason"])
+
+
+def test_a_paused_daemon_starts_who_is_due_and_plans_nobody() -> None:
+    world = World([job("1", run=3, cores=4), job("7", at=1, hint="sow=1", cores=2)])
+    world.submit(announced("", due=4, cores=2))
+    world.run(2)
+    held = world.cluster.jobs[1]
+    assert held.begin_s == EPOCH + 4 * ROUND_S
+    world.cycle.paused = True
+    world.run(3.5)
+    assert held.begin_s == EPOCH + 4 * ROUND_S
+    world.run(5)
+    assert held.all[0].start_s == EPOCH + 4 * ROUND_S
+
+
+def test_nothing_is_taken_before_it_is_known_what_was_promised() -> None:
+    world = World([])
+    with pytest.raises(AsadError, match="no node was seen yet"):
+        world.policy.submit([announced()], "ann", EPOCH)
+
+    fresh = Statements("sow", FirstFit, APPLICATIONS, OPTIONS)
+    assert fresh.decide(world.cluster.snapshot()) == [] and not fresh.ready
+    with pytest.raises(AsadError, match="the store has not told yet"):
+        fresh.submit([announced()], "ann", EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"value": 101.0}, "value: 101 is more than the 100 that counts here"),
+        ({"cores": 5}, "cores: 5 are more than the 4 that one job may have here"),
+        ({"runs": [(0, 11, 1.0)]}, "runs: 1100 s are longer than the 1000 s"),
+        ({"due": 25}, "due: it comes later than the 2000 s ahead"),
+        ({"due": -9, "deadline_s": 2000.0}, "due: all of its times are past"),
+        ({"due": -1, "deadline_s": 50.0}, "deadline: it is past"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_with_its_mend(facts: dict[str, object], why: str) -> None:
+    world = World([])
+    world.cycle.run_once()
+    with pytest.raises(UsageError, match="statement 2: ") as error:
+        world.policy.submit([announced(), announced(**facts)], "ann", EPOCH)  # type: ignore[arg-type]
+    assert why in str(error.value)
+    assert world.policy.unkept()["statements"] == []
+
+
+def test_one_owner_has_no_more_open_statements_than_allowed() -> None:
+    world = World([], options=OPTIONS._replace(most_open=2))
+    world.submit(announced("a", due=3), announced("b", due=4))
+    with pytest.raises(UsageError, match="ann has 2 open statements"):
+        world.submit(announced("c", due=5))
+    world.submit(announced("c", due=5), owner="bob")
+
+
+def test_others_read_neither_values_nor_prices() -> None:
+    world = World([])
+    world.submit(announced("a", due=3))
+    (own,), (seen,) = (world.policy.status(owner)["statements"] for owner in ("ann", "bob"))
+    assert own["value"] == 50.0 and "plan" in own  # type: ignore[index, call-overload, operator]
+    hidden = {
+        "value",
+        "shape",
+        "deadline_s",
+        "expected_payment",
+        "expected_utility",
+        "paid",
+        "plan",
+        "reason",
+    }
+    assert not hidden & set(seen)  # type: ignore[arg-type]
+
+
+def test_the_menu_of_a_shape() -> None:
+    world = World([])
+    world.cycle.run_once()
+    menu = world.policy.quote(2, EPOCH)
+    assert menu["first_s"] == EPOCH and menu["price"][0] == [None] * 10  # type: ignore[index, call-overload]
+    assert menu["price"][1][2] == 6.0  # type: ignore[index, call-overload]
+    with pytest.raises(UsageError, match="jobs of 1 to 4 cores"):
+        world.policy.quote(5, EPOCH)
+
+
+def test_the_defer_stage_leaves_them_alone() -> None:
+    world = World([job("7", at=0, hint="sow=1"), job("8", at=0)])
+    world.submit(announced("", due=8))
+    world.run(1)
+    seen = world.cluster.snapshot()
+    assert world.policy.steers(seen, 0) and not world.policy.steers(seen, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("sow=7", 7), ("asad:sow=7", 7), ("no;sow = 12", 12), ("sow=", None), ("sow=x", None), ("so=1", None)],
+)
+def test_the_hint(text: str, number: int | None) -> None:
+    assert number_of(text) == number
+
+
+def test_a_deferral_reaches_no_further_than_it_may() -> None:
+    world = World([job("7", at=1, hint="sow=1", deadline_s=EPOCH + 900)])
+    world.submit(announced("", due=8))
+    world.run(2)
+    # its own deadline leaves it the time that its limit asks for
+    assert world.cluster.jobs[0].begin_s == EPOCH + 500
+    until = [decision.until_s for _, decision in world.cluster.done if isinstance(decision, Defer)]
+    assert until == [EPOCH + 500]
