@@ -1,0 +1,314 @@
+"""Algorithm 1: announce, plan, and evict latest born first. What is priced how, and how risky it is, comes in.
+
+Source: 004, section 3, with prices and failures by Algorithm 2 (`asad.admit.sow.reduction`).
+
+Why it is truthful: the menu is computed before the statement is seen, the plan is the job's own best under it, and
+both payment and failure depend on nothing that is stated later (Lemma 3.1). If all estimates are within μ of the true
+probabilities, no report gains more than 2·μ·v_max (Theorem 3.2). Stating less demand than is needed makes the job
+worthless; stating more only costs.
+
+`cancel_waiting`: with it, jobs go latest born first over all that are active, as printed: one that only waits goes too
+when somebody born earlier has to. Without it only those go that run or start in a round that is too full. A job's
+fate then still depends on those born before it alone (by induction over births: whether the first k jobs hold a place
+in a round is a function of their own arrivals and durations), so Lemma 3.1 and Theorem 3.2 stand; fewer jobs fail.
+
+Cost of a statement: that of its menu, plan and draws; independent of how many came before. Memory: jobs active.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from asad.admit.sow.failures import Futures, sample_count
+from asad.admit.sow.launch import best_plan
+from asad.admit.sow.reduction import Relaxed, above, tasks
+from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan, Menu, Statement
+from asad.errors import UsageError
+from asad.model import Floats, Ints, Json
+
+
+@dataclass(slots=True)
+class Active:
+    """A job that is announced, planned to run, and not over."""
+
+    job: int
+    statement: Statement
+    plan: LaunchPlan
+    price: Floats
+    """(m, d_max) by row of the plan."""
+    slot: int
+    row: int = -1
+    """Of the plan, as which it has arrived; -1: not yet."""
+    start: int = NEVER
+
+
+class Posted:
+    """Algorithm 1 over any relaxed scheduler. `name` and prices are those of who derives from it."""
+
+    name = "posted"
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        relaxed: Relaxed,
+        *,
+        error: float,
+        confidence: float,
+        threshold: float,
+        cancel_waiting: bool,
+        seed: int,
+    ) -> None:
+        """`error` μ and `confidence` say how many futures are drawn; estimates below `threshold` count as 0.
+
+        Raises UsageError for what is out of range.
+        """
+        if not 0.0 <= threshold < 1.0:
+            raise UsageError(f"sow: threshold {threshold:g}: write a probability below 1")
+        self.bounds, self.relaxed, self.threshold = bounds, relaxed, threshold
+        self.error, self.confidence = error, confidence
+        self.cancel_waiting = cancel_waiting
+        self.samples = sample_count(error, confidence, bounds.span)
+        self._futures = Futures(bounds, self.samples, seed, cancel_waiting)
+        self._active: dict[int, Active] = {}
+        """In the order of birth."""
+        self._now, self._births = 0, 0
+        self._price = np.zeros((bounds.span, bounds.max_duration))
+        self._failure = np.zeros((bounds.span, bounds.max_duration))
+
+    # --------------------------------------------------------------------------------------------------- the mechanism
+
+    def step(self, round: int) -> None:
+        """A new round."""
+        if round < self._now:
+            raise UsageError(f"sow: round {round} is past, it is round {self._now}; rounds never go back")
+        if round > self._now:
+            self.relaxed.advance(round)
+            self._now = round
+        self._futures.step(round)
+
+    def announce(self, round: int) -> Menu:
+        """Of the present round, as far as a job born now may use it."""
+        self._be_in(round)
+        starts, demands, durations = self.bounds.span, self.bounds.max_demand, self.bounds.max_duration
+        price, failure = np.zeros((2, starts, demands, durations))
+        for demand in range(1, demands + 1):
+            self._tables(demand)
+            price[:, demand - 1], failure[:, demand - 1] = self._price, self._failure
+        return Menu(round, price, failure)
+
+    def submit(self, job: int, statement: Statement) -> Answer:
+        """Algorithm 1, lines for one birth."""
+        self._require(job, statement)
+        self._tables(statement.demand)
+        answer = self._plan(statement)
+        if not answer.plan.never:
+            slot = self._futures.add(self._births, statement, answer.plan)
+            self.relaxed.take(*tasks(statement, answer.plan), statement.demand)
+            self._active[job] = Active(job, statement, answer.plan, answer.price, slot)
+        self._births += 1
+        return answer
+
+    def quote(self, statement: Statement) -> Answer:
+        """What `submit` would answer now; nothing is planned."""
+        self._require(None, statement)
+        self._tables(statement.demand)
+        return self._plan(statement)
+
+    def arrive(self, job: int, round: int, signal: int = 0) -> int | None:
+        """A job with an arrival that was not stated waits for the next one that was; after the last it never starts."""
+        self._be_in(round)
+        held = self._active.get(job)
+        if held is None:
+            return None
+        if held.row >= 0:
+            return held.start
+        plan = held.plan
+        rows = np.flatnonzero((plan.arrival >= round) & (plan.signal == signal))
+        row = int(rows[0]) if len(rows) else -1
+        if row < 0 or plan.start[row] == NEVER:
+            self._forget(job)
+            return None
+        held.row, held.start = row, int(plan.start[row])
+        self._futures.arrived(held.slot, int(plan.arrival[row]), signal, held.start)
+        return held.start
+
+    def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
+        """Latest born first until the rest fits."""
+        self._be_in(round)
+        most = self.bounds.capacity if supply is None else supply
+        load = sum(held.statement.demand for held in self._active.values() if self._runs(held, round))
+        gone: list[Eviction] = []
+        if load <= most:
+            return ()
+        for job in reversed(self._active):
+            held = self._active[job]
+            runs = self._runs(held, round)
+            if not runs and not self.cancel_waiting:
+                continue
+            what = "would hold" if held.start == round else "held" if runs else "waited for"
+            gone.append(
+                Eviction(
+                    job,
+                    round,
+                    runs,
+                    f"in round {round} jobs born earlier and it need {load} units and there are {most}; it {what} "
+                    f"{held.statement.demand} and was born last",
+                )
+            )
+            if runs:
+                load -= held.statement.demand
+            if load <= most:
+                break
+        for eviction in gone:
+            self._forget(eviction.job)
+        return tuple(gone)
+
+    def complete(self, job: int, round: int) -> float:
+        """The price it was told at birth, for as long as it ran. 0 of a job that is not known, or never started."""
+        held = self._active.get(job)
+        if held is None:
+            return 0.0
+        self._forget(job)
+        if held.row < 0 or round <= held.start:
+            return 0.0
+        lasted = min(round - held.start, self.bounds.max_duration)
+        return float(held.price[held.row, lasted - 1])
+
+    def withdraw(self, job: int, round: int) -> None:
+        """What it was expected to hold still counts in prices, which never fall; in failures it counts no more."""
+        if job in self._active:
+            self._forget(job)
+
+    def occupy(self, round: int, held: Ints) -> None:
+        """Prices rise with what others hold, and failures follow it."""
+        self._be_in(round)
+        window = self.bounds.span + self.bounds.max_duration
+        supply = np.full(window, self.bounds.capacity, np.int64)
+        known = min(window, len(held))
+        supply[:known] -= np.clip(held[:known], 0, self.bounds.capacity)
+        self._futures.limit(round, supply.astype(np.int16))
+        self.relaxed.occupy(round, np.clip(held, 0, self.bounds.capacity).astype(np.int32))
+
+    # --------------------------------------------------------------------------------------------------------- telling
+
+    @property
+    def now(self) -> int:
+        """The present round."""
+        return self._now
+
+    @property
+    def active(self) -> Mapping[int, Active]:
+        """Jobs that are planned and not over, in the order of birth."""
+        return self._active
+
+    def state(self) -> dict[str, Json]:
+        """Plans, prices and what has arrived. The futures are drawn anew from them."""
+        jobs: list[Json] = [
+            {
+                "job": held.job,
+                "statement": held.statement.to_json(),
+                "plan": held.plan.to_json(),
+                "price": held.price.tolist(),
+                "row": held.row,
+            }
+            for held in self._active.values()
+        ]
+        return {"round": self._now, "births": self._births, "prices": self.relaxed.state(), "jobs": jobs}
+
+    def restore(self, kept: Mapping[str, Json]) -> None:
+        """Go on from there: plans are binding, so every one of them stands as it was told."""
+        try:
+            now, births = int(kept["round"]), int(kept["births"])  # type: ignore[arg-type]
+            prices, jobs = kept["prices"], kept["jobs"]
+            assert isinstance(prices, dict) and isinstance(jobs, list)
+            found = [self._read(one) for one in jobs]
+        except (KeyError, TypeError, ValueError, AssertionError, OverflowError) as error:
+            raise UsageError(f"sow: what was kept cannot be read ({error}); begin anew") from error
+        self.relaxed.restore(prices)
+        for job in list(self._active):
+            self._forget(job)
+        self._now, self._births = now, births
+        self._futures.step(now)
+        for held in found:
+            held.slot = self._futures.add(held.job, held.statement, held.plan)
+            if held.row >= 0:
+                held.start = int(held.plan.start[held.row])
+                at = int(held.plan.arrival[held.row])
+                self._futures.arrived(held.slot, at, int(held.plan.signal[held.row]), held.start)
+            self._active[held.job] = held
+
+    # -------------------------------------------------------------------------------------------------------- the rest
+
+    def _read(self, told: Json) -> Active:
+        assert isinstance(told, dict)
+        statement = Statement.from_json(told["statement"])  # type: ignore[arg-type]
+        plan = LaunchPlan.from_json(told["plan"])
+        price, row = np.array(told["price"], np.float64), int(told["row"])  # type: ignore[arg-type]
+        assert price.shape == (len(plan.start), self.bounds.max_duration) and -1 <= row < len(plan.start)
+        return Active(int(told["job"]), statement, plan, price, -1, row)  # type: ignore[arg-type]
+
+    def _be_in(self, round: int) -> None:
+        if round != self._now:
+            raise UsageError(f"sow: asked of round {round}, it is round {self._now}; `step` first")
+
+    def _require(self, job: int | None, statement: Statement) -> None:
+        if job is not None and job in self._active:
+            raise UsageError(f"sow: job {job} has a plan already; plans bind")
+        bounds = self.bounds
+        if statement.demand > bounds.max_demand:
+            raise UsageError(
+                f"statement: demand {statement.demand} is above the {bounds.max_demand} units that one job may have"
+            )
+        if int(statement.duration.max()) > bounds.max_duration:
+            raise UsageError(
+                f"statement: duration {int(statement.duration.max())} is above the {bounds.max_duration} rounds that "
+                "one job may last"
+            )
+        if statement.birth > self._now:
+            raise UsageError(f"statement: birth in round {statement.birth}; it is round {self._now}")
+
+    def _tables(self, demand: int) -> None:
+        self._futures.refresh(held.slot for held in self._active.values())
+        self.relaxed.prices(demand, self._now, self._price)
+        self._futures.table(demand, self._now, self._failure)
+        above(self._failure, self.threshold)
+
+    def _plan(self, statement: Statement) -> Answer:
+        bounds, now = self.bounds, self._now
+        # rows that are past can come no more; they cost nothing to plan
+        order = np.lexsort((statement.duration, statement.signal, statement.arrival))
+        late = now - statement.birth
+        ahead = bounds.span + bounds.max_duration
+        worth = statement.worth.by_finish(statement.birth, late + ahead)[late:]
+        worth[worth < bounds.least_value] = 0.0
+        rows = len(order)
+        arrival, signal, start = np.empty((3, rows), np.int32)
+        failure, price = np.empty(rows), np.empty((rows, bounds.max_duration))
+        count, utility, payment = best_plan(
+            now, statement.arrival[order], statement.signal[order], statement.duration[order],
+            statement.probability[order], worth, self._price, self._failure,
+            arrival, signal, start, failure, price,
+        )  # fmt: skip
+        plan = LaunchPlan(arrival[:count].copy(), signal[:count].copy(), start[:count].copy())
+        return Answer(
+            plan, utility, payment, failure[:count], price[:count], _reason(plan, worth, utility, payment)
+        )
+
+    @staticmethod
+    def _runs(held: Active, round: int) -> bool:
+        return held.row >= 0 and held.start <= round
+
+    def _forget(self, job: int) -> None:
+        self._futures.remove(self._active.pop(job).slot)
+
+
+def _reason(plan: LaunchPlan, worth: Floats, utility: float, payment: float) -> str:
+    if not plan.never:
+        some = " unless it arrives too late" if bool((plan.start == NEVER).any()) else ""
+        return f"it starts as planned{some}: expected to pay {payment:.3g}, and to gain {utility:.3g} beyond that"
+    if float(worth.max()) <= 0.0:
+        return "it is worth nothing, whenever it finishes"
+    return "no start pays: the rounds in which it is worth anything cost more, or are sold"

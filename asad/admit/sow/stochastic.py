@@ -1,0 +1,265 @@
+"""`sow-stochastic`: what jobs may come is known beforehand, as a distribution; prices are those of bundles of units.
+
+Source: 004, section 5, Theorem 5.2 and appendix E. Each job's statement is drawn from a known distribution of finite
+support; who draws the births is an adversary. Durations are told at arrival (`Statement.with_signal("duration")`).
+
+1. An LP (appendix E) schedules all that may come, in fractions: an outcome is a way in which a job may come and a start
+   for it, taken with at most the probability of that way; the expected load is at most half of the supply.
+2. Its solution is cut into bundles (a "fractional unit allocation"): each bundle reserves c_max units in consecutive
+   rounds, and has outcomes within them of total weight (demand times fraction) at most c_max. No more bundles cover a
+   round than half of the supply holds.
+3. A unit of a bundle with outcomes of value V and weight W costs V/(2·W), whatever the run's start and duration within
+   it, until W is sold. A job is asked the least price of the bundles that its run lies in.
+
+Sold of a bundle is below W + c_max ≤ 2·c_max, so the expected load is at most the supply. By lemma E.3 the expected
+value is at least half of what the bundles' outcomes are worth; `Bundles.value` tells it. The paper cuts as Chawla,
+Miller and Teng (SODA 2019) do, which keeps a constant part of the LP; that construction is not part of the paper. Here
+outcomes of equal duration are gathered by start, and the bundles worth most for what they reserve are kept: what part
+of the LP that keeps is measured (`Bundles.value` over `Bundles.lp_value`), not proved.
+
+Options: `delta`, `error`, `confidence` as of `sow-paper`. Cost: the LP, once; a menu O(bundles in the window · window).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+from asad.admit.sow.mechanism import Posted
+from asad.admit.sow.prices import paper_terms
+from asad.admit.sow.statement import Bounds, Statement
+from asad.errors import AsadError, UsageError
+from asad.model import Floats, Ints, Json
+
+Prior = Sequence[Sequence[tuple[float, Statement]]]
+"""Of each job: statements with the probability that it is this one; the rest to 1 is that it does not come."""
+
+SOLD_OUT = 1e-9
+LEAST_FRACTION = 1e-7
+"""Fractions of the LP below it are rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bundles:
+    """Reserved units with a price each; rows by bundle."""
+
+    first: Ints
+    """(B,) round."""
+    end: Ints
+    """(B,) round after its last."""
+    weight: Floats
+    """(B,) W: units of demand, times fractions; at most c_max."""
+    price: Floats
+    """(B,) of one unit of demand, whatever the start and duration."""
+    value: float
+    """Of all outcomes in bundles."""
+    lp_value: float
+    """Of the LP with half of the supply."""
+
+
+def bundles_of(prior: Prior, bounds: Bounds, supply: float, rounds: int) -> Bundles:
+    """Steps 1 to 3. Raises UsageError for a prior that is none, AsadError if the solver gives up."""
+    demand, start, duration, fraction, value, lp_value = _solve(prior, bounds, supply / 2.0, rounds)
+    made: list[tuple[float, int, int, float, float]] = []
+    for lasts in range(1, bounds.max_duration + 1):
+        alike = np.flatnonzero(duration == lasts)
+        alike = alike[np.argsort(start[alike], kind="stable")]
+        first, weight, worth, latest = -1, 0.0, 0.0, -1
+        for outcome in alike.tolist():
+            left = fraction[outcome]
+            while left > LEAST_FRACTION:
+                if first < 0:
+                    first, weight, worth = int(start[outcome]), 0.0, 0.0
+                part = min(left, (bounds.max_demand - weight) / demand[outcome])
+                weight += part * demand[outcome]
+                worth += part * value[outcome]
+                latest = int(start[outcome])
+                left -= part
+                if weight >= bounds.max_demand * (1.0 - 1e-9) or latest - first >= lasts:
+                    made.append((worth / (latest + lasts - first), first, latest + lasts, weight, worth))
+                    first = -1
+        if first >= 0:
+            made.append((worth / (latest + lasts - first), first, latest + lasts, weight, worth))
+    room = np.full(rounds + bounds.max_duration, supply / 2.0)
+    kept = []
+    for bundle in sorted(made, reverse=True):
+        _, first, end, _, _ = bundle
+        if room[first:end].min() >= bounds.max_demand:
+            room[first:end] -= bounds.max_demand
+            kept.append(bundle)
+    kept.sort(key=lambda bundle: bundle[1:3])
+    weight_of = np.array([bundle[3] for bundle in kept])
+    worth_of = np.array([bundle[4] for bundle in kept])
+    return Bundles(
+        np.array([bundle[1] for bundle in kept], np.int32),
+        np.array([bundle[2] for bundle in kept], np.int32),
+        weight_of,
+        worth_of / (2.0 * weight_of),
+        float(worth_of.sum()),
+        lp_value,
+    )
+
+
+def _solve(
+    prior: Prior, bounds: Bounds, supply: float, rounds: int
+) -> tuple[Floats, Ints, Ints, Floats, Floats, float]:
+    demand: list[int] = []
+    start: list[int] = []
+    duration: list[int] = []
+    value: list[float] = []
+    row: list[int] = []
+    most: list[float] = []
+    for choices in prior:
+        if not sum(chance for chance, _ in choices) <= 1.0 + 1e-9 or any(
+            chance <= 0.0 for chance, _ in choices
+        ):
+            raise UsageError(
+                "sow-stochastic: probabilities of a job's statements have to be above 0, their sum at most 1"
+            )
+        for chance, told in choices:
+            worth = told.worth.by_finish(told.birth, bounds.span + bounds.max_duration)
+            worth[worth < bounds.least_value] = 0.0
+            ways = zip(told.arrival.tolist(), told.duration.tolist(), told.probability.tolist(), strict=True)
+            for arrival, lasts, probability in ways:
+                for begin in range(arrival, min(told.birth + bounds.span, rounds - lasts + 1)):
+                    gain = float(worth[begin + lasts - told.birth])
+                    if gain > 0.0:
+                        demand.append(told.demand)
+                        start.append(begin)
+                        duration.append(lasts)
+                        value.append(gain)
+                        row.append(len(most))
+                most.append(chance * probability)
+    columns = len(value)
+    if not columns:
+        none = np.zeros(0)
+        return none, np.zeros(0, np.int32), np.zeros(0, np.int32), none, none, 0.0
+    lasts_of, start_of = np.array(duration), np.array(start)
+    held_column = np.repeat(np.arange(columns), lasts_of)
+    ahead = np.arange(len(held_column)) - np.repeat(np.cumsum(lasts_of) - lasts_of, lasts_of)
+    held_round = start_of[held_column] + ahead
+    matrix = csr_array(
+        (
+            np.concatenate((np.array(demand, np.float64)[held_column], np.ones(columns))),
+            (
+                np.concatenate((held_round, rounds + np.array(row))),
+                np.concatenate((held_column, np.arange(columns))),
+            ),
+        ),
+        shape=(rounds + len(most), columns),
+    )
+    limit = np.concatenate((np.full(rounds, supply), most))
+    solved = linprog(-np.array(value), A_ub=matrix, b_ub=limit, bounds=(0.0, None), method="highs")
+    if solved.status != 0:
+        raise AsadError(f"sow-stochastic: the solver found no optimum ({solved.message}); give it fewer jobs")
+    return (
+        np.array(demand, np.float64), start_of.astype(np.int32), lasts_of.astype(np.int32),
+        np.asarray(solved.x, np.float64), np.array(value), float(-solved.fun),
+    )  # fmt: skip
+
+
+class BundlePrices:
+    """The relaxed scheduler of lemma E.3 (`asad.admit.sow.reduction.Relaxed`)."""
+
+    def __init__(self, bounds: Bounds, bundles: Bundles) -> None:
+        self.bounds, self.bundles = bounds, bundles
+        self._sold = np.zeros(len(bundles.first))
+        self._window = bounds.span + bounds.max_duration
+        self._used = np.zeros(self._window)
+        self._now = 0
+
+    def advance(self, now: int) -> None:
+        """Rounds before `now` are past."""
+        for round_ in range(max(self._now, now - self._window), now):
+            self._used[round_ % self._window] = 0.0
+        self._now = now
+
+    def prices(self, demand: int, first: int, out: Floats) -> None:
+        """(S, D) the least price of a bundle that the run lies in and that is not sold."""
+        one = self.bundles
+        _least(one.first, one.end, one.weight, one.price, self._sold, first, demand, out)
+
+    def take(self, start: Ints, duration: Ints, weight: Floats, demand: int) -> None:
+        """Each task goes to the bundle of its price."""
+        one = self.bundles
+        for begin, lasts, part in zip(start.tolist(), duration.tolist(), weight.tolist(), strict=True):
+            at = _cheapest(one.first, one.end, one.weight, one.price, self._sold, begin, begin + lasts)
+            if at >= 0:
+                self._sold[at] += part * demand
+            self._used[(begin + np.arange(lasts)) % self._window] += part * demand
+
+    def occupy(self, first: int, held: Ints) -> None:
+        """Bundles are made for the whole capacity; what others hold shows in failures alone."""
+
+    def expected_load(self, rounds: int) -> Floats:
+        """(rounds,) units from the present round on."""
+        return self._used[(self._now + np.arange(rounds)) % self._window]
+
+    def state(self) -> dict[str, Json]:
+        """What is sold."""
+        return {"now": self._now, "sold": self._sold.tolist(), "used": self._used.tolist()}
+
+    def restore(self, kept: Mapping[str, Json]) -> None:
+        """Raises UsageError for what was told of other bundles."""
+        try:
+            sold, used = np.array(kept["sold"], np.float64), np.array(kept["used"], np.float64)
+            now = int(kept["now"])  # type: ignore[arg-type]
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"sow-stochastic: kept prices cannot be read ({error}); begin anew") from error
+        if sold.shape != self._sold.shape or used.shape != self._used.shape:
+            raise UsageError("sow-stochastic: kept prices are of other bundles; begin anew")
+        self._sold, self._used, self._now = sold, used, now
+
+
+class SowStochastic(Posted):
+    """Algorithm 2 over the prices of bundles."""
+
+    name = "sow-stochastic"
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        prior: Prior,
+        rounds: int,
+        delta: float = 0.0,
+        error: float = 0.05,
+        confidence: float = 0.99,
+        cancel_waiting: bool = True,
+        seed: int = 0,
+    ) -> None:
+        """`rounds`: how many the prior speaks of. Raises UsageError for options out of range."""
+        self.bundles = bundles_of(prior, bounds, paper_terms(bounds, delta).supply, rounds)
+        super().__init__(
+            bounds, BundlePrices(bounds, self.bundles), error=error, confidence=confidence, threshold=error,
+            cancel_waiting=cancel_waiting, seed=seed,
+        )  # fmt: skip
+
+
+@njit(cache=True)
+def _cheapest(first, end, weight, price, sold, begin, finish):  # type: ignore[no-untyped-def]
+    at = -1
+    for k in range(len(first)):
+        if first[k] > begin:
+            break
+        if end[k] >= finish and sold[k] < weight[k] - SOLD_OUT and (at < 0 or price[k] < price[at]):
+            at = k
+    return at
+
+
+@njit(cache=True)
+def _least(first, end, weight, price, sold, now, demand, out):  # type: ignore[no-untyped-def]
+    starts, durations = out.shape
+    out[:] = np.inf
+    for k in range(len(first)):
+        if end[k] <= now or sold[k] >= weight[k] - SOLD_OUT:
+            continue
+        if first[k] >= now + starts:
+            break
+        for i in range(max(0, first[k] - now), min(starts, end[k] - now)):
+            for d in range(min(durations, end[k] - now - i)):
+                out[i, d] = min(out[i, d], demand * price[k])
