@@ -66,8 +66,10 @@ class DaemonSettings:
 class PolicySettings:
     """`[policies]`"""
 
-    admit: Literal["everyone", "fifo", "drf", "rrh", "dorm", "oasis", "oasis-paper"] = "everyone"
-    defer: Literal["at-once"] = "at-once"
+    admit: Literal["everyone", "fifo", "drf", "rrh", "dorm", "oasis", "oasis-paper", "sow", "sow-paper"] = (
+        "everyone"
+    )
+    defer: Literal["at-once", "fifo", "sjf", "edf", "tetris", "biggest", "linear", "osdec"] = "at-once"
     place: Literal["native", "first-fit", "drf", "fairness", "binpack", "spread", "oga"] = "native"
     share: Literal["exclusive", "static", "asax", "asax-paper"] = "asax"
     experts: str = ""
@@ -98,6 +100,8 @@ class GuardSettings:
     """No memory limit is below what a job uses and this part of it besides."""
     most_defer_s: float = _setting(86_400.0, above=0.0, most=31_536_000.0)
     """No job is deferred further ahead than this."""
+    most_lease_s: float = _setting(3600.0, above=0.0, most=31_536_000.0)
+    """No deferrable job is held back for longer without a further look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,8 @@ class Config:
     """Options of share policies by their name (`[share.asax]`), as plain data."""
     admit: Mapping[str, Any] = field(default_factory=dict)
     """Options of admit policies by their name (`[admit.oasis]`), and under `rules` a list of rules, as plain data."""
+    defer: Mapping[str, Any] = field(default_factory=dict)
+    """Options of defer policies by their name (`[defer.edf]`), and under `rules` a list of rules, as plain data."""
     place: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options of place policies by their name (`[place.oga]`), as plain data."""
     clusters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -205,6 +211,7 @@ class Config:
         }
         plain["share"] = {name: dict(options) for name, options in self.share.items()}
         plain["admit"] = dict(self.admit)
+        plain["defer"] = dict(self.defer)
         plain["place"] = {name: dict(options) for name, options in self.place.items()}
         return plain | {name: dict(table) for name, table in self.clusters.items()}
 
@@ -219,7 +226,7 @@ TABLES: dict[str, type[Any]] = {
     "recorded": RecordedSettings,
 }
 """Name of a table → its settings."""
-STAGES = {"share": "share.asax", "admit": "admit.oasis", "place": "place.oga"}
+STAGES = {"share": "share.asax", "admit": "admit.oasis", "defer": "defer.edf", "place": "place.oga"}
 """Stages whose policies have options in tables of their own → such a table."""
 
 
@@ -270,6 +277,7 @@ def parse(text: str, path: Path) -> Config:
         **settings,
         share=document.get("share", {}),
         admit=document.get("admit", {}),
+        defer=document.get("defer", {}),
         place=document.get("place", {}),
         clusters={name: document[name] for name in sorted(plugins & document.keys())},
         path=path,
@@ -300,9 +308,11 @@ def _strange_options(stage: str, given: Any) -> Iterator[_Fault]:
         return
     policies = get_args(get_type_hints(PolicySettings)[stage])
     for name, options in given.items():
-        if stage == "admit" and name == "rules":
+        if stage in ("admit", "defer") and name == "rules":
             if not isinstance(options, list) or not all(isinstance(rule, dict) for rule in options):
-                yield _Fault((stage, name), "not a list of tables", "write [[admit.rules]] above each rule")
+                yield _Fault(
+                    (stage, name), "not a list of tables", f"write [[{stage}.rules]] above each rule"
+                )
         elif name not in policies:
             yield _Fault((stage, name), f"no policy of the {stage} stage", _nearest(name, policies))
 

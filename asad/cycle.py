@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from asad.admit import AdmitPolicy
+from asad.admit import AdmitPolicy, Steers
 from asad.defer import DeferPolicy
 from asad.guard import Guard
-from asad.model import Cluster, Decision, ExtendLimit, Finished, Outcome, Snapshot
+from asad.model import Cluster, Decision, Defer, ExtendLimit, Finished, Outcome, Snapshot
 from asad.place import PlacePolicy
 from asad.share import SharePolicy
 
@@ -71,6 +71,7 @@ class Cycle:
         self.snapshot, self.finished, self.outcomes = snapshot, finished, ()
         # 2. learn from what has happened since, before anything new is decided
         self.admit.learn(snapshot, finished)
+        self.defer.learn(snapshot, finished, self._steered)
         self.place.learn(snapshot, finished)
         self.share.learn(snapshot, finished)
         if self.mode == "observe":
@@ -89,6 +90,7 @@ class Cycle:
             else:
                 outcomes += [Outcome(decision, False, "advise") for decision in allowed]
             self.admit.heed(outcomes)
+            self.defer.heed(outcomes)
             self.decisions += sum(outcome.done for outcome in outcomes)
             self.outcomes = outcomes
             # 9. record: only a cycle that decided something leaves a trace
@@ -98,12 +100,18 @@ class Cycle:
 
     def _wake_s(self) -> float:
         """The earliest time at which a stage wants to look again."""
-        return min(self.admit.wake_s(), self.place.wake_s(), self.share.wake_s())
+        return min(self.admit.wake_s(), self.defer.wake_s(), self.place.wake_s(), self.share.wake_s())
+
+    def _steered(self, snapshot: Snapshot, row: int) -> bool:
+        """Is the start of a waiting job a matter of admission? One stage alone decides about a job."""
+        if isinstance(self.admit, Steers):
+            return self.admit.steers(snapshot, row)
+        return self.admit.name != "everyone" and row in snapshot.own_begins
 
     def _decide(self, snapshot: Snapshot) -> list[Decision]:
         # 3. admit: which jobs may run, when, how wide
         decisions = list(self.admit.decide(snapshot))
-        # 4. defer: which deferrable jobs start now
+        # 4. defer: which deferrable jobs start now; who is steered by admission is left to it
         decisions += self.defer.decide(snapshot)
         # 5. place: which nodes, and how much of them
         decisions += self.place.decide(snapshot)
@@ -116,7 +124,7 @@ class Cycle:
 
         Who was admitted keeps what it has: arrays may grow and jobs may start, nothing more is held back.
         """
-        decisions = list(self.admit.relax(snapshot))
+        decisions = [*self.admit.relax(snapshot), *self.defer.relax(snapshot)]
         nobody = replace(snapshot, queue=snapshot.queue[:0])
         lent = (*self.place.decide(nobody), *self.share.decide(nobody))
         return decisions + [decision for decision in lent if isinstance(decision, ExtendLimit)]
@@ -131,13 +139,16 @@ class Cycle:
             f"cycle {self.number}: {_count(len(seen.running), 'job')} on {held} of "
             f"{_count(len(seen.core_owner), 'core')}, {seen.waiting} waiting, {_count(len(seen.guests), 'guest')}; "
         )
+        deferred = self.defer.words()
+        if deferred:
+            told += f"{deferred}; "
         if self.mode == "observe":
             return told + "only observed"
         would = self.mode == "advise"
         kinds = Counter(
             outcome.decision.kind
             for outcome in self.outcomes
-            if outcome.done or (would and outcome.reason == "advise")
+            if (outcome.done or (would and outcome.reason == "advise")) and not is_renewal(outcome)
         )
         deeds = [
             f"{kinds[kind]} {one if kinds[kind] == 1 else many}"
@@ -160,6 +171,11 @@ class Cycle:
             + ("paused: " if self.paused else "")
             + (f"advised only: {what}" if would and deeds else what)
         )
+
+
+def is_renewal(outcome: Outcome) -> bool:
+    """A deferral that only goes on as it was: nothing that anybody wants to read of."""
+    return isinstance(outcome.decision, Defer) and outcome.decision.cause.detail.get("renewal") is True
 
 
 def vetoed_by(outcome: Outcome) -> str:

@@ -33,12 +33,14 @@ import numpy as np
 from asad import __version__
 from asad.admit import AdmitPolicy
 from asad.admit.live import Admission
+from asad.admit.sow.announcements import MOST_STATEMENTS, Announcement, announcement_of
+from asad.admit.sow.live import Statements
 from asad.api.auth import open_authenticator
-from asad.api.control import ControlServer, Peer, Request
+from asad.api.control import ControlServer, Peer, Request, may_change
 from asad.api.nodes import NodeServer
 from asad.config import MODES, Config, Mode
-from asad.cycle import Cycle, vetoed_by
-from asad.defer.at_once import AtOnce
+from asad.cycle import Cycle, is_renewal, vetoed_by
+from asad.defer.live import Deferral
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.guard import guard_for
 from asad.metrics import Endpoint, Reading, Readings
@@ -54,10 +56,11 @@ from asad.model import (
     Snapshot,
 )
 from asad.place import PlacePolicy
-from asad.policies import admit_policy, memory_loss, place_policy, rehearse, share_policy
+from asad.policies import admit_policy, defer_policy, memory_loss, place_policy, rehearse, share_policy
 from asad.replay.playback import Playback
 from asad.share import SharePolicy
 from asad.status import cluster_counts, job_rows, known, lending, node_rows
+from asad.store import statements as stated
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, Role
 from asad.store.store import Store
 from asad.store.writer import RunStart, Writer
@@ -128,10 +131,10 @@ class Remembers(Protocol):
 
 @runtime_checkable
 class KeepsPromises(Protocol):
-    """A cluster on which what admission has changed of jobs outlives the daemon that did it."""
+    """A cluster on which what is changed of jobs that wait outlives the daemon that did it."""
 
-    def give_back(self) -> list[str]:
-        """Let every job that waits have its own again; a sentence for each."""
+    def give_back(self, *, begin: bool = True) -> list[str]:
+        """Let every job that waits have its own again, with `begin` also its begin time; a sentence for each."""
         ...
 
 
@@ -140,7 +143,7 @@ class TakesJobs(Protocol):
     """A cluster to which jobs are submitted through the daemon (Mesos has no queue of its own)."""
 
     def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
-        """The answer to `submit`, `cancel` or `tasks`, asked by that user. Raises AsadError."""
+        """The answer to `submit`, `cancel`, `tasks` or `teardown`, asked by that user. Raises AsadError."""
         ...
 
 
@@ -218,6 +221,7 @@ def open_cluster(
             played.log,
             policy=_held_as(config),
             admit=config.policies.admit,
+            defer=config.policies.defer,
             nodes=played.nodes,
             cores=played.cores,
             memory=played.memory,
@@ -256,6 +260,7 @@ def check(config: Config) -> None:
     """
     share_policy(config, [], 0)
     admit_policy(config, [])
+    defer_policy(config, [])
     place_policy(config, [])
     memory_loss(config)
     with tempfile.TemporaryDirectory(prefix="asad-check-") as folder:
@@ -491,6 +496,7 @@ class Daemon:
         opened.callback(lambda: self.cluster.close())
         share = share_policy(config, self.cluster.applications, self._seed(config))
         admit = admit_policy(config, self.cluster.applications)
+        defer = defer_policy(config, self.cluster.applications)
         place = place_policy(config, self.cluster.applications)
         if self.nodes is not None:
             self.nodes.start()
@@ -504,11 +510,12 @@ class Daemon:
             ),
         )
         opened.callback(self.writer.close, {})
-        guard = guard_for(share.properties | place.properties, config.guard, memory_loss(config))
+        bound = share.properties | place.properties
+        guard = guard_for(bound, config.guard, memory_loss(config), _consents(admit))
         self.cycle = Cycle(
             self.cluster,
             admit,
-            AtOnce(),
+            defer,
             place,
             share,
             guard,
@@ -533,10 +540,11 @@ class Daemon:
             self.endpoint = Endpoint(config.metrics.listen, self.readings)
             opened.callback(self.endpoint.close)
         log.info(
-            "asad %s: %s, policies %s, %s and %s%s; control socket %s; state store %s",
+            "asad %s: %s, policies %s, %s, %s and %s%s; control socket %s; state store %s",
             __version__,
             self.cycle.mode,
             admit.name,
+            defer.name,
             place.name,
             share.name,
             ", paused" if self.cycle.paused else "",
@@ -661,8 +669,10 @@ class Daemon:
             "sentence": sentence,
         }
         self._read()
-        if isinstance(cycle.admit, Admission) and cycle.admit.changed:
+        if isinstance(cycle.admit, Admission | Statements) and cycle.admit.changed:
             self._save_stage("admit")
+        if isinstance(cycle.defer, Deferral) and cycle.defer.changed:
+            self._save_stage("defer")
         if self._monotonic() - self._saved_at >= SAVE_S:
             self._save()
         if snapshot is not None and self._monotonic() - self._forgot_at >= FORGET_S:
@@ -671,7 +681,10 @@ class Daemon:
 
     def _drain(self) -> None:
         """Ledger and quota changes into the store, and what the cluster has to say into the log."""
-        for sentence in _emptied(self.cluster.said):
+        said = _emptied(self.cluster.said)
+        if isinstance(self.cycle.defer, Deferral):
+            said += _emptied(self.cycle.defer.said)
+        for sentence in said:
             log.info("%s", sentence)
         if isinstance(self.cluster, ActsByItself):
             acted = _emptied(self.cluster.acted)
@@ -726,6 +739,8 @@ class Daemon:
             advised = outcome.reason == "advise"
             verdict = "done" if outcome.done else "vetoed" if veto else "advised" if advised else "refused"
             self._counts[decision.kind, verdict] += 1
+            if is_renewal(outcome) and (outcome.done or advised):
+                continue
             if not outcome.done:
                 wish = [getattr(decision, column.name) for column in dataclasses.fields(decision)[1:]]
                 same = (decision.kind, *wish, veto or outcome.reason)  # the first field is the cause
@@ -753,6 +768,7 @@ class Daemon:
         """By stage, the policies whose knowledge outlives the process."""
         stages: dict[str, object] = {
             "admit": self.cycle.admit,
+            "defer": self.cycle.defer,
             "share": self.cycle.share,
             "place": self.cycle.place,
         }
@@ -762,6 +778,8 @@ class Daemon:
         """Under which the store keeps what a stage's policy knows."""
         if stage == "admit":
             return f"{self.config.daemon.cluster}/admit/{self.cycle.admit.name}"
+        if stage == "defer":  # what it knows of the cluster is the same for every policy
+            return f"{self.config.daemon.cluster}/defer"
         if stage == "place":
             return f"{self.config.daemon.cluster}/place/{self.cycle.place.name}"
         return f"{self.config.daemon.cluster}/{self.cycle.share.name}"
@@ -777,6 +795,8 @@ class Daemon:
 
         def read() -> dict[str, dict[str, Json]]:
             with Store.open(url) as store:
+                if isinstance(policy, Statements):
+                    return stated.memory(store, scope)
                 return store.load_learned(scope)
 
         try:
@@ -788,10 +808,12 @@ class Daemon:
         policy.restore(memory)
         self._remembered.add(stage)
         self._saved[stage] = dict(memory)
-        if memory and stage != "admit":
+        if memory and stage == "defer":
+            log.info("remembers %d days of what on-demand jobs left", len(memory) - ("*" in memory))
+        elif memory and stage != "admit":
             log.info("remembers %d applications", len(memory) - ("*" in memory))
         elif memory:
-            promised = sum(name.startswith("seat ") and bool(known) for name, known in memory.items())
+            promised = sum(name.startswith(("seat ", "statement ")) and bool(known) for name, known in memory.items())
             log.info("remembers what admission said of %d jobs", promised)
         return True
 
@@ -806,8 +828,12 @@ class Daemon:
             if not self.writer.trouble:
                 self._remember()
             return  # what is kept is more than what a few minutes have taught
+        policy = self._learners[stage]
+        if isinstance(policy, Statements):
+            self.writer.save_statements(self._scope(stage), stated.changes_of(policy.unkept()))
+            return
         try:
-            state = self._learners[stage].state()
+            state = policy.state()
         except Exception:
             log.exception("what was learned could not be told")
             return
@@ -819,7 +845,7 @@ class Daemon:
     def _keep_promises(self) -> None:
         """What admission has promised is in the store before the cluster is told of it, unless the store is away."""
         admit = self.cycle.admit
-        if not isinstance(admit, Admission) or not admit.changed:
+        if not isinstance(admit, Admission | Statements) or not admit.changed:
             return
         self._save_stage("admit")
         if not self.writer.trouble and not self.writer.wait_until_written(KEEP_S):
@@ -829,9 +855,11 @@ class Daemon:
         """Undo what an earlier daemon left, before anything new is lent. `quietly`: the first cycle tries again."""
         try:
             done = self.cluster.recover()
-            stands = self.cycle.mode == "enforce" and isinstance(self.cycle.admit, Admission)
+            acts = self.cycle.mode == "enforce"
+            stands = acts and isinstance(self.cycle.admit, Admission | Statements)
             if not stands and isinstance(self.cluster, KeepsPromises):
-                done += self.cluster.give_back()  # an earlier daemon promised what this one does not keep
+                # an earlier daemon promised what this one does not keep; begin times the defer stage takes up
+                done += self.cluster.give_back(begin=not (acts and isinstance(self.cycle.defer, Deferral)))
             for sentence in done:
                 log.info("recovered: %s", sentence)
             self._recovered = True
@@ -848,6 +876,7 @@ class Daemon:
             log.error("not everything could be given back: %s", error)
             return [f"not everything could be given back: {error}"]
         self.cycle.admit.given_back()
+        self.cycle.defer.given_back()
         for sentence in done:
             log.info("released: %s", sentence)
         return done
@@ -898,10 +927,15 @@ class Daemon:
         if anew and name != "recorded":
             cluster = open_cluster(new, self.link, new.daemon.state_dir, self._clock)
         share, admit, place = self.cycle.share, self.cycle.admit, self.cycle.place
+        defer = self.cycle.defer
         if cluster is not self.cluster or _decides(new) != _decides(old):
             share = share_policy(new, cluster.applications, self._seed(new))
             admit = admit_policy(new, cluster.applications)
+            defer = defer_policy(new, cluster.applications)
             place = place_policy(new, cluster.applications)
+            if isinstance(self.cycle.admit, Statements):
+                self._save_stage("admit")  # what is not kept yet is not handed over
+            _hand_over(self.cycle.defer, defer)
             if place.name == self.cycle.place.name:
                 _hand_over(self.cycle.place, place)
             if share.name == self.cycle.share.name:
@@ -914,6 +948,7 @@ class Daemon:
             ("share", self.cycle.share.name, share.name),
             ("admit", self.cycle.admit.name, admit.name),
             ("place", self.cycle.place.name, place.name),
+            ("defer", isinstance(self.cycle.defer, Deferral), isinstance(defer, Deferral)),
         ):
             if name_before != name_now:
                 self._save()
@@ -921,12 +956,16 @@ class Daemon:
                 self._saved.pop(stage, None)
         if self.cycle.mode == "enforce" and _slots(admit) != _slots(self.cycle.admit):
             self._release()  # what was promised by other slots is no promise any more
+        elif self.cycle.mode == "enforce" and isinstance(self.cycle.defer, Deferral) > isinstance(
+            defer, Deferral
+        ):
+            self._release()  # nobody renews or ends what it holds back
         elif self.cycle.mode == "enforce" and place.name != self.cycle.place.name:
             self._release()  # nobody looks after the shares and memory limits that another policy has set
         self.config = new
         bound = share.properties | place.properties
-        self.cycle.share, self.cycle.guard = share, guard_for(bound, new.guard, loss)
-        self.cycle.admit, self.cycle.place = admit, place
+        self.cycle.share, self.cycle.guard = share, guard_for(bound, new.guard, loss, _consents(admit))
+        self.cycle.admit, self.cycle.defer, self.cycle.place = admit, defer, place
         if cluster is not self.cluster:
             self._release()
             self.cluster.close()
@@ -963,9 +1002,15 @@ class Daemon:
                 return self._ask(self._nodes)
             case "admission":
                 return self._ask(lambda: self._admission(request.text("job", "")))
+            case "deferral":
+                return self._ask(lambda: self._deferral(request.text("job", "")))
             case "progress":
                 return self._ask(lambda: self._progress(request.text("job")))
-            case "submit" | "cancel" | "tasks":
+            case "sow-submit" | "sow-cancel" | "sow-quote" | "sow-status":
+                return self._ask(lambda: self._statements(request, peer))
+            case "sow-ledger":
+                return self._statement_ledger(peer)
+            case "submit" | "cancel" | "tasks" | "teardown":
                 return self._ask(lambda: self._request(request, peer))
             case "pause" | "resume":
                 return self._ask(lambda: self._pause(request.verb == "pause", peer))
@@ -1015,6 +1060,7 @@ class Daemon:
             "paused": self.cycle.paused,
             "policy": self.cycle.share.name,
             "admit": self.cycle.admit.name,
+            "defer": self.cycle.defer.name,
             "place": self.cycle.place.name,
             "since_s": self._since_s,
             "now_s": self._now_s,
@@ -1078,6 +1124,8 @@ class Daemon:
     def _admission(self, job: str) -> Json:
         """What admission says of a job and has planned for it; without a job, of all."""
         admit = self.cycle.admit
+        if isinstance(admit, Statements):
+            raise UsageError(f"[policies] admit is {admit.name}: asactl sow status tells of statements")
         if not isinstance(admit, Admission):
             raise UsageError("every job is admitted here: [policies] admit is everyone")
         if not job:
@@ -1089,6 +1137,65 @@ class Daemon:
                 "asactl admit status lists those that it knows"
             )
         return cast(Json, told)
+
+    def _deferral(self, job: str) -> Json:
+        """What the defer stage says of a job; without a job, of all."""
+        defer = self.cycle.defer
+        if not isinstance(defer, Deferral):
+            raise UsageError("nothing is put off here: [policies] defer is at-once")
+        if not job:
+            return cast(Json, defer.overview())
+        told = defer.explain(job)
+        if told is None:
+            raise UsageError(
+                f"job {job!r:.40}: the defer stage does not know it: it is gone, not deferrable, or steered by "
+                "admission; asactl defer status lists those that it knows"
+            )
+        return cast(Json, told)
+
+    def _statements(self, request: Request, peer: Peer) -> Json:
+        """Statements of work: taken, taken back, quoted and told of; his who asks, as the kernel says."""
+        admit, now_s = self.cycle.admit, self._now_s
+        if not isinstance(admit, Statements):
+            raise UsageError(
+                f"no statements of work are taken here: [policies] admit is {admit.name}; sow and sow-paper take them"
+            )
+        may = may_change(peer, self.control.operators)
+        if request.verb == "sow-status":
+            return cast(Json, admit.status(None if may else peer.user))
+        if request.verb == "sow-quote":
+            cores = request.arguments.get("cores")
+            if not isinstance(cores, int) or isinstance(cores, bool):
+                raise UsageError("cores is missing or no whole number; write --cores 8")
+            return cast(Json, admit.quote(cores, now_s))
+        if request.verb == "sow-cancel":
+            number = request.arguments.get("statement")
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise UsageError("the number of the statement is missing; asactl sow status lists them")
+            told = admit.withdraw(number, None if may else peer.user, now_s)
+            return {"statement": cast(Json, told), "kept": self._kept_now()}
+        if self.cycle.mode == "observe" or self.cycle.paused:
+            why = "it is paused (asactl resume)" if self.cycle.paused else "its mode is observe"
+            raise UsageError(f"nothing new is promised while the daemon only looks on: {why}")
+        owner = peer.user
+        if peer.uid == 0 and "user" in request.arguments:
+            owner = request.text("user")
+        answers = admit.submit(_announced(request, now_s), owner, now_s)
+        told = {"statements": cast(Json, answers), "acts": self.cycle.mode == "enforce"}
+        return told | {"kept": self._kept_now(), "now_s": now_s, "round_s": admit.options.round_s}
+
+    def _kept_now(self) -> bool:
+        """What was promised is in the store before it is told of; False if the store is away."""
+        self._save_stage("admit")
+        return not self.writer.trouble and self.writer.wait_until_written(KEEP_S)
+
+    def _statement_ledger(self, peer: Peer) -> Json:
+        """The asker's own lines and balance; of an operator all. Read from the store."""
+        with contextlib.suppress(AsadError):
+            self.writer.wait_until_written(2.0)
+        account = None if may_change(peer, self.control.operators) else peer.user
+        with Store.open(self.config.store_url, create=False) as store:
+            return cast(Json, stated.ledger(store, self._scope("admit"), account))
 
     def _progress(self, job: str) -> Json:
         """What a job tells of itself, by node, and its happiness."""
@@ -1114,6 +1221,10 @@ class Daemon:
         with contextlib.suppress(AsadError):
             self.writer.wait_until_written(2.0)
         live = None
+        defer = self.cycle.defer
+        deferral = None
+        if isinstance(defer, Deferral):
+            deferral = self._ask(lambda: cast(Json, defer.explain(job)))
         if self.cycle.snapshot is not None:
             rows = cast(
                 "list[Json]",
@@ -1122,7 +1233,7 @@ class Daemon:
             live = rows[0] if rows else None
         with Store.open(self.config.store_url, create=False) as store:
             runs = store.runs_of(job)
-            if not runs and live is None:
+            if not runs and live is None and deferral is None:
                 raise UsageError(
                     f"job {job!r:.40}: it neither runs nor waits, and lending did not touch it in any run; "
                     "asactl jobs lists those that run and wait"
@@ -1139,6 +1250,7 @@ class Daemon:
         return {
             "job": job,
             "live": live,
+            "deferral": deferral,
             "run": None if run is None else run.to_json(),
             "others": cast(Json, others),
             "decisions": cast(Json, story),
@@ -1249,7 +1361,8 @@ class Daemon:
 
 def _decides(config: Config) -> tuple[Any, ...]:
     """The settings from which policies and guard are made."""
-    return config.policies, config.share, config.admit, config.place, config.guard, config.daemon.interval_s
+    options = config.share, config.admit, config.defer, config.place
+    return config.policies, *options, config.guard, config.daemon.interval_s
 
 
 def _hand_over(before: object, after: object) -> None:
@@ -1260,7 +1373,35 @@ def _hand_over(before: object, after: object) -> None:
 
 def _slots(policy: AdmitPolicy) -> tuple[str, float]:
     """By which policy and in which slots jobs are promised something."""
+    if isinstance(policy, Statements):
+        return policy.name, policy.options.round_s
     return policy.name, policy.options.slot_s if isinstance(policy, Admission) else 0.0
+
+
+def _consents(policy: AdmitPolicy) -> Mapping[str, str]:
+    """Who agreed to be evicted: nobody but owners of statements."""
+    return policy.consents if isinstance(policy, Statements) else {}
+
+
+def _announced(request: Request, now_s: float) -> list[Announcement]:
+    """The statements of a request, those that come again as often as it says. Raises UsageError."""
+    given, times = request.arguments.get("statements"), request.arguments.get("times", 1)
+    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
+        raise UsageError("there is no statement; asactl sow submit FILE sends those of a file")
+    if not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_STATEMENTS:
+        raise UsageError(f"times: write a whole number from 1 to {MOST_STATEMENTS}")
+    found: list[Announcement] = []
+    for number, plain in enumerate(given, 1):
+        try:
+            one = announcement_of(cast("Mapping[str, Any]", plain), now_s)
+        except UsageError as error:
+            raise UsageError(f"statement {number}: {error}") from None
+        if times > 1 and not one.every_s:
+            raise UsageError(f"statement {number}: every: it comes once, and {times} are asked for; write every")
+        found += [one.later(again) for again in range(times)]
+    if len(found) > MOST_STATEMENTS:
+        raise UsageError(f"{len(found)} statements; send at most {MOST_STATEMENTS} at one time")
+    return found
 
 
 def _emptied(rows: list[T]) -> list[T]:

@@ -36,7 +36,7 @@ from asad.model import (
 )
 from asad.place.components import read_components
 
-REPLAY = GuardSettings(node_share_cap=math.inf)
+REPLAY = GuardSettings(node_share_cap=math.inf, most_lease_s=math.inf)
 """Of a replay: its policies are compared with each other as they are, and a log knows no happiness and no pressure."""
 
 TOLERANCE = 1e-6
@@ -105,14 +105,33 @@ class Look:
         return int(np.bincount(nodes).max()) if len(nodes) else 0
 
     @cached_property
+    def idle(self) -> int:
+        """Cores without a batch job, on nodes that can start one."""
+        usable = self.snapshot.node_bar != NODE_DOWN
+        return int(
+            np.count_nonzero(self.snapshot.core_owner[np.repeat(usable, self.snapshot.machine.cores)] < 0)
+        )
+
+    def start_cores(self, job: int) -> int:
+        """Cores that a waiting job takes when it starts; of an array the tasks that its throttle lets run at once."""
+        jobs, arrays = self.snapshot.jobs, self.snapshot.arrays
+        array, tasks = int(jobs.array[job]), 1
+        if array >= 0:
+            tasks, throttle = int(arrays.waiting[array]), int(arrays.throttle[array])
+            if throttle:
+                tasks = min(tasks, max(1, throttle - int(arrays.running[array])))
+        return tasks * int(jobs.cores[job])
+
+    @cached_property
     def offered(self) -> list[int]:
         """Waiting jobs that have an offer."""
         queue = self.snapshot.queue
         return [int(row) for row in queue[~np.isnan(self.snapshot.jobs.offered_s[queue])]]
 
 
+NODE_DOWN = NODE_BARS.index("it is drained, down or not answering")
 ADMISSION = (Admit, Decline, Defer, Start, SetThrottle)
-"""Decisions of the admit stage."""
+"""Decisions of the admit stage; of the defer stage Defer and Start."""
 CHANGES = {
     "admit": "whether it is admitted",
     "decline": "whether it is admitted",
@@ -417,6 +436,35 @@ def never_beyond_deadline(look: Look, decision: Decision) -> str:
     return ""
 
 
+def short_lease(look: Look, decision: Decision) -> str:
+    """Who is held back for being deferrable is held for a short time only: then the cluster starts him by itself."""
+    if isinstance(decision, Defer) and decision.cause.detail.get("stage") == "defer":
+        ahead_s, most_s = decision.until_s - look.snapshot.time_s, look.settings.most_lease_s
+        if not ahead_s <= most_s + TOLERANCE:  # NaN: it is no time
+            return f"{ahead_s:.0f} s without a further look, more than {most_s:.0f} s"
+    return ""
+
+
+def idle_cores(look: Look, decision: Decision) -> str:
+    """Deferrable jobs that start by their scores in one cycle have idle cores for all of them together.
+
+    Whose latest start comes is let go whatever is idle, and of an array the tasks that its throttle lets run at once.
+    """
+    if not isinstance(decision, Start) or not _by_score(decision):
+        return ""
+    together = sum(look.start_cores(other.job) for other in look.allowed if _by_score(other))  # type: ignore[attr-defined]
+    wanted = look.start_cores(decision.job)
+    if together + wanted > look.idle:
+        return f"{look.idle} cores are idle, and {together + wanted} would be taken"
+    return ""
+
+
+def _by_score(decision: Decision) -> bool:
+    """Does it start a deferrable job before it has to?"""
+    detail = decision.cause.detail
+    return isinstance(decision, Start) and detail.get("stage") == "defer" and detail.get("urgent") is False
+
+
 def eviction_consented(look: Look, decision: Decision) -> str:
     """Nobody is evicted but a running batch job whose owner agreed to it, and in the way that he chose."""
     if not isinstance(decision, Evict):
@@ -502,6 +550,8 @@ PROPERTIES: dict[str, Callable[[Look, Decision], str]] = {
     "throttle at least one": throttle_at_least_one,
     "most defer": most_defer,
     "never beyond deadline": never_beyond_deadline,
+    "short lease": short_lease,
+    "idle cores": idle_cores,
     "eviction consented": eviction_consented,
 }
 

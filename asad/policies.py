@@ -19,8 +19,20 @@ from asad.admit.live import Admission
 from asad.admit.live import Options as AdmitOptions
 from asad.admit.schemes import rehearse as rehearse_scheme
 from asad.admit.schemes import scheme_maker, scheme_options
+from asad.admit.sow import MECHANISMS, mechanism_of, mechanism_options
+from asad.admit.sow.live import Options as StatementOptions
+from asad.admit.sow.live import Statements
+from asad.admit.sow.live import rehearse as rehearse_mechanism
 from asad.admit.utility import parse_utility, site_utilities
 from asad.config import Config
+from asad.defer import DeferPolicy
+from asad.defer.at_once import AtOnce
+from asad.defer.live import Deferral
+from asad.defer.live import Options as DeferOptions
+from asad.defer.packing import PACKINGS
+from asad.defer.scorers import make_scorer, scorer_options
+from asad.defer.windows import MOST_WINDOW_S
+from asad.defer.windows import Rule as DeferRule
 from asad.errors import ConfigError, UsageError
 from asad.experts import Expert, load_experts
 from asad.experts.tree import nearest
@@ -126,6 +138,8 @@ def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
         if given:
             raise ConfigError("[admit.everyone]: everyone has no options; remove the table")
         return Everyone()
+    if name in MECHANISMS:
+        return _statements(config, applications, name, given)
     table, plain, of_scheme = f"[admit.{name}]", AdmitOptions()._asdict(), scheme_options(name)
     taken = _checked(table, given, plain | of_scheme)
     options = AdmitOptions(**plain | {key: value for key, value in taken.items() if key in plain})
@@ -147,6 +161,106 @@ def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
         own_utilities=own,
         most_defer_s=config.guard.most_defer_s,
     )
+
+
+DEFERRED_BY = {"osdec": "osdec"}
+"""Under which a defer policy is told of in decisions, where that is not its name with `-defer`."""
+
+
+def defer_policy(config: Config, applications: Sequence[str]) -> DeferPolicy:
+    """The defer policy that the configuration names, with its options and rules.
+
+    Raises ConfigError for an unknown or wrong option, and for weights that cannot be read.
+    """
+    name = config.policies.defer
+    rules = [_defer_rule(number, given) for number, given in enumerate(config.defer.get("rules", ()), 1)]
+    given, table = config.defer.get(name, {}), f"[defer.{name}]"
+    if name == "at-once":
+        if given:
+            raise ConfigError(f"{table}: at-once has no options; remove the table")
+        return AtOnce()
+    try:
+        plain, of_policy = DeferOptions()._asdict(), scorer_options(name)
+        taken = _checked(table, given, plain | of_policy)
+        options = DeferOptions(**plain | {key: value for key, value in taken.items() if key in plain})
+        _check_deferral(table, options)
+        scorer = make_scorer(name, {key: value for key, value in taken.items() if key not in plain})
+    except UsageError as error:
+        raise ConfigError(f"{table} {error}") from error
+    return Deferral(
+        deferred_by(name),
+        scorer,
+        applications,
+        options,
+        rules,
+        poll_s=config.daemon.interval_s,
+        most_lease_s=min(config.guard.most_lease_s, config.guard.most_defer_s),
+    )
+
+
+def deferred_by(name: str) -> str:
+    """How decisions and replays call a defer policy: some names are those of other stages' policies too."""
+    return DEFERRED_BY.get(name, f"{name}-defer")
+
+
+def _check_deferral(table: str, options: DeferOptions) -> None:
+    """Raises ConfigError for an option that is out of its range."""
+    day_s = 86_400.0
+    steps = day_s / options.step_s if options.step_s > 0 else 0.0
+    if not (60.0 <= options.step_s <= day_s and abs(steps - round(steps)) < 1e-9):
+        raise ConfigError(
+            f"{table} step_s = {options.step_s:g}; give seconds of which a day has a whole number, from 60"
+        )
+    if options.packing not in PACKINGS:
+        raise ConfigError(f"{table} packing = {options.packing!r:.80}; give {' or '.join(PACKINGS)}")
+    for key, most in (("reserve", 0.99), ("quantile", 1.0)):
+        if not 0.0 <= getattr(options, key) <= most:
+            raise ConfigError(f"{table} {key} = {getattr(options, key):g}; give from 0 to {most:g}")
+    if options.days > 366:
+        raise ConfigError(f"{table} days = {options.days}; give from 0 to 366")
+    if not 300.0 <= options.horizon_s <= 31 * day_s:
+        raise ConfigError(f"{table} horizon_s = {options.horizon_s:g}; give from 300 seconds to 31 days")
+    if not options.patience_s > 0:
+        raise ConfigError(f"{table} patience_s = {options.patience_s:g}; give seconds above 0")
+
+
+def _defer_rule(number: int, given: Mapping[str, Any]) -> DeferRule:
+    """One of `[[defer.rules]]`. Raises ConfigError."""
+    table = f"[[defer.rules]] number {number}:"
+    rule = DeferRule(**_checked(table, given, DeferRule()._asdict()))
+    if not 0.0 < rule.window_s <= MOST_WINDOW_S:
+        raise ConfigError(f"{table} window_s = {rule.window_s:g}; give seconds above 0, at most a year")
+    return rule
+
+
+def _statements(
+    config: Config, applications: Sequence[str], name: str, given: Mapping[str, Any]
+) -> Statements:
+    """Statements of work by the mechanism of that name. Raises ConfigError for an unknown or wrong option."""
+    table, plain = f"[admit.{name}]", StatementOptions()._asdict()
+    of_mechanism = mechanism_options(name)
+    signed = {"delta": given["delta"]} if _negative(given.get("delta")) and "delta" in of_mechanism else {}
+    unsigned = {key: value for key, value in given.items() if key not in signed}
+    taken = _checked(table, unsigned, plain | of_mechanism) | signed
+    options = StatementOptions(**plain | {key: value for key, value in taken.items() if key in plain})
+    try:
+        options.check()
+        rest = {key: value for key, value in taken.items() if key not in plain}
+        rehearse_mechanism(name, rest, dry=True)
+    except UsageError as error:
+        raise ConfigError(f"{table}: {error}") from error
+    return Statements(
+        name,
+        lambda bounds: mechanism_of(name, bounds, rest),
+        applications,
+        options,
+        most_defer_s=config.guard.most_defer_s,
+    )
+
+
+def _negative(value: Any) -> bool:
+    """Supply beyond the capacity is a negative part that is kept back."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -10.0 <= value < 0
 
 
 def place_policy(config: Config, applications: Sequence[str]) -> PlacePolicy:
@@ -210,3 +324,6 @@ def rehearse(config: Config) -> None:
     admit = admit_policy(config, made_up)
     if isinstance(admit, Admission):
         rehearse_scheme(admit.make)
+    if isinstance(admit, Statements):
+        rehearse_mechanism(admit.name)
+    defer_policy(config, made_up)

@@ -7,7 +7,7 @@ A policy is one file of this room. `asad.admit.live.Admission` turns snapshots i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from asad.model import Decision, Finished, Outcome, Snapshot
 
@@ -39,4 +39,13 @@ class AdmitPolicy(Protocol):
 
     def wake_s(self) -> float:
         """When it wants to look again even if nothing that can be seen has changed; inf for never."""
+        ...
+
+
+@runtime_checkable
+class Steers(Protocol):
+    """What such a policy may tell besides, so that the defer stage leaves its jobs to it and takes the others."""
+
+    def steers(self, snapshot: Snapshot, row: int) -> bool:
+        """Is it this policy's to say when the waiting job (or array) of that row starts?"""
         ...

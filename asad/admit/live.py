@@ -33,7 +33,7 @@ from asad.admit.capacity import CORES, Claims, World, fits, held_by_others, worl
 from asad.admit.commitments import EXACT_S, Commitment, commitment_from_json, renumbered
 from asad.admit.elastic import Allotment, ElasticJob, Schedule, Scheme, Servers, Utility
 from asad.admit.hints import Hint, Rule, read_hint, shown
-from asad.admit.seen import Seen, can_start, look, name_of, own_throttle_of, throttle_of
+from asad.admit.seen import Seen, can_start, key_of, look, name_of, own_throttle_of, throttle_of
 from asad.admit.utility import Maker, parse_utility, target_slots
 from asad.errors import UsageError
 from asad.model import (
@@ -288,6 +288,13 @@ class Admission:
         for entry in self._jobs.values():
             entry.found_deferred = False
             entry.told = entry.told and entry.state != "admitted"
+
+    def steers(self, snapshot: Snapshot, row: int) -> bool:
+        """Whoever tells a utility, by hint or rule, and companions; all while nothing has been looked at yet."""
+        key, array, text = key_of(snapshot, row), int(snapshot.jobs.array[row]), snapshot.hints.get(row, "")
+        if self._kept is not None or key in self._jobs:
+            return True
+        return self._ignored.get(key) != text and self._told(snapshot, Seen(row, array), text) is not None
 
     def wake_s(self) -> float:
         """The beginning of the next slot, if there is any job that it could matter to."""

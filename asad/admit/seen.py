@@ -40,13 +40,13 @@ def look(snapshot: Snapshot, known: Mapping[str, Commitment], gone: Set[str]) ->
     of_array: dict[int, Seen] = {}
     for array in np.flatnonzero(arrays.waiting_row >= 0).tolist():
         row = int(arrays.waiting_row[array])
-        of_array[array] = seen[_key(snapshot, row)] = Seen(row, array, int(arrays.waiting[array]))
+        of_array[array] = seen[key_of(snapshot, row)] = Seen(row, array, int(arrays.waiting[array]))
     running = np.concatenate((snapshot.running, snapshot.guests))
     for row in running[jobs.array[running] >= 0].tolist():
         array = int(jobs.array[row])
         there = of_array.get(array)
         if there is None:
-            there = of_array[array] = seen[_key(snapshot, row)] = Seen(-1, array)
+            there = of_array[array] = seen[key_of(snapshot, row)] = Seen(-1, array)
         there.running.append(row)
     for row in snapshot.queue.tolist():
         if jobs.array[row] >= 0:
@@ -83,7 +83,7 @@ def _look_for_rigid(
             seen[entry.key] = Seen(-1, -1, 0, [row])
 
 
-def _key(snapshot: Snapshot, row: int) -> str:
+def key_of(snapshot: Snapshot, row: int) -> str:
     """Of a task the number of its array, of another job its own."""
     name, array = str(snapshot.jobs.job_id[row]), int(snapshot.jobs.array[row])
     if array < 0:

@@ -31,10 +31,22 @@ from asad.model import Json
 
 log = logging.getLogger(__name__)
 
-READING = ("status", "jobs", "nodes", "explain", "config", "metrics", "progress", "admission", "tasks")
-OWN = ("submit", "cancel")
+READING = (
+    "status",
+    "jobs",
+    "nodes",
+    "explain",
+    "config",
+    "metrics",
+    "progress",
+    "admission",
+    "sow-quote",
+    "sow-status",
+    "tasks",
+)
+OWN = ("submit", "cancel", "sow-submit", "sow-cancel", "sow-ledger")
 """What everyone may do with jobs of his own; whoever answers holds to that."""
-CHANGING = ("pause", "resume", "release", "mode")
+CHANGING = ("pause", "resume", "release", "mode", "teardown")
 VERBS = (*READING, *OWN, *CHANGING)
 REQUEST_BYTES = 1 << 20
 """A job that is submitted brings its script along."""

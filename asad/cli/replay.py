@@ -37,7 +37,8 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     metavar="NAME,…",
     help="Policies: slurm (left alone), fcfs, conservative; static, asax, asax-paper, greedy-oracle lend; "
     "first-fit, fairness, drf, binpack, spread, oga place and lend; oasis, oasis-paper, fifo-admit, drf-admit, "
-    "rrh-admit, dorm-admit admit. slurm is always run, as the baseline.",
+    "rrh-admit, dorm-admit admit; fifo-defer, sjf-defer, edf-defer, tetris-defer, biggest-defer, linear-defer, osdec "
+    "put deferrable jobs off. slurm is always run, as the baseline.",
 )
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
@@ -108,6 +109,13 @@ POLICIES = "slurm,static,asax,greedy-oracle"
 @click.option(
     "--slot", default="10m", show_default=True, metavar="TIME", help="Slot of the policies that admit."
 )
+@click.option(
+    "--deferrable",
+    multiple=True,
+    metavar="WHICH",
+    help="Take some jobs for deferrable: share=0.2,window=4h (drawn), or user=NAME,window=… or "
+    "partition=NAME,window=…; may be given again.",
+)
 @click.option("--no-lending", is_flag=True, help="Lend nothing: every lending policy must then equal slurm.")
 @click.option("--columns", metavar="NAME,…", help="Columns of a log without a header.")
 @click.option(
@@ -156,6 +164,7 @@ def replay(
     passes: str,
     utilities: tuple[str, ...],
     slot: str,
+    deferrable: tuple[str, ...],
     no_lending: bool,
     columns: str | None,
     delimiter: str | None,
@@ -199,6 +208,7 @@ def replay(
         lending=not no_lending,
         slot_s=seconds(slot, "--slot"),
         utilities=utilities,
+        deferrable=deferrable,
         demand=read_demand(demand) if demand else DemandProfile(),
         experts=experts,
         contention=contention,

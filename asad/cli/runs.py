@@ -247,6 +247,11 @@ def live_lines(job: str, answer: Mapping[str, Any], verbose: bool) -> Iterator[s
         for key, what in (("host_bar", "lends nothing"), ("guest_bar", "is no guest")):
             if now.get(key):
                 yield printable(f"  {what}: {now[key]}")
+    deferral = answer.get("deferral")
+    if isinstance(deferral, Mapping):
+        from asad.cli.deferral import told_lines  # which words its screens as we do
+
+        yield from (printable(line) for line in told_lines(deferral))
     if not isinstance(answer.get("run"), Mapping):
         yield f"job {printable(job)}: no decision names it so far"
         return

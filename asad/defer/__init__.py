@@ -1,11 +1,15 @@
-"""The defer stage: which deferrable jobs start now?"""
+"""The defer stage: which deferrable jobs start now?
+
+A policy is one file of this room: it scores the jobs that wait (`asad.defer.jobs.Scorer`), and who has the highest
+scores starts as far as there is room. `asad.defer.live.Deferral` drives any of them on a cluster; `AtOnce` lets it be.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from asad.model import Decision, Snapshot
+from asad.model import Decision, Finished, Outcome, Snapshot
 
 
 class DeferPolicy(Protocol):
@@ -13,6 +17,35 @@ class DeferPolicy(Protocol):
 
     name: str
 
+    def learn(
+        self, snapshot: Snapshot, finished: Finished, steered: Callable[[Snapshot, int], bool] | None = None
+    ) -> None:
+        """Take in what has happened since the last cycle.
+
+        `steered` tells of the row of a waiting job whether its start is a matter of the admit stage.
+        """
+        ...
+
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        """What changes; nothing where the cluster's own way will do."""
+        """What changes; nothing where the cluster's own way will do. The snapshot is the one that was learned from."""
+        ...
+
+    def relax(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """Of a paused daemon: only what holds jobs back less than now."""
+        ...
+
+    def heed(self, outcomes: Sequence[Outcome]) -> None:
+        """What became of decisions of this cycle, of any stage; what was not done may be wished again."""
+        ...
+
+    def given_back(self) -> None:
+        """All that this stage has changed of jobs is as their users had it; the next cycle may decide it again."""
+        ...
+
+    def wake_s(self) -> float:
+        """When it wants to look again even if nothing that can be seen has changed; inf for never."""
+        ...
+
+    def words(self) -> str:
+        """How it stands, for the sentence of a cycle; empty if there is nothing to say."""
         ...

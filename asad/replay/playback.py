@@ -36,6 +36,7 @@ class Playback:
         *,
         policy: str,
         admit: str = "everyone",
+        defer: str = "at-once",
         nodes: int = 0,
         cores: int = 0,
         memory: str = "",
@@ -45,7 +46,8 @@ class Playback:
         poll_s: float = 30.0,
         monotonic: Callable[[], float],
     ) -> None:
-        """`policy` decides how guests are held, `admit` whether the queue shows one task an array, as Slurm's does.
+        """`policy` decides how guests are held, `admit` and `defer` whether the queue shows one task an array, as
+        Slurm's does, and all of its jobs with an estimated start.
 
         `nodes` and `cores` are of the machine (0: inferred from the log).
 
@@ -75,7 +77,10 @@ class Playback:
         )
         bench = Bench(recorded, machine, settings, workload, names, load_experts(), overran)
         self.recorded = bench.cluster(
-            "easy", (LENDING | PLACING).get(policy, "idle"), admission=True, gather_arrays=admit != "everyone"
+            "easy",
+            (LENDING | PLACING).get(policy, "idle"),
+            admission=True,
+            gather_arrays=admit != "everyone" or defer != "at-once",
         )
         self.applications = list(names)
         self.users = recorded.jobs.users

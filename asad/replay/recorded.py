@@ -20,6 +20,7 @@ from asad.model import (
     Decision,
     Decline,
     Defer,
+    Evict,
     ExtendLimit,
     Finished,
     Floats,
@@ -60,6 +61,8 @@ TASKS = ("waiting", "running", "ended", "throttle")
 """Columns of `Arrays` after the first."""
 
 NOT_WAITING = "it does not wait, nor does any task of its array"
+RELEASED_S = 3600.0
+"""A log tells of no held jobs: the owner of one that was requeued and held is taken to release it so much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ class Workload:
     partition: Ints | None = None
     """Code into `partitions`, -1 for none; None: they are not told."""
     partitions: tuple[str, ...] = ()
+    deadline_s: Floats | None = None
+    """By this each must have ended, NaN for none; None: nobody has one. Nothing ends a job for it here."""
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -126,6 +131,24 @@ class _Classes(Mapping[int, tuple[str, str]]):
 
     def __len__(self) -> int:
         return int(self._waiting().sum())
+
+
+class _Deferred(Mapping[int, float]):
+    """The jobs that wait until a time that asad has set: a log knows no begin times of users."""
+
+    def __init__(self, begin_s: Floats) -> None:
+        self._begin_s = begin_s
+
+    def __getitem__(self, row: int) -> float:
+        if not 0 <= row < len(self._begin_s) or np.isnan(self._begin_s[row]):
+            raise KeyError(row)
+        return float("nan")
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(np.flatnonzero(~np.isnan(self._begin_s)).tolist())
+
+    def __len__(self) -> int:
+        return int((~np.isnan(self._begin_s)).sum())
 
 
 class RecordedCluster:
@@ -227,6 +250,7 @@ class RecordedCluster:
         self._classes: Mapping[int, tuple[str, str]] = {}
         if admission and workload.partition is not None:
             self._classes = _Classes(workload, job["state"])
+        self._deferred: Mapping[int, float] = _Deferred(task["begin"]) if admission else {}
         self._hints: dict[int, str] = {}
         self._coming = iter(sorted(workload.hints) if admission else ())
         self._next_hint = next(self._coming, None)
@@ -246,7 +270,7 @@ class RecordedCluster:
             limit_end_s=job["limit_end"],
             estimated_start_s=looks.estimate,
             begin_s=task["begin"] if admission else unknown,
-            deadline_s=unknown,
+            deadline_s=unknown if workload.deadline_s is None else workload.deadline_s,
             array=task["array"] if admission else np.full(len(workload), -1, np.int32),
             own_start_s=own_start,
             own_estimate_s=looks.own_estimate,
@@ -310,6 +334,7 @@ class RecordedCluster:
             arrays=self._arrays,
             hints=self._hints,
             classes=self._classes,
+            own_begins=self._deferred,
         )
 
     def _see_hints(self) -> None:
@@ -360,7 +385,23 @@ class RecordedCluster:
             return Outcome(decision, not gone, "it does not run any more" if gone else "")
         if isinstance(decision, SetMemory):
             return Outcome(decision, False, "a log does not tell what memory a job uses at a time")
+        if isinstance(decision, Evict):
+            refused = self._evict(decision)
+            return Outcome(decision, not refused, refused)
         return Outcome(decision, False, f"a recorded cluster cannot {decision.kind}")
+
+    def _evict(self, decision: Evict) -> str:
+        """End a running job; why not, or the empty string. Who is held is released by his owner after `RELEASED_S`."""
+        if decision.how == "cancel":
+            gone = engine.cancel(self.state, decision.job)
+        elif decision.how != "requeue-hold":
+            return f"there is no way {decision.how!r:.40} to evict it"
+        elif not self.state.c[engine.ADMISSION]:
+            return "this cluster holds nobody back"
+        else:
+            until_s = self.now_s + RELEASED_S
+            gone = engine.requeue(self.state, decision.job, until_s, self._looks.estimate)
+        return ("", "it does not run any more", "it is a task of an array")[gone]
 
     def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:
         """Do what admission decided; why not, or the empty string. What already is as decided is done."""
@@ -389,4 +430,4 @@ class RecordedCluster:
         """The jobs that ended since the last call (and after `since_s`)."""
         ended = engine.ended_since(self._kept, self._seen, since_s)
         self._seen = int(self.state.c[engine.ENDED])
-        return Finished(*ended)
+        return Finished(*ended, completed=~self.state.job["killed"][ended[0]])

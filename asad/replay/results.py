@@ -52,6 +52,8 @@ class PolicyResult:
     experts: ExpertHistory | None = None
     managed: NDArray[np.bool_] | None = None
     """Admitted, deferred or throttled at some time; None of policies that do no such thing."""
+    deferring: bool = False
+    """It puts deferrable jobs off, which end later because they may."""
 
     @property
     def touched(self) -> NDArray[np.bool_]:

@@ -16,8 +16,11 @@ from asad.admit.live import Admission
 from asad.admit.live import Options as AdmitOptions
 from asad.admit.schemes import scheme_maker
 from asad.admit.utility import Maker, site_utilities
-from asad.cycle import Cycle
+from asad.cycle import Cycle, is_renewal
 from asad.defer.at_once import AtOnce
+from asad.defer.live import Deferral
+from asad.defer.live import Options as DeferOptions
+from asad.defer.scorers import make_scorer
 from asad.errors import MachineError, UsageError
 from asad.experts import Expert, load_experts
 from asad.guard import guard_for
@@ -39,6 +42,7 @@ from asad.place.first_fit import FirstFit
 from asad.place.live import PortPlacing
 from asad.place.native import Native
 from asad.replay.contention import Contention, load_contention
+from asad.replay.deferrable import Deferrable, deferrable_of, read_declared
 from asad.replay.demand import Demand, DemandProfile, assign
 from asad.replay.metrics import figures, later, over_time
 from asad.replay.readers import Recorded
@@ -75,12 +79,26 @@ ADMITTING = {
 }
 """Policies that admit, defer and throttle → the scheme of the admit stage; nobody lends beside it."""
 
-POLICIES = (*SCHEDULING, *LENDING, *PLACING, *ADMITTING)
+DEFERRING = {
+    "fifo-defer": "fifo",
+    "sjf-defer": "sjf",
+    "edf-defer": "edf",
+    "tetris-defer": "tetris",
+    "biggest-defer": "biggest",
+    "linear-defer": "linear",
+    "osdec": "osdec",
+}
+"""Policies that put deferrable jobs off → the policy of the defer stage; nobody lends or admits beside it."""
+
+POLICIES = (*SCHEDULING, *LENDING, *PLACING, *ADMITTING, *DEFERRING)
 
 DEFAULT_POLICIES = ("slurm", "static", "asax", "greedy-oracle")
 
 YEAR_S = 365 * 86400.0
 """What the scheduler plans with for a job of unlimited time."""
+
+LEASE_S = 12 * 3600.0
+"""Nobody dies in a replay: jobs are held back for so long without a further look, so that it need not be looked at."""
 
 VERDICT_JOBS = 100_000
 """Above this many jobs the assumption of demand is not varied unless asked for."""
@@ -118,6 +136,8 @@ class Settings:
     """Length of a slot of the admit stage."""
     utilities: tuple[str, ...] = ()
     """Rules for jobs that tell no utility, see `asad.replay.worth.read_rule`."""
+    deferrable: tuple[str, ...] = ()
+    """Jobs that are declared deferrable, see `asad.replay.deferrable.read_declared`."""
     vary_demand: bool | None = None
     """Whether to replay with assumed demands 20 % lower and higher; None: if assumed, up to VERDICT_JOBS jobs."""
 
@@ -135,6 +155,8 @@ class Settings:
             raise UsageError(f"--slot {self.slot_s:g}: give from 1 second to a week")
         if self.repeat < 1:
             raise UsageError(f"--repeat {self.repeat}: give at least 1")
+        for text in self.deferrable:
+            read_declared(text)
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"--seed {self.seed}: give a whole number from 0")
 
@@ -142,6 +164,11 @@ class Settings:
     def values(self) -> bool:
         """Is it asked what jobs are worth?"""
         return bool(self.utilities) or any(name in ADMITTING for name in self.policies)
+
+    @property
+    def defers(self) -> bool:
+        """Is it asked what becomes of deferrable jobs?"""
+        return bool(self.deferrable) or any(name in DEFERRING for name in self.policies)
 
     def to_json(self) -> dict[str, Json]:
         """What a reader needs to run the same again."""
@@ -165,6 +192,7 @@ class Settings:
             "contention": "shipped" if self.contention is None else str(self.contention),
             "options": dict(self.options._asdict()),
             **(worth if self.values else {}),
+            **({"deferrable": list(self.deferrable)} if self.defers else {}),
         }
 
 
@@ -263,6 +291,8 @@ class Bench:
     valued: Valued | None = None
     """What jobs are worth, if that was asked for."""
     own_utilities: Mapping[str, Maker] = field(default_factory=dict)
+    deferrable: Deferrable | None = None
+    """Who is deferrable, if that was asked for."""
 
     def cluster(
         self,
@@ -328,6 +358,12 @@ class Bench:
         make = scheme_maker(ADMITTING[name], {})
         return Admission(name, make, self.application_names, options, own_utilities=self.own_utilities)
 
+    def deferral(self, name: str) -> Deferral:
+        """The defer policy of that name; the recorded cluster puts jobs on any nodes, so none is looked for."""
+        options = DeferOptions(lease_s=LEASE_S, deadline_alone=True, by_node=False)
+        scorer = make_scorer(DEFERRING[name])
+        return Deferral(name, scorer, self.application_names, options, poll_s=self.settings.poll_s)
+
 
 @dataclass(slots=True)
 class Played:
@@ -339,6 +375,7 @@ class Played:
     decisions: int = 0
     history: ExpertHistory | None = None
     managed: Managed | None = None
+    """What was done to waiting jobs, by a policy that admits or defers."""
 
     def column(self, name: str) -> NDArray[np.generic]:
         """A column of the simulation, one row a job."""
@@ -410,6 +447,34 @@ def admit(bench: Bench, name: str, run: Run | None = None) -> Played:
 
     share = Exclusive()
     cycle = Cycle(cluster, policy, AtOnce(), Native(), share, guard_for(share.properties), record)
+    begin = time.perf_counter()
+    _drive(bench, cluster, cycle, name)
+    return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, managed=managed)
+
+
+def put_off(bench: Bench, name: str, run: Run | None = None) -> Played:
+    """The same cluster with a policy of the defer stage in the cycle, and nobody who lends or admits."""
+    assert bench.deferrable is not None
+    jobs = bench.recorded.jobs
+    workload = replace(
+        bench.workload,
+        array=arrays_of(jobs.job_id, jobs.user),
+        hints=hints_of(jobs, ()),
+        deadline_s=bench.deferrable.deadline_s,
+    )
+    cluster = bench.cluster("easy", None, workload, admission=True, gather_arrays=True)
+    policy = bench.deferral(name)
+    managed = Managed(workload)
+    names = workload.job_id
+
+    def record(number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
+        managed.note(outcomes)
+        news = [outcome for outcome in outcomes if not is_renewal(outcome)]
+        if run is not None and news:
+            run.record(number, snapshot.time_s, news, names, host_rows=snapshot.jobs.host)
+
+    share = Exclusive()
+    cycle = Cycle(cluster, Everyone(), policy, Native(), share, guard_for(share.properties), record)
     begin = time.perf_counter()
     _drive(bench, cluster, cycle, name)
     return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, managed=managed)
@@ -534,8 +599,13 @@ def _summarise(
     if bench.valued is not None:
         metrics |= bench.valued.figures(end)
         metrics |= (
-            {"admitted": None, "declined": None} if played.managed is None else played.managed.figures()
+            played.managed.figures()
+            if played.managed is not None and name in ADMITTING
+            else {"admitted": None, "declined": None}
         )
+    if bench.deferrable is not None:
+        capacity_core_s = machine.total_cores * float(metrics["makespan_s"] or 0.0)
+        metrics |= bench.deferrable.figures(workload.submit_s, start, workload.cores, done, capacity_core_s)
     metrics["wall_s"] = played.wall_s
     busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
     edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)
@@ -543,7 +613,19 @@ def _summarise(
     if baseline_end is not None:
         loser = later(workload, end, baseline_end)
     result = PolicyResult(
-        name, metrics, start, end, host, guest, loser, edges, allocated, used, played.history, managed
+        name,
+        metrics,
+        start,
+        end,
+        host,
+        guest,
+        loser,
+        edges,
+        allocated,
+        used,
+        played.history,
+        managed,
+        deferring=name in DEFERRING,
     )
     loser &= result.touched
     return result
@@ -603,6 +685,7 @@ def replay(
     if overran.any():
         notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
     _value(bench, notes)
+    _declare(bench, notes)
     log: dict[str, Json] = {
         "path": recorded.path,
         "format": recorded.format,
@@ -724,13 +807,38 @@ def _value(bench: Bench, notes: list[str]) -> None:
         )
 
 
+def _declare(bench: Bench, notes: list[str]) -> None:
+    """Find the deferrable jobs of the bench, if anybody asks for them.
+
+    Raises UsageError where jobs are to be put off and none is deferrable, or a name that is not in the log.
+    """
+    settings, jobs = bench.settings, bench.recorded.jobs
+    if not settings.defers:
+        return
+    declared = [read_declared(text) for text in settings.deferrable]
+    array = arrays_of(jobs.job_id, jobs.user)
+    bench.deferrable = found = deferrable_of(jobs, jobs.time_limit_s, array, declared, settings.seed)
+    if not found.rows.any() and any(name in DEFERRING for name in settings.policies):
+        raise UsageError(
+            f"no job of {bench.recorded.path} is deferrable, so there is nobody to put off; declare some with "
+            "--deferrable 'share=0.2,window=4h', or log the Comment column with asad:deferrable=4h in it"
+        )
+    if found.assumed:
+        told = ", ".join(settings.deferrable)
+        notes.append(
+            f"that {found.assumed} jobs are deferrable is assumed ({told}): their users never said that they can wait"
+        )
+
+
 def _play_and_keep(
     bench: Bench, name: str, baseline: Played, store: Store | None, log: dict[str, Json]
 ) -> PolicyResult:
-    """One policy that lends or admits, recorded in the store if there is one."""
+    """One policy that lends, admits or defers, recorded in the store if there is one."""
     seed = bench.settings.seed
 
     def play(run: Run | None = None) -> Played:
+        if name in DEFERRING:
+            return put_off(bench, name, run)
         return admit(bench, name, run) if name in ADMITTING else lend(bench, name, seed, run)
 
     if store is None:

@@ -243,7 +243,50 @@ WORTH: tuple[str, tuple[Measure, ...]] = (
 )
 """Figures of a replay in which it was asked what jobs are worth; others have none of them."""
 
-MEASURES = {measure.key: measure for _, measures in (*GROUPS, WORTH) for measure in measures}
+DEFERRAL: tuple[str, tuple[Measure, ...]] = (
+    "What becomes of deferrable jobs",
+    (
+        Measure(
+            "on_demand_wait_mean_s",
+            "Wait of on-demand jobs, mean",
+            "time",
+            -1,
+            "From submission to start, over the jobs that are not deferrable: deferrable ones must not delay them.",
+        ),
+        Measure(
+            "on_demand_wait_p95_s",
+            "Wait of on-demand jobs, 95th percentile",
+            "time",
+            -1,
+            "One on-demand job in twenty waits longer than this.",
+        ),
+        Measure("deferrable", "Deferrable jobs", "count", 0, "Jobs that say so, or are declared so."),
+        Measure(
+            "missed",
+            "Missed their latest start",
+            "count",
+            -1,
+            "Deferrable jobs that started after their latest start.",
+        ),
+        Measure(
+            "deferrable_delay_mean_s",
+            "Delay of deferrable jobs, mean",
+            "time",
+            0,
+            "From submission to start, averaged over them. They are put off, so it may well be more.",
+        ),
+        Measure(
+            "deferrable_utilization",
+            "Utilization by deferrable jobs",
+            "share",
+            1,
+            "Work of the deferrable jobs that started in time ÷ (cores of the machine × makespan).",
+        ),
+    ),
+)
+"""Figures of a replay in which it was asked what becomes of deferrable jobs; others have none of them."""
+
+MEASURES = {measure.key: measure for _, measures in (*GROUPS, WORTH, DEFERRAL) for measure in measures}
 """The same, by key."""
 
 YARDSTICK = "greedy-oracle"
@@ -254,9 +297,9 @@ SCHEDULERS = frozenset({"slurm", "fcfs", "conservative"})
 
 def groups(result: ReplayResult) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
     """The groups of figures that this replay has."""
-    if "utility" not in result.policies[BASELINE].metrics:
-        return GROUPS
-    return (GROUPS[0], WORTH, *GROUPS[1:])
+    told = result.policies[BASELINE].metrics
+    more = [group for group, key in ((WORTH, "utility"), (DEFERRAL, "deferrable")) if key in told]
+    return (GROUPS[0], *more, *GROUPS[1:])
 
 
 def metric(policy: PolicyResult, key: str) -> float | None:

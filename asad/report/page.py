@@ -181,7 +181,16 @@ def _tiles(result: ReplayResult, name: str | None) -> str:
             was, now = (units.duration(metric(result.policies[which], key)) for which in (BASELINE, name))
             tone = 0 if text.startswith("±") else -1 if moved > 0 else 1
             tiles.append((text, label, f"{was} → {now}", tone))
-    if policy.managed is not None:
+    if policy.deferring:
+        text, tone = difference(result, name, MEASURES["on_demand_wait_mean_s"])
+        waits = (metric(result.policies[which], "on_demand_wait_mean_s") for which in (BASELINE, name))
+        waited = " → ".join(units.duration(value) for value in waits)
+        tiles.insert(0, (text or units.NONE, "mean wait, on-demand", waited, tone))
+        before, after = (metric(result.policies[which], "missed") for which in (BASELINE, name))
+        tiles.append(
+            (units.number(after), "missed latest starts", f"{units.number(before)} under {BASELINE}", 0)
+        )
+    elif policy.managed is not None:
         text, tone = difference(result, name, MEASURES["utility"])
         before, after = (metric(result.policies[which], "utility") for which in (BASELINE, name))
         worths = (units.number(value, units.decimals_for(value or 0.0)) for value in (before, after))
@@ -584,7 +593,14 @@ def _losers(result: ReplayResult, name: str | None) -> str:
 
 
 def _doing(result: ReplayResult, name: str) -> str:
-    return "lending with" if result.policies[name].managed is None else "admission by"
+    policy = result.policies[name]
+    return (
+        "putting off with"
+        if policy.deferring
+        else "lending with"
+        if policy.managed is None
+        else "admission by"
+    )
 
 
 def _whom(policy: PolicyResult) -> str:

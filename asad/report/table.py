@@ -47,6 +47,9 @@ def render_table(result: ReplayResult, console: Console) -> None:
     if "utility" in result.policies[BASELINE].metrics:
         console.print(_Uncut(_worths(result, console)), crop=False)
         console.print()
+    if "deferrable" in result.policies[BASELINE].metrics:
+        console.print(_Uncut(_deferrals(result, console)), crop=False)
+        console.print()
     if lenders:
         console.print(_Uncut(_payers(result, lenders, console)), crop=False)
         console.print()
@@ -135,7 +138,7 @@ def _worths(result: ReplayResult, console: Console) -> Table:
                 for key in ("in_time", "admitted", "declined")
             ),
         ]
-        if policy.managed is None:  # who pays for lending stands in the table of lending
+        if policy.managed is None or policy.deferring:  # who pays for those stands in other tables
             cells += [_for(console, "")] * 4
         else:
             losers, of, loss = metric(policy, "losers"), affected(policy), metric(policy, worst.key)
@@ -145,6 +148,41 @@ def _worths(result: ReplayResult, console: Console) -> Table:
                 _for(console, units.number(None if loss is None else loss / factor, places)),
                 _for(console, units.number(metric(policy, "displaced"))),
             ]
+        table.add_row(*cells)
+    return table
+
+
+def _deferrals(result: ReplayResult, console: Console) -> Table:
+    """What becomes of deferrable jobs, and what others have of it."""
+    jobs = units.plural(int(metric(result.policies[BASELINE], "deferrable") or 0), "deferrable job")
+    table = _table(console, f"What becomes of {jobs}, and of the others beside them")
+    names = ordered_policies(result)
+    columns = []
+    for key, head, moves in (
+        ("on_demand_wait_mean_s", "on-demand\nwait", True),
+        ("missed", "missed", False),
+        ("deferrable_delay_mean_s", "delay", False),
+        ("deferrable_utilization", "utilization", False),
+        ("displaced", "displaced", False),
+        ("displaced_placebo", "placebo", False),
+    ):
+        measure = MEASURES[key]
+        symbol, factor, decimals = row_unit(measure, [metric(result.policies[name], key) for name in names])
+        table.add_column(_for(console, f" {head}\n{symbol}" if symbol else f" {head}"), justify="right")
+        if moves:
+            table.add_column(justify="right")
+        columns.append((measure, factor, decimals, moves))
+    for name in names:
+        policy = result.policies[name]
+        cells = [_name(console, name)]
+        for measure, factor, decimals, moves in columns:
+            value = metric(policy, measure.key)
+            blank = measure.key.startswith("displaced") and not policy.deferring
+            shown = "" if blank else units.number(None if value is None else value / factor, decimals)
+            cells.append(_for(console, f" {shown}"))
+            if moves:
+                moved, tone = difference(result, name, measure)
+                cells.append(_for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]))
         table.add_row(*cells)
     return table
 

@@ -20,7 +20,11 @@ def sentences(result: ReplayResult) -> list[str]:
         return [f"Only {BASELINE} was replayed, so there is nothing to compare it with; " + _rests(result)]
     policy = result.policies[name]
     lends = name not in SCHEDULERS
-    said = [_worth(result, name)] if policy.managed is not None else []
+    said = []
+    if policy.deferring:
+        said.append(_deferral(result, name))
+    elif policy.managed is not None:
+        said.append(_worth(result, name))
     said.append(_gain(result, name, lends))
     if lends and affected(policy):
         said.append(_losers(policy))
@@ -32,7 +36,11 @@ def sentences(result: ReplayResult) -> list[str]:
 def _gain(result: ReplayResult, name: str, lends: bool) -> str:
     policy, base = result.policies[name], result.policies[BASELINE]
     shown = units.plain(name)
-    if policy.managed is not None:
+    if policy.deferring:
+        subject = f"Putting jobs off with {shown}"
+        if not affected(policy):
+            return f"{shown} changed nothing: no job was put off."
+    elif policy.managed is not None:
         subject = f"Admission by {shown}"
         if not affected(policy):
             return f"{shown} changed nothing: no job was admitted, deferred or throttled."
@@ -88,8 +96,37 @@ def _worth(result: ReplayResult, name: str) -> str:
     )
 
 
+def _deferral(result: ReplayResult, name: str) -> str:
+    """What deferrable jobs make of the time that they have, and what on-demand jobs have of that."""
+    policy, base = result.policies[name], result.policies[BASELINE]
+    shown = units.plain(name)
+    missed, before, of = (
+        int(metric(one, key) or 0)
+        for one, key in ((policy, "missed"), (base, "missed"), (policy, "deferrable"))
+    )
+    text = (
+        f"Under {shown}, {units.number(missed)} of {units.plural(of, 'deferrable job')} would have missed their latest "
+        f"start (under {BASELINE} {units.number(before)})"
+    )
+    wait, was = (metric(one, "on_demand_wait_mean_s") for one in (policy, base))
+    if wait is not None and was is not None:
+        moved = units.change(wait / was - 1) if was else "no change" if wait == was else "more than nothing"
+        text += f"; the mean wait of on-demand jobs goes from {units.duration(was)} to {units.duration(wait)} ({moved})"
+    declared = result.settings.get("deferrable")
+    if isinstance(declared, list) and declared:
+        text += f"; which jobs can wait is assumed ({units.plain(' '.join(map(str, declared)), 120)})"
+    return text + "."
+
+
 def _losers(policy: PolicyResult) -> str:
     losers, of = int(policy.loser.sum()), affected(policy)
+    if policy.deferring:
+        worst = metric(policy, "loss_max_s")
+        by = "" if worst is None else f", the worst of them by {units.duration(worst)}"
+        return (
+            f"{units.number(losers)} of the {units.plural(of, 'deferrable job')} that were held back would have ended "
+            f"noticeably later{by}, as they may."
+        )
     killed = policy.metrics.get("killed_by_lending")
     whom = "hosts and guests" if policy.managed is None else "jobs that were admitted, deferred or throttled"
     if losers == 0:

@@ -41,7 +41,7 @@ from asad_slurm import bars
 from asad_slurm.admission import DECISIONS, Admission
 from asad_slurm.applications import Applications
 from asad_slurm.arrays import Arrays
-from asad_slurm.changes import CHANGED_NAMES, Changes
+from asad_slurm.changes import CHANGED_NAMES, Changes, is_ours
 from asad_slurm.command import CommandTransport, Transport
 from asad_slurm.cores import Place, holders, keep, occupy, place
 from asad_slurm.journal import MOST_LINES, Journal, JournalError
@@ -55,6 +55,7 @@ from asad_slurm.records import ENDED, FACTS, INF, LEAVES, NAN, RUNS, WAITS, JobR
 from asad_slurm.refusals import group, refusal
 from asad_slurm.rows import Rows
 from asad_slurm.settings import Settings
+from asad_slurm.undo import BEGIN, CHANGES
 
 MOST_SAID = 1000
 MOST_LEDGER = 100_000
@@ -101,6 +102,7 @@ class SlurmCluster:
         self._nodes: list[NodeRecord] = []
         self._node_number: dict[str, int] = {}
         self._guest_nodes: dict[str, NDArray[np.bool_]] = {}
+        self._partition_nodes: dict[str, Ints] = {}
         self._places: dict[int, Place] = {}
         self._shares: dict[int, tuple[float, bool]] = {}
         """By row of a guest: the share decided for it beside its present host, and whether that host is capped too."""
@@ -164,13 +166,14 @@ class SlurmCluster:
             return said
         return said + self.give_back()
 
-    def give_back(self) -> list[str]:
-        """Give every job that waits its own begin time, throttle and nice back; one sentence for each.
+    def give_back(self, *, begin: bool = True) -> list[str]:
+        """Give every job that waits its own throttle, nice and (with `begin`) begin time back; one sentence for each.
 
         For a daemon that admits no more. What cannot be given back now stays in the journal.
         """
         self._load_offers()
-        if not self._changes.open:
+        keys = tuple(key for key in CHANGES if begin or key != BEGIN)
+        if not any(key in keys for _, key in self._changes.open):
             return []
         try:
             jobs = self.transport.look().jobs
@@ -179,11 +182,12 @@ class SlurmCluster:
         waiting = waiting_by_number(jobs)
         said = []
         self.transport.answers = True
-        for job in dict.fromkeys(job for job, _ in self._changes.open):
-            names = ", ".join(CHANGED_NAMES[key] for at, key in self._changes.open if at == job)
+        for job in dict.fromkeys(job for job, key in self._changes.open if key in keys):
+            changed = [key for at, key in self._changes.open if at == job and key in keys]
+            names = ", ".join(CHANGED_NAMES[key] for key in changed)
             waits = job in waiting
             failure = (
-                self._changes.give_back(job, waiting.get(job))
+                self._changes.give_back(job, waiting.get(job), keys)
                 if self.transport.answers
                 else "Slurm does not answer"
             )
@@ -291,6 +295,11 @@ class SlurmCluster:
             self._node_number = {node.name: number for number, node in enumerate(nodes)}
             self._places.clear()
         self._nodes = nodes
+        of_partition: dict[str, list[int]] = {}
+        for number, node in enumerate(nodes):
+            for name in node.partitions:
+                of_partition.setdefault(name, []).append(number)
+        self._partition_nodes = {name: np.array(at, np.int32) for name, at in of_partition.items()}
         self._guest_nodes = {
             guest: np.array([guest in node.partitions for node in nodes], dtype=bool)
             for guest in self._settings.guest_partitions.values()
@@ -500,14 +509,28 @@ class SlurmCluster:
             node_bar=node_bar,
             arrays=shown,
             hints=dict(rows.hints),
-            classes=self._classes(queue, shown.waiting_row),
+            classes=self._classes(queue, shown.waiting_row, waiting[jobs.begin_s[waiting] > now_s]),
+            own_begins=self._own_begins(),
+            partition_nodes=self._partition_nodes,
             memory_used=memory_used(rows, reports, holding),
             memory_high=dict(self._memory),
         )
 
-    def _classes(self, queue: Ints, of_arrays: Ints) -> dict[int, tuple[str, str]]:
-        """Partition and QOS of what rules may give a utility to."""
-        waiting = (*queue.tolist(), *of_arrays[of_arrays >= 0].tolist())
+    def _own_begins(self) -> dict[int, float]:
+        """By row, of what waits and begins when we have said: its user's own begin time."""
+        found = {}
+        for (job, key), change in self._changes.open.items():
+            row = self._arrays.waiting.get(job, self._rows.of.get(str(job), -1)) if key == BEGIN else -1
+            if row < 0:
+                continue
+            record = self._rows.record(row)
+            if record.phase == WAITS and is_ours(change, record):
+                found[row] = float(change.was) if change.was > 0 else NAN
+        return found
+
+    def _classes(self, queue: Ints, of_arrays: Ints, deferred: Ints) -> dict[int, tuple[str, str]]:
+        """Partition and QOS of what waits for its turn or for a begin time."""
+        waiting = (*queue.tolist(), *of_arrays[of_arrays >= 0].tolist(), *deferred.tolist())
         records = {row: self._rows.record(row) for row in waiting}
         return {row: (record.partition, record.qos) for row, record in records.items()}
 

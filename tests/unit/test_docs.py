@@ -147,9 +147,28 @@ def test_every_documented_figure_of_worth_is_in_the_json(log: Path) -> None:
     words = ["replay", str(log), "--json", "--store", "none", "--policy", "slurm", "--utility", "constant(1)"]
     result = CliRunner().invoke(asactl, words, catch_exceptions=False)
     figures = list(json.loads(result.output)["policies"]["slurm"])
-    table = FIGURES.split("### What jobs are worth")[1].split("## `log`")[0]
+    table = FIGURES.split("### What jobs are worth")[1].split("\n##")[0]
     documented = re.findall(r"^\| `(\w+)` \|", table, re.M)
     assert documented == figures[figures.index("utility") : figures.index("wall_s")]
+
+
+def test_every_documented_figure_of_deferral_is_in_the_json(log: Path) -> None:
+    words = [
+        "replay",
+        str(log),
+        "--json",
+        "--store",
+        "none",
+        "--policy",
+        "slurm",
+        "--deferrable",
+        "window=1h",
+    ]
+    result = CliRunner().invoke(asactl, words, catch_exceptions=False)
+    figures = list(json.loads(result.output)["policies"]["slurm"])
+    table = FIGURES.split("### Deferrable jobs")[1].split("\n##")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    assert documented == figures[figures.index("deferrable") : figures.index("wall_s")]
 
 
 def test_every_key_of_the_bench_is_documented() -> None:

@@ -1,0 +1,128 @@
+"""`asactl defer status`: deferrable jobs, who waits for what, and what on-demand jobs leave to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from asad.api.control import ask
+from asad.cli.live import JSON, SOCKET, cells, clock_of, control_socket, print_screen, rows_of, table_of
+from asad.cli.runs import duration, moment, printable
+
+MOST_SHOWN = 40
+"""So many jobs are shown; JSON holds all."""
+BAR = 40
+"""Columns of the widest bar of the forecast."""
+STATES = {
+    "future": "waits for its earliest start",
+    "held": "held back",
+    "let go": "let go by its score",
+    "urgent": "let go: its latest start comes",
+    "by hand": "left alone: somebody took its deferral back",
+    "runs": "runs",
+    "missed": "gone, and has missed its latest start",
+}
+
+
+@click.command(short_help="Deferrable jobs, why they wait, and what is left to them.")
+@SOCKET
+@JSON
+def status(socket_path: str | None, as_json: bool) -> None:
+    """Show the deferrable jobs that wait, in the order of their scores, and what is foretold to be left to them."""
+    facts = ask(control_socket(socket_path), "deferral")
+    if as_json:
+        click.echo(json.dumps(facts, indent=2))
+        return
+    print_screen(
+        Group(*(Text(line) for line in _head(facts)), Text(""), _jobs_table(facts), *_forecast(facts))
+    )
+
+
+def _head(facts: Mapping[str, Any]) -> Iterator[str]:
+    counts = facts.get("counts") or {}
+    held = facts.get("held_cores")
+    yield printable(
+        f"{facts.get('policy')}: {facts.get('waiting')} deferrable jobs wait, {facts.get('running')} run on "
+        f"{_whole(held)} of the {_whole(facts.get('capacity'))} cores that on-demand jobs leave"
+    )
+    yield (
+        f"since the start {counts.get('let go', 0)} were let go, {counts.get('started', 0)} have started, "
+        f"{counts.get('missed', 0)} have missed their latest start; {facts.get('known_days')} days are known"
+    )
+    if facts.get("erred"):
+        yield printable(f"the policy errs, edf decides meanwhile: {facts['erred']}")
+    missed = [pair for pair in facts.get("missed") or [] if isinstance(pair, list) and len(pair) == 2]
+    if missed:
+        names = ", ".join(str(job) for job, _ in missed[-8:])
+        yield printable(f"missed: {names}" + (f" and {len(missed) - 8} before" if len(missed) > 8 else ""))
+
+
+def _jobs_table(facts: Mapping[str, Any]) -> Table:
+    now_s = clock_of(facts)
+    table = table_of("job", "cores>", "rank>", "score>", "slack>", "state")
+    table.add_column("why")
+    jobs = rows_of(facts, "jobs")
+    for job in jobs[:MOST_SHOWN]:
+        latest_s, score = job.get("latest_s"), job.get("score")
+        table.add_row(
+            *cells(
+                job.get("job"),
+                job.get("cores"),
+                job.get("rank"),
+                f"{score:.4g}" if _number(score) else None,
+                duration(latest_s - now_s) if _number(latest_s) else None,
+                STATES.get(str(job.get("state")), job.get("state")),
+                job.get("reason"),
+            )
+        )
+    if len(jobs) > MOST_SHOWN:
+        table.add_row(Text(f"… {len(jobs) - MOST_SHOWN} more"))
+    return table
+
+
+def _forecast(facts: Mapping[str, Any]) -> Iterator[Text]:
+    """What will be left, by hour, where the history tells."""
+    ahead = [pair for pair in facts.get("forecast") or [] if isinstance(pair, list) and _number(pair[1])]
+    step_s = facts.get("step_s")
+    if len(ahead) < 2 or not _number(step_s):
+        return
+    every = max(1, round(3600.0 / float(step_s or 3600.0)))
+    widest = max(float(value) for _, value in ahead) or 1.0
+    yield Text("")
+    yield Text("foretold to be left")
+    for time_s, value in ahead[::every]:
+        yield Text(f"  {moment(time_s)}  {value:>8.0f}  {'█' * round(BAR * value / widest)}")
+
+
+def told_lines(told: Mapping[str, Any]) -> Iterator[str]:
+    """What the defer stage says of a job, as lines; not yet safe to print."""
+    state = STATES.get(str(told.get("state")), told.get("state"))
+    reason = told.get("reason")
+    yield f"deferrable ({told.get('because') or told.get('policy')}): {state}" + (
+        f"; {reason}" if reason else ""
+    )
+    if _number(told.get("latest_s")) and _number(told.get("earliest_s")):
+        slack_s = told.get("slack_s")
+        slack = f", {duration(slack_s)} from now" if _number(slack_s) and slack_s > 0 else ""
+        yield f"  may start from {moment(told['earliest_s'])} to {moment(told['latest_s'])}{slack}"
+    if _number(told.get("score")):
+        free = f"; {told['free_cores']:.0f} cores were free for it" if _number(told.get("free_cores")) else ""
+        yield f"  score {told['score']:.4g}, {told.get('rank')} of {told.get('of')} by {told.get('policy')}{free}"
+    if _number(told.get("held_until_s")):
+        yield f"  held back until {moment(told['held_until_s'])}; it starts then even if asad is gone"
+    if told.get("missed"):
+        yield "  it has missed its latest start"
+
+
+def _whole(value: Any) -> str:
+    return f"{value:.0f}" if _number(value) else "-"
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

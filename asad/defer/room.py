@@ -1,0 +1,136 @@
+"""What on-demand jobs leave: cores over time, and where on the nodes.
+
+On-demand are all jobs that are not deferrable. What runs holds its cores until its time limit; what waits takes its own
+from when the cluster expects to start it, or from now if the cluster has not said. So a deferrable job that keeps to
+what is left delays nobody, as far as time limits and the cluster's estimates tell. Cost: O(cores + queue + cells).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import NODE_BARS, Floats, Ints, Snapshot
+
+CELL_S = 300.0
+"""What is left is reckoned in cells of so many seconds, from now on."""
+DOWN = NODE_BARS.index("it is drained, down or not answering")
+
+
+def usable_nodes(snapshot: Snapshot) -> NDArray[np.bool_]:
+    """(N,) Which nodes can start anything at all."""
+    return snapshot.node_bar != DOWN
+
+
+def cells(seconds: float, horizon: int) -> int:
+    """How many cells that is, a part of one counting as one; 1 to `horizon`."""
+    if not seconds < horizon * CELL_S:
+        return horizon
+    return max(1, math.ceil(seconds / CELL_S - 1e-9))
+
+
+def holders(snapshot: Snapshot, nodes: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Rows of the batch jobs on these nodes, and how many of the nodes' cores each holds."""
+    owner = snapshot.core_owner
+    if not nodes.all():
+        owner = owner[np.repeat(nodes, snapshot.machine.cores)]
+    count = np.bincount(owner[owner >= 0], minlength=1)
+    rows = np.flatnonzero(count)
+    return rows.astype(np.int32), count[rows].astype(np.int32)
+
+
+def left_over(
+    snapshot: Snapshot, nodes: NDArray[np.bool_], planned: Iterable[tuple[int, int]], horizon: int
+) -> Floats:
+    """(horizon,) Cores of these nodes that nobody holds or is expected to take, cell by cell; below 0 is short.
+
+    `planned` are the on-demand jobs that wait: row, and how many cores they take when they start.
+    """
+    now_s, jobs = snapshot.time_s, snapshot.jobs
+    change = np.zeros(horizon + 1)
+    rows, held = holders(snapshot, nodes)
+    left_s = jobs.limit_end_s[rows] - now_s
+    # who leaves has no limit any more, and who is overdue goes on for a while
+    until = np.clip(np.ceil(np.nan_to_num(left_s, nan=0.0, posinf=1e15) / CELL_S), 1, horizon)
+    change[0] -= held.sum()
+    np.add.at(change, until.astype(np.int64), held)
+    for row, cores in planned:
+        start_s = float(jobs.estimated_start_s[row]) - now_s
+        first = math.floor(start_s / CELL_S) if 0.0 < start_s < horizon * CELL_S else 0
+        if start_s >= horizon * CELL_S:
+            continue
+        limit_s = float(jobs.time_limit_s[row])
+        last = first + cells(limit_s if limit_s > 0 else math.inf, horizon)
+        if start_s > first * CELL_S:
+            last += 1  # it begins within a cell, and ends within the one after its last
+        change[first] -= cores
+        change[min(last, horizon)] += cores
+    total = float(snapshot.machine.cores[nodes].sum())
+    found: Floats = total + np.cumsum(change[:horizon])
+    return found
+
+
+@dataclass(slots=True)
+class Places:
+    """Idle cores and memory by node, less what has been promised since."""
+
+    idle: Ints
+    """(N,) cores; 0 on nodes that start nothing."""
+    memory_bytes: Floats
+    """(N,) memory that nobody has reserved; inf where a node's is not known."""
+    largest: int
+    """Cores of the largest node."""
+
+    def take(
+        self, cores: int, nodes: int, memory_bytes_per_core: float, allowed: NDArray[np.bool_] | None
+    ) -> bool:
+        """Promise a job the cores of so many nodes (0: of any number), evenly; False if they are not there.
+
+        `allowed` (N,): only of these. Where one node could not hold its part, any number of nodes will do.
+        """
+        room = self.idle.astype(np.float64)
+        need = memory_bytes_per_core
+        if need > 0:  # never of NaN
+            room = np.minimum(room, np.floor(np.maximum(self.memory_bytes, 0.0) / need + 1e-9))
+        if allowed is not None:
+            room = np.where(allowed, room, 0.0)
+        each = math.ceil(cores / nodes) if nodes > 0 else self.largest + 1
+        taken = np.zeros(len(room), np.int32)
+        if each > self.largest:
+            before = np.concatenate(([0.0], np.cumsum(room)[:-1]))
+            taken[:] = np.clip(cores - before, 0.0, room)
+            if taken.sum() < cores:
+                return False
+        else:
+            fit = np.flatnonzero(room >= each)
+            if len(fit) < nodes:
+                return False
+            # the fullest nodes first, so that the others stay whole
+            chosen = fit[np.argsort(room[fit], kind="stable")[:nodes]]
+            taken[chosen] = each
+            taken[chosen[-1]] -= each * nodes - cores
+        self.idle -= taken
+        if need > 0:
+            self.memory_bytes -= taken * need
+        return True
+
+
+def places(snapshot: Snapshot, usable: NDArray[np.bool_]) -> Places:
+    """Where there is room now."""
+    machine, jobs = snapshot.machine, snapshot.jobs
+    count = len(machine.cores)
+    node = np.repeat(np.arange(count), machine.cores)
+    owner, guest = snapshot.core_owner, snapshot.core_guest
+    idle = np.bincount(node[owner < 0], minlength=count).astype(np.int32)
+    idle[~usable] = 0
+    memory = np.where(np.isfinite(machine.memory_bytes), machine.memory_bytes, np.inf)
+    if np.isfinite(memory).any():
+        for holder in (owner, guest):
+            there = holder >= 0
+            reserved = np.nan_to_num(jobs.memory_bytes_per_core[holder[there]])
+            memory = memory - np.bincount(node[there], weights=reserved, minlength=count)
+    return Places(idle, memory, int(machine.cores.max(initial=0)))
