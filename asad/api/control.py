@@ -40,6 +40,7 @@ READING = (
     "metrics",
     "progress",
     "admission",
+    "deferral",
     "sow-quote",
     "sow-status",
     "tasks",
