@@ -1171,6 +1171,55 @@ def _end(s: State, job: int, now: float) -> None:
     s.c[CHANGED] = 1
 
 
+@borrowing
+def _break_off(s: State, job: int) -> bool:
+    """Is it a batch job that runs? Then its end is the next event, and not as planned."""
+    if not _is_job(s, job) or s.job[job].state != RUNNING:
+        return False
+    _move(s, job, -NEVER)
+    _pop(s)
+    return True
+
+
+@borrowing
+def cancel(s: State, job: int) -> int:
+    """End a running batch job now. Returns 0, or 1 if it does not run."""
+    if not _break_off(s, job):
+        return 1
+    _end(s, job, s.f[NOW])
+    _decided(s)
+    return 0
+
+
+@borrowing
+def requeue(s: State, job: int, until: float, estimate: NDArray[np.float64]) -> int:
+    """Put a running batch job back into the queue, to begin anew no sooner than `until`; what it has done is lost.
+
+    It stands where it stood. Needs admission. Returns 0, or 1 if it does not run, 2 if it is a task of an array.
+    """
+    if not _is_job(s, job) or s.job[job].state != RUNNING:
+        return 1
+    if s.task[job].array >= 0:
+        return 2
+    now = s.f[NOW]
+    _break_off(s, job)
+    if s.c[PLACED]:
+        _settle(s, job, now)
+        _release(s, job)
+        s.job[job].state = PENDING
+        if s.c[GUESTS] > 0:
+            _leave_guests(s, job, now)
+    s.c[FREE] += s.job[job].cores
+    _unplan(s, job)
+    s.job[job].start = np.nan
+    s.job[job].planned_end = np.nan
+    s.job[job].limit_end = np.nan
+    _put_before(s, job)
+    defer(s, job, until, estimate)
+    _decided(s)
+    return 0
+
+
 # ------------------------------------------------------------------------------------------------ scheduling passes
 
 
