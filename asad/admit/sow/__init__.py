@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from asad.admit.sow.statement import Answer, Bounds, Eviction, Menu, Statement
-from asad.model import Ints, Json
+from asad.model import Floats, Ints, Json
 
 MECHANISMS = {
     "sow": ("asad.admit.sow.sow", "Sow"),
@@ -42,6 +42,10 @@ class Mechanism(Protocol):
 
     def announce(self, round: int) -> Menu:
         """Prices and failure probabilities for a job that is born in `round`, the present one."""
+        ...
+
+    def tables(self, demand: int) -> tuple[Floats, Floats]:
+        """(S, D) price and failure of one demand, by start from the present round on and by rounds of the run."""
         ...
 
     def submit(self, job: int, statement: Statement) -> Answer:

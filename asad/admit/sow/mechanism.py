@@ -111,6 +111,11 @@ class Posted:
         self._births += 1
         return answer
 
+    def tables(self, demand: int) -> tuple[Floats, Floats]:
+        """(S, D) price and failure of `demand` units by start from the present round on, and rounds: the menu of one."""
+        self._tables(demand)
+        return self._price.copy(), self._failure.copy()
+
     def quote(self, statement: Statement) -> Answer:
         """What `submit` would answer now; nothing is planned."""
         self._require(None, statement)
