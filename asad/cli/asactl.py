@@ -16,6 +16,7 @@ COMMANDS = {
     "calibrate": ("asad.cli.calibrate", "calibrate", "Measure what sharing cores costs on this machine."),
     "cancel": ("asad.cli.submit", "cancel", "Cancel a job that was submitted to Mesos."),
     "config": ("asad.cli.config", "config", "Check or show asad.toml."),
+    "defer": ("asad.cli.defer", "defer", "Deferrable jobs, and the policies that decide when they start."),
     "doctor": ("asad.cli.doctor", "doctor", "Is this cluster ready for asad?"),
     "experts": ("asad.cli.experts", "experts", "Check, draw, evaluate and fit expert trees."),
     "explain": ("asad.cli.runs", "explain", "Tell the story of a job."),
