@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from asad.cli.deferral import status
 from asad.errors import AsadError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ FIRST_SEED = 100_000
 
 @click.group()
 def defer() -> None:
-    """Train the policies that decide when deferrable jobs start, and look at what was trained."""
+    """Train the policies that decide when deferrable jobs start, look at what was trained, and at who waits."""
+
+
+defer.add_command(status)
 
 
 @defer.command(short_help="Train a network.")

@@ -108,7 +108,7 @@ class Watch:
         json.dumps(self.policy.overview(), allow_nan=False)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(jobs(), some.lists(some.integers(1, 4), min_size=1, max_size=3), policies(), some.data())
 def test_what_starts_fits_and_everybody_starts_in_the_end(
     given_jobs: list[Job], nodes: list[int], scorer: Any, data: Any
@@ -143,7 +143,7 @@ def test_what_starts_fits_and_everybody_starts_in_the_end(
 
 
 @pytest.mark.parametrize("after", [0, 1, 7, 30])
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=20)
 @given(given_jobs=jobs(), scorer=policies())
 def test_when_the_daemon_dies_nobody_waits_longer_than_a_lease(
     after: int, given_jobs: list[Job], scorer: Any
