@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -69,14 +70,14 @@ def _jobs_table(facts: Mapping[str, Any]) -> Table:
     table.add_column("why")
     jobs = rows_of(facts, "jobs")
     for job in jobs[:MOST_SHOWN]:
-        latest_s, score = job.get("latest_s"), job.get("score")
+        latest_s, score = _known(job.get("latest_s")), _known(job.get("score"))
         table.add_row(
             *cells(
                 job.get("job"),
                 job.get("cores"),
                 job.get("rank"),
-                f"{score:.4g}" if _number(score) else None,
-                duration(latest_s - now_s) if _number(latest_s) else None,
+                None if math.isnan(score) else f"{score:.4g}",
+                None if math.isnan(latest_s) else duration(latest_s - now_s),
                 STATES.get(str(job.get("state")), job.get("state")),
                 job.get("reason"),
             )
@@ -108,8 +109,8 @@ def told_lines(told: Mapping[str, Any]) -> Iterator[str]:
         f"; {reason}" if reason else ""
     )
     if _number(told.get("latest_s")) and _number(told.get("earliest_s")):
-        slack_s = told.get("slack_s")
-        slack = f", {duration(slack_s)} from now" if _number(slack_s) and slack_s > 0 else ""
+        slack_s = _known(told.get("slack_s"))
+        slack = f", {duration(slack_s)} from now" if slack_s > 0 else ""
         yield f"  may start from {moment(told['earliest_s'])} to {moment(told['latest_s'])}{slack}"
     if _number(told.get("score")):
         free = f"; {told['free_cores']:.0f} cores were free for it" if _number(told.get("free_cores")) else ""
@@ -122,6 +123,11 @@ def told_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 def _whole(value: Any) -> str:
     return f"{value:.0f}" if _number(value) else "-"
+
+
+def _known(value: Any) -> float:
+    """A number, NaN where there is none."""
+    return float(value) if _number(value) else math.nan
 
 
 def _number(value: Any) -> bool:

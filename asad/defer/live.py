@@ -238,7 +238,7 @@ class Deferral:
         if world is None or self._snapshot is not snapshot:
             return []
         now_s = snapshot.time_s
-        decisions = [
+        decisions: list[Decision] = [
             Start(self._cause("nothing defers it any more", {"job": str(snapshot.jobs.job_id[row])}), row)
             for row in self._stray
         ]
@@ -788,7 +788,7 @@ class Deferral:
         self.changed = False
         told = self._history.to_json()
         by_hand = [job.key for job in self._jobs.values() if job.state == "by hand"]
-        told["*"] = {"running": sorted(self._ours), "by_hand": sorted({*by_hand, *self._by_hand})}
+        told["*"] = {"running": [*sorted(self._ours)], "by_hand": [*sorted({*by_hand, *self._by_hand})]}
         return told
 
     def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:

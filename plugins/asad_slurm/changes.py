@@ -56,6 +56,8 @@ class Changes:
     def __init__(self, transport: Transport, journal: Journal, clock: Callable[[], float]) -> None:
         self._transport, self._journal, self._clock = transport, journal, clock
         self.open: dict[tuple[int, str], Change] = {}
+        self.lapsed: dict[int, Change] = {}
+        """Begin times of ours that have come, of jobs that wait still: what stands there is not their users' own."""
 
     def load(self) -> None:
         """Take up what an earlier daemon has changed. Raises JournalError if the journal cannot be read."""
@@ -68,7 +70,7 @@ class Changes:
         now_s = self._clock()
         made = {}
         for key, value in wanted.items():
-            known = self.open.get((job, key))
+            known = self.open.get((job, key)) or (self.lapsed.get(job) if key == BEGIN else None)
             before = known.ours if known is not None and present[key] in known.ours else ()
             was = known.was if known is not None and before else present[key]
             made[key] = Change(job, key, was, (*before, value)[-MOST_OURS:], now_s)
@@ -127,6 +129,8 @@ class Changes:
         """
         said = []
         now_s = self._clock()
+        for job in [job for job in self.lapsed if waiting(job) is None]:
+            del self.lapsed[job]
         for (job, key), change in list(self.open.items()):
             record = waiting(job)
             if record is None:
@@ -140,6 +144,7 @@ class Changes:
                     said.append(f"{job}: somebody else has set its {CHANGED_NAMES[key]}; it is let be")
             elif key == BEGIN and change.ours[-1] <= now_s and change.was <= now_s:
                 self._close(job, key)  # its time has come by itself
+                self.lapsed[job] = change
         return said
 
     def _close(self, job: int, key: str) -> None:

@@ -649,10 +649,10 @@ class SlurmCluster:
         if self._journal.lines > MOST_LINES:
             with contextlib.suppress(JournalError):
                 self._offers.compact()
-        if not self._changes.open or self._journal_error:
+        if not (self._changes.open or self._changes.lapsed) or self._journal_error:
             return
         self._journal.beat()
-        watched = {job for job, _ in self._changes.open}
+        watched = {job for job, _ in self._changes.open} | self._changes.lapsed.keys()
         of_them = [record for record in jobs if (record.array or record.raw) in watched]
         waiting = waiting_by_number(of_them)
         lives = {record.array or record.raw for record in of_them if record.phase != ENDED}

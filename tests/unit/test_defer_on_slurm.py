@@ -92,6 +92,23 @@ def test_a_users_own_begin_time_comes_back_from_the_journal(tmp_path: Path) -> N
     assert list(cycle.snapshot.own_begins.values()) == [own_s]  # type: ignore[union-attr]
 
 
+def test_a_lease_that_has_lapsed_is_taken_for_nobodys_own_begin_time(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, full())
+    policy, cycle = deferral(lab)
+    turn(lab, cycle, 60.0)
+    before = policy.explain("40")
+    lab.now_s += 1000.0  # the daemon was busy, or dead and started again
+    turn(lab, cycle, POLL_S)
+    assert begin_of(lab) > lab.now_s
+    lab.cluster = lab.open()
+    lab.cluster.recover()
+    again, cycle = deferral(lab)
+    turn(lab, cycle, POLL_S)
+    after = again.explain("40")
+    assert before is not None and after is not None
+    assert (after["earliest_s"], after["latest_s"]) == (before["earliest_s"], before["latest_s"])
+
+
 def test_a_daemon_that_dies_leaves_nothing_that_lasts(tmp_path: Path) -> None:
     lab = Lab(tmp_path, full())
     _, cycle = deferral(lab)
