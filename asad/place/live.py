@@ -354,7 +354,7 @@ class PortPlacing:
         left = np.maximum(0.0, self._whole[:, MEMORY] - reserved / self._unit[MEMORY])
         now[:, MEMORY] = np.where(held, left, 0.0)
         if self._resources > GPU:
-            now[:, GPU] = np.where(held, self._whole[:, GPU], 0.0)
+            now[:, GPU] = np.where(held, rooms.gpus_left / self._unit[GPU], 0.0)
         ports = replace(self._ports, capacities=now)
         if self.oga is None:
             return BASELINES[self.name](ports).allot(self._x)

@@ -46,6 +46,10 @@ class Rooms:
     """(N,) Cores without a guest."""
     memory_free: Floats
     """(N,) Bytes that neither the holder nor a guest has reserved; inf where memory is not known."""
+    gpus_left: Floats
+    """(N,) GPUs that the holder has not; devices are given whole."""
+    gpus_free: Floats
+    """(N,) Those that no guest has either."""
 
     @classmethod
     def see(cls, snapshot: Snapshot, headroom: float) -> Rooms:
@@ -79,13 +83,14 @@ class Rooms:
         reserved = np.where(holder >= 0, jobs.memory_bytes_per_core[holder], 0.0) * cores
         known = machine.memory_bytes - np.nan_to_num(reserved) - memory_guests
         memory_free = np.where(np.isnan(machine.memory_bytes), np.inf, known)
-        return cls(snapshot, cores, holder, ceiling, ceiling - lent, free, memory_free)
+        gpus_left, gpus_free = _gpus(snapshot, holder, node, taken)
+        return cls(snapshot, cores, holder, ceiling, ceiling - lent, free, memory_free, gpus_left, gpus_free)
 
     def copy(self) -> Rooms:
         """To be tried out."""
         return Rooms(
             self.snapshot, self.cores, self.holder, self.ceiling,
-            self.room.copy(), self.free.copy(), self.memory_free.copy(),
+            self.room.copy(), self.free.copy(), self.memory_free.copy(), self.gpus_left, self.gpus_free.copy(),
         )  # fmt: skip
 
     def fit(
@@ -114,12 +119,16 @@ class Rooms:
             known = np.isfinite(self.memory_free)
             fits = np.floor(np.where(known, self.memory_free, 0.0) / need + ROOM)
             holds = np.where(known, np.clip(fits, 0, holds), holds).astype(np.int64)
+        gpus = self.snapshot.gpus.get(guest, 0.0) if self.snapshot.node_gpus else 0.0
         largest = int(holds.max())
         if largest == 0:
             return nowhere
         least, most = components_of(self.snapshot, guest, bounds)
         for count in range(max(least, -(-wanted // largest)), min(most, wanted, len(holds)) + 1):
-            at = np.flatnonzero(holds >= -(-wanted // count))
+            fits_here = holds >= -(-wanted // count)
+            if gpus:
+                fits_here &= self.gpus_free >= math.ceil(gpus / count)
+            at = np.flatnonzero(fits_here)
             if len(at) < count:
                 continue
             hosts, back, together = np.unique(self.holder[at], return_inverse=True, return_counts=True)
@@ -141,11 +150,33 @@ class Rooms:
             self.memory_free[node] -= cores * need
             self.room[node] -= share
             wanted -= cores
+        if self.snapshot.node_gpus:
+            self.gpus_free[nodes] -= math.ceil(self.snapshot.gpus.get(guest, 0.0) / len(nodes))
 
     def speed(self, guest: int, nodes: NDArray[np.intp], share: float) -> float:
         """Part of its full speed, in (0, 1], at which the guest would run with `share` of these nodes."""
         even = -(-int(self.snapshot.jobs.cores[guest]) // len(nodes))
         return min(1.0, share * float(self.cores[nodes].min()) / even)
+
+
+def _gpus(
+    snapshot: Snapshot, holder: Ints, node: NDArray[np.intp], taken: NDArray[np.intp]
+) -> tuple[Floats, Floats]:
+    """`gpus_left` and `gpus_free`; `taken` are the cores with guests, `node` the node of every core.
+
+    A job has its GPUs evenly over its nodes.
+    """
+    left = np.zeros(len(holder))
+    if not snapshot.node_gpus:
+        return left, left
+    jobs, guests = snapshot.jobs, np.zeros(len(holder))
+    for at, count in snapshot.node_gpus.items():
+        held = snapshot.gpus.get(int(holder[at]), 0.0) / max(1, int(jobs.nodes[holder[at]]))
+        left[at] = max(0.0, count - held) if holder[at] >= 0 else 0.0
+    for row in np.unique(snapshot.core_guest[taken]).tolist():
+        there = np.unique(node[snapshot.core_guest == row])
+        guests[there] += snapshot.gpus.get(row, 0.0) / len(there)
+    return left, np.maximum(0.0, left - guests)
 
 
 def components_of(snapshot: Snapshot, guest: int, bounds: Components | None) -> Components:
