@@ -1,4 +1,4 @@
-"""`asactl submit`, `cancel`, `tasks`: jobs for a cluster without a queue of its own (Mesos), through the daemon."""
+"""`asactl submit`, `cancel`, `tasks`, `teardown`: a cluster without a queue of its own (Mesos), through the daemon."""
 
 from __future__ import annotations
 
@@ -349,6 +349,28 @@ def tasks(
     print_screen(table)
     if job:
         _print_tasks(found[0])
+
+
+@click.command(short_help="End the Mesos framework with all its tasks.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@SOCKET
+@JSON
+def teardown(yes: bool, socket_path: str | None, as_json: bool) -> None:
+    """End asad's framework on Mesos, with every job of it and all that they run. Nothing else ends tasks in this way:
+    a daemon that stops leaves them running."""
+    path = control_socket(socket_path)
+    if not yes:
+        found = rows_of(ask(path, "tasks", job=""), "jobs")
+        alive = [one for one in found if one.get("state") in STATES[:4]]
+        count = sum(task.get("exit") is None for one in alive for task in one.get("tasks") or [])
+        click.confirm(
+            f"End the framework with all its {len(alive)} jobs and {count} tasks?", abort=True, err=True
+        )
+    answer = ask(path, "teardown")
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+        return
+    click.echo(f"the framework ends: {answer['jobs']} jobs are cancelled, {answer['tasks']} tasks killed")
 
 
 def _print_tasks(one: Mapping[str, Any]) -> None:

@@ -95,6 +95,7 @@ class Actor:
                 cgroups.root, cgroups.version, settings.node, settings.state_dir, cgroups.proc
             )
             cgroups.registered = self.registered.jobs
+            self.registered.heard = lambda: self.inbox.put({"kind": "registered"})
         self.quotas = Quotas(cgroups, settings.state_dir, wall)
         self.profile = Profile(cgroups, self.quotas, wall, progress)
         self.leases = Leases()
@@ -328,6 +329,8 @@ class Actor:
             self.apply(now_s)
         elif kind == "announce":
             self._note(message)
+        elif kind == "registered":  # a guest must not run for a second as everybody does
+            self.scan(now_s)
 
     def _note(self, message: dict[str, Json]) -> None:
         """Remember that a job will come as a guest; only then say so: the daemon offers nothing before."""

@@ -22,6 +22,8 @@ V1_CONTROLLERS = ("freezer", "cpuacct", "memory", "cpuset", "devices")
 """Hierarchies of v1 in which Slurm may keep a job; the first of them that a slurmstepd is in tells where."""
 TITLE = re.compile(rb"slurmstepd: \[(\d+)\.")
 """What a slurmstepd calls itself: job and step."""
+INSIDE = "asad_"
+"""So begin the names of groups that are made for guests below the group of a host (`registered`)."""
 FULL_SEARCH_S = 60.0
 """How often every process is looked at for a slurmstepd; in between, only new ones, while no place is known."""
 ENVIRONMENT_BYTES = 1 << 20
@@ -325,7 +327,9 @@ class Cgroups:
         found: list[int] = []
         if group.keeper:
             return [
-                pid for folder in with_subfolders(self._base(group)) for pid in numbers(f"{folder}/{file}")
+                pid
+                for folder in with_subfolders(self._base(group), INSIDE)
+                for pid in numbers(f"{folder}/{file}")
             ]
         for step in self._steps(group) if steps is None else steps:
             for folder in with_subfolders(step if self.version == 1 else f"{step}/user"):
@@ -352,19 +356,23 @@ class Cgroups:
         return ""
 
 
-def with_subfolders(folder: str) -> Iterator[str]:
-    """A group and all groups below it."""
+def with_subfolders(folder: str, without: str = "/") -> Iterator[str]:
+    """A group and all groups below it, but for those whose names begin with `without`."""
     yield folder
     try:
         # two links: no group below; the kernel counts them, which is quicker than to list files
         if os.stat(folder).st_nlink == 2:  # noqa: PTH116
             return
         with os.scandir(folder) as entries:
-            below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            below = [
+                entry.path
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(without)
+            ]
     except OSError:
         return
     for path in below:
-        yield from with_subfolders(path)
+        yield from with_subfolders(path, without)
 
 
 def numbers(path: str | Path) -> list[int]:

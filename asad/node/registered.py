@@ -7,11 +7,17 @@ what a Mesos agent of root has started may register, so that no process leaves t
 The job's group is the container that the agent made for the executor, if it made one. Otherwise (agents without cgroup
 isolation) a group of ours is made, and the executor moved into it before it has children, who then all are in it. In
 v1 the executor itself stays out of quotas, as a slurmstepd does, and tells where the job's processes came from.
+
+A guest may be a task within its host's own executor. The process that is to become the task registers then, and names
+the host: it must be a child of the host's executor. It is moved to a group of its own, whose memory is bounded to what
+the guest was given, so that it cannot take its host along, and which ends with the container: in v2 a group beside the
+host's, below the container's; in v1 one elsewhere, but in `freezer`, by which Mesos ends containers, one below it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -19,19 +25,29 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from asad.errors import ClusterError
-from asad.node.cgroups import V1_CONTROLLERS, JobGroup, memberships, numbers, place_of, with_subfolders
+from asad.node.cgroups import (
+    INSIDE,
+    V1_CONTROLLERS,
+    JobGroup,
+    memberships,
+    numbers,
+    place_of,
+    with_subfolders,
+)
 
 log = logging.getLogger(__name__)
 
 NAME = re.compile(r"[A-Za-z0-9_+\-][A-Za-z0-9_.+\-]{0,50}\.(\d{1,10})", re.ASCII)
 CONTAINER = re.compile(r"(?:.*/)?mesos/[0-9a-f]{8}-[0-9a-f-]{27}(?=/|$)", re.ASCII)
 """The path of an executor's container, of its parts the first."""
+LEAF = "leaf"
+"""In v2 Mesos keeps the processes of a container in a group of this name below it."""
 AGENTS = ("mesos-agent", "mesos-slave", "lt-mesos-agent", "mesos-containeri")
 """What the processes are called that start executors (the kernel keeps 15 characters)."""
 REQUEST_BYTES = 4096
@@ -40,6 +56,7 @@ MOST_JOBS = 10_000
 ANCESTORS = 32
 PEER = struct.Struct("3i")
 OWN = "asad-mesos_"
+MOST_BYTES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,8 @@ class Entry:
     """Hierarchy of v1 in which it is listed; "" in v2."""
     own: bool
     """We made its group."""
+    tied: str = ""
+    """Of a guest in its host's container (v1): its group in `freezer`."""
 
 
 class Registered:
@@ -80,6 +99,8 @@ class Registered:
         self._entries = self._load()
         self._server: socket.socket | None = None
         self._path: Path | None = None
+        self.heard: Callable[[], None] = lambda: None
+        """Called when a job has registered, in the socket's thread."""
 
     # ------------------------------------------------------------------------------------------------------ socket
 
@@ -135,15 +156,19 @@ class Registered:
             text += piece
             if not piece or len(text) > REQUEST_BYTES:
                 return "it is no line"
-        job_id = json.loads(text)["job"]
-        return self.register(job_id, pid, uid)
+        told = json.loads(text)
+        return self.register(told["job"], pid, uid, told.get("inside", ""), told.get("memory_bytes", 0))
 
     # ---------------------------------------------------------------------------------------------------- registering
 
-    def register(self, job_id: Any, pid: int, uid: int) -> str:
-        """A process says that it is the executor of a job; why it is refused, or the empty string."""
+    def register(self, job_id: Any, pid: int, uid: int, inside: Any = "", memory_bytes: Any = 0) -> str:
+        """A process says that it is the executor of a job; why it is refused, or the empty string.
+
+        With `inside` it is about to become a task of a guest in the executor of that job; `memory_bytes` is then what
+        the guest may use on this node.
+        """
         found = NAME.fullmatch(job_id) if isinstance(job_id, str) else None
-        if found is None:
+        if found is None or not isinstance(inside, str):
             return "it names no job"
         owner = int(found[1])
         if uid not in (0, owner):
@@ -158,20 +183,125 @@ class Registered:
             return "it is in a job of Slurm's"
         with self._lock:
             known = self._entries.get(job_id)
-            if known is not None and known.keeper != pid and self._alive(known):
+            there = known is not None and self._alive(known)
+            if inside:
+                why = self._beside(job_id, owner, pid, inside, memory_bytes)
+                if why:
+                    return why
+            elif known is not None and there and known.keeper != pid and not self._is_over(known):
                 return self._join(job_id, known, pid)
+            elif len(self._entries) >= MOST_JOBS:
+                return "there are too many"
+            else:
+                try:
+                    entry = self._container(groups, owner, pid) or self._make(job_id, owner, pid)
+                except OSError as error:
+                    return f"its group could not be made ({error.strerror})"
+                if entry is None:
+                    return "no cgroup hierarchy can list it"
+                self._entries[job_id] = entry
+            self._save()
+            path = self._entries[job_id].path
+        log.info("job %s has registered: %s", job_id, path)
+        self.heard()
+        return ""
+
+    def _is_over(self, entry: Entry) -> bool:
+        """Is there nothing left of it but an executor that keeps guests?"""
+        if entry.own:
+            return False
+        folder = str(self.root / entry.controller / entry.path)
+        return not any(
+            pid != entry.keeper
+            for group in with_subfolders(folder, INSIDE)
+            for pid in numbers(f"{group}/cgroup.procs")
+        )
+
+    # ----------------------------------------------------------------------------------------- guests in executors
+
+    def _beside(self, job_id: str, owner: int, pid: int, inside: str, memory_bytes: Any) -> str:
+        """A process that becomes a task of a guest, in the executor of the job `inside`; why not, or ""."""
+        host = self._entries.get(inside)
+        if host is None or not self._alive(host):
+            return f"its host {inside[:60]} is not here"
+        if host.keeper not in self._ancestors(pid):
+            return "the executor of its host has not started it"
+        number = isinstance(memory_bytes, int | float) and not isinstance(memory_bytes, bool)
+        if not number or not 0 < memory_bytes < MOST_BYTES:
+            return "it does not say how much memory it may use"
+        known = self._entries.get(job_id)
+        try:
+            if known is not None and self._alive(known):  # another task of the same guest
+                if not known.own or known.keeper != host.keeper:
+                    return f"job {job_id} is here already, in another container"
+                self._move_guest(known, pid)
+                return ""
             if len(self._entries) >= MOST_JOBS:
                 return "there are too many"
-            try:
-                entry = self._container(groups, owner, pid) or self._make(job_id, owner, pid)
-            except OSError as error:
-                return f"its group could not be made ({error.strerror})"
-            if entry is None:
-                return "no cgroup hierarchy can list it"
-            self._entries[job_id] = entry
-            self._save()
-        log.info("job %s has registered: %s", job_id, entry.path)
+            entry = self._make_guest(job_id, owner, host, int(memory_bytes))
+            self._move_guest(entry, pid)
+        except OSError as error:
+            return f"its group could not be made ({error.strerror}: {error.filename})"
+        self._entries[job_id] = entry
         return ""
+
+    def _make_guest(self, job_id: str, owner: int, host: Entry, memory_bytes: int) -> Entry:
+        """The group of a guest in its host's container. Raises OSError."""
+        if host.own:  # the agent makes no containers
+            path = f"{OWN}{self.node}/{job_id}"
+            made = [(controller, path) for controller in ("",) if self.version == 2]
+            made = made or [(controller, path) for controller in self._own_hierarchies()]
+        elif self.version == 2:
+            container = host.path.removesuffix(f"/{LEAF}")
+            if numbers(self.root / container / "cgroup.procs"):
+                raise OSError(errno.EBUSY, "its host's container keeps processes beside groups", container)
+            made = [("", f"{container}/{INSIDE}{job_id}")]
+        else:
+            path = f"{OWN}{self.node}/{job_id}"
+            made = [(controller, path) for controller in self._own_hierarchies() if controller != "freezer"]
+        tied = ""
+        if self.version == 1 and not host.own and (self.root / "freezer" / host.path).is_dir():
+            tied = f"{host.path}/{INSIDE}{job_id}"
+            (self.root / "freezer" / tied).mkdir(exist_ok=True)
+        if not made:
+            raise OSError(errno.ENOENT, "no cgroup hierarchy can list it", str(self.root))
+        for controller, path in made:
+            (self.root / controller / path).mkdir(parents=True, exist_ok=True)
+        listed, path = made[0]
+        if self.version == 2:
+            self._delegate(path)
+        self._bound(path, memory_bytes)
+        inode = (self.root / listed / path).stat().st_ino
+        return Entry(path, inode, owner, host.keeper, listed, True, tied)
+
+    def _bound(self, path: str, memory_bytes: int) -> None:
+        """No more memory than this. Raises OSError where memory is counted and cannot be bounded."""
+        file = self.root / path / "memory.max"
+        if self.version == 1:
+            file = self.root / "memory" / path / "memory.limit_in_bytes"
+            if not file.parent.is_dir():
+                return
+        elif not file.exists():
+            raise OSError(errno.ENOENT, "the memory controller is not there", str(file))
+        file.write_text(str(memory_bytes))
+
+    def _move_guest(self, entry: Entry, pid: int) -> None:
+        for controller in ("",) if self.version == 2 else self._own_hierarchies():
+            if controller != "freezer" or not entry.tied:
+                folder = self.root / controller / entry.path
+                if folder.is_dir():
+                    (folder / "cgroup.procs").write_text(str(pid))
+        if entry.tied:
+            (self.root / "freezer" / entry.tied / "cgroup.procs").write_text(str(pid))
+
+    def _delegate(self, path: str) -> None:
+        """Have the controllers that we write in the groups below these (v2)."""
+        parts = path.split("/")
+        for depth in range(len(parts)):
+            folder = self.root.joinpath(*parts[:depth])
+            for controller in ("+cpu", "+memory", "+cpuset"):
+                with contextlib.suppress(OSError):  # what is not there cannot be held
+                    (folder / "cgroup.subtree_control").write_text(controller)
 
     def _join(self, job_id: str, entry: Entry, pid: int) -> str:
         """Another executor of the same job on this node (its agent gave it a container of its own)."""
@@ -188,8 +318,12 @@ class Registered:
         for controller in ("",) if self.version == 2 else V1_CONTROLLERS:
             found = CONTAINER.match(groups.get(controller, ""))
             if found is not None:
-                inode = (self.root / controller / found[0]).stat().st_ino
-                return Entry(found[0], inode, uid, pid, controller, False)
+                path = found[0]
+                if self.version == 2 and groups[controller] == f"{path}/{LEAF}":
+                    path = groups[controller]  # guests will be beside it
+                    self._delegate(path)
+                inode = (self.root / controller / path).stat().st_ino
+                return Entry(path, inode, uid, pid, controller, False)
         return None
 
     def _make(self, job_id: str, uid: int, pid: int) -> Entry | None:
@@ -197,10 +331,7 @@ class Registered:
         path = f"{parent}/{job_id}"
         if self.version == 2:
             (self.root / path).mkdir(parents=True, exist_ok=True)
-            for folder in (self.root, self.root / parent):
-                for controller in ("+cpu", "+memory", "+cpuset"):
-                    with contextlib.suppress(OSError):  # what is not there cannot be held
-                        (folder / "cgroup.subtree_control").write_text(controller)
+            self._delegate(path)
             self._move(path, pid)
             return Entry(path, (self.root / path).stat().st_ino, uid, pid, "", True)
         listed = ""
@@ -225,18 +356,26 @@ class Registered:
 
     def _has_agent(self, pid: int) -> bool:
         """Is a Mesos agent of root among its ancestors?"""
+        for fields in self._lineage(pid):
+            if fields.get("Name", "").startswith(AGENTS) and fields.get("Uid", "1").split()[0] == "0":
+                return True
+        return False
+
+    def _ancestors(self, pid: int) -> list[int]:
+        return [int(fields.get("PPid", "0")) for fields in self._lineage(pid)]
+
+    def _lineage(self, pid: int) -> Iterator[dict[str, str]]:
+        """What /proc says of a process and its ancestors, as long as there are any."""
         for _ in range(ANCESTORS):
             try:
                 status = (self.proc / str(pid) / "status").read_text(errors="replace")
             except OSError:
-                return False
+                return
             fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-            if fields.get("Name", "").startswith(AGENTS) and fields.get("Uid", "1").split()[0] == "0":
-                return True
+            yield fields
             pid = int(fields.get("PPid", "0"))
             if pid <= 1:
-                return False
-        return False
+                return
 
     # ---------------------------------------------------------------------------------------------------------- jobs
 
@@ -247,7 +386,7 @@ class Registered:
             for job_id in over:
                 entry = self._entries.pop(job_id)
                 if entry.own:
-                    self._remove(entry.path)
+                    self._remove(entry)
             if over:
                 self._save()
             return {
@@ -264,10 +403,13 @@ class Registered:
             return False
         return any(numbers(f"{group}/cgroup.procs") for group in with_subfolders(str(folder)))
 
-    def _remove(self, path: str) -> None:
+    def _remove(self, entry: Entry) -> None:
         for controller in ("",) if self.version == 2 else self._own_hierarchies():
             with contextlib.suppress(OSError):
-                (self.root / controller / path).rmdir()
+                (self.root / controller / entry.path).rmdir()
+        if entry.tied:
+            with contextlib.suppress(OSError):
+                (self.root / "freezer" / entry.tied).rmdir()
 
     # ---------------------------------------------------------------------------------------------------------- file
 

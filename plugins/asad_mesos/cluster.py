@@ -22,6 +22,7 @@ from asad.model import (
     Decision,
     Decline,
     Defer,
+    Evict,
     ExtendLimit,
     Finished,
     Ints,
@@ -39,11 +40,11 @@ from asad.model import (
     Withdraw,
 )
 from asad_mesos.arrays import ArrayTable
-from asad_mesos.events import Beside, Cancelled, Event, Extended, Held, Prioritised, Scaled
+from asad_mesos.events import Beside, Cancelled, Event, Extended, Held, Prioritised, Scaled, TornDown
 from asad_mesos.framework import Framework
 from asad_mesos.jobs import MEBIBYTE, Spec
 from asad_mesos.launch import key
-from asad_mesos.offers import CPUS, MEM
+from asad_mesos.offers import CPUS, GPUS, MEM
 from asad_mesos.requests import answer
 from asad_mesos.rows import Rows
 from asad_mesos.scaling import scaled
@@ -169,8 +170,8 @@ class MesosCluster:
         self._link.grant({})
         return self.give_back()
 
-    def give_back(self) -> list[str]:
-        """Jobs that wait have their own place again, and may start; one sentence for each."""
+    def give_back(self, *, begin: bool = True) -> list[str]:
+        """Jobs that wait have their own place again, and with `begin` may start; one sentence for each."""
         said = []
         with self.engine.lock:
             for job in list(self.engine.framework.jobs.values()):
@@ -178,12 +179,13 @@ class MesosCluster:
                 if job.priority:
                     names.append("place")
                     self.engine.do(Prioritised(job.job_id, 0.0))
-                if job.hold_until_s > self.engine.now_s() and job.job_id in self._deferred:
+                if begin and job.hold_until_s > self.engine.now_s() and job.job_id in self._deferred:
                     names.append("begin")
                     self.engine.do(Held(job.job_id, -INF))
                 if names:
                     said.append(f"{job.job_id}: it has its own {' and '.join(names)} again")
-            self._deferred.clear()
+            if begin:
+                self._deferred.clear()
         return said
 
     def close(self) -> None:
@@ -233,8 +235,20 @@ class MesosCluster:
             found = [known.job(job)] if job else [*known.ended.values(), *known.jobs.values()]
             return [status_of(one, known) for one in found]
 
+    def teardown(self, why: str) -> tuple[int, int]:
+        """End the framework with all its jobs and tasks, for good; how many there were.
+
+        It is done when a master has said so, which may be later; until then no job is taken. Whoever subscribes then is
+        a new framework.
+        """
+        with self.engine.lock:
+            known = self.engine.framework
+            found = len(known.jobs), len(known.tasks)
+            self.engine.do(TornDown(why))
+        return found
+
     def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
-        """The answer to `submit`, `cancel` or `tasks`, asked by that user. Raises AsadError."""
+        """The answer to `submit`, `cancel`, `tasks` or `teardown`, asked by that user. Raises AsadError."""
         return answer(self, verb, arguments, user, uid)
 
     # --------------------------------------------------------------------------------------------------------- port
@@ -330,11 +344,14 @@ class MesosCluster:
         queue_rows: list[int] = []
         waiting = 0
         hints: dict[int, str] = {}
+        gpus: dict[int, float] = {}
         first = machine.first_core
         for unit in found:
             row = rows.take(unit.name)
             self._describe(row, unit, now_s)
             rows.jobs.array[row] = arrays.see(unit, row) if unit.group >= 0 else -1
+            if unit.gpus:
+                gpus[row] = float(unit.gpus)
             if unit.job.spec.hint and unit.group <= 0:  # parameter servers follow their workers
                 hints[row] = unit.job.spec.hint
             if not unit.tasks:
@@ -374,6 +391,8 @@ class MesosCluster:
             node_bar=node_bar,
             arrays=arrays.table(),
             hints=hints,
+            gpus=gpus,
+            node_gpus=self._node_gpus(framework),
         )
         return self._versioned(snapshot)
 
@@ -389,7 +408,10 @@ class MesosCluster:
             getattr(snapshot, name).tobytes()
             for name in ("queue", "running", "guests", "core_owner", "core_guest", "node_bar")
         )
-        seen += (snapshot.machine.cores.tobytes(), repr(snapshot.hints).encode())
+        seen += (
+            snapshot.machine.cores.tobytes(),
+            repr((snapshot.hints, snapshot.gpus, snapshot.node_gpus)).encode(),
+        )
         if seen != self._seen:
             self._version, self._seen = self._version + 1, seen
         values = {column.name: getattr(snapshot, column.name) for column in fields(Snapshot)}
@@ -412,6 +434,12 @@ class MesosCluster:
         memory = agents.total[MEM, at] / 1000 * MEBIBYTE
         machine = Machine(names, cores, memory.astype(np.float64), "offers of Mesos")
         return machine, dict(zip(self._agents, cores.tolist(), strict=True))
+
+    def _node_gpus(self, framework: Framework) -> dict[int, float]:
+        """GPUs of the nodes that have some; none where they are not asked for (`[mesos] gpus`)."""
+        agents = framework.agents
+        of = {node: agents.total[GPUS, agents.number[agent]] for node, agent in enumerate(self._agents)}
+        return {node: float(count) / 1000 for node, count in of.items() if count > 0}
 
     def _describe(self, row: int, unit: Unit, now_s: float) -> None:
         jobs, spec = self._rows.jobs, unit.job.spec
@@ -628,6 +656,8 @@ class MesosCluster:
                 return self._extend(decision)
             case Withdraw():
                 return "nothing is offered to it"
+            case Evict():
+                return self._evict(decision)
             case Admit() | Decline() | Defer() | Start() | SetThrottle():
                 return self._admit(decision)
         return f"Mesos does not know how to {decision.kind or type(decision).__name__}"
@@ -686,6 +716,17 @@ class MesosCluster:
         self.engine.do(Extended(unit.job.job_id, decision.by_s, unit.name))
         self._rows.jobs.extended_s[decision.job] += decision.by_s
         self._rows.jobs.limit_end_s[decision.job] += decision.by_s
+        return ""
+
+    def _evict(self, decision: Evict) -> str:
+        unit = self._unit(decision.job)
+        if unit is None or not unit.tasks:
+            return "it does not run any more"
+        if unit.group >= 0:
+            return "it is a task of an elastic job, which is made narrower instead"
+        if decision.how != "cancel":
+            return f"nobody could release it from {decision.how}: Mesos has no queue of its own; cancel it is"
+        self.engine.do(Cancelled(unit.job.job_id, f"evicted: {decision.cause.reason}"))
         return ""
 
     def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:

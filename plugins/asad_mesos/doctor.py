@@ -202,9 +202,11 @@ def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Found]:
         yield Found("agents", "fail", "the master has no agent", "start mesos-agent on the nodes")
         return
     yield Found("agents", "ok", f"{len(agents)} agents")
-    weak, unasked, revocable = [], [], 0
+    weak, unasked, bare, devices, revocable, staying = [], [], [], 0.0, 0, []
     for agent in agents[:MOST_AGENTS]:
         name = _clean(str(agent.get("hostname", "?")))
+        gpus = _gpus_of(agent)
+        devices += gpus
         try:
             flags = json.loads(fetch(_address(agent), "/flags", settings.principal, secret))["flags"]
             isolation = str(flags.get("isolation", ""))
@@ -214,6 +216,10 @@ def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Found]:
             continue
         if "cgroups/cpu" not in isolation and "cgroups/all" not in isolation:
             weak.append(name)
+        if gpus and "gpu/nvidia" not in isolation:
+            bare.append(name)
+        if str(flags.get("switch_user", "true")) == "false":
+            staying.append(name)
         revocable += bool(estimator) and "Noop" not in estimator
     asked = min(len(agents), MOST_AGENTS) - len(unasked)
     if unasked:
@@ -230,20 +236,44 @@ def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Found]:
         )
     elif asked:
         yield Found("isolation", "ok", f"{asked} agents hold tasks to their CPUs by cgroups")
+    if devices:
+        yield _gpus(settings, int(devices), bare)
+    if staying and settings.executor_user == "root":
+        why = f"agents that do not switch users: guests run there only beside their own user's jobs: {_some(staying)}"
+        yield Found("executor", "warn", why, "mesos-agent --switch_user, as root")
     if settings.revocable and asked:
         if revocable:
             yield Found(
                 "revocable", "ok", f"{revocable} of {asked} agents offer revocable resources, for guests"
             )
         else:
-            why = "no agent offers revocable resources: guests wait for regular ones beside their hosts"
+            within = "guests run within the executors of their hosts, where both are of one user"
+            why = "guests wait for regular ones beside their hosts" if not settings.inside else within
             mend = "mesos-agent --resource_estimator=…, or [mesos] revocable = false"
-            yield Found("revocable", "warn", why, mend)
+            yield Found("revocable", "warn", f"no agent offers revocable resources: {why}", mend)
     if settings.executor.split()[0] == "asad-mesos-executor" and shutil.which("asad-mesos-executor") is None:
         why = "asad-mesos-executor is not on this machine's PATH; every agent needs it on its own"
         yield Found(
             "executor", "warn", why, "install asad on the agents, or name its path in [mesos] executor"
         )
+
+
+def _gpus_of(agent: Mapping[str, Any]) -> float:
+    """Devices of an agent, as the master lists it."""
+    resources = agent.get("resources")
+    found = resources.get("gpus", 0.0) if isinstance(resources, Mapping) else 0.0
+    return float(found) if isinstance(found, int | float) else 0.0
+
+
+def _gpus(settings: Settings, devices: int, bare: list[str]) -> Found:
+    """Are the agents' GPUs asked for, and does anything keep tasks to theirs?"""
+    if not settings.gpus:
+        why = f"agents have {devices} GPUs, and are offered to nobody who does not ask for them"
+        return Found("gpus", "warn", why, "[mesos] gpus = true, if asad shall use these agents")
+    if bare:
+        why = f"nothing keeps tasks to the GPUs that they were given: {_some(bare)}"
+        return Found("gpus", "warn", why, "mesos-agent --isolation=…,cgroups/devices,gpu/nvidia")
+    return Found("gpus", "ok", f"{devices} GPUs, given whole, and tasks are kept to theirs")
 
 
 def _address(agent: Mapping[str, Any]) -> str:

@@ -108,6 +108,12 @@ class Beside(NamedTuple):
     agents: Sequence[str]
 
 
+class TornDown(NamedTuple):
+    """The framework is to end with all its tasks: an operator's explicit word."""
+
+    why: str
+
+
 class Ticked(NamedTuple):
     """Time has passed."""
 
@@ -128,6 +134,7 @@ Event = (
     | Prioritised
     | Extended
     | Beside
+    | TornDown
     | Ticked
 )
 

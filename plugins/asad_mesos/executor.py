@@ -3,6 +3,11 @@
 Mesos starts it under the job's user. It speaks the executor API v1 with the standard library alone, so an agent needs
 this file and Python 3.9 or newer and nothing else. It outlives a restart of its agent: what was not acknowledged is
 told again when it is back. Where no node actor answers, tasks run all the same, only unwatched.
+
+A task may be a guest's, which has no executor of its own here. Its process is the guest's user, whom only an executor
+of root can choose, and has the node actor move it to the guest's group before it becomes the task. Where the actor does
+not take note of it, or the host has ended, it is refused: a guest never runs unwatched, and the framework queues it
+again.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import contextlib
 import http.client
 import json
 import os
+import pwd
 import queue
 import re
 import shlex
@@ -36,6 +42,8 @@ AGAIN_S = 2.0
 LINGER_S = 30.0
 """So long it waits for more tasks, or for the last acknowledgement, before it ends."""
 RECOVERY_S = 900.0
+BEGUN = b"+"
+"""What the process of a task says once what fails is the task's own fault."""
 UNITS = {
     "ns": 1e-9,
     "us": 1e-6,
@@ -68,6 +76,23 @@ def decoded(text: str) -> dict[str, Any]:
 def say(text: str) -> None:
     """Into the sandbox's stderr."""
     print(f"asad: {text}", file=sys.stderr, flush=True)
+
+
+class Refused(Exception):
+    """The task is not begun here, through no fault of its own; the message says why."""
+
+
+def register(path: str, message: dict[str, Any]) -> str:
+    """Have the node actor take note of this process; why it does not, or the empty string."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(REGISTER_S)
+            connection.connect(path)
+            connection.sendall(json.dumps(message).encode() + b"\n")
+            answer = json.loads(connection.makefile("rb").readline(4096))
+    except (OSError, ValueError) as error:
+        return str(error)
+    return "" if answer.get("ok") else str(answer.get("error"))
 
 
 class Agent:
@@ -147,9 +172,13 @@ class Agent:
 class Task:
     """A task of ours."""
 
-    def __init__(self, info: dict[str, Any]) -> None:
-        self.info = info
+    def __init__(self, info: dict[str, Any], place: dict[str, Any], own: dict[str, Any]) -> None:
+        self.info, self.place = info, place
         self.task_id = str(info["task_id"]["value"])
+        job = place.get("job")
+        self.guest = isinstance(job, dict)
+        """Is it one of another job, beside ours?"""
+        self.job: dict[str, Any] = job if isinstance(job, dict) else own
         self.process: subprocess.Popen[bytes] | None = None
         self.kill_at = 0.0
         """When it is killed for good; 0 if nobody wants it to end."""
@@ -166,6 +195,7 @@ class Executor:
         self.recovery_s = seconds(environ.get("MESOS_RECOVERY_TIMEOUT", ""), RECOVERY_S)
         self.checkpoint = environ.get("MESOS_CHECKPOINT") == "1"
         self.grace_s = seconds(environ.get("MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", ""), 5.0)
+        self.socket = environ.get(VARIABLE) or REGISTER
         self.data: dict[str, Any] = {}
         self.tasks: dict[str, Task] = {}
         self.unknown: dict[str, dict[str, Any]] = {}
@@ -206,7 +236,8 @@ class Executor:
             if any(not task.over for task in self.tasks.values()):
                 idle_s = now
             expected = int(self.data.get("tasks", 1))
-            complete = len(self.tasks) >= expected and not self.updates
+            own = sum(not task.guest for task in self.tasks.values())
+            complete = own >= expected and not self.updates
             if all(task.over for task in self.tasks.values()) and (
                 (complete and self.tasks) or self.stopping or now - idle_s > LINGER_S
             ):
@@ -239,53 +270,70 @@ class Executor:
     # ------------------------------------------------------------------------------------------------------- tasks
 
     def _launch(self, info: dict[str, Any]) -> None:
-        task = Task(info)
-        if task.task_id in self.tasks:
+        if str(info["task_id"]["value"]) in self.tasks:
             return
-        self.tasks[task.task_id] = task
-        self.unknown[task.task_id] = info
         if not self.data:
             self.data = decoded(info.get("executor", {}).get("data", ""))
-        if not self.registered:
+        task = Task(info, decoded(info.get("data", "")), self.data)
+        self.tasks[task.task_id] = task
+        self.unknown[task.task_id] = info
+        if not self.registered and not task.guest:
             self.registered = True
             self._register()
-        self._tell(task, "TASK_STARTING")
+        if not task.guest:
+            self._tell(task, "TASK_STARTING")
         try:
+            if task.guest and not any(not own.over and not own.guest for own in self.tasks.values()):
+                raise Refused("its host has ended")
             task.process = self._start(task)
+        except Refused as error:
+            task.over = True
+            self._tell(task, "TASK_FAILED", f"it is not begun here: {error}", refused=True)
+            return
         except (OSError, ValueError) as error:
             task.over = True
             self._tell(task, "TASK_FAILED", f"it could not be started: {error}", 127)
             return
+        if task.guest:  # only now is it certain that it begins here
+            self._tell(task, "TASK_STARTING")
         self._tell(task, "TASK_RUNNING")
 
     def _register(self) -> None:
         """Tell the node actor; it moves this process before there are children."""
-        path = self.environ.get(VARIABLE) or REGISTER
         name = self.data.get("key", "")
-        if not name or not Path(path).exists():
+        if not name or not Path(self.socket).exists():
             return
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(REGISTER_S)
-                connection.connect(path)
-                connection.sendall(json.dumps({"job": name}).encode() + b"\n")
-                answer = json.loads(connection.makefile("rb").readline(4096))
-            if not answer.get("ok"):
-                say(f"the node actor does not take note of {name}: {answer.get('error')}")
-        except (OSError, ValueError) as error:
-            say(f"the node actor does not take note of {name}: {error}")
+        why = register(self.socket, {"job": name})
+        if why:
+            say(f"the node actor does not take note of {name}: {why}")
 
     def _start(self, task: Task) -> subprocess.Popen[bytes]:
-        data, place = self.data, decoded(task.info.get("data", ""))
-        command = str(place.get("command", ""))
-        if data.get("script"):
-            script = self.sandbox / f"script-{task.task_id}"
-            descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(str(data["script"]))
-            argv = [str(script.resolve()), *shlex.split(command)]
-        else:
-            argv = ["/bin/sh", "-c", command]
+        """Begin a task. Raises OSError or ValueError where it cannot be started, Refused where it may not."""
+        account = self._account(task)
+        if task.guest or account is not None:
+            return self._become(task, account)
+        sandbox = self.sandbox.resolve()
+        argv = command_of(task.job, task.place, sandbox, task.task_id)
+        write_script(task.job, sandbox, task.task_id)
+        output: Any = None
+        if task.job.get("output"):
+            output = output_of(task.job, sandbox, task.task_id).open("ab")
+        try:
+            return subprocess.Popen(  # noqa: S603 (the user's own command, under the user's own name)
+                argv,
+                cwd=task.job.get("directory") or sandbox,
+                env=self._environment(task),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT if output is not None else None,
+                start_new_session=True,
+            )
+        finally:
+            if output is not None:
+                output.close()
+
+    def _environment(self, task: Task) -> dict[str, str]:
+        data, place = task.job, task.place
         environment = {name: value for name, value in self.environ.items() if name not in HIDDEN}
         environment.update({str(name): str(value) for name, value in data.get("environment", {}).items()})
         environment.update(
@@ -300,23 +348,90 @@ class Executor:
             ASAD_NODES=str(place.get("nodes", "")),
             ASAD_ATTEMPT=str(place.get("attempt", 1)),
         )
-        output: Any = None
-        if data.get("output"):
-            name = str(data["output"]).replace("%j", str(data.get("job", ""))).replace("%t", task.task_id)
-            output = (Path(data.get("directory") or self.sandbox) / name).open("ab")
+        return environment
+
+    def _account(self, task: Task) -> pwd.struct_passwd | None:
+        """As whom it runs, if that is another user than ours. Raises Refused."""
+        uid, name = task.job.get("uid"), str(task.job.get("user", ""))
+        if not isinstance(uid, int) or uid == os.geteuid():
+            return None
+        if os.geteuid() != 0:
+            if not task.guest:
+                return None  # the agent does not switch users: it runs as everything there does
+            raise Refused(
+                f"its user is {name}, and this executor runs as user {os.geteuid()}; executors of root can switch "
+                'users ([mesos] executor_user = "root", and an agent with --switch_user)'
+            )
+        try:
+            account = pwd.getpwnam(name)
+        except KeyError:
+            raise Refused(f"there is no user {name!r:.40} on this agent") from None
+        if account.pw_uid != uid:
+            raise Refused(
+                f"user {name} is number {account.pw_uid} on this agent, and {uid} on the daemon's host"
+            )
+        return account
+
+    def _become(self, task: Task, account: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
+        """Start a task in a folder of its own, as its user. Raises OSError, ValueError and Refused."""
+        job, folder = task.job, self.sandbox.resolve() / f"asad-{task.task_id}"
+        switch: dict[str, Any] = {}
+        environment = self._environment(task)
+        environment.update(MESOS_SANDBOX=str(folder), MESOS_DIRECTORY=str(folder))
+        files = [folder / "stdout", folder / "stderr"] if task.guest else []
+        if job.get("output"):
+            files = [output_of(job, folder, task.task_id)] * 2
+        message = {"job": job.get("key"), **{key: task.place.get(key) for key in ("inside", "memory_bytes")}}
+        argv = command_of(job, task.place, folder, task.task_id)
+        folder.mkdir(mode=0o700)
+        if account is not None:
+            os.chown(folder, account.pw_uid, account.pw_gid, follow_symlinks=False)
+            self.sandbox.chmod(self.sandbox.stat().st_mode | 0o011)  # or he could not come to it
+            groups = os.getgrouplist(account.pw_name, account.pw_gid)
+            switch = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
+            own = {"USER": account.pw_name, "LOGNAME": account.pw_name, "HOME": account.pw_dir}
+            given = job.get("environment", {})
+            environment.update({name: value for name, value in own.items() if name not in given})
+        reading, writing = os.pipe()
+
+        def prepare() -> None:
+            """In the new process, which is the task's user by now, before it becomes the task."""
+            try:
+                why = register(self.socket, message) if task.guest else ""
+                if why:
+                    os.write(writing, f"the node actor does not take note of it: {why}".encode()[:500])
+                    raise Refused(why)
+                os.write(writing, BEGUN)
+                os.chdir(folder)
+                write_script(job, folder, task.task_id)
+                for number, path in enumerate(files, 1):
+                    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                    os.dup2(descriptor, number)
+                os.chdir(job.get("directory") or folder)
+            except OSError as error:
+                os.write(writing, str(error).encode()[:500])
+                raise
+
         try:
             return subprocess.Popen(  # noqa: S603 (the user's own command, under the user's own name)
                 argv,
-                cwd=data.get("directory") or self.sandbox,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT if output is not None else None,
                 start_new_session=True,
+                preexec_fn=prepare,
+                **switch,
             )
+        except (OSError, subprocess.SubprocessError) as error:
+            os.close(writing)
+            writing = -1
+            said = os.read(reading, 4096)
+            if said.startswith(BEGUN):
+                raise OSError(said[len(BEGUN) :].decode(errors="replace") or str(error)) from None
+            raise Refused(said.decode(errors="replace") or f"no process could be started ({error})") from None
         finally:
-            if output is not None:
-                output.close()
+            os.close(reading)
+            if writing >= 0:
+                os.close(writing)
 
     def _kill(self, kill: dict[str, Any]) -> None:
         task = self.tasks.get(str(kill["task_id"]["value"]))
@@ -374,7 +489,9 @@ class Executor:
         else:
             self._tell(task, "TASK_FAILED", f"it ended with status {status}", status)
 
-    def _tell(self, task: Task, state: str, message: str = "", status: int | None = None) -> None:
+    def _tell(
+        self, task: Task, state: str, message: str = "", status: int | None = None, *, refused: bool = False
+    ) -> None:
         identity = uuid.uuid4()
         key = base64.b64encode(identity.bytes).decode("ascii")
         told: dict[str, Any] = {
@@ -389,6 +506,8 @@ class Executor:
             told["message"] = message
         if status is not None:
             told["labels"] = {"labels": [{"key": "exit", "value": str(status)}]}
+        if refused:
+            told["labels"] = {"labels": [{"key": "refused", "value": "yes"}]}
         update = {"status": told}
         self.updates[key] = (update, time.monotonic())
         self.agent.tell(update)
@@ -404,6 +523,29 @@ class Executor:
                 else:
                     return
             self._look(True)
+
+
+def command_of(job: dict[str, Any], place: dict[str, Any], folder: Path, task_id: str) -> list[str]:
+    """What a task runs. Raises ValueError."""
+    command = str(place.get("command", ""))
+    if not job.get("script"):
+        return ["/bin/sh", "-c", command]
+    return [str(folder / f"script-{task_id}"), *shlex.split(command)]
+
+
+def write_script(job: dict[str, Any], folder: Path, task_id: str) -> None:
+    """Its script, if it has one, into the folder. Raises OSError."""
+    if job.get("script"):
+        script = folder / f"script-{task_id}"
+        descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(str(job["script"]))
+
+
+def output_of(job: dict[str, Any], folder: Path, task_id: str) -> Path:
+    """The file that its user named for what it prints."""
+    name = str(job["output"]).replace("%j", str(job.get("job", ""))).replace("%t", task_id)
+    return Path(job.get("directory") or folder) / name
 
 
 def main() -> int:

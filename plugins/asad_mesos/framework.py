@@ -16,6 +16,7 @@ dask.distributed: an error carries the story of how it came to be.
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,12 +44,13 @@ from asad_mesos.events import (
     Subscribed,
     Throttled,
     Ticked,
+    TornDown,
     Updated,
     told,
 )
 from asad_mesos.jobs import spec_from_json
 from asad_mesos.launch import Call
-from asad_mesos.offers import MEM, thousandths
+from asad_mesos.offers import CPUS, MEM, thousandths
 from asad_mesos.options import Options
 from asad_mesos.placing import Placed, Placing, wants
 from asad_mesos.state import (
@@ -68,7 +70,7 @@ from asad_mesos.state import (
     finite,
     unit_of,
 )
-from asad_mesos.statuses import LOST_STATES, OVER_STATES, STARTED_STATES, exit_of, not_to_blame
+from asad_mesos.statuses import LOST_STATES, OVER_STATES, STARTED_STATES, exit_of, not_to_blame, refused
 
 PASS_S = 0.05
 """The pool is dealt out no more often than this, however offers trickle in."""
@@ -94,6 +96,10 @@ MOST_WAIT_S = 60.0
 CHUNK = 1000
 """Offers or tasks in one call."""
 STORY = 200
+AGAIN, UNSTARTED, REFUSED = "queued", "queued-unstarted", "queued-refused"
+"""Outcomes of a stopping job that waits again: tasks had run, none had, or the executor of its host has refused it."""
+MOST_SHUT = 10_000
+EMPTY: Mapping[int, str] = {}
 
 
 class FrameworkFault(ClusterError):
@@ -129,6 +135,8 @@ class Framework(State):
         self._passed_s = self._revived_s = self._asked_all_s = self._looked_s = -math.inf
         self._interest: dict[int, float] = {}
         """Agent → until when its offers are kept for a guest."""
+        self._shut: dict[str, str] = {}
+        """Executors that have refused a guest, and why."""
         self._gathers = ""
         """The first job that offers are withheld for."""
         self._now_s = -math.inf
@@ -156,7 +164,12 @@ class Framework(State):
                     f"{type(error).__name__}: {error}; the last events:\n  {story}"
                 ) from error
             flush = flush or isinstance(event, Ticked | Submitted | Beside)
-        if self.connected and self._dirty and (flush or now_s - self._passed_s >= PASS_S):
+        if (
+            self.connected
+            and not self.tearing
+            and self._dirty
+            and (flush or now_s - self._passed_s >= PASS_S)
+        ):
             self._deal(now_s)
         records, self._records = self._records, []
         calls, self._calls = self._calls, []
@@ -201,7 +214,11 @@ class Framework(State):
                         self.unheard.setdefault(task.task_id, (now_s, ASK_FIRST_S))
             case Removed():
                 self._removed(event.message, now_s)
+            case TornDown():
+                self._tear_down(event.why, now_s)
             case Submitted():
+                if self.tearing:
+                    raise UsageError("the framework is being torn down; submit it again when that is over")
                 number = self.last_number + 1
                 spec = event.spec.to_json()
                 spec_from_json(spec)  # what a successor could not read is not taken
@@ -237,6 +254,9 @@ class Framework(State):
             self._note(what="framework", id=framework_id)
         self.connected = True
         self.agents.clear()
+        if self.tearing:  # the master has not heard of it, or another one leads
+            self._calls.append({"type": "TEARDOWN"})
+            return
         self._dirty = True
         self._ask(self.tasks, now_s)
         self._ask_all(now_s)
@@ -257,15 +277,27 @@ class Framework(State):
 
     def _removed(self, message: str, now_s: float) -> None:
         """Our id is of no use any more: whatever ran under it is being killed. All that ran is queued again."""
-        self._say(
-            f"Mesos has removed the framework {self.framework_id} ({_clean(message)}); it subscribes anew"
-        )
+        why = self.tearing or f"Mesos has removed it ({_clean(message)})"
+        self._say(f"framework {self.framework_id}: {why}; the next subscription is another framework's")
         self.connected = False
         self.agents.clear()
         self._note(what="framework", id="")
         for task in list(self.tasks.values()):
             if task.task_id in self.tasks:
                 self._over(task, "TASK_GONE", "the framework was removed", None, now_s)
+
+    def _tear_down(self, why: str, now_s: float) -> None:
+        """Every job is cancelled, and the master told to end all tasks, again and again until it says that it has."""
+        for job in list(self.jobs.values()):
+            self._note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why))
+            for task in job.tasks.values():
+                task.killing = True
+            if not job.tasks:
+                self._conclude(job, now_s)
+        if self.framework_id and not self.tearing:
+            self._note(what="teardown", text=_clean(why))
+            if self.connected:
+                self._calls.append({"type": "TEARDOWN"})
 
     def _tick(self, now_s: float) -> None:
         self._give_back(now_s)
@@ -361,6 +393,11 @@ class Framework(State):
             if state == "TASK_FAILED" and not_to_blame(status):
                 state = "TASK_LOST"
                 text = text or str(status.get("reason", ""))
+            if task.inside and not _started(task) and (refused(status) or state == "TASK_ERROR"):
+                state = "TASK_DROPPED"
+                if len(self._shut) >= MOST_SHUT:
+                    self._shut.clear()
+                self._shut[task.executor] = text
             self._over(task, state, text, status, now_s)
             return
         if state == "TASK_UNREACHABLE":
@@ -388,7 +425,7 @@ class Framework(State):
         job = self.jobs[task.job]
         if task.late and state == "TASK_KILLED":
             state, text = "TASK_FAILED", "its time limit is over"
-        started = task.state in STARTED_STATES or not math.isnan(task.start_s)
+        started = _started(task)
         lost = state in LOST_STATES or (state == "TASK_KILLED" and not task.killing)
         elastic = job.spec.elastic and job.state != STOPPING
         again = elastic and (lost or (state == "TASK_KILLED" and task.killing))
@@ -425,7 +462,8 @@ class Framework(State):
                 )
             self._wake()
         else:
-            self._lose(job, f"{name} was lost: {text or state}", started, now_s)
+            refusal = bool(task.inside) and not started
+            self._lose(job, f"{name} was lost: {text or state}", started, now_s, refusal)
 
     def _settle(self, job: Job, now_s: float) -> None:
         """Tasks have ended by themselves: the job is over when all of its first group have."""
@@ -446,16 +484,17 @@ class Framework(State):
         """So often may it be queued again when tasks that ran were lost."""
         return self.options.retries if job.spec.retries < 0 else job.spec.retries
 
-    def _lose(self, job: Job, why: str, started: bool, now_s: float) -> None:
-        """A gang has lost a task: the others are killed, and it is queued again."""
+    def _lose(self, job: Job, why: str, started: bool, now_s: float, refusal: bool = False) -> None:
+        """A gang has lost a task: the others are killed, and it is queued again. That an executor of another job has
+        refused it is held against nobody."""
         tries = job.retries < self._retries(job) if started else job.false_starts < FALSE_STARTS
+        tries = tries or refusal
         self._say(f"{job.job_id}: {why}; " + ("it is queued again" if tries else "it fails"))
-        self._stop(job, QUEUED if tries else FAILED, why, now_s, started)
+        again = AGAIN if started else REFUSED if refusal else UNSTARTED
+        self._stop(job, again if tries else FAILED, why, now_s)
 
-    def _stop(self, job: Job, outcome: str, why: str, now_s: float, started: bool = True) -> None:
-        """End what is left of a job; it becomes `outcome` then."""
-        if outcome == QUEUED:
-            outcome = "queued" if started else "queued-unstarted"
+    def _stop(self, job: Job, outcome: str, why: str, now_s: float) -> None:
+        """End what is left of a job; it becomes `outcome` then, or is queued again."""
         self._note(what="stopping", job=job.job_id, outcome=outcome, text=why)
         for task in list(job.tasks.values()):
             self._kill(task, now_s)
@@ -465,14 +504,20 @@ class Framework(State):
     def _conclude(self, job: Job, now_s: float) -> None:
         """The last task of a stopping job is gone."""
         self._dirty = True
-        if not job.outcome.startswith("queued"):
+        if job.outcome not in (AGAIN, UNSTARTED, REFUSED):
             self._note(what="over", job=job.job_id, state=job.outcome, time_s=now_s, text=job.why)
             self._placing.forget(job.job_id)
             return
-        started = job.outcome == "queued"
-        tried = job.retries if started else job.false_starts
+        tried = job.retries if job.outcome == AGAIN else job.false_starts
         wait_s = min(MOST_WAIT_S, 0.5 * 2.0 ** min(tried, 10))
-        self._note(what="queued", job=job.job_id, text=job.why, retries=int(started), until_s=now_s + wait_s)
+        self._note(
+            what="queued",
+            job=job.job_id,
+            text=job.why,
+            retries=int(job.outcome == AGAIN),
+            false_starts=int(job.outcome == UNSTARTED),
+            until_s=now_s + wait_s,
+        )
         self._wake()
 
     def _kill(self, task: Task, now_s: float) -> None:
@@ -565,10 +610,8 @@ class Framework(State):
                 del self._interest[row]
             else:
                 kept[row] = True
-        for row in np.flatnonzero(
-            self._hosting(count) & (agents.revocable[:, :count].max(axis=0) > 0)
-        ).tolist():
-            kept[row] = kept[row] or misses > 0
+        if misses:
+            kept |= self._for_guests(count)
         idle = [
             offer_id
             for offer_id, (offer, _) in agents.offers.items()
@@ -577,11 +620,17 @@ class Framework(State):
         if idle:
             self._decline(idle, self.options.refuse_s, now_s)
 
-    def _hosting(self, count: int) -> NDArray[np.bool_]:
-        """Agents on which tasks of ours run, beside which a guest could."""
-        return (
-            self.agents.used[:, :count].max(axis=0) > 0 if self.options.revocable else np.zeros(count, bool)
-        )
+    def _for_guests(self, count: int) -> NDArray[np.bool_]:
+        """Agents on which tasks of ours run, and of which a guest could use what is withheld: revocable resources, or
+        memory where nobody can use CPUs."""
+        agents = self.agents
+        useful: NDArray[np.bool_] = np.zeros(count, bool)
+        if self.options.revocable:
+            useful |= agents.revocable[:, :count].max(axis=0) > 0
+        if self.options.inside:
+            useful |= (agents.free[CPUS, :count] == 0) & (agents.free[MEM, :count] > 0)
+        useful &= agents.used[:, :count].max(axis=0) > 0
+        return useful
 
     def _beside(self, event: Beside, now_s: float) -> None:
         job = self.job(event.job)
@@ -597,8 +646,10 @@ class Framework(State):
         rows = [self.agents.number[agent] for agent in event.agents if agent in self.agents.number]
         allowed = np.zeros(len(self.agents), bool)
         allowed[rows] = True
-        kinds = (True, False) if self.options.revocable else (False,)
-        for revocable in kinds:
+        inside, why = self._insides(job, event.host, rows)
+        for revocable in (True, False) if self.options.revocable else (False,):
+            if not revocable and inside and self._join(job, wanted, inside, event.host, now_s):
+                return
             pool = self.agents.revocable if revocable else self.agents.free
             free = np.where(allowed, pool[:, : len(self.agents)], 0)
             if revocable:  # CPU is what is revocable; memory, devices and disk are not
@@ -614,7 +665,59 @@ class Framework(State):
         self._revive = True
         raise UsageError(
             "the agents of its host have offered nothing that it could run on; they are asked again"
+            + (f" ({why})" if why else "")
         )
+
+    def _insides(self, job: Job, unit: str, rows: Iterable[int]) -> tuple[dict[int, str], str]:
+        """By agent the executor of the unit there, if tasks of the job may join it; and why they may not at all."""
+        host = self.jobs.get(re.split(r"[_.]", unit)[0])
+        if not self.options.inside or host is None or host.state not in (LAUNCHING, RUNNING):
+            return {}, ""
+        if any(group.gpus for one in (host, job) for group in one.spec.groups):
+            return {}, f"within the executor of {unit} each could use the GPUs of the other"
+        found: dict[int, str] = {}
+        for task in host.tasks.values():
+            runs = not math.isnan(task.start_s) and not task.killing and task.task_id not in self.unreachable
+            if unit_of(host, task) == unit and runs and task.executor in host.executors:
+                if host.executors[task.executor].user not in (job.spec.user, "root"):
+                    return {}, (
+                        f"within the executor of {unit} only jobs of {host.spec.user} can run; with [mesos] "
+                        'executor_user = "root" any could'
+                    )
+                found[self.agents.number[task.agent]] = task.executor
+        shut = [row for row in rows if found.get(row, "") in self._shut]
+        return {row: found[row] for row in rows if row in found and row not in shut}, (
+            f"the executor of {unit} has refused a guest: {self._shut[found[shut[0]]]}" if shut else ""
+        )
+
+    def _join(
+        self,
+        job: Job,
+        wanted: Sequence[tuple[int, int, int]],
+        inside: Mapping[int, str],
+        unit: str,
+        now_s: float,
+    ) -> bool:
+        """Launch it within the executors of its host, without CPUs of its own. False if it does not fit."""
+        count = len(self.agents)
+        free = np.zeros_like(self.agents.free[:, :count])
+        at = list(inside)
+        free[:, at] = self.agents.free[:, at]
+        free[CPUS] = 0
+        for executor in inside.values():
+            for task in self._tasks_in(executor):
+                if not task.inside:  # what its host has there is what it may use
+                    row, amounts = self.agents.number[task.agent], self._needs[task.job][task.group]
+                    free[CPUS, row] += amounts[CPUS]
+        placed, fits, _ = self._placing.place(job, wanted, free, executors=False)
+        if fits and placed:
+            self._launch([(job, placed)], True, now_s, beside=unit, inside=inside)
+        return fits and bool(placed)
+
+    def _tasks_in(self, executor: str) -> list[Task]:
+        """Tasks of an executor's own job that it runs; its id is that of the first of them."""
+        job = self.jobs[executor.partition(".")[0]]
+        return [task for task in job.tasks.values() if task.executor == executor]
 
     def _launch(
         self,
@@ -624,8 +727,12 @@ class Framework(State):
         *,
         beside: str = "",
         revocable: bool = False,
+        inside: Mapping[int, str] = EMPTY,
     ) -> None:
-        """Record tasks, and accept the offers of every agent that gets some, all its tasks in one call."""
+        """Record tasks, and accept the offers of every agent that gets some, all its tasks in one call.
+
+        `inside` are executors of the host by agent, if they run there.
+        """
         agents = self.agents
         by_agent: dict[int, list[tuple[Job, list[Task]]]] = {}
         for job, placed in plans:
@@ -633,13 +740,18 @@ class Framework(State):
             attempt = job.attempt + 1 if fresh else job.attempt
             serial = 0 if fresh else job.serial
             tasks: list[list[Any]] = []
+            first: dict[int, str] = {}
             for group, counts in placed:
                 todo = iter(list(job.groups[group].todo))
                 for row in np.flatnonzero(counts).tolist():
                     for _ in range(int(counts[row])):
                         task_id = f"{job.job_id}.{attempt}.{serial}"
                         place = (agents.ids[row], agents.hosts[row])
-                        tasks.append([task_id, group, next(todo), *place, revocable])
+                        executor = inside.get(row) or (
+                            task_id if job.spec.elastic else first.setdefault(row, task_id)
+                        )
+                        where_in = beside if row in inside else ""
+                        tasks.append([task_id, group, next(todo), *place, revocable, executor, where_in])
                         serial += 1
             self._note(what="launch", job=job.job_id, time_s=now_s, tasks=tasks, beside=beside)
             by_row: dict[int, list[Task]] = {}
@@ -649,17 +761,46 @@ class Framework(State):
             for at_row, found in by_row.items():
                 by_agent.setdefault(at_row, []).append((job, found))
         where = {job.job_id: launch.where(job) for job, _ in plans}
+        hosts = {executor: self._executor_info(executor) for executor in inside.values()}
+        kept: dict[str, dict[str, list[Any]]] = {}
         for row, launched in by_agent.items():
             since_s = min(agents.offers[offer_id][1] for offer_id in agents.of_agent[row])
             self.longest_hold_s = max(self.longest_hold_s, now_s - since_s)
             offer_ids, pieces = agents.consume(row)
             infos: list[dict[str, Any]] = []
             for job, found in launched:
-                infos += launch.described(
-                    job, found, pieces, where[job.job_id], self.needs(job), self.framework_id, self.options
+                told, made = launch.described(
+                    job,
+                    found,
+                    pieces,
+                    where[job.job_id],
+                    self.needs(job),
+                    self.framework_id,
+                    self.options,
+                    hosts,
                 )
+                infos += told
+                if self.options.inside and math.isfinite(job.spec.time_limit_s) and not job.beside:
+                    of = kept.setdefault(job.job_id, {})
+                    of.update((name, list(executor)) for name, executor in made.items())
             refuse_s = 0.0 if more_wait else self.options.refuse_s
             self._calls.append(launch.accept(offer_ids, infos, refuse_s))
+        for job_id, executors in kept.items():  # jobs that may be hosts: what a guest has to say to join them
+            if executors:
+                self._note(what="executors", job=job_id, executors=executors)
+
+    def _executor_info(self, executor: str) -> dict[str, Any]:
+        """What the master was told of an executor that runs."""
+        task = self._tasks_in(executor)[0]
+        job = self.jobs[task.job]
+        return launch.executor_info(
+            job.spec, unit_of(job, task), executor, self.framework_id, job.executors[executor]
+        )
+
+
+def _started(task: Task) -> bool:
+    """Has it begun, as far as was heard?"""
+    return task.state in STARTED_STATES or not math.isnan(task.start_s)
 
 
 def _clean(text: str) -> str:

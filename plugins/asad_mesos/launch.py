@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from asad_mesos.jobs import Group, Spec
-from asad_mesos.offers import Amounts, Piece, draw, thousandths
+from asad_mesos.jobs import MEBIBYTE, Group, Spec
+from asad_mesos.offers import CPUS, MEM, Amounts, Piece, draw, thousandths
 from asad_mesos.options import Options
-from asad_mesos.state import Job, Task, unit_of
+from asad_mesos.state import Executor, Job, Task, unit_of
 
 Call = dict[str, Any]
 
@@ -26,40 +26,42 @@ def key(unit: str, uid: int) -> str:
     return f"{unit}.{uid}"
 
 
+def job_data(spec: Spec, unit: str, guest: bool, tasks: int) -> dict[str, Any]:
+    """What our executor is told of a job of which `tasks` run on one agent."""
+    return {
+        "job": unit,
+        "key": key(unit, spec.uid),
+        "user": spec.user,
+        "uid": spec.uid,
+        "guest": guest,
+        "tasks": tasks,
+        "name": spec.name,
+        "script": spec.script,
+        "environment": dict(spec.environment),
+        "directory": spec.directory,
+        "output": spec.output,
+        "origin": spec.origin,
+        "time_limit_s": None if spec.time_limit_s == float("inf") else spec.time_limit_s,
+    }
+
+
 def executor_info(
     spec: Spec,
     unit: str,
     executor_id: str,
     framework_id: str,
-    command: str,
-    memory: Sequence[Mapping[str, Any]],
-    guest: bool,
-    tasks: int,
+    executor: Executor,
 ) -> dict[str, Any]:
-    """The executor of one unit's `tasks` on one agent. Equal for all of them, as the master wants it."""
+    """The executor of one unit's tasks on one agent. Equal for all of them, as the master wants it."""
     return {
         "type": "CUSTOM",
         "executor_id": {"value": executor_id},
         "framework_id": {"value": framework_id},
         "name": "asad",
         "source": unit,
-        "command": {"value": command, "shell": True, "user": spec.user},
-        "resources": list(memory),
-        "data": encoded(
-            {
-                "job": unit,
-                "key": key(unit, spec.uid),
-                "guest": guest,
-                "tasks": tasks,
-                "name": spec.name,
-                "script": spec.script,
-                "environment": dict(spec.environment),
-                "directory": spec.directory,
-                "output": spec.output,
-                "origin": spec.origin,
-                "time_limit_s": None if spec.time_limit_s == float("inf") else spec.time_limit_s,
-            }
-        ),
+        "command": {"value": executor.command, "shell": True, "user": executor.user},
+        "resources": [dict(resource) for resource in executor.resources],
+        "data": encoded(job_data(spec, unit, executor.guest, executor.tasks)),
     }
 
 
@@ -96,6 +98,11 @@ def where(job: Job) -> str:
     return ",".join(f"{host}*{count}" for host, count in runs)
 
 
+SLIVER = 10
+"""Of the CPUs of its first task an executor has so many thousandths: a container without any cannot be, and that of a
+host stays when its own tasks have ended before a guest's."""
+
+
 def described(
     job: Job,
     tasks: Sequence[Task],
@@ -104,40 +111,41 @@ def described(
     needs: Sequence[Amounts],
     framework_id: str,
     options: Options,
-) -> list[dict[str, Any]]:
-    """TaskInfos of tasks of one job on one agent, whose offers' `pieces` become less; `nodes` as `where` tells them.
+    hosts: Mapping[str, dict[str, Any]],
+) -> tuple[list[dict[str, Any]], dict[str, Executor]]:
+    """TaskInfos of tasks of one job on one agent, whose offers' `pieces` become less; and what their executors are.
 
-    `needs` are amounts by group.
+    `nodes` is as `where` tells them, `needs` are amounts by group, `hosts` the executors of other jobs that tasks
+    join, by their ids.
     """
     infos = []
-    memory = [0, thousandths(options.executor_memory_mb)]
+    made: dict[str, Executor] = {}
     executor: dict[str, Any] = {}
     total = sum(progress.alive for progress in job.groups)
     guest = bool(job.beside) or any(task.revocable for task in tasks)
+    memory = sum(int(needs[task.group][MEM]) for task in tasks)
     for task in tasks:
         group = job.spec.groups[task.group]
-        if not executor or job.spec.elastic:
+        amounts = needs[task.group].copy()
+        more: dict[str, Any] = {}
+        if task.inside:
+            amounts[CPUS] = 0  # those of its host
+            executor = hosts[task.executor]
+            more = {
+                "job": job_data(job.spec, unit_of(job, task), True, len(tasks)),
+                "inside": key_of(executor),
+                "memory_bytes": memory * MEBIBYTE // 1000,
+            }
+        elif task.executor not in made:
+            own = [min(SLIVER, int(amounts[CPUS]) // 2), thousandths(options.executor_memory_mb)]
+            amounts[CPUS] -= own[CPUS]
+            resources = _draw(pieces, [own[CPUS]], task.revocable) + draw(pieces, [0, own[MEM]], False)
+            user = job.spec.user if options.executor_user == "job" else "root"
+            count = 1 if job.spec.elastic else len(tasks)
+            made[task.executor] = Executor(options.executor, user, resources, count, guest)
             executor = executor_info(
-                job.spec,
-                unit_of(job, task),
-                task.task_id,
-                framework_id,
-                options.executor,
-                draw(pieces, memory, False),
-                guest,
-                1 if job.spec.elastic else len(tasks),
+                job.spec, unit_of(job, task), task.executor, framework_id, made[task.executor]
             )
-        amounts = needs[task.group]
-        if task.revocable:
-            has = [
-                sum(p.amount for p in pieces if p.name == name and p.revocable)
-                for name in range(len(amounts))
-            ]
-            soft = [int(amount) if has[name] >= amount else 0 for name, amount in enumerate(amounts)]
-            hard = [int(amount) - soft[name] for name, amount in enumerate(amounts)]
-            resources = draw(pieces, soft, True) + draw(pieces, hard, False)
-        else:
-            resources = draw(pieces, amounts.tolist(), False)
         place = {
             "rank": int(task.task_id.rpartition(".")[2]),
             "tasks": total,
@@ -145,13 +153,32 @@ def described(
             "of": group.tasks if job.spec.elastic else job.groups[task.group].alive,
             "nodes": nodes,
             "attempt": job.attempt,
+            **more,
         }
+        resources = _draw(pieces, amounts.tolist(), task.revocable)
         infos.append(
             task_info(
                 job.spec, group, task.task_id, task.agent, place, executor, resources, options.kill_grace_s
             )
         )
-    return infos
+    return infos, made
+
+
+def _draw(pieces: list[Piece], amounts: Sequence[int], revocable: bool) -> list[dict[str, Any]]:
+    """Of revocable resources as much as there is of a kind, if that is enough; the rest of others."""
+    if not revocable:
+        return draw(pieces, amounts, False)
+    soft = []
+    for name, amount in enumerate(amounts):
+        has = sum(piece.amount for piece in pieces if piece.name == name and piece.revocable)
+        soft.append(amount if has >= amount else 0)
+    hard = [amount - soft[name] for name, amount in enumerate(amounts)]
+    return draw(pieces, soft, True) + draw(pieces, hard, False)
+
+
+def key_of(executor: Mapping[str, Any]) -> str:
+    """By which name node actors know the job of an executor."""
+    return str(orjson.loads(base64.b64decode(executor["data"]))["key"])
 
 
 def accept(offer_ids: Sequence[str], tasks: Sequence[Mapping[str, Any]], refuse_s: float) -> Call:

@@ -20,7 +20,7 @@ from asad_mesos.jobs import MEBIBYTE, Group
 Amounts = NDArray[np.int64]
 NAMES = ("cpus", "mem", "gpus", "disk")
 """Rows of `Amounts`: CPUs, MiB, devices, MiB, each in thousandths."""
-CPUS, MEM = 0, 1
+CPUS, MEM, GPUS = range(3)
 MOST = 2**53
 FIRST_CAPACITY = 64
 

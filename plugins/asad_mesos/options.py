@@ -17,3 +17,5 @@ class Options(NamedTuple):
     executor_memory_mb: float = 32.0
     depth: int = 100
     revocable: bool = True
+    inside: bool = True
+    executor_user: str = "job"

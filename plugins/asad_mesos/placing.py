@@ -53,16 +53,24 @@ class Placing:
         return known is not None and known == (self._state.agents.version, False)
 
     def place(
-        self, job: Job, wanted: Sequence[tuple[int, int, int]], free: NDArray[np.int64]
+        self,
+        job: Job,
+        wanted: Sequence[tuple[int, int, int]],
+        free: NDArray[np.int64],
+        *,
+        executors: bool = True,
     ) -> tuple[Placed, bool, NDArray[np.bool_]]:
-        """(group, tasks by agent), whether all got their least, and the agents concerned. Takes it off `free`."""
+        """(group, tasks by agent), whether all got their least, and the agents concerned. Takes it off `free`.
+
+        Without `executors` its tasks join those that are there.
+        """
         count = free.shape[1]
         charged = np.zeros(count, bool)
         there = np.zeros(count, bool)
         may = None
         if job.spec.attributes:
             may = self._state.agents.with_attributes(job.spec.attributes)[:count]
-        once = 0 if job.spec.elastic else self._executor_memory
+        once = 0 if job.spec.elastic or not executors else self._executor_memory
         found: dict[int, NDArray[np.int64]] = {}
         # several groups: what each needs at the least first, or the first would leave the others nothing
         several = len(wanted) > 1 and any(least < most for _, least, most in wanted)
@@ -71,7 +79,8 @@ class Placing:
         for group, tasks in parts:
             apart = job.spec.groups[group].apart
             bars = self._where_not(job, there, may) if apart else may
-            counts = fit(free, self._need(job, group), tasks, once, charged, bars, 1 if apart else tasks)
+            need = self._need(job, group) if executors else self._state.needs(job)[group]
+            counts = fit(free, need, tasks, once, charged, bars, 1 if apart else tasks)
             there |= counts > 0
             found[group] = found[group] + counts if group in found else counts
         fits = all(int(found[group].sum()) >= least for group, least, _ in wanted)

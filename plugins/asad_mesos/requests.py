@@ -1,4 +1,5 @@
-"""What users ask of a Mesos through the daemon: `submit`, `cancel` and `tasks`, and who may ask what.
+"""What users ask of a Mesos through the daemon: `submit`, `cancel` and `tasks`, and who may ask what; and `teardown`,
+which the control socket lets operators ask alone.
 
 A job runs as the user who asks, whom the kernel has named; root alone may name another. Everyone sees that a job is
 there; what it runs and with which environment is for its owner and root.
@@ -35,6 +36,8 @@ class Jobs(Protocol):
 
     def status(self, job: str = "") -> list[dict[str, Any]]: ...
 
+    def teardown(self, why: str) -> tuple[int, int]: ...
+
 
 def answer(jobs: Jobs, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
     """The answer to a request of that user. Raises UsageError, NotYours, or what `jobs` raises."""
@@ -48,6 +51,9 @@ def answer(jobs: Jobs, verb: str, arguments: Mapping[str, Json], user: str, uid:
             raise UsageError("tasks: job is not a text")
         found = jobs.status(job)
         return {"total": len(found), "jobs": [_shown(one, uid) for one in found[-MOST_SHOWN:]]}
+    if verb == "teardown":
+        ended, killed = jobs.teardown(f"torn down by {user}")
+        return {"jobs": ended, "tasks": killed}
     raise UsageError(f"Mesos does not know how to {verb}")
 
 

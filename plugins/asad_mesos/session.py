@@ -138,12 +138,6 @@ class Session:
         self._wake_out.close()
         self.journal.close()
 
-    def teardown(self) -> None:
-        """End the framework with all its tasks: an operator's explicit word."""
-        with self.lock:
-            self._backlog.append(Instructions([], [{"type": "TEARDOWN"}]))
-        self._wake()
-
     # --------------------------------------------------------------------------------------------------- requests
 
     def submit(self, *specs: Spec) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from asad.errors import ConfigError
 
 SHARE_USERS = ("same", "any")
+EXECUTOR_USERS = ("job", "root")
 ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-_]+)(?::(\d{1,5}))?", re.ASCII)
 ROLE = re.compile(r"(?!-|\.{1,2}$)[^\s/\\\x00-\x1f\x7f]+")
 """A component of a role's path (Mesos: roles.md)."""
@@ -53,10 +54,14 @@ class Settings:
     """Take agents with GPUs (they are offered to nobody else that asks for none)."""
     revocable: bool = True
     """Run guests on revocable resources where an agent offers them."""
+    inside: bool = True
+    """Run guests within the executors of their hosts."""
     executor: str = "asad-mesos-executor"
     """Command that starts the executor on an agent."""
     executor_memory_mb: float = 32.0
     """Memory that it takes on each agent, once a job."""
+    executor_user: str = "job"
+    """Executors run as the `job`'s user, or as `root`, who can run guests of other users too."""
     depth: int = 100
     """Waiting jobs that are looked at."""
     share_users: str = "same"
@@ -112,8 +117,10 @@ def read_settings(table: Mapping[str, Any]) -> Settings:
         retries=int(_number(table, "retries", default.retries, 0, 1000)),
         gpus=_truth(table, "gpus", default.gpus),
         revocable=_truth(table, "revocable", default.revocable),
+        inside=_truth(table, "inside", default.inside),
         executor=_text(table, "executor", default.executor),
         executor_memory_mb=_number(table, "executor_memory_mb", default.executor_memory_mb, 1, 65_536),
+        executor_user=_choice(table, "executor_user", EXECUTOR_USERS, default.executor_user),
         depth=int(_number(table, "depth", default.depth, 1, 100_000)),
         share_users=_choice(table, "share_users", SHARE_USERS, default.share_users),
         lend_multi_node=_truth(table, "lend_multi_node", default.lend_multi_node),

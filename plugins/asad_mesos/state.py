@@ -10,14 +10,14 @@ import bisect
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.errors import UsageError
 from asad_mesos.jobs import Spec, spec_from_json
-from asad_mesos.offers import Agents, need
+from asad_mesos.offers import CPUS, Agents, need
 
 Record = dict[str, Any]
 
@@ -28,6 +28,17 @@ ALIVE = (QUEUED, LAUNCHING, RUNNING, STOPPING)
 ASK_FIRST_S = 10.0
 """A task that nothing was heard of is asked for after this."""
 ENDED_KEPT = 1000
+
+
+class Executor(NamedTuple):
+    """What the master was told of an executor of ours: a guest that joins it must say the very same."""
+
+    command: str
+    user: str
+    resources: list[dict[str, Any]]
+    tasks: int
+    """Of its own job, on that agent, at its start."""
+    guest: bool
 
 
 @dataclass(slots=True)
@@ -42,6 +53,10 @@ class Task:
     host: str
     revocable: bool
     launch_s: float
+    executor: str = ""
+    """Id of the executor that runs it; empty if an earlier version has launched it."""
+    inside: str = ""
+    """Unit whose executor that is, if it is not its own."""
     state: str = "TASK_STAGING"
     start_s: float = math.nan
     killing: bool = False
@@ -93,6 +108,8 @@ class Job:
     guests: set[int] = field(default_factory=set)
     """Of an elastic job: indices of the first group's tasks that run as guests."""
     tasks: dict[str, Task] = field(default_factory=dict)
+    executors: dict[str, Executor] = field(default_factory=dict)
+    """By id, those that guests may join."""
     endings: list[dict[str, Any]] = field(default_factory=list)
     """The last tasks that ended, for `status`."""
 
@@ -127,6 +144,8 @@ class State:
 
     def __init__(self) -> None:
         self.framework_id = ""
+        self.tearing = ""
+        """Why the framework is being torn down; empty if it is not."""
         self.jobs: dict[str, Job] = {}
         """Those that have not ended."""
         self.ended: dict[str, Job] = {}
@@ -158,7 +177,8 @@ class State:
 
     def dump(self) -> list[Record]:
         """Records that tell all that matters: a shorter journal."""
-        records: list[Record] = [{"what": "framework", "id": self.framework_id, "number": self.last_number}]
+        first = {"what": "framework", "id": self.framework_id, "number": self.last_number}
+        records: list[Record] = [first | ({"teardown": self.tearing} if self.tearing else {})]
         records += [_as_record(job) for job in (*self.ended.values(), *self.jobs.values())]
         return records
 
@@ -191,6 +211,10 @@ class State:
         if what == "framework":
             self.framework_id = record["id"]
             self.last_number = max(self.last_number, record.get("number", 0))
+            self.tearing = record.get("teardown", "")
+            return
+        if what == "teardown":
+            self.tearing = record["text"]
             return
         if what == "job":
             self._apply_job(record)
@@ -201,6 +225,8 @@ class State:
         job = self.jobs[record["job"]]
         if what == "launch":
             self._apply_launch(job, record)
+        elif what == "executors":
+            job.executors.update({name: Executor(*plain) for name, plain in record["executors"].items()})
         elif what == "started":
             job.start_s = record["time_s"]
             job.state = RUNNING
@@ -245,6 +271,8 @@ class State:
                     progress.lost = {int(index): count for index, count in plain["lost"].items()}
             elif name == "guests":
                 job.guests = set(value)
+            elif name == "executors":
+                job.executors = {executor: Executor(*plain) for executor, plain in value.items()}
             elif name not in ("tasks", "endings"):
                 numbers = ("start_s", "end_s", "hold_until_s")
                 empty = -math.inf if name == "hold_until_s" else math.nan
@@ -254,7 +282,7 @@ class State:
             self.jobs[job.job_id] = job
             self._needs[job.job_id] = [need(group) for group in spec.groups]
             for plain in record.get("state", {}).get("tasks", ()):
-                self._add_task(job, plain[:6], plain[6])
+                self._add_task(job, [*plain[:6], *plain[8:]], plain[6])
                 self.tasks[plain[0]].extended_s = plain[7]
             self._list(job)
         else:
@@ -266,6 +294,7 @@ class State:
             job.serial = 0
             job.state = LAUNCHING
             job.start_s, job.why, job.outcome = math.nan, "", ""
+            job.executors = {}
             job.beside = record.get("beside", "")
             if not job.spec.elastic:
                 for progress in job.groups:
@@ -280,8 +309,9 @@ class State:
                 job.guests.difference_update(plain[2] for plain in record["tasks"] if plain[1] == 0)
 
     def _add_task(self, job: Job, plain: Sequence[Any], launch_s: float) -> None:
-        task_id, group, index, agent, host, revocable = plain
-        task = Task(task_id, job.job_id, group, index, agent, host, revocable, launch_s)
+        task_id, group, index, agent, host, revocable = plain[:6]
+        executor, inside = (*plain[6:8], "", "")[:2]  # earlier versions did not say
+        task = Task(task_id, job.job_id, group, index, agent, host, revocable, launch_s, executor, inside)
         job.tasks[task_id] = self.tasks[task_id] = task
         progress = job.groups[group]
         progress.alive += 1
@@ -289,11 +319,19 @@ class State:
             progress.todo.remove(index)
         row = self.agents.know(agent, host)
         if not revocable:
-            self.agents.used[:, row] += self._needs[job.job_id][group]
+            self.agents.used[:, row] += self._takes(job, task)
             np.maximum(self.agents.total[:, row], self.agents.used[:, row], out=self.agents.total[:, row])
         if job.state == STOPPING:
             self.kills[task_id] = -math.inf
         self.unheard[task_id] = (launch_s + ASK_FIRST_S, ASK_FIRST_S)
+
+    def _takes(self, job: Job, task: Task) -> NDArray[np.int64]:
+        """What a task holds of its agent's regular resources."""
+        amounts = self._needs[job.job_id][task.group]
+        if task.inside:
+            amounts = amounts.copy()
+            amounts[CPUS] = 0
+        return amounts
 
     def _apply_end(self, record: Record) -> None:
         task = self.tasks.pop(record["task"])
@@ -304,7 +342,9 @@ class State:
         progress = job.groups[task.group]
         progress.alive -= 1
         if not task.revocable:
-            self.agents.used[:, self.agents.number[task.agent]] -= self._needs[job.job_id][task.group]
+            self.agents.used[:, self.agents.number[task.agent]] -= self._takes(job, task)
+        if job.spec.elastic:
+            job.executors.pop(task.executor, None)
         if record["state"] == "TASK_FINISHED":
             progress.done += 1
         elif record.get("again"):
@@ -334,10 +374,10 @@ class State:
     def _requeue(self, job: Job, record: Record) -> None:
         job.state = QUEUED
         job.retries += record["retries"]
-        job.false_starts += 1 - record["retries"]
+        job.false_starts += record.get("false_starts", 1 - record["retries"])
         job.hold_until_s = max(job.hold_until_s, record["until_s"])
         job.start_s, job.outcome, job.why, job.beside = math.nan, "", record["text"], ""
-        job.extended_s = 0.0
+        job.extended_s, job.executors = 0.0, {}
         if not job.spec.elastic:
             for progress, group in zip(job.groups, job.spec.groups, strict=True):
                 progress.todo, progress.target = list(range(group.tasks)), group.tasks
@@ -393,6 +433,7 @@ def _as_record(job: Job) -> Record:
             "end_s": finite(job.end_s),
             "guests": sorted(job.guests),
             "endings": job.endings,
+            "executors": {name: list(executor) for name, executor in job.executors.items()},
             "groups": [
                 {
                     "todo": progress.todo,
@@ -406,7 +447,7 @@ def _as_record(job: Job) -> Record:
             "tasks": [
                 [
                     *(task.task_id, task.group, task.index, task.agent, task.host, task.revocable),
-                    *(task.launch_s, task.extended_s),
+                    *(task.launch_s, task.extended_s, task.executor, task.inside),
                 ]
                 for task in job.tasks.values()
             ],

@@ -36,3 +36,9 @@ def exit_of(status: Mapping[str, Any] | None) -> int | None:
             except ValueError:
                 return None
     return None
+
+
+def refused(status: Mapping[str, Any]) -> bool:
+    """Did our executor not begin it, through no fault of the task's?"""
+    labels = status.get("labels", {}).get("labels", ())
+    return any(label.get("key") == "refused" for label in labels)

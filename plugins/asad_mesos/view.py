@@ -45,6 +45,14 @@ class Unit:
         return sum(group.memory_bytes * (group.tasks if self.group < 0 else 1) for group in groups)
 
     @property
+    def gpus(self) -> int:
+        """Devices that it asks for, over all its tasks."""
+        spec = self.job.spec
+        if self.group >= 0:
+            return spec.groups[self.group].gpus
+        return sum(group.tasks * group.gpus for group in spec.groups)
+
+    @property
     def start_s(self) -> float:
         """When the first of it was launched, NaN while it waits."""
         return min((task.launch_s for task in self.tasks), default=math.nan)

@@ -53,13 +53,16 @@ class PaperMesos:
         self.trouble = ""
         self.clock_s = 1000.0
         self.nodes, self.cores, self.revocable = nodes, cores, revocable
-        self.mem = 64_000.0
+        self.mem, self.gpus = 64_000.0, 0.0
+        """Of each node, as `cores`."""
         self._counter = itertools.count()
         self._due: list[tuple[float, int, str, Any]] = []
         self._run_s: dict[str, float] = {}
         self._offers: dict[str, tuple[int, Counter[str]]] = {}
         self.used: list[Counter[str]] = [Counter() for _ in range(nodes)]
         self.tasks: dict[str, tuple[int, Counter[str], str]] = {}
+        self.executors: dict[str, tuple[Any, set[str]]] = {}
+        """What was told of each executor, and the tasks that it has."""
         for submit_s, spec, run_s in jobs:
             self._at(self.clock_s + submit_s, "submit", (spec, run_s))
         self.handle(Subscribed("paper-0000"))
@@ -113,7 +116,14 @@ class PaperMesos:
         (node,) = nodes  # of one agent only, as the real one wants it
         for info in body["operations"][0]["launch"]["task_infos"]:
             held: Counter[str] = Counter()
-            for resource in [*info["resources"], *info["executor"]["resources"]]:
+            executor = info["executor"]
+            known = self.executors.get(executor["executor_id"]["value"])
+            assert known is None or known[0] == executor, "an executor that is there is another"
+            if known is None:
+                known = self.executors[executor["executor_id"]["value"]] = (executor, set())
+            own = [] if known[1] else executor["resources"]  # taken once, and held by its first task here
+            known[1].add(str(info["task_id"]["value"]))
+            for resource in [*info["resources"], *own]:
                 name = "revocable" if "revocable" in resource else resource["name"]
                 held[name] += resource["scalar"]["value"]
             self.used[node].update(held)
@@ -132,6 +142,10 @@ class PaperMesos:
             return
         node, held, _ = self.tasks[task_id]
         self.used[node].subtract(held)
+        for name in [name for name, (_, tasks) in self.executors.items() if task_id in tasks]:
+            self.executors[name][1].discard(task_id)
+            if not self.executors[name][1]:
+                del self.executors[name]
         self.tasks[task_id] = (node, held, "over")
         self._update(task_id, state)
 
@@ -159,6 +173,7 @@ class PaperMesos:
             for name, total in (
                 ("cpus", float(self.cores)),
                 ("mem", self.mem),
+                ("gpus", self.gpus),
                 ("revocable", self.revocable),
             ):
                 amounts[name] = round(total - self.used[node][name] - out[node][name], 3)  # type: ignore[assignment]
@@ -166,7 +181,7 @@ class PaperMesos:
                 continue
             offer_id = f"O{next(self._counter)}"
             self._offers[offer_id] = (node, amounts)
-            scalars = [("cpus", amounts["cpus"], {}), ("mem", amounts["mem"], {})]
+            scalars = [(name, amounts[name], {}) for name in ("cpus", "mem", "gpus")]
             scalars.append(("cpus", amounts["revocable"], {"revocable": {}}))
             offers.append(
                 read_offer(

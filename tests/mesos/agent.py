@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -18,11 +19,19 @@ from typing import Any
 EXECUTOR = Path(__file__).resolve().parents[2] / "plugins" / "asad_mesos" / "executor.py"
 
 
+def interpreter(user: str | None) -> str:
+    """A Python that this user may run: one that is built in somebody's home is for him alone."""
+    path = Path(sys.executable).resolve()
+    open_to_all = all(parent.stat().st_mode & 0o001 for parent in path.parents)
+    return sys.executable if user in (None, "root") or open_to_all else "/usr/bin/python3"
+
+
 class Agent:
     """Takes one executor, hands it tasks, and keeps what it tells."""
 
-    def __init__(self, data: str = "") -> None:
-        self.data = data
+    def __init__(self, data: str = "", heard: Callable[[dict[str, Any]], None] | None = None) -> None:
+        """`heard` is given every new status instead of its being acknowledged at once."""
+        self.data, self.heard = data, heard
         self.updates: list[dict[str, Any]] = []
         self.subscriptions: list[dict[str, Any]] = []
         self.acknowledges = True
@@ -107,7 +116,9 @@ class Agent:
         status = body["update"]["status"]
         if all(status["uuid"] != known["uuid"] for known in self.updates):
             self.updates.append(status)
-        if self.acknowledges:
+            if self.heard is not None:
+                self.heard(status)
+        if self.acknowledges and self.heard is None:
             self.acknowledge(status)
 
     def acknowledge(self, status: dict[str, Any]) -> None:
@@ -134,11 +145,13 @@ class Agent:
         return True
 
     @contextlib.contextmanager
-    def executor(self, sandbox: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-        """The executor as an agent starts it."""
+    def executor(
+        self, sandbox: Path, user: str | None = None, **environment: str
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """The executor as an agent starts it, as that user if it switches users."""
         with (sandbox / "stdout").open("ab") as out, (sandbox / "stderr").open("ab") as errors:
             process = subprocess.Popen(
-                [sys.executable, "-I", str(EXECUTOR)],
+                [interpreter(user), "-I", str(EXECUTOR)],
                 cwd=sandbox,
                 env={
                     "PATH": os.environ["PATH"],
@@ -154,6 +167,9 @@ class Agent:
                 },
                 stdout=out,
                 stderr=errors,
+                user=user,
+                group=None if user is None else pwd.getpwnam(user).pw_gid,
+                extra_groups=None if user is None else [],
             )
         try:
             yield process

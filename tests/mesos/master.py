@@ -24,7 +24,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -110,6 +110,8 @@ class Task:
     sent_s: float = 0.0
     started_s: float = 0.0
     lasts_s: float = 0.0
+    executor: str = ""
+    held: tuple[Counter[str], float] = field(default_factory=lambda: (Counter(), 0.0))
     container: str = field(default_factory=lambda: str(uuid.uuid4()))
     message: str = ""
     reachable: bool = True
@@ -122,6 +124,26 @@ class Task:
     @property
     def over(self) -> bool:
         return self.state in OVER
+
+
+@dataclass
+class Container:
+    """An executor on its agent, for as long as it has tasks."""
+
+    info: dict[str, Any]
+    held: Counter[str]
+    revocable: float
+    tasks: set[str] = field(default_factory=set)
+
+
+class Runner(Protocol):
+    """Runs the tasks of an agent for real, and tells the master by `hear` how they fare."""
+
+    def launch(self, task: Task) -> None: ...
+
+    def kill(self, task: Task, kill: dict[str, Any]) -> None: ...
+
+    def acknowledge(self, task: Task, status: dict[str, Any]) -> None: ...
 
 
 @dataclass
@@ -187,8 +209,10 @@ class Master:
         self.tasks: dict[str, Task] = {}
         self.launches: Counter[str] = Counter()
         """How often each task id was launched."""
-        self.executors: dict[str, str] = {}
-        """Executor of each task."""
+        self.containers: dict[tuple[str, str, str], Container] = {}
+        """By agent, framework and executor."""
+        self.runners: dict[str, Runner] = {}
+        """By agent, where tasks do not run by the clock."""
         self.calls: Counter[str] = Counter()
         self.subscriptions = 0
         self.teardowns = 0
@@ -744,35 +768,43 @@ class Master:
         for sent in given:
             left.update(sent.amounts)
             soft += sent.revocable
-        executors: set[str] = set()
         for info in infos:
             if invalid is not None:
                 self._refuse_task(
                     framework, info, "TASK_DROPPED", f"Task launched with invalid offers: {why}"
                 )
                 continue
+            agent = given[0].agent
             resources = list(info["resources"])
             executor = info.get("executor")
-            if executor is not None and executor["executor_id"]["value"] not in executors:
-                executors.add(executor["executor_id"]["value"])
-                resources += executor.get("resources", [])
-            wanted: Counter[str] = Counter()
-            revocable = 0.0
-            for resource in resources:
-                if resource.get("role", "*") not in ("*", given[0].agent.role):
-                    wanted["wrong role"] += 1
-                if "revocable" in resource:
-                    revocable += resource["scalar"]["value"]
-                else:
-                    wanted[resource["name"]] += resource["scalar"]["value"]
-            short = any(value > left[name] + 1e-6 for name, value in wanted.items())
-            if short or revocable > soft + 1e-6 or ("command" in info and "executor" in info):
-                text = f"Task uses more resources {dict(wanted)} than available {dict(left)}"
+            known = None
+            if executor is not None:
+                key = (agent.agent_id, framework.framework_id, executor["executor_id"]["value"])
+                known = self.containers.get(key)
+            own = [] if executor is None or known is not None else executor.get("resources", [])
+            wanted, revocable = _amounts(resources, agent.role)
+            of_executor, soft_executor = _amounts(own, agent.role)
+            total = wanted + of_executor
+            short = any(value > left[name] + 1e-6 for name, value in total.items())
+            text = ""
+            if not resources:
+                text = "Task uses no resources"
+            elif known is not None and known.info != executor:
+                text = "ExecutorInfo is not compatible with existing ExecutorInfo with same ExecutorID"
+            elif total["cpus"] > 0 and revocable + soft_executor > 0:
+                text = "Cannot use both revocable and non-revocable 'cpus' at the same time"
+            elif short or revocable + soft_executor > soft + 1e-6 or ("command" in info and executor):
+                text = f"Task uses more resources {dict(total)} than available {dict(left)}"
+            if text:
                 self._refuse_task(framework, info, "TASK_ERROR", text, "REASON_TASK_INVALID")
                 continue
-            left.subtract(wanted)
-            soft -= revocable
-            self._launch(framework, given[0].agent, info, wanted, revocable)
+            left.subtract(total)
+            soft -= revocable + soft_executor
+            if executor is not None and known is None:
+                self.containers[key] = Container(executor, of_executor, soft_executor)
+                agent.used.update(of_executor)
+                agent.used_revocable += soft_executor
+            self._launch(framework, agent, info, wanted, revocable)
         for sent in given:
             self._filter(framework, sent, body)
 
@@ -801,17 +833,23 @@ class Master:
         task_id = str(info["task_id"]["value"])
         self.launches[task_id] += 1
         executor = info.get("executor", {}).get("executor_id", {}).get("value", task_id)
-        self.executors[task_id] = executor
+        runner = self.runners.get(agent.agent_id)
         lasts_s = self.task_s(info)
         states = ["TASK_STARTING", "TASK_RUNNING"] + (["TASK_FINISHED"] if lasts_s > 0 else [])
         task = Task(info, agent, framework.framework_id, ["TASK_RUNNING"] if self.quiet else states)
+        task.executor, task.held = executor, (wanted, revocable)
         task.lasts_s = lasts_s
         task.started_s = self.accepted_s = time.monotonic()
         self.tasks[task_id] = task
         agent.used.update(wanted)
         agent.used_revocable += revocable
-        task.info["_held"] = (dict(wanted), revocable)
-        if len(task.states) == 1:
+        container = self.containers.get((agent.agent_id, framework.framework_id, executor))
+        if container is not None:
+            container.tasks.add(task_id)
+        if runner is not None:
+            task.states = []
+            runner.launch(task)
+        elif len(task.states) == 1:
             self._advance(task, task.states.pop(0))
 
     def _on_kill(self, framework: Framework, call: dict[str, Any]) -> None:
@@ -823,6 +861,8 @@ class Master:
             self._event(task.framework, self._master_update(task, "TASK_UNREACHABLE"))
         elif task.over:
             self._event(task.framework, self._reconciled(task))
+        elif task.agent.agent_id in self.runners:
+            self.runners[task.agent.agent_id].kill(task, call["kill"])
         else:
             task.states = []
             task.message = "Command terminated with signal Terminated"
@@ -832,7 +872,9 @@ class Master:
         body = call["acknowledge"]
         task = self.tasks.get(str(body["task_id"]["value"]))
         if task is not None and task.queue and task.queue[0]["uuid"] == body["uuid"]:
-            del task.queue[0]
+            status = task.queue.pop(0)
+            if task.agent.agent_id in self.runners:
+                self.runners[task.agent.agent_id].acknowledge(task, status)
             if task.queue:
                 self._send_first(task)
 
@@ -878,9 +920,30 @@ class Master:
     # -------------------------------------------------------------------------------------------------------- tasks
 
     def _free(self, task: Task) -> None:
-        held, revocable = task.info.pop("_held", ({}, 0.0))
+        held, revocable = task.held
+        task.held = (Counter(), 0.0)
         task.agent.used.subtract(held)
         task.agent.used_revocable -= revocable
+        key = (task.agent.agent_id, task.framework, task.executor)
+        container = self.containers.get(key)
+        if container is not None:
+            container.tasks.discard(task.task_id)
+            if not container.tasks:
+                del self.containers[key]
+                task.agent.used.subtract(container.held)
+                task.agent.used_revocable -= container.revocable
+
+    def hear(self, task_id: str, status: dict[str, Any]) -> None:
+        """What an executor says of its task, with its own uuid."""
+
+        def take() -> None:
+            task = self.tasks[task_id]
+            more = {
+                key: status[key] for key in ("message", "labels", "uuid", "source", "reason") if key in status
+            }
+            self._advance(task, status["state"], **more)
+
+        self._loop.call_soon_threadsafe(take)
 
     def _advance(self, task: Task, state: str, **more: Any) -> None:
         """The task comes to a state, and its agent tells it until that is acknowledged."""
@@ -894,7 +957,7 @@ class Master:
             **({"message": "Command exited with status 0"} if state == "TASK_FINISHED" else {}),
             "source": "SOURCE_EXECUTOR",
             "agent_id": {"value": task.agent.agent_id},
-            "executor_id": {"value": self.executors[task.task_id]},
+            "executor_id": {"value": task.executor},
             "timestamp": time.time(),
             "uuid": base64.b64encode(uuid.uuid4().bytes).decode(),
             "container_status": self._container(task),
@@ -982,6 +1045,20 @@ class Master:
             "calls": dict(self.calls),
             "offers": self._next_offer,
         }
+
+
+def _amounts(resources: list[dict[str, Any]], role: str) -> tuple[Counter[str], float]:
+    """Regular resources by name, and revocable CPUs."""
+    wanted: Counter[str] = Counter()
+    revocable = 0.0
+    for resource in resources:
+        if resource.get("role", "*") not in ("*", role):
+            wanted["wrong role"] += 1
+        if "revocable" in resource:
+            revocable += resource["scalar"]["value"]
+        else:
+            wanted[resource["name"]] += resource["scalar"]["value"]
+    return wanted, revocable
 
 
 def main() -> None:

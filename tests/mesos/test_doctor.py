@@ -27,8 +27,8 @@ def states(found: Iterator[Found]) -> dict[str, str]:
 class Agents:
     """One HTTP server that is a master with agents, and its agents."""
 
-    def __init__(self, flags: Mapping[str, Any], agents: int = 2) -> None:
-        self.flags, self.count = flags, agents
+    def __init__(self, flags: Mapping[str, Any], agents: int = 2, gpus: float = 0.0) -> None:
+        self.flags, self.count, self.gpus = flags, agents, gpus
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -38,7 +38,12 @@ class Agents:
                     "/version": {"version": "1.12.0"},
                     "/slaves": {
                         "slaves": [
-                            {"hostname": f"node{number}\x1b", "pid": f"slave(1)@{at}", "active": True}
+                            {
+                                "hostname": f"node{number}\x1b",
+                                "pid": f"slave(1)@{at}",
+                                "active": True,
+                                "resources": {"cpus": 4.0, "gpus": outer.gpus},
+                            }
                             for number in range(outer.count)
                         ]
                     },
@@ -131,6 +136,30 @@ def test_agents_with_and_without_what_guests_and_quotas_need() -> None:
         assert "revocable" not in states(examine({**table, "revocable": False}))
     with Agents({}, agents=0) as table:
         assert states(examine(table))["agents"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("isolation", "gpus", "told"),
+    [
+        (f"{ISOLATION},gpu/nvidia", True, ("ok", "4 GPUs, given whole")),
+        (ISOLATION, True, ("warn", "nothing keeps tasks to the GPUs")),
+        (f"{ISOLATION},gpu/nvidia", False, ("warn", "offered to nobody who does not ask")),
+    ],
+)
+def test_gpus_that_are_not_asked_for_or_not_kept_apart_are_told(
+    isolation: str, gpus: bool, told: tuple[str, str]
+) -> None:
+    with Agents({"isolation": isolation}, gpus=2.0) as table:
+        found = {one.check: one for one in examine({**table, "gpus": gpus})}["gpus"]
+        assert found.state == told[0]
+        assert told[1] in found.why
+
+
+def test_agents_that_do_not_switch_users_are_told_where_executors_are_root_s() -> None:
+    with Agents({"isolation": ISOLATION, "switch_user": "false"}) as table:
+        assert states(examine({**table, "executor": "x"})).get("executor") is None
+        found = {one.check: one for one in examine({**table, "executor": "x", "executor_user": "root"})}
+        assert "do not switch users: " in found["executor"].why
 
 
 def test_what_is_not_installed_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

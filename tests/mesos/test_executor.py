@@ -14,6 +14,7 @@ import pytest
 from agent import EXECUTOR, Agent
 from asad_mesos.launch import encoded
 
+from asad.node.cgroups import Cgroups
 from asad.node.registered import Registered
 
 JOB = {
@@ -198,3 +199,122 @@ def test_the_socket_answers_nonsense_and_goes_on(tmp_path: Path) -> None:
                 assert b'"ok": false' in connection.recv(4096)
     finally:
         registered.close()
+
+
+# ------------------------------------------------------------------------------------- guests in their hosts
+
+CONTAINER = "mesos/0f0e0d0c-0000-4000-8000-000000000001"
+HOST, GUEST = "m7.1000", "m9.1000"
+
+
+class PaperNode:
+    """A /proc and cgroups of folders: an agent, the executor 100 in its container, and what it has started."""
+
+    def __init__(self, folder: Path, version: int, leaf: str = "/leaf") -> None:
+        self.root, self.proc = folder / "cgroup", folder / "proc"
+        place = CONTAINER + (leaf if version == 2 else "")
+        if version == 2:
+            (self.root / place).mkdir(parents=True)
+            (self.root / "cgroup.controllers").write_text("cpu memory")
+            (self.root / place / "cgroup.procs").write_text("100")
+            if leaf:
+                (self.root / CONTAINER / "cgroup.procs").write_text("")
+            (self.root / CONTAINER / f"asad_{GUEST}").mkdir()  # the kernel makes the files of a group
+            (self.root / CONTAINER / f"asad_{GUEST}" / "memory.max").write_text("max")
+            self.groups = f"0::/{place}\n"
+        else:
+            for name in ("freezer", "memory", "cpuacct", "cpu"):
+                (self.root / name).mkdir(parents=True)
+                (self.root / name / "cgroup.procs").write_text("")
+            for name in ("freezer", "memory"):
+                (self.root / name / place).mkdir(parents=True)
+                (self.root / name / place / "cgroup.procs").write_text("100")
+            self.groups = f"3:freezer:/{place}\n2:memory:/{place}\n1:cpuacct:/\n"
+        self.process(50, 1, "mesos-agent", 0)
+        self.process(100, 50, "python3", 1000)
+        self.registered = Registered(self.root, version, "n0", folder, self.proc)
+
+    def process(self, pid: int, parent: int, name: str = "python3", uid: int = 1000) -> None:
+        folder = self.proc / str(pid)
+        folder.mkdir(parents=True)
+        (folder / "status").write_text(f"Name:\t{name}\nPPid:\t{parent}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+        (folder / "cgroup").write_text(self.groups)
+
+    def procs(self, *parts: str) -> str:
+        return self.root.joinpath(*parts, "cgroup.procs").read_text()
+
+
+def test_a_guest_has_a_group_of_its_own_that_ends_with_its_host_s_container_v1(tmp_path: Path) -> None:
+    node = PaperNode(tmp_path, 1)
+    node.process(200, 100)
+    assert node.registered.register(HOST, 100, 1000) == ""
+    heard: list[int] = []
+    node.registered.heard = lambda: heard.append(1)
+    assert node.registered.register(GUEST, 200, 1000, HOST, 1 << 26) == ""
+    assert heard, "the actor looks at once"
+    for controller in ("memory", "cpuacct"):
+        assert node.procs(controller, f"asad-mesos_n0/{GUEST}") == "200"
+    assert node.procs("freezer", CONTAINER, f"asad_{GUEST}") == "200"
+    limit = node.root / "memory" / f"asad-mesos_n0/{GUEST}" / "memory.limit_in_bytes"
+    assert limit.read_text() == str(1 << 26)
+    found = node.registered.jobs()[GUEST]
+    assert (found.uid, found.keeper, found.path) == (1000, 100, f"asad-mesos_n0/{GUEST}")
+    cgroups = Cgroups(node.root, "n0", node.proc)
+    assert cgroups.pids(found) == [200]
+    assert cgroups.pids(node.registered.jobs()[HOST]) == [], "those of a guest are not its host's"
+    again = Registered(node.root, 1, "n0", tmp_path, node.proc)
+    assert again.jobs() == node.registered.jobs()
+    # it has ended: its groups go
+    for path in (node.root / "freezer" / CONTAINER / f"asad_{GUEST}", limit.parent, limit.parents[2]):
+        (path / "cgroup.procs").write_text("")
+    (node.root / "cpuacct" / f"asad-mesos_n0/{GUEST}" / "cgroup.procs").write_text("")
+    assert set(node.registered.jobs()) == {HOST}
+
+
+def test_a_guest_stands_beside_its_host_in_the_container_v2(tmp_path: Path) -> None:
+    node = PaperNode(tmp_path, 2)
+    node.process(200, 100)
+    node.process(201, 200)
+    assert node.registered.register(HOST, 100, 1000) == ""
+    assert node.registered.jobs()[HOST].path == f"{CONTAINER}/leaf"
+    assert node.registered.register(GUEST, 200, 1000, HOST, 1 << 26) == ""
+    assert node.procs(CONTAINER, f"asad_{GUEST}") == "200"
+    assert (node.root / CONTAINER / f"asad_{GUEST}" / "memory.max").read_text() == str(1 << 26)
+    assert node.registered.register(GUEST, 201, 1000, HOST, 1 << 26) == "", "another task of it"
+    assert node.procs(CONTAINER, f"asad_{GUEST}") == "201"
+
+
+def test_who_may_not_be_a_guest_there_is_told_why(tmp_path: Path) -> None:
+    node = PaperNode(tmp_path, 2)
+    node.process(200, 100)
+    node.process(300, 50)
+    register = node.registered.register
+    assert "is not here" in register(GUEST, 200, 1000, HOST, 1 << 26)
+    assert register(HOST, 100, 1000) == ""
+    assert "has not started it" in register(GUEST, 300, 1000, HOST, 1 << 26)
+    for memory in (0, -1, None, "1", True, 1 << 63, float("nan")):
+        assert "how much memory" in register(GUEST, 200, 1000, HOST, memory)
+    assert "names no job" in register(GUEST, 200, 1000, 7, 1 << 26)
+    assert "not one of user" in register(GUEST, 200, 1001, HOST, 1 << 26)
+    (node.root / CONTAINER / f"asad_{GUEST}" / "memory.max").unlink()
+    assert "memory controller is not there" in register(GUEST, 200, 1000, HOST, 1 << 26)
+    assert set(node.registered.jobs()) == {HOST}
+    plain = PaperNode(tmp_path / "plain", 2, leaf="")
+    plain.process(200, 100)
+    assert plain.registered.register(HOST, 100, 1000) == ""
+    assert "keeps processes beside groups" in plain.registered.register(GUEST, 200, 1000, HOST, 1 << 26)
+
+
+def test_a_host_that_starts_anew_is_known_though_its_old_executor_keeps_a_guest(tmp_path: Path) -> None:
+    node = PaperNode(tmp_path, 1)
+    node.process(200, 100)
+    assert node.registered.register(HOST, 100, 1000) == ""
+    assert node.registered.register(GUEST, 200, 1000, HOST, 1 << 26) == ""
+    other = CONTAINER[:-1] + "2"
+    (node.root / "freezer" / other).mkdir(parents=True)
+    (node.root / "freezer" / other / "cgroup.procs").write_text("110")
+    node.groups = f"3:freezer:/{other}\n"
+    node.process(110, 50)
+    assert node.registered.register(HOST, 110, 1000) == ""
+    assert node.registered.jobs()[HOST].path == other
+    assert node.registered.jobs()[GUEST].keeper == 100

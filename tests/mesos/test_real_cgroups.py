@@ -149,3 +149,62 @@ def test_the_actor_reports_it(
     assert found.cores >= 1
     assert not found.guest
     actor.close()
+
+
+CONTAINER = f"mesos/0f0e0d0c-0000-4000-8000-{os.getpid():012d}"
+
+
+@pytest.mark.skipif((ROOT / "cgroup.controllers").exists(), reason="the layout of v1")
+def test_a_guest_in_a_real_container_is_idle_bounded_and_ends_with_it(tmp_path: Path) -> None:
+    """What Mesos would make is made by hand: a container in `freezer` and `memory`."""
+    node = f"asadtest{os.getpid()}"
+    cgroups = Cgroups(ROOT, node)
+    found = Registered(ROOT, 1, node, tmp_path, started_by_agent=lambda pid: True)
+    cgroups.registered = found.jobs
+    containers = [ROOT / name / CONTAINER for name in ("freezer", "memory")]
+    for path in containers:
+        path.mkdir(parents=True)
+    quotas = Quotas(cgroups, tmp_path, time.time)
+    with subprocess.Popen(
+        [sys.executable, "-c", EXECUTOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as executor:
+        assert executor.stdin is not None and executor.stdout is not None
+        try:
+            for path in containers:
+                (path / "cgroup.procs").write_text(str(executor.pid))
+            assert found.register(JOB, executor.pid, 0) == ""
+            executor.stdin.write("\n")
+            executor.stdin.flush()
+            guest = int(executor.stdout.readline())  # its child is to be a task of another job
+            assert found.register("m9.0", guest, 0, JOB, 64 << 20) == ""
+            jobs = found.jobs()
+            assert cgroups.pids(jobs["m9.0"]) == [guest]
+            assert cgroups.pids(jobs[JOB]) == []
+            text = Path(f"/proc/{guest}/cgroup").read_text()
+            assert f"/{CONTAINER}/asad_m9.0\n" in text, "what freezes the container freezes it"
+            assert f"/asad-mesos_{node}/m9.0\n" in text
+            limit = ROOT / "memory" / f"asad-mesos_{node}" / "m9.0" / "memory.limit_in_bytes"
+            assert int(limit.read_text()) == 64 << 20
+            assert quotas.set_idle(jobs["m9.0"], True, "a test")
+            assert guest in numbers(quotas.held["m9.0"].place / "cgroup.procs")
+            assert quotas.set_idle(jobs["m9.0"], False, "over")
+        finally:
+            executor.stdin.close()
+            executor.wait()
+            for _ in range(50):
+                if not found.jobs():
+                    break
+                time.sleep(0.1)
+            quotas.lift_all("over")
+            for path in containers:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+                with contextlib.suppress(OSError):
+                    path.parent.rmdir()
+            for controller in ("freezer", "cpuacct", "memory", "cpu"):
+                for name in (f"asad-mesos_{node}", f"asad_{node}", f"asad-hosts_{node}"):
+                    with contextlib.suppress(OSError):
+                        (ROOT / controller / name).rmdir()
+    assert found.jobs() == {}
+    assert not list(ROOT.glob(f"**/asad*{node}*"))
+    assert not any(path.exists() for path in containers)

@@ -16,7 +16,7 @@ from asad_mesos.jobs import Group, Spec
 from asad_mesos.scaling import scaled
 from asad_mesos.settings import read_settings
 from asad_mesos.slurm_queue import QueueSettings, SlurmMesosCluster, SlurmQueue
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from master import Master
 from sessions import wait
 from slurm_side_on_paper import PaperSlurm
@@ -24,6 +24,7 @@ from slurm_side_on_paper import PaperSlurm
 from asad.api.control import ControlServer, Peer, Request
 from asad.cli.asactl import asactl
 from asad.daemon import ActsByItself, NoNodes, TakesJobs
+from asad.errors import UsageError
 from asad.model import Cause, Json, SetThrottle
 
 CAUSE = Cause("test", "because it is tested")
@@ -116,6 +117,87 @@ def test_a_throttle_scales_workers_and_servers_together(tmp_path: Path) -> None:
         names = {str(snapshot.jobs.job_id[row]).rpartition("_")[0] for row in snapshot.running}
         assert names == {"m1", "m1.server"}, "two arrays, which admission tells apart"
         assert len(np.unique(snapshot.jobs.array[snapshot.running])) == 2
+
+
+def test_a_torn_down_framework_ends_with_everything(tmp_path: Path) -> None:
+    master = Master(agents=2, cpus=4.0, heartbeat_s=1.0)
+    with master.running(), opened(master, tmp_path) as cluster:
+        cluster.submit(Spec("ann", 1000, "sleep 60", (Group(tasks=3, memory_bytes=64 * 2**20),)))
+        cluster.submit(Spec("ann", 1000, "sleep 60", (Group(tasks=300, memory_bytes=64 * 2**20),)))
+        assert wait(lambda: len(master.running_tasks()) == 3)
+
+        def handle(request: Request, peer: Peer) -> Json:
+            return cluster.request(request.verb, request.arguments, peer.user, peer.uid)
+
+        server = ControlServer(tmp_path / "asad.sock", handle)
+        server.start()
+        try:
+
+            def run(*words: str, said: str | None = None) -> Result:
+                words = (words[0], "--socket", str(server.path), *words[1:])
+                return CliRunner().invoke(asactl, words, input=said)
+
+            asked = run("teardown", said="n\n")
+            assert "all its 2 jobs and 3 tasks?" in asked.output
+            assert asked.exit_code == 1
+            assert not master.teardowns
+            first = cluster.engine.framework.framework_id
+            master.hang()  # it is not heard of at once
+            done = run("teardown", "--yes")
+            assert done.output == "the framework ends: 2 jobs are cancelled, 3 tasks killed\n"
+            with pytest.raises(UsageError, match="is being torn down"):
+                cluster.submit(Spec("ann", 1000, "true"))
+            master.hang(False)
+            assert wait(lambda: cluster.engine.framework.framework_id not in ("", first), 20.0)
+        finally:
+            server.stop()
+        assert master.teardowns >= 1
+        assert not master.running_tasks()
+        assert [one["state"] for one in cluster.status()] == ["cancelled", "cancelled"]
+        assert "torn down by" in cluster.status("m1")[0]["why"]
+        # whoever comes next is another framework, and works
+        job = cluster.submit(Spec("ann", 1000, "sleep 60", (Group(memory_bytes=64 * 2**20),)))
+        assert wait(lambda: cluster.status(job)[0]["state"] == "running", 20.0)
+
+
+def test_a_teardown_is_not_forgotten_while_no_master_answers(tmp_path: Path) -> None:
+    master = Master(agents=1)
+    with master.running():
+        with opened(master, tmp_path) as cluster:
+            cluster.submit(Spec("ann", 1000, "sleep 60", (Group(memory_bytes=64 * 2**20),)))
+            assert wait(lambda: master.running_tasks())
+            master.unavailable = True
+            master.drop_everything()
+            assert wait(lambda: not cluster.engine.subscribed)
+            assert cluster.teardown("torn down by ann") == (1, 1)
+        assert not master.teardowns
+        master.unavailable = False
+        given = read_settings({"master": master.address, "executor_memory_mb": 1.0})
+        later = MesosCluster(given, nodes=NoNodes(), state_dir=tmp_path, clock=time.time)
+        try:
+            later.recover()
+            assert wait(lambda: master.teardowns and not master.running_tasks(), 20.0)
+            assert wait(lambda: later.status("m1")[0]["state"] == "cancelled", 20.0)
+        finally:
+            later.close()
+    assert master.launches == {"m1.1.0": 1}
+
+
+def test_a_teardown_gives_slurm_what_has_not_started(tmp_path: Path) -> None:
+    master = Master(agents=1, cpus=2.0)
+    with master.running(), opened(master, tmp_path) as mesos:
+        slurm = PaperSlurm()
+        queue = SlurmQueue(QueueSettings(), slurm, mesos, tmp_path, time.time)
+        cluster = SlurmMesosCluster(mesos, queue)
+        cluster.may_act(True)
+        slurm.add(17, tasks=1, cpus=1)
+        slurm.add(18, tasks=1, cpus=64, cpus_per_task=64, tres_req_str="cpu=64,node=1", max_nodes=1)
+        cluster.snapshot()
+        assert wait(lambda: groups(mesos, "m1") == {"batch": 1})
+        assert slurm.held == {17, 18}
+        assert cluster.request("teardown", {}, "root", 0) == {"jobs": 1, "tasks": 1}
+        assert slurm.waits(18)
+        assert wait(lambda: mesos.status("m1")[0]["state"] == "cancelled", 20.0)
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections import Counter
 from typing import Any
 
 import pytest
-from asad_mesos.framework import (
+from asad_mesos.events import (
     AgentLost,
+    Beside,
     Cancelled,
     Disconnected,
     Event,
-    Framework,
     Offered,
-    Options,
     Rescinded,
     Scaled,
     Submitted,
@@ -23,10 +23,14 @@ from asad_mesos.framework import (
     Ticked,
     Updated,
 )
+from asad_mesos.framework import Framework
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.offers import read_offer
+from asad_mesos.options import Options
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from asad.errors import UsageError
 
 OPTIONS = Options(
     hold_s=20.0, refuse_s=2.0, unreachable_s=30.0, kill_grace_s=1.0, retries=3, executor_memory_mb=1.0
@@ -46,7 +50,8 @@ def spec(rng: random.Random) -> Spec:
     tasks = rng.randint(1, 14 if cpus <= 1.0 else 8)  # it fits on all agents together
     least = rng.randint(1, tasks) if rng.random() < 0.3 else 0
     group = Group(tasks=tasks, least=least, cpus=cpus, memory_bytes=40 * 2**20)
-    return Spec(user="u", uid=1, command="c", groups=(group,))
+    limit_s = rng.choice([1e6, 1e7])  # it may be a host
+    return Spec(user="u", uid=1, command="c", groups=(group,), time_limit_s=limit_s)
 
 
 class World:
@@ -61,8 +66,10 @@ class World:
         self.tasks: dict[str, tuple[str, str, float, float]] = {}
         """Task → agent, state, CPUs and memory."""
         self.launched: Counter[str] = Counter()
+        self.executors: dict[str, tuple[dict[str, Any], set[str]]] = {}
+        """What was told of each executor, and its tasks."""
         self.records: list[dict[str, Any]] = []
-        self.number = 0
+        self.number = self.guests = 0
         self.connected = False
         self.longest_s = 0.0
         self.since: dict[str, float] = {}
@@ -166,13 +173,18 @@ class World:
         (agent,) = {offer[0] for offer in given if offer is not None}
         cpus = sum(offer[1] for offer in given if offer is not None)
         mem = sum(offer[2] for offer in given if offer is not None)
-        executors: set[str] = set()
         for info in infos:
             executor = info["executor"]
-            resources = list(info["resources"])
-            if executor["executor_id"]["value"] not in executors:
-                executors.add(executor["executor_id"]["value"])
+            name, resources = executor["executor_id"]["value"], list(info["resources"])
+            known = self.executors.get(name)
+            if known is not None and not any(self.tasks[t][1] != OVER for t in known[1]):
+                known = None  # it has ended, and this is another one
+            if known is None:
+                known = self.executors[name] = (executor, set())
                 resources += executor["resources"]
+            assert known[0] == executor, "an executor that is there is another"
+            known[1].add(info["task_id"]["value"])
+            assert resources, "a task uses nothing"
             taken = sum(r["scalar"]["value"] for r in resources if r["name"] == "cpus")
             memory = sum(r["scalar"]["value"] for r in resources if r["name"] == "mem")
             cpus, mem = cpus - taken, mem - memory
@@ -231,6 +243,8 @@ class World:
                 job = rng.choice(elastic)
                 wanted = {group.name: rng.randint(0, group.tasks) for group in job.spec.groups}
                 self.handle(Scaled(job.job_id, wanted))
+        elif what < 0.78 and self.framework.jobs:
+            self.beside()
         elif what < 0.79 and len(self.agents) > 2:
             agent = rng.choice(sorted(self.agents))
             self.agents.discard(agent)
@@ -242,6 +256,18 @@ class World:
             self.agents.add(rng.choice(sorted({f"S{n}" for n in range(5)} - self.agents)))
         else:
             self.handle(Ticked())
+
+    def beside(self) -> None:
+        """A job that waits is sent beside one that runs, where that can be."""
+        waiting = [name for name, job in self.framework.jobs.items() if job.state == "queued"]
+        running = [name for name, job in self.framework.jobs.items() if job.state == "running"]
+        if waiting and running:
+            host = self.rng.choice(running)
+            agents = sorted({task.agent for task in self.framework.jobs[host].tasks.values()})
+            with contextlib.suppress(UsageError):
+                guest = self.rng.choice(waiting)
+                self.handle(Beside(guest, guest, host, agents))
+                self.guests += any(task.inside for task in self.framework.jobs[guest].tasks.values())
 
     def check(self) -> None:
         assert all(count == 1 for count in self.launched.values()), "a task was launched twice"

@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 from asad_mesos.cluster import MesosCluster
-from asad_mesos.framework import Framework, FrameworkFault, Offered, Options, Submitted, Subscribed, Updated
+from asad_mesos.events import Offered, Submitted, Subscribed, Updated
+from asad_mesos.framework import Framework, FrameworkFault
 from asad_mesos.jobs import Group, Spec, spec_from_json
 from asad_mesos.journal import Journal, JournalError
 from asad_mesos.launch import key
 from asad_mesos.offers import Agents, draw, fit, need, read_offer
+from asad_mesos.options import Options
 from asad_mesos.settings import Settings, read_settings
 from mesos_on_paper import PaperMesos, WillingNodes
 
 from asad.errors import ConfigError, UsageError
-from asad.model import Cause, CoAllocate, ExtendLimit, JobSample, NodeReport, SetShare
+from asad.model import Cause, CoAllocate, Evict, ExtendLimit, JobSample, NodeReport, SetShare
+from asad.place.rooms import Rooms
 
 CAUSE = Cause("test", "because")
 
@@ -345,9 +348,10 @@ def job(tasks: int, **more: Any) -> Spec:
 
 
 def small(
-    jobs: list[tuple[float, Spec, float]], revocable: float = 4.0
+    jobs: list[tuple[float, Spec, float]], revocable: float = 4.0, gpus: float = 0.0
 ) -> tuple[MesosCluster, PaperMesos, Watching]:
     paper, nodes = PaperMesos(2, 4, revocable, jobs), Watching()
+    paper.gpus = gpus
     cluster = MesosCluster(
         Settings(), nodes=nodes, state_dir=Path("/nonexistent"), clock=paper.now_s, engine=paper
     )
@@ -375,8 +379,73 @@ def test_quotas_of_guest_and_host_are_leased_on_the_host_s_node() -> None:
     assert nodes.granted == {}
 
 
-def test_without_revocable_resources_a_guest_waits_for_what_its_host_s_agent_offers() -> None:
-    cluster, _, _ = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, job(1), 600.0)], revocable=0.0)
+def test_gpus_of_agents_and_jobs_are_shown_and_divided() -> None:
+    host = job(1, groups=(Group(cpus=4.0, gpus=1, memory_bytes=8.0 * 2**20),))
+    other = job(1, groups=(Group(cpus=4.0, memory_bytes=8.0 * 2**20),))
+    two = job(1, groups=(Group(cpus=2.0, gpus=2, memory_bytes=8.0 * 2**20),), name="two")
+    cluster, _, nodes = small([(0.0, host, 600.0), (0.0, other, 600.0), (0.0, two, 600.0)], gpus=2.0)
+    nodes.told = {name: NodeReport(name, 1000.0, 2, {}) for name in ("n0", "n1")}
+    snapshot = cluster.snapshot()
+    assert snapshot.node_gpus == {0: 2.0, 1: 2.0}
+    rows = {str(snapshot.jobs.job_id[row]): row for row in [*snapshot.running, *snapshot.queue]}
+    assert snapshot.gpus == {rows["m1"]: 1.0, rows["m3"]: 2.0}
+    snapshot.jobs.cpu_fraction[[rows["m1"], rows["m2"]]] = 0.1
+    rooms = Rooms.see(snapshot, 0.1)
+    with_one = int(np.flatnonzero(snapshot.core_owner == rows["m1"])[0]) // 4
+    assert rooms.gpus_left.tolist() == [1.0 if node == with_one else 2.0 for node in range(2)]
+    assert rooms.fit(rows["m3"], 0.1, None).tolist() == [1 - with_one], "where both are free"
+    rooms.take(rows["m3"], np.array([1 - with_one]), 0.1)
+    assert rooms.gpus_free[1 - with_one] == 0
+    (outcome,) = cluster.apply([CoAllocate(CAUSE, rows["m3"], rows["m2"], (1 - with_one,), 0.25)])
+    assert outcome.done, outcome.reason
+
+
+def test_jobs_with_gpus_stay_out_of_each_other_s_containers() -> None:
+    host = job(1, groups=(Group(cpus=4.0, memory_bytes=8.0 * 2**20),))
+    guest = job(1, groups=(Group(cpus=1.0, gpus=1, memory_bytes=8.0 * 2**20),))
+    cluster, _, _ = small([(0.0, host, 600.0), (0.0, host, 600.0), (0.0, guest, 600.0)], 0.0, 1.0)
+    snapshot = cluster.snapshot()
+    row = int(snapshot.running[0])
+    node = int(np.flatnonzero(snapshot.core_owner == row)[0]) // 4
+    (outcome,) = cluster.apply([CoAllocate(CAUSE, int(snapshot.queue[0]), row, (node,), 0.25)])
+    assert "could use the GPUs of the other" in outcome.reason
+
+
+def test_an_eviction_cancels_and_says_what_it_cannot() -> None:
+    cluster, _, _ = small([(0.0, job(4), 600.0)])
+    (row,) = cluster.snapshot().running.tolist()
+    (held,) = cluster.apply([Evict(CAUSE, row, "requeue-hold")])
+    assert not held.done
+    assert "nobody could release it" in held.reason
+    (gone,) = cluster.apply([Evict(CAUSE, row, "cancel")])
+    assert gone.done
+    assert cluster.status("m1")[0]["state"] == "cancelled"
+    assert cluster.status("m1")[0]["why"] == "evicted: because"
+
+
+def test_without_revocable_resources_a_guest_runs_within_its_host_s_executor() -> None:
+    cluster, paper, nodes = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, job(1), 600.0)], 0.0)
+    snapshot = cluster.snapshot()
+    host = int(snapshot.running[0])
+    node = int(np.flatnonzero(snapshot.core_owner == host)[0]) // 4
+    (outcome,) = cluster.apply([CoAllocate(CAUSE, int(snapshot.queue[0]), host, (node,), 0.25)])
+    assert outcome.done, outcome.reason
+    assert paper.used[node]["cpus"] == pytest.approx(4.0)
+    assert {len(tasks) for _, tasks in paper.executors.values()} == {4, 5}
+    snapshot = cluster.snapshot()
+    (guest,) = snapshot.guests.tolist()
+    assert snapshot.jobs.host[guest] == host
+    (lease,) = [lease for lease in nodes.granted[f"n{node}"] if lease.guest]
+    assert lease.quota == 1.0
+    while paper.advance():
+        pass
+    assert all(used["cpus"] == pytest.approx(0.0) for used in paper.used)
+    assert cluster.status("m3")[0]["state"] == "completed"
+
+
+def test_what_no_agent_of_the_host_can_serve_is_told() -> None:
+    wide = job(1, groups=(Group(memory_bytes=70_000.0 * 2**20),))
+    cluster, _, _ = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, wide, 600.0)], revocable=0.0)
     snapshot = cluster.snapshot()
     host = int(snapshot.running[0])
     node = int(np.flatnonzero(snapshot.core_owner == host)[0]) // 4
