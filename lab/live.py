@@ -16,7 +16,7 @@ from asad.errors import AsadError
 from lab import LabError
 from lab.slurm import RealSlurm, free_ports
 
-INTERVAL_S = 2.0
+INTERVAL_S = 1.0
 WINDOW_S = 6.0
 """A job is known when it has been watched for so long: its jobs are short."""
 OPTIONS = """
@@ -42,7 +42,7 @@ def asad_toml(
     slot_s: float = 10.0,
     place: str = "native",
 ) -> str:
-    """A configuration that lends between all users' jobs, acts, and decides every two seconds; with admission in slots
+    """A configuration that lends between all users' jobs, acts, and decides every second; with admission in slots
     of so many seconds every second.
     """
     slots = "" if admit == "everyone" else f"[admit.{admit}]\nslot_s = {slot_s}\nhorizon = {HORIZON}\n"

@@ -71,10 +71,16 @@ def measure(
         # what a guest gets beside its host is not what it wants: that is known from earlier runs, or not at all
         got, wants = float(jobs.cpu_fraction[row]), applications.cpu_fraction(int(jobs.application[row]))
         jobs.cpu_fraction[row] = wants
-        jobs.pace[row] = min(1.0, max(LEAST_PACE, got / wants)) if wants > 0 and got == got else NAN
+        jobs.pace[row] = _pace(got, wants)
+        extra.got[row], extra.most_got[row] = got, np.fmax(got, extra.most_got[row])
     if 0.0 < elapsed_s < np.inf:
         shares = holding[lends[holding] | extra.guest[holding]]
-        slower = np.nan_to_num(1.0 - jobs.pace[shares], nan=0.0)
+        # of a guest whose kind was never seen by itself it is at least known that it wants what it has once got
+        least = [
+            _pace(got, most) for got, most in zip(extra.got[shares], extra.most_got[shares], strict=True)
+        ]
+        pace = np.where(np.isnan(jobs.pace[shares]), least, jobs.pace[shares])
+        slower = np.nan_to_num(1.0 - pace, nan=0.0)
         jobs.lost_s[shares] += slower * np.clip(now_s - jobs.start_s[shares], 0.0, elapsed_s)
         extra.squeezed[shares] |= slower > SQUEEZED
 
@@ -118,6 +124,11 @@ def _samples(
                 )
             )
     return np.array(at, dtype=np.intp), np.array(found, dtype=np.float64).T
+
+
+def _pace(got: float, wants: float) -> float:
+    """Speed of a job that gets this of the CPU and wants that; NaN if either is not known."""
+    return min(1.0, max(LEAST_PACE, got / wants)) if wants > 0 and got == got else NAN
 
 
 def _lend(rows: Rows, guests: Ints, there: NDArray[np.intp], total: Floats, times: Floats) -> None:

@@ -134,6 +134,9 @@ class _Extra:
         """Jobs that the row stands for."""
         self.squeezed: NDArray[np.bool_] = np.zeros(capacity, np.bool_)
         """It has not always got the CPU that it wanted."""
+        self.got: Floats = np.full(capacity, np.nan)
+        self.most_got: Floats = np.full(capacity, np.nan)
+        """CPU fraction that a guest got at the last look, and the most that it got so far."""
 
     def clear(self, rows: list[int]) -> None:
         for name, column in vars(_Extra(1)).items():

@@ -777,6 +777,20 @@ def test_a_guests_pace_is_what_it_gets_of_what_its_kind_wants(make: Make) -> Non
     assert snapshot.jobs.pace[at] == pytest.approx(0.4) and snapshot.jobs.cpu_fraction[at] == 0.5
 
 
+def test_a_guest_of_an_unknown_kind_loses_what_it_gets_less_than_before(make: Make) -> None:
+    lab = make()
+    lab.offer(lab.snapshot(), "10", "1", "n1")
+    lab.slurm.start(10, "n1", START_S)
+    lab.snapshot()
+    for cpu_fraction, after_s in ((0.6, 30), (0.06, 60)):
+        guest = sample(10, guest=True, cpu_fraction=cpu_fraction)
+        lab.actors.tell("n1", sample(1), guest, time_s=START_S + after_s)
+        snapshot = lab.snapshot(30)
+    at = row(snapshot, "10")
+    assert math.isnan(snapshot.jobs.pace[at]), "nobody knows what it wants"
+    assert snapshot.jobs.lost_s[at] == pytest.approx(27.0)
+
+
 def test_happiness_is_progress_over_passed_time(make: Make) -> None:
     lab = make()
     lab.actors.tell("n1", sample(1, progress=0.5))
