@@ -431,8 +431,8 @@ class Deferral:
             if key in started:
                 self._counts["started"] += 1
                 self._ours.add(key)
-            elif late and not job.missed:
-                self._miss(job, "it is gone")
+            elif (late or job.state == "urgent") and not job.missed:
+                self._miss(job, "it is gone")  # a cluster may be a little ahead of us in saying so
         self._ours &= at_work
         self.changed = self.changed or self._ours != before
 

@@ -164,14 +164,16 @@ def test_a_deferrable_job_is_held_freed_when_asad_is_killed_and_found_again(queu
     assert float(queue.record(job)["start_time"]) <= killed_s + LEASE_S + 20
     until(lambda: queue.begin_s(other) == 0.0, "no hold is left behind")
 
-    # started again: the other waits in Slurm's queue by now and its begin time has passed, so it is on-demand
+    # started again: it knows from the journal what the other's own begin time was, and who runs from the store
+    earliest_s = facts["earliest_s"]
     asad.start("asad")
     asad.wait_until_whole()
     asad.next_cycles(2)
-    assert not open_changes(asad.journal)
+    assert told(asad, other)["earliest_s"] == pytest.approx(earliest_s, abs=5)
     queue.let_end()
     queue.slurm.wait(job, other, timeout_s=PATIENCE_S)
     assert {queue.slurm.job(one)["ExitCode"] for one in (job, other)} == {"0:0"}
+    until(lambda: not open_changes(asad.journal), "nothing is left in the journal")
 
 
 def test_a_deferrable_job_starts_when_there_is_room_and_yields_to_others(queue: Queue, asad: Asad) -> None:
