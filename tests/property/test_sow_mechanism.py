@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asad.admit.sow.failures import Futures, sample_count
-from asad.admit.sow.launch import best_plan
+from asad.admit.sow.launch import best_plan, row_starts
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.misreport import search
 from asad.admit.sow.rounds import Instance, Job, simulate
@@ -258,7 +258,7 @@ def test_failures_are_those_of_all_ways_in_which_jobs_may_come(cancel: bool, dat
             np.array(starts, np.int32),
         )
         if not plan.never:
-            futures.add(number, told, plan)
+            futures.add(number, told, row_starts(told, plan))
             jobs.append((told, plan))
     out = np.zeros((bounds.span, bounds.max_duration))
     for demand in (1, 3):
@@ -278,13 +278,7 @@ def test_a_plan_is_the_best_there_is(job: Job, seed: int) -> None:
     price[chance.uniform(size=starts) < 0.2] = np.inf
     failure = np.sort(chance.uniform(0, 1, (starts, durations)), axis=1)
     worth = told.worth.by_finish(0, starts + durations)
-    order = np.lexsort((told.duration, told.signal, told.arrival))
-    arrival, signal, start = np.empty((3, len(order)), np.int32)
-    failed, paid = np.empty(len(order)), np.empty((len(order), durations))
-    count, utility, payment = best_plan(
-        0, told.arrival[order], told.signal[order], told.duration[order], told.probability[order], worth, price,
-        failure, arrival, signal, start, failed, paid,
-    )  # fmt: skip
+    best = best_plan(0, told, worth, price, failure)
     expected = 0.0
     for at, heard in sorted(set(zip(told.arrival.tolist(), told.signal.tolist(), strict=True))):
         gains = [0.0]
@@ -299,9 +293,10 @@ def test_a_plan_is_the_best_there_is(job: Job, seed: int) -> None:
                     )
                 )
         expected += max(gains)
-    assert utility == pytest.approx(expected)
-    assert count == len(set(zip(told.arrival.tolist(), told.signal.tolist(), strict=True)))
-    assert payment >= 0.0
+    assert best.utility == pytest.approx(expected)
+    assert len(best.plan.start) == len(set(zip(told.arrival.tolist(), told.signal.tolist(), strict=True)))
+    assert best.payment >= 0.0
+    assert row_starts(told, best.plan).tolist() == best.row_start.tolist()
 
 
 @EVERY

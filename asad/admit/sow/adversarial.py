@@ -44,7 +44,7 @@ class UnitPrices:
         price_table(self._unit, first, demand, out)
 
     def take(self, start: Ints, duration: Ints, weight: Floats, demand: int) -> None:
-        """(k,) tasks that hold `demand` units each with probability `weight`; what is held raises prices."""
+        """(k,) tasks that hold `demand` units each with probability `weight` raise prices; none at `NEVER`."""
         _take(
             self._low, self._steep, self._supply, self._used, self._others, self._unit,
             self.bounds.max_demand, start, duration, weight, demand,
@@ -116,6 +116,8 @@ def _take(  # type: ignore[no-untyped-def]
     window = len(used)
     first, last = np.int64(2**40), np.int64(-1)
     for k in range(len(start)):
+        if start[k] < 0:
+            continue
         for t in range(start[k], start[k] + duration[k]):
             used[t % window] += weight[k] * demand
         first = min(first, np.int64(start[k]))

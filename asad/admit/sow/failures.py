@@ -28,7 +28,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement
+from asad.admit.sow.statement import NEVER, Bounds, Statement
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 
@@ -36,6 +36,11 @@ Shorts = NDArray[np.int16]
 Index = NDArray[np.int64]
 
 MOST_SAMPLES = 1_000_000
+UNDRAWN = -1
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GUIDES = 64
+GUIDE_BITS = np.uint64(26)
+GUIDE_WIDTH = np.uint64(2**26)
 
 
 def sample_count(error: float, confidence: float, starts: int) -> int:
@@ -70,6 +75,7 @@ class Futures:
         self._now = 0
         self._fresh = True
         self._free: list[int] = []
+        self._alone = np.zeros(1, np.int64)
         self._make(64, 16)
 
     # --------------------------------------------------------------------------------------------------- what is known
@@ -83,8 +89,11 @@ class Futures:
         self._supply[(first + np.arange(self._window)) % self._window] = supply
         self._fresh = False
 
-    def add(self, number: int, statement: Statement, plan: LaunchPlan) -> int:
-        """A job is planned: it is drawn into every future. `number` seeds its draws. Returns its slot."""
+    def add(self, number: int, statement: Statement, starts: Ints) -> int:
+        """A job is planned, with (k,) `starts` by row of its statement: it is drawn into every future.
+
+        `number` seeds its draws. Returns its slot.
+        """
         rows = len(statement.arrival)
         if not self._free or rows > self._row_arrival.shape[1]:
             self._make(max(64, 2 * len(self._demand) if not self._free else len(self._demand)), rows)
@@ -92,23 +101,15 @@ class Futures:
         self._demand[slot], self._birth[slot] = statement.demand, self._now
         self._rows[slot], self._number[slot] = rows, number
         self._arrived[slot], self._told[slot], self._start[slot] = -1, 0, NEVER
-        self._drawn_before[slot] = 0
-        _fill(
-            self._row_arrival[slot],
-            self._row_signal[slot],
-            self._row_duration[slot],
-            self._row_start[slot],
-            self._row_weight[slot],
-            statement.arrival,
-            statement.signal,
-            statement.duration,
-            statement.probability,
-            plan.arrival,
-            plan.signal,
-            plan.start,
-        )
+        self._possible[slot], self._cut[slot] = UNDRAWN, 0
+        self._row_arrival[slot, :rows] = statement.arrival
+        self._row_signal[slot, :rows] = statement.signal
+        self._row_duration[slot, :rows] = statement.duration
+        self._row_start[slot, :rows] = starts
+        self._row_weight[slot, :rows] = statement.probability
         if self._fresh:
-            _draw_in(self._world(), np.array([slot]), self._now, self._seed, self._cancel)
+            self._alone[0] = slot
+            _draw_in(self._world, self._alone, self._now, self._seed, self._cancel)
         return slot
 
     def arrived(self, slot: int, arrival: int, signal: int, start: int) -> None:
@@ -129,17 +130,20 @@ class Futures:
             self._load[:] = 0
             self._burst[:] = 0
             order = np.fromiter(slots, np.int64)
-            _draw_in(self._world(), order, self._now, self._seed, self._cancel)
+            _draw_in(self._world, order, self._now, self._seed, self._cancel)
             self._fresh = True
 
-    def table(self, demand: int, first: int, out: Floats) -> None:
+    def table(self, demand: int, first: int, out: Floats, needed: NDArray[np.bool_] | None = None) -> None:
         """(S, D) probability that `demand` units for 1, …, D rounds from start `first`, `first` + 1, … on do not last.
 
-        For a job born now, after all that were added. `first` is the present round or later.
+        For a job born now, after all that were added. `first` is the present round or later. Where (D,) `needed` is
+        False, `out` is left as it is.
         """
+        if needed is None:
+            needed = np.ones(out.shape[1], np.bool_)
         _estimate(
             self._load, self._burst, self._supply, self._now, first, demand, self._cancel,
-            self._flags, self._sum, out,
+            self._flags, self._sum, needed, out,
         )  # fmt: skip
 
     def mean_load(self, rounds: int) -> Floats:
@@ -162,7 +166,17 @@ class Futures:
                 made[(slice(0, before), *(slice(0, length) for length in old.shape[1:]))] = old
             setattr(self, name, made)
 
-        for name in ("_demand", "_birth", "_rows", "_arrived", "_told", "_start", "_number", "_drawn_before"):
+        for name in (
+            "_demand",
+            "_birth",
+            "_rows",
+            "_arrived",
+            "_told",
+            "_start",
+            "_number",
+            "_possible",
+            "_cut",
+        ):
             grown(name, np.int64)
         for name in ("_row_arrival", "_row_signal", "_row_duration", "_row_start"):
             grown(name, np.int32, rows)
@@ -171,6 +185,13 @@ class Futures:
         grown("_begin", np.int16, self.samples)
         grown("_end", np.int16, self.samples)
         self._free.extend(range(slots - 1, before - 1, -1))
+        self._world = (
+            self._load, self._burst, self._supply,
+            self._demand, self._birth, self._rows, self._arrived, self._told, self._start,
+            self._number, self._possible, self._cut,
+            self._row_arrival, self._row_signal, self._row_duration, self._row_start, self._row_weight,
+            self._drawn, self._begin, self._end,
+        )  # fmt: skip
 
     _demand: Index
     _birth: Index
@@ -181,8 +202,10 @@ class Futures:
     """Its signal then."""
     _start: Index
     _number: Index
-    _drawn_before: Index
-    """0: it has no draws yet."""
+    _possible: Index
+    """How many rows were possible when it was last drawn; `UNDRAWN`: not yet. They only become fewer."""
+    _cut: Index
+    """1: in some future it is evicted, and its end there is not that of its row."""
     _row_arrival: Ints
     _row_signal: Ints
     _row_duration: Ints
@@ -194,31 +217,6 @@ class Futures:
     _begin: Shorts
     _end: Shorts
     """By slot and future: rounds after its birth; where it is evicted, it ends then."""
-
-    def _world(self) -> tuple[Any, ...]:
-        return (
-            self._load, self._burst, self._supply,
-            self._demand, self._birth, self._rows, self._arrived, self._told, self._start,
-            self._number, self._drawn_before,
-            self._row_arrival, self._row_signal, self._row_duration, self._row_start, self._row_weight,
-            self._drawn, self._begin, self._end,
-        )  # fmt: skip
-
-
-@njit(cache=True)
-def _fill(  # type: ignore[no-untyped-def]
-    row_arrival, row_signal, row_duration, row_start, row_weight,
-    arrival, signal, duration, probability, plan_arrival, plan_signal, plan_start,
-):  # fmt: skip
-    for k in range(len(arrival)):
-        row_arrival[k] = arrival[k]
-        row_signal[k] = signal[k]
-        row_duration[k] = duration[k]
-        row_weight[k] = probability[k]
-        row_start[k] = NEVER
-        for g in range(len(plan_arrival)):
-            if plan_arrival[g] == arrival[k] and plan_signal[g] == signal[k]:
-                row_start[k] = plan_start[g]
 
 
 @njit(cache=True)
@@ -234,93 +232,118 @@ def _draw_in(world, order, now, seed, cancel):  # type: ignore[no-untyped-def]
     """Each job of `order` in turn: what is contradicted is drawn anew, then it takes its place in each future."""
     (
         load, burst, supply,
-        demand, birth, rows, arrived, told, begun, number, drawn_before,
+        demand, birth, rows, arrived, told, begun, number, possible, cut,
         row_arrival, row_signal, row_duration, row_start, row_weight,
         drawn, begin, end,
     ) = world  # fmt: skip
     ring, samples = load.shape
     most = row_arrival.shape[1]
-    possible = np.zeros(most, np.bool_)
+    fits = np.zeros(most, np.bool_)
     upto = np.zeros(most, np.float64)
     row_begin = np.zeros(most, np.int16)
     row_end = np.zeros(most, np.int16)
     for slot in order:
         born, count = birth[slot], rows[slot]
         total = 0.0
-        last = -1
+        left, last = 0, -1
+        first, final = np.int64(2**40), np.int64(0)
         for k in range(count):
             # what is known of it as of the beginning of this round
             if arrived[slot] >= 0:
-                fits = row_arrival[slot, k] == arrived[slot] and row_signal[slot, k] == told[slot]
-                fits = fits and begun[slot] + row_duration[slot, k] > now
+                fit = row_arrival[slot, k] == arrived[slot] and row_signal[slot, k] == told[slot]
+                fit = fit and begun[slot] + row_duration[slot, k] > now
             else:
-                fits = row_arrival[slot, k] >= now
-            possible[k] = fits
-            if fits:
+                fit = row_arrival[slot, k] >= now
+            fits[k] = fit
+            if fit:
                 total += row_weight[slot, k]
+                left += 1
                 last = k
             upto[k] = total
             start = row_start[slot, k]
-            if arrived[slot] >= 0:
-                start = begun[slot]
-            if start == NEVER:
-                row_begin[k] = 0
-                row_end[k] = 0
-            else:
-                row_begin[k] = start - born
-                row_end[k] = start - born + row_duration[slot, k]
+            row_begin[k] = 0 if start == NEVER else start - born
+            row_end[k] = 0 if start == NEVER else start - born + row_duration[slot, k]
+            if fit:
+                first = min(first, np.int64(row_begin[k]))
+                final = max(final, np.int64(row_end[k]))
         b, e, row = begin[slot], end[slot], drawn[slot]
-        if last >= 0:
-            key = _mix(seed ^ _mix(np.uint64(number[slot]) + np.uint64(now) * np.uint64(0x9E3779B97F4A7C15)))
-            anew = drawn_before[slot] == 0
-            for m in range(samples):
-                k = np.int64(row[m])
-                if anew or not possible[k]:
-                    key += np.uint64(0x9E3779B97F4A7C15)
-                    mark = (_mix(key) >> np.uint64(11)) * (1.0 / 9007199254740992.0) * total
-                    k = 0
-                    while k < last and upto[k] <= mark:
-                        k += 1
-                    row[m] = k
-                b[m] = row_begin[k]
-                e[m] = row_end[k]
-            drawn_before[slot] = 1
-            first, final = np.int64(row_begin[last]), np.int64(row_end[last])
-            for k in range(count):
-                if possible[k]:
-                    first = min(first, np.int64(row_begin[k]))
-                    final = max(final, np.int64(row_end[k]))
+        if left > 0:
+            if left != possible[slot]:
+                key = _mix(seed ^ _mix(np.uint64(number[slot]) + np.uint64(now) * GOLDEN))
+                _redraw(row, fits, upto, last, total, key, possible[slot] == UNDRAWN)
+                possible[slot] = left
+                cut[slot] = 1
+            if cut[slot] != 0:
+                for m in range(samples):
+                    b[m] = row_begin[row[m]]
+                    e[m] = row_end[row[m]]
+                cut[slot] = 0
         elif arrived[slot] >= 0 and begun[slot] <= now:
             # it runs longer than was stated: this round, and who knows
-            b[:] = begun[slot] - born
-            e[:] = now + 1 - born
             first, final = begun[slot] - born, now + 1 - born
+            b[:] = first
+            e[:] = final
         else:
-            continue  # it can come no more, or never runs
+            continue  # it can come no more
         first = max(born + (0 if cancel else first), now)
+        gone = np.int16(0)
         for t in range(first, min(born + final, now + ring)):
             at = t % ring
-            _take(
+            gone |= _take(
                 load[at], burst[at], b, e, np.int16(t - born), np.int16(demand[slot]),
                 np.int16(supply[at] - demand[slot]), np.int16(1 if cancel else 0),
             )  # fmt: skip
+        cut[slot] = gone
+
+
+@njit(cache=True)
+def _redraw(row, fits, upto, last, total, key, anew):  # type: ignore[no-untyped-def]
+    """Draw a row wherever the one drawn before does not fit any more; `upto` are sums of the weights that do."""
+    marks = np.empty(last + 1, np.uint64)
+    for k in range(last + 1):
+        marks[k] = np.uint64(4294967296.0 * (upto[k] / total))
+    marks[last] = np.uint64(4294967296)
+    # where to begin to look, by the leading bits of the chance
+    guide = np.empty(GUIDES, np.int64)
+    k = 0
+    for g in range(GUIDES):
+        while marks[k] <= np.uint64(g) * GUIDE_WIDTH:
+            k += 1
+        guide[g] = k
+    for m in range(len(row)):
+        if anew or not fits[row[m]]:
+            key += GOLDEN
+            chance = _mix(key) >> np.uint64(32)
+            k = guide[np.int64(chance >> GUIDE_BITS)]
+            while marks[k] <= chance:
+                k += 1
+            row[m] = k
 
 
 @njit(cache=True)
 def _take(load, burst, begin, end, now, demand, most, cancel):  # type: ignore[no-untyped-def]
-    """One round of one job in all futures. Sixteen bits wide and without branches, so that it runs in vectors."""
+    """One round of one job in all futures; 1 if it is evicted in some.
+
+    Sixteen bits wide and without branches, so that it runs in vectors: every sum has to be cut to that width again.
+    """
+    some = np.int16(0)
     for m in range(len(load)):
-        active = np.int16(now < end[m])
-        runs = active & np.int16(begin[m] <= now)
-        over = runs & np.int16(load[m] > most)
-        gone = over | (burst[m] & (runs | (active & cancel)))
-        burst[m] |= over
-        load[m] += (runs & (np.int16(1) - gone)) * demand
-        end[m] = now if gone != 0 else end[m]
+        until = end[m]
+        active = np.int16(now < until)
+        runs = np.int16(active & np.int16(begin[m] <= now))
+        over = np.int16(runs & np.int16(load[m] > most))
+        gone = np.int16(over | np.int16(burst[m] & np.int16(runs | np.int16(active & cancel))))
+        burst[m] = np.int16(burst[m] | over)
+        load[m] = np.int16(load[m] + np.int16(np.int16(runs & ~gone) * demand))
+        end[m] = np.int16(until + np.int16(gone * np.int16(now - until)))
+        some = np.int16(some | gone)
+    return some
 
 
 @njit(cache=True)
-def _estimate(load, burst, supply, now, first, demand, cancel, flags, failed, out):  # type: ignore[no-untyped-def]
+def _estimate(  # type: ignore[no-untyped-def]
+    load, burst, supply, now, first, demand, cancel, flags, failed, needed, out
+):
     ring, samples = load.shape
     starts, durations = out.shape
     some = np.zeros(ring, np.bool_)
@@ -330,26 +353,26 @@ def _estimate(load, burst, supply, now, first, demand, cancel, flags, failed, ou
         some[at] = _full(load[at], burst[at], np.int16(supply[at] - demand), flags[at])
     for i in range(starts):
         s = first + i
-        any_failed = False
+        any_failed, known = False, True
         if cancel:
             failed[:] = 0
             for t in range(now, s):
                 any_failed |= _add(burst[t % ring], failed)
+            known = not any_failed
         count = 0
-        if any_failed:
-            count = _sum(failed)
         for d in range(durations):
             t = s + d
-            if t >= final:
-                count = samples
-            elif some[t % ring]:
-                if not any_failed:
-                    failed[:] = flags[t % ring]
-                    any_failed = True
-                else:
+            if t < final and some[t % ring]:
+                if any_failed:
                     _or(flags[t % ring], failed)
-                count = _sum(failed)
-            out[i, d] = count / samples
+                else:
+                    failed[:] = flags[t % ring]
+                any_failed, known = True, False
+            if needed[d]:
+                if not known:
+                    count = _sum(failed)
+                    known = True
+                out[i, d] = count / samples if t < final else 1.0
 
 
 @njit(cache=True)

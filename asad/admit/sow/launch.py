@@ -9,31 +9,85 @@ or never, where that is nowhere above 0. Ties go to the earliest start. Cost: O(
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
-from asad.admit.sow.statement import NEVER
+from asad.admit.sow.statement import NEVER, LaunchPlan, Statement
+from asad.model import Floats, Ints
+
+
+class Best(NamedTuple):
+    """What `best_plan` found."""
+
+    plan: LaunchPlan
+    row_start: Ints
+    """(k,) by row of the statement."""
+    failure: Floats
+    """(m,) by row of the plan."""
+    price: Floats
+    """(m, D) by row of the plan."""
+    utility: float
+    payment: float
+    at_once: float
+    """Expected value if it started on arrival and did not fail."""
+    hopeless: bool
+    """It is worth nothing, whenever it finishes."""
+
+
+def best_plan(now: int, told: Statement, worth: Floats, price: Floats, failure: Floats) -> Best:
+    """For a job born in round `now`; (S, D) `price` and `failure` by start from `now` on, `worth` by finish likewise."""
+    rows = len(told.arrival)
+    plan = np.empty((3, rows), np.int32)
+    row_start = np.empty(rows, np.int32)
+    failed, paid = np.empty(rows), np.empty((rows, price.shape[1]))
+    count, utility, payment, at_once, hopeless = _best(
+        now, told.arrival, told.signal, told.duration, told.probability, worth, price, failure,
+        plan, row_start, failed, paid,
+    )  # fmt: skip
+    made = LaunchPlan(plan[0, :count], plan[1, :count], plan[2, :count])
+    return Best(made, row_start, failed[:count], paid[:count], utility, payment, at_once, hopeless)
+
+
+def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
+    """(k,) by row of the statement: when it starts if it comes so; `NEVER` where it does not run."""
+    starts = np.full(len(told.arrival), NEVER, np.int32)
+    for arrival, signal, start in zip(
+        plan.arrival.tolist(), plan.signal.tolist(), plan.start.tolist(), strict=True
+    ):
+        starts[(told.arrival == arrival) & (told.signal == signal)] = start
+    return starts
 
 
 @njit(cache=True)
-def best_plan(  # type: ignore[no-untyped-def]
-    now, arrival, signal, duration, probability, worth, price, failure,
-    plan_arrival, plan_signal, plan_start, plan_failure, plan_price,
-):  # fmt: skip
-    """Rows (k,) of a statement sorted by arrival and signal → rows (m,) of its plan; `worth` by finish, from `now` on.
-
-    Returns m, the expected utility and the expected payment.
-    """
+def _best(  # type: ignore[no-untyped-def]
+    now,
+    arrival,
+    signal,
+    duration,
+    probability,
+    worth,
+    price,
+    failure,
+    plan,
+    row_start,
+    plan_failure,
+    plan_price,
+):
     rows = len(arrival)
     starts, durations = price.shape
     m, row = 0, 0
-    utility, payment = 0.0, 0.0
+    utility, payment, at_once, most = 0.0, 0.0, 0.0, 0.0
+    for i in range(max(0, arrival[0] - now) + 1, len(worth)):
+        most = max(most, worth[i])
     while row < rows:
         end = row + 1
         while end < rows and arrival[end] == arrival[row] and signal[end] == signal[row]:
             end += 1
+        earliest = max(0, arrival[row] - now)
         best, at = 0.0, -1
-        for i in range(max(0, arrival[row] - now), starts):
+        for i in range(earliest, starts):
             gain = 0.0
             for k in range(row, end):
                 d = duration[k]
@@ -43,25 +97,26 @@ def best_plan(  # type: ignore[no-untyped-def]
                 gain += probability[k] * (1.0 - failure[i, d - 1]) * (worth[i + d] - price[i, d - 1])
             if gain > best:
                 best, at = gain, i
-        plan_arrival[m], plan_signal[m] = arrival[row], signal[row]
+        plan[0, m], plan[1, m] = arrival[row], signal[row]
+        plan[2, m] = NEVER if at < 0 else now + at
         plan_failure[m] = 0.0
         plan_price[m, :] = 0.0
-        if at < 0:
-            plan_start[m] = NEVER
-        else:
-            plan_start[m] = now + at
-            weight, failed = 0.0, 0.0
-            for k in range(row, end):
+        weight, failed = 0.0, 0.0
+        for k in range(row, end):
+            row_start[k] = plan[2, m]
+            if earliest < starts:
+                at_once += probability[k] * worth[earliest + duration[k]]
+            if at >= 0:
                 d = duration[k] - 1
                 weight += probability[k]
                 failed += probability[k] * failure[at, d]
                 payment += probability[k] * (1.0 - failure[at, d]) * price[at, d]
+        if at >= 0:
             plan_failure[m] = failed / weight
             for d in range(durations):
                 # where longer is not sold, that it lasts longer than stated costs what the longest does
-                longest = price[at, d] < np.inf
-                plan_price[m, d] = price[at, d] if longest else plan_price[m, d - 1]
+                plan_price[m, d] = price[at, d] if price[at, d] < np.inf else plan_price[m, d - 1]
             utility += best
         m += 1
         row = end
-    return m, utility, payment
+    return m, utility, payment, at_once, most <= 0.0

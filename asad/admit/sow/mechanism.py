@@ -21,10 +21,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asad.admit.sow.failures import Futures, sample_count
-from asad.admit.sow.launch import best_plan
-from asad.admit.sow.reduction import Relaxed, above, tasks
+from asad.admit.sow.launch import Best, best_plan, row_starts
+from asad.admit.sow.reduction import Relaxed, above
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan, Menu, Statement
 from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
@@ -102,25 +103,26 @@ class Posted:
     def submit(self, job: int, statement: Statement) -> Answer:
         """Algorithm 1, lines for one birth."""
         self._require(job, statement)
-        self._tables(statement.demand)
-        answer = self._plan(statement)
-        if not answer.plan.never:
-            slot = self._futures.add(self._births, statement, answer.plan)
-            self.relaxed.take(*tasks(statement, answer.plan), statement.demand)
-            self._active[job] = Active(job, statement, answer.plan, answer.price, slot)
+        best = self._best(statement)
+        answer = _answer(best)
+        planned = not answer.plan.never
+        if planned:
+            slot = self._futures.add(self._births, statement, best.row_start)
+            self.relaxed.take(best.row_start, statement.duration, statement.probability, statement.demand)
+            self._active[job] = Active(job, statement, best.plan, best.price, slot)
         self._births += 1
+        self._met(statement, best.at_once, planned)
         return answer
 
     def tables(self, demand: int) -> tuple[Floats, Floats]:
-        """(S, D) price and failure of `demand` units by start from the present round on, and rounds: the menu of one."""
+        """(S, D) price and failure of `demand` units by start, from the present round on, and rounds of the run."""
         self._tables(demand)
         return self._price.copy(), self._failure.copy()
 
     def quote(self, statement: Statement) -> Answer:
         """What `submit` would answer now; nothing is planned."""
         self._require(None, statement)
-        self._tables(statement.demand)
-        return self._plan(statement)
+        return _answer(self._best(statement))
 
     def arrive(self, job: int, round: int, signal: int = 0) -> int | None:
         """A job with an arrival that was not stated waits for the next one that was; after the last it never starts."""
@@ -238,7 +240,7 @@ class Posted:
         self._now, self._births = now, births
         self._futures.step(now)
         for held in found:
-            held.slot = self._futures.add(held.job, held.statement, held.plan)
+            held.slot = self._futures.add(held.job, held.statement, row_starts(held.statement, held.plan))
             if held.row >= 0:
                 held.start = int(held.plan.start[held.row])
                 at = int(held.plan.arrival[held.row])
@@ -267,40 +269,31 @@ class Posted:
             raise UsageError(
                 f"statement: demand {statement.demand} is above the {bounds.max_demand} units that one job may have"
             )
-        if int(statement.duration.max()) > bounds.max_duration:
+        if statement.longest > bounds.max_duration:
             raise UsageError(
-                f"statement: duration {int(statement.duration.max())} is above the {bounds.max_duration} rounds that "
+                f"statement: duration {statement.longest} is above the {bounds.max_duration} rounds that "
                 "one job may last"
             )
         if statement.birth > self._now:
             raise UsageError(f"statement: birth in round {statement.birth}; it is round {self._now}")
 
-    def _tables(self, demand: int) -> None:
+    def _met(self, statement: Statement, at_once: float, planned: bool) -> None:
+        """For who learns: a statement was met, and is worth `at_once` if it starts on arrival and lasts."""
+
+    def _tables(self, demand: int, needed: NDArray[np.bool_] | None = None) -> None:
         self._futures.refresh(held.slot for held in self._active.values())
         self.relaxed.prices(demand, self._now, self._price)
-        self._futures.table(demand, self._now, self._failure)
+        self._futures.table(demand, self._now, self._failure, needed)
         above(self._failure, self.threshold)
 
-    def _plan(self, statement: Statement) -> Answer:
-        bounds, now = self.bounds, self._now
-        # rows that are past can come no more; they cost nothing to plan
-        order = np.lexsort((statement.duration, statement.signal, statement.arrival))
-        late = now - statement.birth
-        ahead = bounds.span + bounds.max_duration
-        worth = statement.worth.by_finish(statement.birth, late + ahead)[late:]
+    def _best(self, statement: Statement) -> Best:
+        bounds, late = self.bounds, self._now - statement.birth
+        needed = np.zeros(bounds.max_duration, np.bool_)
+        needed[statement.duration - 1] = True
+        self._tables(statement.demand, needed)
+        worth = statement.worth.by_finish(statement.birth, late + bounds.span + bounds.max_duration)[late:]
         worth[worth < bounds.least_value] = 0.0
-        rows = len(order)
-        arrival, signal, start = np.empty((3, rows), np.int32)
-        failure, price = np.empty(rows), np.empty((rows, bounds.max_duration))
-        count, utility, payment = best_plan(
-            now, statement.arrival[order], statement.signal[order], statement.duration[order],
-            statement.probability[order], worth, self._price, self._failure,
-            arrival, signal, start, failure, price,
-        )  # fmt: skip
-        plan = LaunchPlan(arrival[:count].copy(), signal[:count].copy(), start[:count].copy())
-        return Answer(
-            plan, utility, payment, failure[:count], price[:count], _reason(plan, worth, utility, payment)
-        )
+        return best_plan(self._now, statement, worth, self._price, self._failure)
 
     @staticmethod
     def _runs(held: Active, round: int) -> bool:
@@ -310,10 +303,5 @@ class Posted:
         self._futures.remove(self._active.pop(job).slot)
 
 
-def _reason(plan: LaunchPlan, worth: Floats, utility: float, payment: float) -> str:
-    if not plan.never:
-        some = " unless it arrives too late" if bool((plan.start == NEVER).any()) else ""
-        return f"it starts as planned{some}: expected to pay {payment:.3g}, and to gain {utility:.3g} beyond that"
-    if float(worth.max()) <= 0.0:
-        return "it is worth nothing, whenever it finishes"
-    return "no start pays: the rounds in which it is worth anything cost more, or are sold"
+def _answer(best: Best) -> Answer:
+    return Answer(best.plan, best.utility, best.payment, best.failure, best.price, best.hopeless)

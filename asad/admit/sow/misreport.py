@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asad.admit.sow.failures import Futures
-from asad.admit.sow.launch import best_plan
+from asad.admit.sow.launch import best_plan, row_starts
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.rounds import Instance, Job
 from asad.admit.sow.statement import Answer, LaunchPlan, Statement, Worth
@@ -219,7 +219,7 @@ def _independent(mechanism: Posted, samples: int, seed: int) -> Futures:
     futures.step(mechanism.now)
     slots = []
     for held in mechanism.active.values():
-        slot = futures.add(held.job, held.statement, held.plan)
+        slot = futures.add(held.job, held.statement, row_starts(held.statement, held.plan))
         if held.row >= 0:
             row = held.row
             futures.arrived(slot, int(held.plan.arrival[row]), int(held.plan.signal[row]), held.start)
@@ -260,8 +260,7 @@ def _utility(
         start = plan.start_of(arrival, signal)
         if start is None:
             continue
-        finish = start + duration - told.birth
-        worth = float(told.worth.by_finish(told.birth, finish)[finish]) if demand >= told.demand else 0.0
+        worth = told.worth.at(told.birth, start + duration) if demand >= told.demand else 0.0
         ahead = start - now
         paid = price[ahead, duration - 1]
         if not np.isfinite(paid):
@@ -274,16 +273,9 @@ def _utility(
 
 def _best(told: Statement, price: Floats, failure: Floats, now: int, least: float) -> float:
     """Utility of the best plan there is."""
-    order = np.lexsort((told.duration, told.signal, told.arrival))
-    starts, durations = price.shape
-    worth = told.worth.by_finish(told.birth, now - told.birth + starts + durations)[now - told.birth :]
+    worth = told.worth.by_finish(told.birth, now - told.birth + sum(price.shape))[now - told.birth :]
     worth[worth < least] = 0.0
-    arrival, signal, start = np.empty((3, len(order)), np.int32)
-    _, utility, _ = best_plan(
-        now, told.arrival[order], told.signal[order], told.duration[order], told.probability[order],
-        worth, price, failure, arrival, signal, start, np.empty(len(order)), np.empty((len(order), durations)),
-    )  # fmt: skip
-    return float(utility)
+    return best_plan(now, told, worth, price, failure).utility
 
 
 def _later(world: World, told: Statement, delay: int, chance: np.random.Generator) -> float:

@@ -12,9 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-import numpy as np
-
-from asad.admit.sow.statement import NEVER, LaunchPlan, Statement
 from asad.model import Floats, Ints, Json
 
 
@@ -30,7 +27,7 @@ class Relaxed(Protocol):
         ...
 
     def take(self, start: Ints, duration: Ints, weight: Floats, demand: int) -> None:
-        """(k,) tasks are allocated: `demand` units each, with probability `weight`."""
+        """(k,) tasks are allocated: `demand` units each, with probability `weight`; none where `start` is `NEVER`."""
         ...
 
     def occupy(self, first: int, held: Ints) -> None:
@@ -48,25 +45,6 @@ class Relaxed(Protocol):
     def restore(self, kept: Mapping[str, Json]) -> None:
         """Raises UsageError for what `state` did not tell."""
         ...
-
-
-def tasks(statement: Statement, plan: LaunchPlan) -> tuple[Ints, Ints, Floats]:
-    """(k,) start, duration and probability of each way in which the job may run under its plan."""
-    begins = {
-        (arrival, signal): start
-        for arrival, signal, start in zip(
-            plan.arrival.tolist(), plan.signal.tolist(), plan.start.tolist(), strict=True
-        )
-    }
-    start = np.array(
-        [
-            begins.get(key, NEVER)
-            for key in zip(statement.arrival.tolist(), statement.signal.tolist(), strict=True)
-        ],
-        np.int32,
-    )
-    runs = start != NEVER
-    return start[runs], statement.duration[runs], statement.probability[runs]
 
 
 def above(failure: Floats, threshold: float) -> None:

@@ -31,8 +31,7 @@ class Job:
 
     def value(self, start: int, least: float) -> float:
         """What it is worth if it starts then and completes; below `least`: nothing."""
-        after = start + self.duration - self.statement.birth
-        worth = float(self.statement.worth.by_finish(self.statement.birth, after)[after])
+        worth = self.statement.worth.at(self.statement.birth, start + self.duration)
         return worth if worth >= least else 0.0
 
 
@@ -82,6 +81,7 @@ def simulate(
     """
     jobs, bounds = instance.jobs, instance.bounds
     births, arrivals = _by_round(jobs, instance.rounds)
+    signals = [_signal(job) for job in jobs]
     finishing: dict[int, list[int]] = {}
     start, payment, expected = (np.full(len(jobs), fill) for fill in (NEVER, 0.0, 0.0))
     load = np.zeros(instance.rounds, np.int32)
@@ -106,7 +106,7 @@ def simulate(
             if marks is not None and clock is not None:
                 marks.append(clock())
         for number in arrivals[now]:
-            begins = mechanism.arrive(number, now, _signal(jobs[number]))
+            begins = mechanism.arrive(number, now, signals[number])
             if begins is not None:
                 waiting.setdefault(begins, []).append(number)
         for number in waiting.pop(now, ()):

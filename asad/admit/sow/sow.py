@@ -5,13 +5,13 @@ Draft.
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from asad.admit.sow.adversarial import UnitPrices
 from asad.admit.sow.demand import Demand
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.prices import Terms, paper_terms
-from asad.admit.sow.statement import Answer, Bounds, Eviction, Statement
+from asad.admit.sow.statement import Bounds, Eviction, Statement
 
 
 class Sow(Posted):
@@ -23,11 +23,12 @@ class Sow(Posted):
         self,
         bounds: Bounds,
         delta: float = -0.1,
-        evictions: float = 0.04,
-        gain: float = 0.5,
-        low: float = 0.5,
-        high: float = 1.5,
-        fill: float = 0.95,
+        evictions: float = 0.03,
+        gain: float = 0.3,
+        slope: float = 0.7,
+        anchor: float = 0.9,
+        fill: float = 0.77,
+        prior: float = 0.3,
         memory: float = 100.0,
         error: float = 0.05,
         confidence: float = 0.99,
@@ -37,10 +38,12 @@ class Sow(Posted):
     ) -> None:
         """Raises UsageError for options out of range."""
         self.bounds = bounds
-        self._paper = paper_terms(bounds, delta)
+        paper = paper_terms(bounds, delta)
+        self._low = paper.low
+        self._prior = paper.low ** (1.0 - prior) * paper.high**prior
         self._demand = Demand(bounds, memory)
         self._delta, self._target, self._gain = delta, evictions, gain
-        self._shape = (low, high, fill)
+        self._slope, self._anchor, self._fill = slope, anchor, fill
         self._planned, self._gone = 0.0, 0.0
         super().__init__(
             bounds, UnitPrices(bounds, self._terms), error=error, confidence=confidence, threshold=threshold,
@@ -49,38 +52,32 @@ class Sow(Posted):
 
     def step(self, round: int) -> None:
         """Learn before the rounds that come into view are announced."""
-        if round > self._now:
-            self._demand.pass_rounds(round - self._now)
-            rate = self._gone / max(self._planned, 1.0)
+        passed = round - self._now
+        if passed > 0:
+            self._demand.pass_rounds(passed)
             if self._planned > 20:
-                self._delta = min(max(self._delta + self._gain * (rate - self._target) * 0.1, -0.5), 0.5)
-            keep = 0.98 ** (round - self._now)
+                off = self._gone / self._planned - self._target
+                self._delta = min(max(self._delta + 0.1 * self._gain * off, -0.3), 0.3)
+            keep = 0.98**passed
             self._planned *= keep
             self._gone *= keep
         super().step(round)
 
-    def submit(self, job: int, statement: Statement) -> Answer:
-        answer = super().submit(job, statement)
-        worth = statement.worth.by_finish(statement.birth, self.bounds.span + self.bounds.max_duration)
-        finish = np.minimum(statement.arrival + statement.duration - statement.birth, len(worth) - 1)
-        value = float((statement.probability * worth[finish]).sum())
-        volume = statement.demand * float((statement.probability * statement.duration).sum())
-        if value >= self.bounds.least_value * 0.5:
-            self._demand.meet(value, volume)
-        if not answer.plan.never:
-            self._planned += 1
-        return answer
-
     def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
+        """As Algorithm 1, and counted."""
         gone = super().evict(round, supply)
         self._gone += len(gone)
         return gone
 
+    def _met(self, statement: Statement, at_once: float, planned: bool) -> None:
+        volume = statement.demand * float(statement.probability @ statement.duration)
+        self._demand.meet(at_once, volume)
+        self._planned += planned
+
     def _terms(self, round: int) -> Terms:
-        low, high, fill = self._shape
-        supply = (1.0 - self._delta) * self.bounds.capacity
-        price = self._demand.clearing_price(fill * self.bounds.capacity)
-        if price is None:
-            return self._paper
-        least = max(self._paper.low, low * price)
-        return Terms(least, max(high * price, least * 2), supply)
+        capacity = self.bounds.capacity
+        supply = (1.0 - self._delta) * capacity
+        price = self._demand.clearing_price(self._fill * capacity)
+        price = self._prior if price is None else max(price, self._low)
+        low = price * math.exp(-self._slope * self._anchor)
+        return Terms(low, low * math.exp(self._slope * (supply - self.bounds.max_demand) / capacity), supply)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -103,6 +103,15 @@ class Worth:
         worth[max(0, self.deadline - birth + 1) :] = 0.0
         return worth
 
+    def at(self, birth: int, finish: int) -> float:
+        """The value if it finishes at `finish`, at or after `birth`."""
+        if finish > self.deadline:
+            return 0.0
+        after = finish - birth
+        if self.kind == "own":
+            return self.table[after] if after < len(self.table) else 0.0
+        return self.value * max(0.0, 1.0 - after / self.span) if self.kind == "linear" else self.value
+
     def to_json(self) -> Json:
         """As plain data, that `from_json` reads."""
         told: dict[str, Json] = {"kind": self.kind, "value": self.value, "deadline": self.deadline}
@@ -132,7 +141,10 @@ class Worth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement:
-    """All that is known of a job when it is announced. One row of the arrays is one way in which it may come."""
+    """All that is known of a job when it is announced. One row of the arrays is one way in which it may come.
+
+    Rows are kept in the order of arrival, then signal, then duration.
+    """
 
     birth: int
     """Round in which it is announced."""
@@ -147,6 +159,8 @@ class Statement:
     worth: Worth
     signal: Ints
     """(k,) what the job tells about its duration when it arrives, ≥ 0; all 0: nothing. See `with_signal`."""
+    longest: int = field(init=False)
+    """Rounds, of the row that lasts longest."""
 
     def __post_init__(self) -> None:
         rows = len(self.arrival)
@@ -180,6 +194,10 @@ class Statement:
                 f"statement: the probabilities sum up to {float(self.probability.sum()):g}; each has to be above 0, "
                 "and their sum 1"
             )
+        object.__setattr__(self, "longest", int(self.duration.max()))
+        order = np.lexsort((self.duration, self.signal, self.arrival))
+        for name in ("arrival", "duration", "probability", "signal"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name)[order]))
 
     @classmethod
     def of(
@@ -264,7 +282,7 @@ class LaunchPlan:
     @property
     def never(self) -> bool:
         """It does not run, whenever it arrives."""
-        return bool((self.start == NEVER).all())
+        return int(self.start.max(initial=NEVER)) == NEVER
 
     def to_json(self) -> Json:
         """Rows of arrival, signal, start."""
@@ -323,8 +341,21 @@ class Answer:
     """(m,) by row of the plan: estimated probability that it does not complete, having arrived so; 0 where never."""
     price: Floats
     """(m, d_max) by row of the plan and duration 1, …, d_max: what is paid on completion; 0 where never."""
-    reason: str
-    """One sentence for its owner."""
+    hopeless: bool
+    """It is worth nothing, whenever it finishes."""
+
+    @property
+    def reason(self) -> str:
+        """One sentence for its owner."""
+        if not self.plan.never:
+            some = " unless it arrives too late" if bool((self.plan.start == NEVER).any()) else ""
+            return (
+                f"it starts as planned{some}: expected to pay {self.payment:.3g}, and to gain {self.utility:.3g} "
+                "beyond that"
+            )
+        if self.hopeless:
+            return "it is worth nothing, whenever it finishes"
+        return "no start pays: the rounds in which it is worth anything cost more, or are sold"
 
 
 @dataclass(frozen=True, slots=True)

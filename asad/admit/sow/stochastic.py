@@ -32,7 +32,7 @@ from scipy.sparse import csr_array
 
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.prices import paper_terms
-from asad.admit.sow.statement import Bounds, Statement
+from asad.admit.sow.statement import NEVER, Bounds, Statement
 from asad.errors import AsadError, UsageError
 from asad.model import Floats, Ints, Json
 
@@ -188,6 +188,8 @@ class BundlePrices:
         """Each task goes to the bundle of its price."""
         one = self.bundles
         for begin, lasts, part in zip(start.tolist(), duration.tolist(), weight.tolist(), strict=True):
+            if begin == NEVER:
+                continue
             at = _cheapest(one.first, one.end, one.weight, one.price, self._sold, begin, begin + lasts)
             if at >= 0:
                 self._sold[at] += part * demand
