@@ -76,6 +76,18 @@ class Queued:
     errors: str
     input: str
     command: str
+    arguments: tuple[str, ...]
+    """Of its script, as far as blanks tell them apart."""
+    array: int
+    """Number of the array that it is of; 0 for none."""
+    task: int
+    """Its number in the array; -1 while it stands for all tasks of `tasks_left`."""
+    tasks_left: str
+    """Tasks of an array that wait in this record, as Slurm writes them (`0-3,7%2`)."""
+    dependency: str
+    """What of other jobs it waits for still."""
+    most_running: int
+    """So many tasks of the array may run at one time; 0 for no bound."""
     account: str
     qos: str
     comment: str
@@ -144,6 +156,12 @@ def read_job(job: Mapping[str, Any]) -> Queued:
         errors=text("standard_error"),
         input=text("standard_input"),
         command=text("command"),
+        arguments=arguments_of(text("command"), text("name")),
+        array=int(number("array_job_id")),
+        task=-1 if text("array_task_string") else int(number("array_task_id", -1)),
+        tasks_left=text("array_task_string"),
+        dependency=text("dependency"),
+        most_running=int(number("array_max_tasks")),
         account=text("account"),
         qos=text("qos"),
         comment=text("comment"),
@@ -181,14 +199,11 @@ def _gpus(job: Mapping[str, Any]) -> tuple[int, str]:
 
 def _bar(job: Mapping[str, Any], text: Any, number: Any) -> str:
     """What of its wishes Mesos cannot serve."""
-    if number("array_job_id") > 0 or text("array_task_string"):
-        return "it is a task of an array"
     if number("het_job_id") > 0:
         return "it is a part of a heterogeneous job"
     if not job.get("batch_flag", True):
         return "it has no batch script"
     for key, why in (
-        ("dependency", "it depends on another job"),
         ("licenses", "it wants licences"),
         ("resv_name", "it wants a reservation"),
         ("features", "it wants features of nodes (--constraint)"),
@@ -210,13 +225,29 @@ def _bar(job: Mapping[str, Any], text: Any, number: Any) -> str:
     unset = not number("memory_per_node") > 0 and not number("memory_per_cpu") > 0
     if unset and "JOB_MEM_SET" in flags:
         return "it wants all memory of its nodes (--mem=0)"
-    if " " in text("command"):
-        return "its script has arguments, which Slurm does not tell apart"
+    if "  " in text("command") or text("command").endswith(" "):
+        return "its script has arguments with blanks, or empty ones, which Slurm does not tell apart"
     return ""
 
 
-def not_taken(job: Queued, partition: str) -> str:
-    """Why a job stays with Slurm, or the empty string."""
+def arguments_of(command: str, name: str) -> tuple[str, ...]:
+    """Arguments of a script. Slurm joins path and arguments by blanks, so one that holds blanks counts as several.
+
+    The path may hold blanks where the job bears the script's name, which is so unless its user has named it.
+    """
+    found = re.match(rf"(?s)(/(?:.*?/)?{re.escape(name)})(?: |$)", command) if name else None
+    path = found[1] if found else command.partition(" ")[0]
+    return tuple(command[len(path) :].split())
+
+
+def first_of(tasks: str) -> int:
+    """The lowest number in a list of an array's tasks (`3,5-9:2%4`); -1 if there is none."""
+    found = re.match(r"\[?(\d{1,9})", tasks)
+    return int(found[1]) if found else -1
+
+
+def not_taken(job: Queued, partition: str, arguments: bool = True) -> str:
+    """Why a job stays with Slurm, or the empty string. `arguments`: may those be told apart by blanks?"""
     if job.state != PENDING:
         return "it does not wait"
     if job.partition != partition:
@@ -225,6 +256,8 @@ def not_taken(job: Queued, partition: str) -> str:
         return f"it waits for something other than its turn ({job.reason})"
     if not USER.fullmatch(job.user) or job.uid < 0:
         return "its user has no name"
+    if job.arguments and not arguments:
+        return "its script has arguments, which Slurm does not tell apart ([mesos.queue] arguments)"
     return job.bar
 
 
@@ -322,6 +355,9 @@ def _environment(job: Queued) -> dict[str, str]:
         "HYDRA_BOOTSTRAP": "ssh",
         "HYDRA_RMK": "user",
     }
+    if job.array and job.task >= 0:
+        given["SLURM_ARRAY_JOB_ID"] = str(job.array)
+        given["SLURM_ARRAY_TASK_ID"] = str(job.task)
     if job.cpus_per_task:
         given["SLURM_CPUS_PER_TASK"] = str(job.cpus_per_task)
     if job.memory_per_node > 0:
@@ -335,6 +371,9 @@ def file_name(pattern: str, job: Queued, default: str) -> str:
     """Path of an output file as sbatch writes it, absolute. Parts of it that only Slurm's nodes have are left out."""
     known = {"j": str(job.job), "A": str(job.job), "J": str(job.job), "x": job.name, "u": job.user, "%": "%"}
     known |= {"a": "4294967294", "n": "0", "t": "0", "s": "batch", "N": "mesos", "b": "4294967294"}
+    if job.array and job.task >= 0:
+        known |= {"A": str(job.array), "a": str(job.task), "b": str(job.task % 10)}
+        default = default.replace("%j", "%A_%a")
 
     def filled(match: re.Match[str]) -> str:
         value = known.get(match[2], match[0])
@@ -401,6 +440,6 @@ def wrap(job: Queued, script: str, spread: bool, alone: bool = False) -> str:
         "umask 022",
         f"cd {quoted(job.directory or '/tmp')} || cd /tmp || exit 1",  # noqa: S108 (as slurmstepd does)
         f"exec < {quoted(stdin)} > {quoted(output)} {'2> ' + quoted(errors) if errors else '2>&1'}",
-        'exec "$script"',
+        f'exec "$script" {shlex.join(job.arguments)}'.rstrip(),
     ]
     return "\n".join(lines) + "\n"

@@ -24,9 +24,9 @@ from typing import Any, Protocol
 
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.model import Cause, Decision, Finished, Json, NodeLink, Outcome, Snapshot, Start, Withdraw
-from asad_mesos.jobs import NAME, Spec
+from asad_mesos.jobs import MOST_TASKS, NAME, Spec
 from asad_mesos.requests import Jobs, answer
-from asad_mesos.slurm_jobs import BATCH, PENDING, RUNS, Queued, not_taken, translated
+from asad_mesos.slurm_jobs import BATCH, PENDING, RUNS, Queued, first_of, not_taken, translated
 from asad_mesos.slurm_side import Commands, Denied, Short, SlurmSide, Unknown
 
 JOURNAL = "slurm-queue.journal"
@@ -40,6 +40,10 @@ ACCOUNT_TRIES = 3
 """Accounting may be slow, or there may be none."""
 HELD_S = 86_400.0
 HOLDING, SERVED, RETURNING, ENDING, OVER = "holding", "served", "returning", "ending", "over"
+DEPENDENCY = "Dependency"
+"""Why a job waits whose dependency Slurm will resolve: it is not taken before."""
+DEPENDENT_S = 15.0
+"""A job that waits for others is looked at again after this."""
 NEVER_RAN = ("TASK_STAGING", "TASK_DROPPED", "TASK_ERROR")
 """States in which nothing of a task has run (a task that is staged may be about to; then it does not wait)."""
 GONE_STATES = ("completed", "failed", "cancelled", "timeout")
@@ -58,6 +62,8 @@ class QueueSettings:
     """A job that has not started by then is given back."""
     again_s: float = 600.0
     """So long it is left alone then."""
+    arguments: bool = True
+    """Take jobs whose scripts have arguments: Slurm tells them as one text, so they are told apart by blanks."""
     timeout_s: float = 10.0
     """A command of Slurm's that has not answered by then is killed."""
 
@@ -90,10 +96,16 @@ def read_queue(table: Any) -> QueueSettings:
         if not fits or not least <= value <= most or (key == "head" and value != int(value)):
             raise ConfigError(f"[mesos.queue] {key}: {value!r:.80} is no number from {least:g} to {most:g}")
         numbers[key] = value
+    arguments = table.get("arguments", default.arguments)
+    if not isinstance(arguments, bool):
+        raise ConfigError(
+            f"[mesos.queue] arguments: {arguments!r:.80} is no truth value; write true or false"
+        )
     return QueueSettings(
-        partition,
-        int(numbers["head"]),
-        *(float(numbers[key]) for key in ("patience_s", "again_s", "timeout_s")),
+        partition=partition,
+        head=int(numbers["head"]),
+        arguments=arguments,
+        **{key: float(numbers[key]) for key in ("patience_s", "again_s", "timeout_s")},
     )
 
 
@@ -119,6 +131,14 @@ class Taken:
     status: int = 0
     """As of wait(2), once it is over."""
     facts: dict[str, str] = field(default_factory=dict)
+    array: int = 0
+    """Of a task of an array: the array's number."""
+    task: int = -1
+
+    @property
+    def name(self) -> str:
+        """By which Slurm's commands know it, and not its whole array."""
+        return f"{self.array}_{self.task}" if self.array else str(self.job)
 
     @property
     def origin(self) -> str:
@@ -151,7 +171,7 @@ class Framework(Gangs, Protocol):
 
     def release(self) -> list[str]: ...
 
-    def give_back(self) -> list[str]: ...
+    def give_back(self, *, begin: bool = True) -> list[str]: ...
 
     def close(self) -> None: ...
 
@@ -316,7 +336,7 @@ class SlurmQueue:
             for job in back & details.keys():
                 entry = self.over[job]
                 if (details[job].submit_s, details[job].restarts) == (entry.submit_s, entry.restarts):
-                    self._slurm.end(job)
+                    self._slurm.end(entry.name)
                     self.said.append(f"slurm {job}: it has run on Mesos, and is ended in Slurm once more")
                 else:
                     self._move(entry, "")
@@ -336,7 +356,7 @@ class SlurmQueue:
             for short in seen.values()
             if short.state == PENDING
             and short.priority > 0
-            and not short.array
+            and short.reason != DEPENDENCY
             and short.partition == self._settings.partition
             and short.job not in self.taken
             and short.job not in self._left
@@ -344,21 +364,29 @@ class SlurmQueue:
         ]
         if place <= 0 or not fresh:
             return
-        fresh.sort(key=lambda short: (-short.priority, short.job))
         try:
             details = self._slurm.details({short.job for short in fresh})
         except ClusterError as error:
             self.said.append(f"the queue of Slurm is not read: {error}")
             return
-        for short in fresh:
-            job = details.get(short.job)
-            if place <= 0 or job is None:
+        for job in sorted(details.values(), key=_turn):
+            if place <= 0:
+                break
+            if job.dependency:  # Slurm may give another reason first
+                self._left[job.job] = now_s + DEPENDENT_S
                 continue
-            why = not_taken(job, self._settings.partition)
+            why = not_taken(job, self._settings.partition, self._settings.arguments)
             if why:
                 self._leave(job.job, why)
+                if job.bar or job.arguments:
+                    self._tell(job, why)
+                continue
+            if self._full(job):
                 continue
             place -= 1
+            if job.tasks_left:
+                self._split(job)
+                continue
             try:
                 self._hold(job)
             except AsadError as error:
@@ -366,6 +394,33 @@ class SlurmQueue:
                 if isinstance(error, Denied) and job.job in self.taken:
                     self._leave(job.job, "asad's user may not hold it")
                     self._close(self.taken[job.job])
+
+    def _full(self, job: Queued) -> bool:
+        """Do as many tasks of its array run, or wait for offers, as may run at one time?"""
+        in_hand = sum(entry.array == job.array for entry in self.taken.values()) if job.array else 0
+        return 0 < job.most_running <= in_hand
+
+    def _split(self, job: Queued) -> None:
+        """The next task of an array becomes a job of its own, which the next step finds. A kill leaves nothing undone:
+        to Slurm it is the task that it was."""
+        try:
+            self._slurm.split(job, first_of(job.tasks_left))
+        except AsadError as error:
+            self.said.append(f"slurm {job.job}: its next task is not taken: {error}")
+            self._left[job.job] = self._clock() + max(self._settings.again_s, 1.0)
+
+    def _tell(self, job: Queued, why: str) -> None:
+        """Its user can read in its comment why it stays with Slurm."""
+        text = self._text(f"stays with Slurm: {why}", job.admin_comment.partition(MARK)[0].rstrip())
+        if not self._may_comment["AdminComment"] or job.admin_comment == text:
+            return
+        name = f"{job.array}_{job.task}" if job.array and job.task >= 0 else str(job.job)
+        try:
+            self._slurm.comment(name, {"AdminComment": text})
+        except Denied:
+            self._may_comment["AdminComment"] = False
+        except AsadError as error:
+            self.said.append(f"slurm {job.job}: it is not told why it stays: {error}")
 
     def _hold(self, job: Queued) -> None:
         """Make sure that Mesos could run it, then hold it."""
@@ -379,15 +434,18 @@ class SlurmQueue:
             since_s=self._clock(),
             comment=job.comment,
             admin_comment=job.admin_comment.partition(MARK)[0].rstrip(),
+            array=job.array if job.task >= 0 else 0,
+            task=job.task,
         )
         try:
-            translated(job, self._slurm.script(job.job), entry.origin)
+            translated(job, self._slurm.script(entry.name), entry.origin)
         except UsageError as error:
             self._leave(job.job, str(error))
+            self._tell(job, str(error))
             return
         self._write(entry)
         self.taken[job.job] = entry
-        self._slurm.hold(job.job)
+        self._slurm.hold(entry.name)
 
     def _leave(self, job: int, why: str) -> None:
         """It stays with Slurm, for a while."""
@@ -433,12 +491,12 @@ class SlurmQueue:
             return
         if short is None or short.state != PENDING:
             if short is not None and short.state in RUNS and short.priority == 0:
-                self._slurm.release(entry.job)  # Slurm was quicker; the hold would outlast a requeue
+                self._slurm.release(entry.name)  # Slurm was quicker; the hold would outlast a requeue
             self._close(entry)
             return
         if short.priority > 0:
             if self.may:
-                self._slurm.hold(entry.job)  # the next look tells whether it is
+                self._slurm.hold(entry.name)  # the next look tells whether it is
             else:
                 self._close(entry)
             return
@@ -450,7 +508,7 @@ class SlurmQueue:
             self._close(entry)
             return
         try:
-            spec = translated(job, self._slurm.script(entry.job), entry.origin)
+            spec = translated(job, self._slurm.script(entry.name), entry.origin)
             entry.mesos = self._mesos.submit(spec)
         except UsageError as error:
             self._release(entry, str(error))
@@ -480,7 +538,7 @@ class SlurmQueue:
             self._end(entry, short)
             return
         if short is None:
-            past = self._slurm.past(entry.job)
+            past = self._slurm.past(entry.name)
             if past and past not in (PENDING, *RUNS):
                 self._mesos.cancel(entry.mesos, f"its job in Slurm is {past.lower()}")
             return
@@ -492,7 +550,7 @@ class SlurmQueue:
             self._mesos.cancel(entry.mesos, f"its job in Slurm is {short.state.lower()}")
             return
         if short.priority > 0:
-            self._slurm.hold(entry.job)
+            self._slurm.hold(entry.name)
         if self._waits(entry, row) and (
             not self.may or self._clock() - entry.since_s > self._settings.patience_s
         ):
@@ -542,8 +600,8 @@ class SlurmQueue:
             self._move(entry, RETURNING)
         texts = {"AdminComment": entry.admin_comment, "Comment": entry.comment}
         for key in entry.facts.get("wrote", "").split():
-            self._slurm.comment(entry.job, {key: texts[key]})
-        self._slurm.release(entry.job)
+            self._slurm.comment(entry.name, {key: texts[key]})
+        self._slurm.release(entry.name)
         self._leave(entry.job, why or "Mesos could not serve it")
         cause = Cause(POLICY, f"Slurm has it again: {why or 'Mesos could not serve it'}")
         self.acts.append((str(entry.job), Outcome(Withdraw(cause, 0), True, "")))
@@ -557,7 +615,7 @@ class SlurmQueue:
             self._act(entry, f"it {entry.why}")
         if short is not None and short.state == PENDING:
             self._comment(entry, entry.why)
-            self._slurm.end(entry.job)
+            self._slurm.end(entry.name)
             return  # accounting is told when it knows of the end, which would wipe that out again
         if short is not None and short.state in RUNS:
             self.said.append(
@@ -566,7 +624,7 @@ class SlurmQueue:
             self._close(entry)
             return
         try:
-            self._slurm.account(entry.job, entry.status, self._text(entry, entry.why, entry.admin_comment))
+            self._slurm.account(entry.name, entry.status, self._text(entry.why, entry.admin_comment))
         except ClusterError as error:
             tries = int(entry.facts.get("tries", "0")) + 1
             entry.facts["tries"] = str(tries)
@@ -604,7 +662,7 @@ class SlurmQueue:
                 entry.facts["wrote"] = " ".join([*wrote, key])
                 self._write(entry)  # or it would not be given back
             try:
-                self._slurm.comment(entry.job, {key: self._text(entry, sentence, others)})
+                self._slurm.comment(entry.name, {key: self._text(sentence, others)})
             except Denied:
                 self._may_comment[key] = False
                 entry.facts["wrote"] = " ".join(wrote)
@@ -614,7 +672,7 @@ class SlurmQueue:
             return
 
     @staticmethod
-    def _text(entry: Taken, sentence: str, others: str) -> str:
+    def _text(sentence: str, others: str) -> str:
         text = "".join(char for char in f"{MARK}{sentence}" if char.isprintable())
         text = text if len(text) <= MOST_COMMENT else text[: MOST_COMMENT - 1] + "…"
         return f"{others} {text}" if others else text
@@ -637,6 +695,11 @@ class SlurmQueue:
         told = self.said[before:]
         del self.said[before:]
         return told
+
+
+def _turn(job: Queued) -> tuple[float, int, int, int]:
+    """In which order jobs are taken: by priority and age, an array's tasks by their numbers."""
+    return -job.priority, job.array or job.job, MOST_TASKS if job.task < 0 else job.task, job.job
 
 
 def began(row: Mapping[str, Any]) -> bool:
@@ -714,7 +777,9 @@ class SlurmMesosCluster:
         return self.mesos.finished(since_s)
 
     def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
-        """Jobs may be submitted beside Slurm's."""
+        """Jobs may be submitted beside Slurm's. Before a teardown Slurm has back what has not started."""
+        if verb == "teardown":
+            self.queue.give_back()
         return answer(self.mesos, verb, arguments, user, uid)
 
     def sentence(self) -> str:
@@ -731,9 +796,9 @@ class SlurmMesosCluster:
         said = self.queue.give_back()
         return said + self.mesos.release()
 
-    def give_back(self) -> list[str]:
-        """As Mesos does: what admission has changed of jobs that wait."""
-        return self.mesos.give_back()
+    def give_back(self, *, begin: bool = True) -> list[str]:
+        """As Mesos does: what has been changed of jobs that wait."""
+        return self.mesos.give_back(begin=begin)
 
     def close(self) -> None:
         """Let go of both. What is held stays held, and what runs goes on, for the next daemon."""

@@ -17,8 +17,8 @@ from asad.errors import ClusterError
 from asad_mesos.slurm_jobs import Queued, read_jobs
 
 MOST_SCRIPT = 1 << 20
-FORMAT = "%A|%F|%T|%Q|%P"
-"""Numbers, states and partitions: nothing that users write."""
+FORMAT = "%A|%F|%T|%Q|%P|%r"
+"""Numbers, states, partitions and reasons: nothing that users write."""
 DENIED = "denied"
 GONE = "Invalid job id"
 
@@ -27,33 +27,36 @@ class Short(NamedTuple):
     """A job in one short line."""
 
     job: int
-    array: bool
     state: str
     priority: int
     """0 while it is held."""
     partition: str
+    reason: str = ""
 
 
 class SlurmSide(Protocol):
-    """What the queue asks of Slurm. Raises ClusterError when it does not answer or refuses."""
+    """What the queue asks of Slurm; jobs by number, and by name (`17`, `17_3`) where something is done to them: the
+    number of an array stands for all its tasks. Raises ClusterError when it does not answer or refuses."""
 
     def look(self) -> dict[int, Short]: ...
 
     def details(self, jobs: Collection[int]) -> dict[int, Queued]: ...
 
-    def script(self, job: int) -> str: ...
+    def script(self, job: str) -> str: ...
 
-    def hold(self, job: int) -> None: ...
+    def split(self, job: Queued, task: int) -> None: ...
 
-    def release(self, job: int) -> None: ...
+    def hold(self, job: str) -> None: ...
 
-    def comment(self, job: int, texts: Mapping[str, str]) -> None: ...
+    def release(self, job: str) -> None: ...
 
-    def end(self, job: int) -> None: ...
+    def comment(self, job: str, texts: Mapping[str, str]) -> None: ...
 
-    def account(self, job: int, status: int, text: str) -> None: ...
+    def end(self, job: str) -> None: ...
 
-    def past(self, job: int) -> str: ...
+    def account(self, job: str, status: int, text: str) -> None: ...
+
+    def past(self, job: str) -> str: ...
 
 
 class Denied(ClusterError):
@@ -76,10 +79,10 @@ class Commands:
         for line in self._run(
             "squeue", "--all", "--states=all", "--noheader", f"--format={FORMAT}"
         ).splitlines():
-            number, array, state, priority, partition = [*line.strip().split("|"), "", "", "", ""][:5]
+            number, _, state, priority, partition, reason = [*line.strip().split("|"), *[""] * 6][:6]
             if number.isdigit() and priority.isdigit():
                 job = int(number)
-                found[job] = Short(job, array != number, state, int(priority), partition)
+                found[job] = Short(job, state, int(priority), partition, reason)
         return found
 
     def details(self, jobs: Collection[int]) -> dict[int, Queued]:
@@ -87,32 +90,36 @@ class Commands:
         answer = self._run("squeue", "--all", "--states=all", "--json").encode()
         return {job.job: job for job in read_jobs(answer) if job.job in jobs}
 
-    def script(self, job: int) -> str:
+    def script(self, job: str) -> str:
         """The batch script as it was submitted."""
-        text = self._run("scontrol", "write", "batch_script", str(job), "-")
+        text = self._run("scontrol", "write", "batch_script", job, "-")
         if not text:  # no script is empty: 22.05 fails with exit status 0
             raise Unknown(f"scontrol: there is no script of job {job}")
         if len(text.encode()) > MOST_SCRIPT:
             raise ClusterError(f"the script of job {job} is longer than {MOST_SCRIPT >> 10} KiB")
         return text
 
-    def hold(self, job: int) -> None:
+    def split(self, job: Queued, task: int) -> None:
+        """Have a task of an array that waits be a job of its own, with a number of its own; nothing else changes."""
+        self._run("scontrol", "update", f"jobid={job.array}_{task}", f"Comment={job.comment}")
+
+    def hold(self, job: str) -> None:
         """As an operator: its user cannot release it."""
-        self._run("scontrol", "hold", str(job))
+        self._run("scontrol", "hold", job)
 
-    def release(self, job: int) -> None:
+    def release(self, job: str) -> None:
         """Let Slurm have it again, with the priority that it would have."""
-        self._run("scontrol", "release", str(job))
+        self._run("scontrol", "release", job)
 
-    def comment(self, job: int, texts: Mapping[str, str]) -> None:
+    def comment(self, job: str, texts: Mapping[str, str]) -> None:
         """Write `AdminComment` or `Comment`."""
         self._run("scontrol", "update", f"jobid={job}", *(f"{key}={text}" for key, text in texts.items()))
 
-    def end(self, job: int) -> None:
+    def end(self, job: str) -> None:
         """Take it out of the queue; accounting says CANCELLED, for Slurm never ran it."""
-        self._run("scancel", str(job))
+        self._run("scancel", job)
 
-    def account(self, job: int, status: int, text: str) -> None:
+    def account(self, job: str, status: int, text: str) -> None:
         """Exit status (as of wait(2)) and a sentence, into the accounting of a job that has ended."""
         self._run(
             *("sacctmgr", "--immediate", "modify", "job", "where", f"jobid={job}"),
@@ -123,7 +130,7 @@ class Commands:
         """What Slurm says of a partition."""
         return self._run("scontrol", "show", "partition", "--oneliner", name)
 
-    def past(self, job: int) -> str:
+    def past(self, job: str) -> str:
         """What accounting says became of a job; empty if it does not know it, or there is none."""
         with contextlib.suppress(ClusterError):
             lines = self._run(

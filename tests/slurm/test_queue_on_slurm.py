@@ -61,6 +61,12 @@ class Between:
     def told(self, job: str) -> str:
         return self.commands.details({int(job)})[int(job)].admin_comment
 
+    def told_by(self, array: str, task: int) -> str:
+        for one in self.slurm.squeue():
+            if one["array_job_id"] == int(array) and one["array_task_id"] == task:
+                return str(one["admin_comment"])
+        return ""
+
     def submit(self, script: str, *options: str) -> str:
         return self.slurm.submit(script, "--partition=mesos", "--time=10", *options, user="nobody")
 
@@ -189,4 +195,93 @@ def test_a_cancelled_job_and_one_with_steps(between: Between) -> None:
     between.step_until(lambda: not between.queue.taken, "it is over")
     assert between.mesos.rows["m1"]["state"] == "cancelled"
     with pytest.raises(Unknown):
-        between.commands.script(99_999_999)
+        between.commands.script("99999999")
+
+
+def test_tasks_of_an_array_are_taken_one_by_one(between: Between) -> None:
+    job = between.submit("echo", "--array=3,5,9%2", "--comment=mine", "--output=a-%A-%a.txt")
+    between.step_until(lambda: len(between.mesos.rows) == 2, "two may run at one time")
+    for _ in range(3):
+        between.queue.step()
+    assert len(between.mesos.rows) == 2
+    specs = list(between.mesos.specs.values())
+    assert [spec.environment["SLURM_ARRAY_TASK_ID"] for spec in specs] == ["3", "5"]
+    assert {spec.environment["SLURM_ARRAY_JOB_ID"] for spec in specs} == {job}
+    assert f"/a-{job}-3.txt" in specs[0].script
+    held = {(one["array_task_id"], one["priority"]) for one in between.slurm.squeue()}
+    assert (3, 0) in held
+    assert (5, 0) in held
+    for name, status in (("m1", 0), ("m2", 4)):
+        between.mesos.start(name, "a1")
+        between.mesos.finish(name, status)
+    between.step_until(lambda: len(between.mesos.rows) == 3, "the third has its turn")
+    assert between.mesos.specs["m3"].environment["SLURM_ARRAY_TASK_ID"] == "9"
+    between.mesos.start("m3", "a1")
+    between.mesos.finish("m3", 0)
+    between.step_until(lambda: not between.queue.taken, "all are over")
+    shown = subprocess.run(
+        [
+            *("sacct", "--noheader", "--parsable2", "--allocations", "--allusers", f"--jobs={job}"),
+            "--format=JobID,DerivedExitCode,Comment,AdminComment",
+        ],
+        env=between.slurm.env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout.lower()
+    lines = sorted(line.split("|") for line in shown.splitlines())
+    assert [line[:3] for line in lines] == [
+        [f"{job}_3", "0:0", "mine"],
+        [f"{job}_5", "4:0", "mine"],
+        [f"{job}_9", "0:0", "mine"],
+    ]
+    assert all("on mesos as m" in line[3] for line in lines), lines
+
+
+def test_a_task_of_an_array_goes_back_alone(between: Between) -> None:
+    job = between.submit("sleep 1", "--array=0-1")
+    between.step_until(lambda: len(between.mesos.rows) == 2, "both are taken")
+    between.mesos.start("m1", "a1")
+    between.step_until(lambda: "a1" in between.told_by(job, 0), "one runs")
+    between.ahead_s = 700.0
+    between.step_until(lambda: len(between.queue.taken) == 1, "the other is given back")
+    by_task = {one["array_task_id"]: one["priority"] for one in between.slurm.squeue()}
+    assert by_task[0] == 0
+    assert by_task[1] > 0
+    between.mesos.finish("m1", 0)
+    between.step_until(lambda: not between.queue.taken, "it is over")
+
+
+def test_a_dependent_job_is_taken_when_slurm_says_that_it_may_be(between: Between) -> None:
+    first = between.slurm.submit("sleep 2")
+    second = between.submit("true", f"--dependency=afterok:{first}")
+    for _ in range(2):
+        between.queue.step()
+    assert not between.mesos.rows
+    assert not [said for said in between.queue.said if second in said]
+    between.slurm.wait(first, timeout_s=40)
+    between.ahead_s = 60.0
+    between.step_until(lambda: between.mesos.rows, "its dependency is fulfilled")
+
+
+def test_arguments_reach_the_script_and_reasons_the_comment(between: Between) -> None:
+    path = between.slurm.folder / "jobs" / "argued.sh"
+    path.write_text('#!/bin/sh\necho "$#:$1:$2"\n')
+    argv = [
+        "sbatch",
+        "--parsable",
+        f"--chdir={path.parent}",
+        "--partition=mesos",
+        "--time=10",
+        "--wait-all-nodes=0",
+    ]
+    job = between.slurm.run(
+        *argv, f"--uid={NOBODY.pw_uid}", f"--gid={NOBODY.pw_gid}", str(path), "one", "two"
+    ).strip()
+    steps = between.submit("srun hostname")
+    between.step_until(lambda: between.mesos.rows and between.told(steps), "one is taken, one is not")
+    assert between.commands.details({int(job)})[int(job)].arguments == ("one", "two")
+    (spec,) = between.mesos.specs.values()
+    assert spec.script.endswith('exec "$script" one two\n')
+    assert between.told(steps).startswith("asad: stays with Slurm: its script starts job steps")

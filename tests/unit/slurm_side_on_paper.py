@@ -67,6 +67,26 @@ class PaperSlurm:
             raise Denied(f"{verb}: Access/permission denied")
         self.trouble(verb)
 
+    def _number(self, name: str) -> int:
+        """Of a job by the name that commands take. The number of an array must not be used for one of its tasks."""
+        array, _, task = name.partition("_")
+        for number, job in self.jobs.items():
+            if (str(job.array), str(job.task)) == (array, task):
+                return number
+            assert str(number) != name or not job.array or job.task < 0, "all tasks of an array were meant"
+        return int(array)
+
+    def split(self, job: Queued, task: int) -> None:
+        self._call("split")
+        left = [int(number) for number in self.jobs[job.job].tasks_left.split(",")]
+        left.remove(task)
+        fresh = max(self.jobs) + 1 if left else job.job
+        self.jobs[fresh] = replace(self.jobs[job.job], job=fresh, task=task, tasks_left="")
+        self.scripts[fresh] = self.scripts[job.job]
+        if left:
+            self.jobs[job.job] = replace(self.jobs[job.job], tasks_left=",".join(map(str, left)))
+        self.trouble("split done")
+
     def _seen(self, job: Queued) -> Queued:
         held = job.job in self.held
         return replace(job, priority=0.0, reason="JobHeldAdmin") if held else job
@@ -74,47 +94,51 @@ class PaperSlurm:
     def look(self) -> dict[int, Short]:
         self._call("look")
         seen = [self._seen(job) for job in self.jobs.values()]
-        return {job.job: Short(job.job, False, job.state, int(job.priority), job.partition) for job in seen}
+        return {
+            job.job: Short(job.job, job.state, int(job.priority), job.partition, job.reason) for job in seen
+        }
 
     def details(self, jobs: Collection[int]) -> dict[int, Queued]:
         self._call("details")
         return {number: self._seen(self.jobs[number]) for number in jobs if number in self.jobs}
 
-    def script(self, job: int) -> str:
+    def script(self, job: str) -> str:
         self._call("script")
-        if job not in self.jobs:
+        if self._number(job) not in self.jobs:
             raise Unknown("Invalid job id")
-        return self.scripts[job]
+        return self.scripts[self._number(job)]
 
-    def hold(self, job: int) -> None:
+    def hold(self, job: str) -> None:
         self._call("hold")
-        self.held.add(job)
+        self.held.add(self._number(job))
         self.trouble("hold done")
 
-    def release(self, job: int) -> None:
+    def release(self, job: str) -> None:
         self._call("release")
-        self.held.discard(job)
+        self.held.discard(self._number(job))
         self.trouble("release done")
 
-    def comment(self, job: int, texts: Mapping[str, str]) -> None:
+    def comment(self, job: str, texts: Mapping[str, str]) -> None:
         for key in texts:
             self._call(key)
-        self.comments.setdefault(job, {}).update(texts)
+        self.comments.setdefault(self._number(job), {}).update(texts)
         self.trouble("comment done")
 
-    def end(self, job: int) -> None:
+    def end(self, job: str) -> None:
         self._call("end")
-        self.jobs[job] = replace(self.jobs[job], state="CANCELLED")
-        self.ended[job] += 1
+        number = self._number(job)
+        self.jobs[number] = replace(self.jobs[number], state="CANCELLED")
+        self.ended[number] += 1
         self.trouble("end done")
 
-    def account(self, job: int, status: int, text: str) -> None:
+    def account(self, job: str, status: int, text: str) -> None:
         self._call("account")
-        self.accounts[job] = (status, text)
+        self.accounts[self._number(job)] = (status, text)
         self.trouble("account done")
 
-    def past(self, job: int) -> str:
-        return self.jobs[job].state if job in self.jobs else "CANCELLED"
+    def past(self, job: str) -> str:
+        number = self._number(job)
+        return self.jobs[number].state if number in self.jobs else "CANCELLED"
 
     def waits(self, job: int) -> bool:
         """Could Slurm start it?"""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from asad_mesos.driver import missing
-from asad_mesos.slurm_jobs import file_name, not_taken, read_jobs, translated, wrap
+from asad_mesos.slurm_jobs import arguments_of, file_name, not_taken, read_jobs, translated, wrap
 from asad_mesos.slurm_queue import QueueSettings, SlurmMesosCluster, SlurmQueue, began, outcome, read_queue
 from slurm_side_on_paper import SCRIPT, Killed, PaperMesos, PaperSlurm, failing, job_of
 
@@ -302,8 +302,10 @@ def test_nothing_is_lost_or_run_twice_however_often_the_daemon_and_slurm_fail(
     """Random deaths of the daemon before and after every call, commands that fail, holds that Slurm forgets."""
     rng = random.Random(seed)
     world = World(tmp_path, head=3, patience_s=120, again_s=60)
-    for job in range(1, 8):
+    for job in range(1, 6):
         world.slurm.add(job, priority=rng.randrange(1, 100))
+    tasks = {"array_job_id": 6, "array_task_string": "0,4", "array_max_tasks": rng.randrange(3)}
+    world.slurm.add(6, priority=rng.randrange(1, 100), **tasks)
 
     def trouble(verb: str) -> None:
         if rng.random() < 0.06:
@@ -355,6 +357,74 @@ def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short
     assert 1 not in world.queue.over
 
 
+def test_an_array_runs_task_by_task_no_more_at_one_time_than_its_user_allows(world: World) -> None:
+    world.slurm.add(40, array_job_id=40, array_task_string="2,5,7", array_max_tasks=2)
+    world.step()
+    assert world.slurm.jobs[41].task == 2
+    assert not world.slurm.held, "it is a job of its own first"
+    world.step(3)
+    assert world.slurm.held == {41, 42}, "the third waits until one of them has ended"
+    origins = [spec.origin for spec in world.mesos.specs.values()]
+    assert [origin.split(":")[1] for origin in origins] == ["41", "42"]
+    spec = world.mesos.specs["m1"]
+    assert spec.environment["SLURM_ARRAY_JOB_ID"] == "40"
+    assert spec.environment["SLURM_ARRAY_TASK_ID"] == "2"
+    assert "/tmp/slurm-40_2.out" in spec.script
+    world.mesos.start("m1")
+    world.mesos.finish("m1")
+    world.step(8)
+    assert world.slurm.ended == {41: 1}
+    # the last task has the array's own number
+    assert world.slurm.jobs[40].task == 7
+    assert {40, 42} <= world.slurm.held
+    for name in ("m2", "m3"):
+        world.mesos.start(name)
+        world.mesos.finish(name)
+    world.open()
+    world.step(5)
+    assert world.slurm.ended == {40: 1, 41: 1, 42: 1}
+    assert not world.queue.taken
+
+
+def test_an_array_task_that_mesos_cannot_serve_goes_back_alone(world: World) -> None:
+    world.slurm.add(40, array_job_id=40, array_task_string="0,1")
+    world.step(4)
+    assert world.slurm.held == {40, 41}
+    world.mesos.start("m1")
+    world.step(22)
+    assert world.slurm.held == {41}
+    assert world.slurm.waits(40)
+
+
+def test_a_job_that_waits_for_another_is_not_taken_before_and_not_complained_about(world: World) -> None:
+    world.slurm.add(5, dependency="afterok:4(unfulfilled)", state_reason="Dependency")
+    world.slurm.add(6, dependency="afterok:4(unfulfilled)")
+    world.step(5)
+    assert not world.slurm.held
+    assert not world.queue.said
+    for job in (5, 6):
+        world.slurm.jobs[job] = replace(world.slurm.jobs[job], dependency="", reason="PartitionDown")
+    world.step(2)
+    assert world.slurm.held == {5, 6}
+
+
+def test_a_job_that_stays_with_slurm_says_why_in_its_comment(world: World) -> None:
+    world.slurm.add(5, script="#!/bin/sh\nsrun ./a\n", admin_comment="site")
+    world.slurm.add(6, licenses="matlab")
+    world.slurm.add(7, state_reason="BeginTime")
+    world.step(2)
+    assert "asad: stays with Slurm: its script starts job steps" in world.comment(5)
+    assert world.comment(5).startswith("site asad: ")
+    assert world.comment(6) == "asad: stays with Slurm: it wants licences"
+    assert 7 not in world.slurm.comments, "it need not always be so"
+    before = dict(world.slurm.comments[6])
+    world.step(40)
+    assert world.slurm.comments[6] == before
+    world.slurm.jobs[6] = replace(world.slurm.jobs[6], bar="", admin_comment=world.comment(6))
+    world.step(25)
+    assert world.comment(6) == "asad: waits for Mesos as m1"
+
+
 # ------------------------------------------------------------------------------------------------- one job, translated
 
 
@@ -364,8 +434,6 @@ def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short
         ({"partition": "mesos,batch"}, "other partitions"),
         ({"state_reason": "Dependency"}, "other than its turn"),
         ({"state_reason": "JobHeldUser", "priority": 0}, "other than its turn"),
-        ({"dependency": "afterok:1(unfulfilled)"}, "depends on another job"),
-        ({"array_job_id": 5, "array_task_string": "1-3"}, "array"),
         ({"het_job_id": 5}, "heterogeneous"),
         ({"licenses": "matlab"}, "licences"),
         ({"features": "avx"}, "features"),
@@ -376,7 +444,8 @@ def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short
         ({"tres_per_node": "gres:gpu:tesla:1"}, "gres"),
         ({"tres_per_task": "gres:gpu:1"}, "by job, socket or task"),
         ({"batch_flag": False}, "no batch script"),
-        ({"command": "/home/a/job.sh a b"}, "arguments"),
+        ({"command": "/home/a/job.sh a  b"}, "arguments with blanks"),
+        ({"command": "/home/a/job.sh "}, "arguments with blanks"),
         ({"memory_per_cpu": None, "flags": ["JOB_MEM_SET"]}, "all memory"),
         ({"user_name": ""}, "has no name"),
         ({"job_state": "RUNNING"}, "does not wait"),
@@ -385,6 +454,28 @@ def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short
 def test_what_mesos_cannot_serve_stays_with_slurm(changed: dict[str, object], why: str) -> None:
     assert not_taken(job_of(1), "mesos") == ""
     assert why in not_taken(job_of(1, **changed), "mesos")
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "found"),
+    [
+        ("/home/a/job.sh", "job.sh", ()),
+        ("/home/a/job.sh x -y", "job.sh", ("x", "-y")),
+        ("/home/a/my job.sh x", "my job.sh", ("x",)),
+        ("/home/a/my job.sh x", "other", ("job.sh", "x")),
+        ("/home/a/job.sh /b/job.sh", "job.sh", ("/b/job.sh",)),
+        ("/home/a/job.sh $(id) `id`;", "job.sh", ("$(id)", "`id`;")),
+        ("", "wrap", ()),
+    ],
+)
+def test_arguments_are_told_apart_by_blanks(command: str, name: str, found: tuple[str, ...]) -> None:
+    assert arguments_of(command, name) == found
+
+
+def test_arguments_may_be_left_to_slurm() -> None:
+    job = job_of(1, command="/home/a/job.sh x")
+    assert not_taken(job, "mesos") == ""
+    assert "[mesos.queue] arguments" in not_taken(job, "mesos", arguments=False)
 
 
 def test_scripts_with_job_steps_stay_with_slurm() -> None:
@@ -466,6 +557,12 @@ def test_the_script_runs_where_sbatch_would_with_its_environment(tmp_path: Path)
     assert lines[2:5] == ["n1,n2,n3", "3,2(x2)", "3"]
 
 
+def test_a_script_gets_its_arguments(tmp_path: Path) -> None:
+    script = '#!/bin/sh\nprintf "%s\\n" "$#" "$@"\n'
+    given = {"command": "/home/a/x.sh $(id) 'b -c"}
+    assert run_wrapped(tmp_path, script, "n1*1", True, **given).splitlines() == ["3", "$(id)", "'b", "-c"]
+
+
 def test_a_script_may_hold_anything(tmp_path: Path) -> None:
     """What looks like the end of the wrapping, quotes, and letters of all kinds."""
     script = "#!/bin/sh\ncat <<'END_OF_SCRIPT'\n$(id) `id` ' \" \\ é 漢\nEND_OF_SCRIPT\n"
@@ -515,6 +612,7 @@ def test_settings_are_checked() -> None:
         ({"partition": "a,b"}, "is no partition"),
         ({"head": 0}, "from 1 to 10000"),
         ({"head": 1.5}, "from 1 to 10000"),
+        ({"arguments": "no"}, "no truth value"),
         ({"patience_s": "long"}, "from 1 to"),
         ([], "write \\[mesos.queue\\]"),
     ):
