@@ -10,6 +10,7 @@ import click
 
 from asad.cli.bench_oasis import oasis
 from asad.cli.bench_oga import oga
+from asad.cli.bench_osdec import osdec
 from asad.errors import UsageError
 
 
@@ -20,6 +21,7 @@ def bench() -> None:
 
 bench.add_command(oasis)
 bench.add_command(oga)
+bench.add_command(osdec)
 
 
 def _numbers(text: str, option: str, known: tuple[int, ...]) -> tuple[int, ...]:

@@ -184,11 +184,19 @@ def play(
     packing: Packing = "skip-fit",
     span: int = 0,
 ) -> Played:
-    """All steps of all trajectories by one policy. Those that are a weighted sum are played without Python."""
+    """All steps of all trajectories by one policy.
+
+    Those that are a weighted sum are played without Python; one that has `score_world(world) -> (B, M)`, scores of all
+    trajectories at once, is asked for these.
+    """
     world = World(trajectories, None, packing, span)
     gains = np.zeros((len(Gains._fields), len(trajectories)))
+    at_once = getattr(scorer, "score_world", None)
     if isinstance(scorer, Weighted):
         _play(world, scorer.weights, gains)
+    elif at_once is not None:
+        while not world.done:
+            gains += world.step(at_once(world))
     else:
         scores = np.empty(world.rows.shape)
         while not world.done:

@@ -32,7 +32,7 @@ def trend(now: float, before: float, steps: int) -> float:
     """By which share of itself C_t rises a step, −1 to 1: `before` is what it was `steps` ago."""
     if steps <= 0:
         return 0.0
-    return max(-1.0, min(1.0, (now - before) / (steps * max(1.0, now))))
+    return float(max(-1.0, min(1.0, (now - before) / (steps * max(1.0, now)))))
 
 
 @njit(cache=True, nogil=True)
@@ -42,7 +42,7 @@ def linear_score(
     """The score of one job: the features, in their order, times `w` (8,)."""
     area = cores * duration
     fit = min(1.0, cores / free) if free > 0.0 else 1.0
-    return (
+    return float(
         w[0] * cores
         + w[1] * duration
         + w[2] * area

@@ -215,8 +215,8 @@ class Trajectories:
         # in order of submission within each trajectory, ties as they stand
         of = np.repeat(np.arange(len(free)), np.diff(first))
         order = np.lexsort((g, of))
-        columns = (np.ascontiguousarray(column[order], np.int32) for column in (c, d, e, l, g))
-        return cls(*columns, first.astype(np.int32), free)
+        cores, duration, earliest, latest, submitted = np.ascontiguousarray(table[order].T, np.int32)
+        return cls(cores, duration, earliest, latest, submitted, first.astype(np.int32), free)
 
     def take(self, rows: Sequence[int] | NDArray[np.intp]) -> Trajectories:
         """Only those trajectories, in that order."""
@@ -236,16 +236,12 @@ class Trajectories:
 
     def real_time(self) -> Trajectories:
         """The same work without windows: each job is submitted at its earliest start, and starts then or never."""
-        made = Trajectories(
-            self.cores, self.duration, self.earliest, self.earliest, self.earliest, self.first, self.capacity
-        )
         of = np.repeat(np.arange(len(self)), np.diff(self.first))
-        order = np.lexsort((made.submitted, of))
-        columns = (
-            np.ascontiguousarray(column[order])
-            for column in (made.cores, made.duration, made.earliest, made.latest, made.submitted)
+        order = np.lexsort((self.earliest, of))
+        only = self.earliest[order]
+        return Trajectories(
+            self.cores[order], self.duration[order], only, only, only, self.first, self.capacity
         )
-        return Trajectories(*columns, made.first, made.capacity)
 
 
 def _whole(place: str, key: str, given: Any, dimensions: int) -> NDArray[np.int64]:

@@ -20,6 +20,8 @@ SCORERS = {
     "edf": ("asad.defer.edf", "Edf"),
     "tetris": ("asad.defer.tetris", "Tetris"),
     "biggest": ("asad.defer.biggest", "Biggest"),
+    "linear": ("asad.defer.linear", "Linear"),
+    "lookahead": ("asad.defer.lookahead", "Lookahead"),
 }
 """Name → module and class. `at-once` puts nothing off, so it is none of them."""
 

@@ -1,0 +1,173 @@
+"""`asactl bench osdec`: the form of its JSON, its page, its errors, and what its figures are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from asad.cli.asactl import asactl
+from asad.defer.scorers import make_scorer
+from asad.errors import ConfigError, UsageError
+from asad.replay import defer_bench
+from asad.replay.defer_instances import draw_trajectories
+from asad.report import deferral as report
+
+REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "bench-osdec.md").read_text(encoding="utf-8")
+POLICY = {
+    "total_mean", "total_std", "utilization", "delay", "violation", "seeds", "seeds_std", "started", "capacity_used",
+}  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    drawn = draw_trajectories(range(3))
+    jobs = np.column_stack((drawn.cores, drawn.duration, drawn.earliest, drawn.latest, drawn.submitted))
+    np.savez(tmp_path / "three.npz", jobs=jobs, offsets=drawn.first, capacity=drawn.capacity)
+    return tmp_path / "three.npz"
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(asactl, ["bench", "osdec", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+FEW = ("--policy", "fifo,edf,lookahead")
+
+
+def test_the_json_is_what_was_agreed(file: Path) -> None:
+    document = json.loads(
+        run("--instances", str(file), "--json", *FEW, "--offline", "1", "--time-limit", "5")
+    )
+    for packing in ("prefix", "skip_fit"):
+        assert list(document[packing]) == ["fifo", "edf", "lookahead"]
+        for row in document[packing].values():
+            assert set(row) == POLICY
+            parts = row["utilization"] - row["delay"] - row["violation"]
+            assert row["total_mean"] == pytest.approx(parts)
+            assert 0 < row["capacity_used"] <= 1
+    found = document["offline"]
+    assert found["total_mean"] <= found["bound_mean"]
+    assert found["packed_total_mean"] <= found["bound_mean"] + 1e-6
+    for each in found["policies"].values():
+        assert all(value <= found["packed_bound_mean"] + 1e-6 for value in each.values())
+    assert document["steps_per_s"] > 0
+    assert document["decide_ms"] == max(document["decide_ms_each"].values())
+    # a planner's set fits whichever way it is packed
+    assert document["prefix"]["lookahead"] == document["skip_fit"]["lookahead"]
+
+
+def keys(table: Any) -> set[str]:
+    if isinstance(table, dict):
+        return {key for key in table if re.fullmatch(r"[a-z0-9_]+", key)} | {
+            key for value in table.values() for key in keys(value)
+        }
+    return {key for row in table for key in keys(row)} if isinstance(table, list) else set()
+
+
+def test_all_keys_are_documented_and_the_page_tells_them(file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    document = json.loads(
+        run("--instances", str(file), "--json", "--page", str(page), *FEW, "--offline", "1", "--time-limit", "1",
+            "--seeds", "1")
+    )  # fmt: skip
+    names = {"fifo", "edf", "lookahead", "sjf", "tetris", "osdec"}
+    missing = {key for key in keys(document) if key not in names and f"`{key}`" not in REFERENCE}
+    assert not missing
+    text = page.read_text(encoding="utf-8")
+    for words in (
+        "Prefix packing",
+        "Skip-fit packing",
+        "clairvoyant",
+        "real-time",
+        "cores-1",
+        "durations-3",
+        "ω1",
+    ):
+        assert words in text
+    assert text.count("<svg") == 2
+
+
+def test_the_table_for_a_terminal(file: Path) -> None:
+    text = run("--instances", str(file), *FEW, "--part", "instances,real-time")
+    assert "three: 3 trajectories of 96 steps" in text
+    assert "Skip-fit packing (Table 1)" in text
+    row = next(line for line in text.splitlines() if line.startswith("edf"))
+    document = json.loads(run("--instances", str(file), *FEW, "--part", "instances", "--json"))
+    assert f"{document['prefix']['edf']['total_mean']:,.1f}" in row
+
+
+def test_worth_and_the_letter_of_the_paper_are_heeded(file: Path) -> None:
+    words = ("--instances", str(file), "--policy", "edf", "--part", "instances", "--json")
+    usual = json.loads(run(*words))["skip_fit"]["edf"]
+    dear = json.loads(run(*words, "--delay", "2", "--violation", "10"))["skip_fit"]["edf"]
+    assert dear["utilization"] == usual["utilization"]
+    assert dear["delay"] == pytest.approx(usual["delay"] * 2 / 0.3)
+    assert dear["violation"] == pytest.approx(10 * usual["violation"])
+    letter = json.loads(run(*words, "--as-printed"))["skip_fit"]["edf"]
+    assert letter["total_mean"] < usual["total_mean"]  # a step more of each job's cores
+
+
+def test_drawn_trajectories_are_the_same_each_time() -> None:
+    words = ("--seeds", "2", "--policy", "fifo", "--part", "instances", "--json")
+    assert run(*words) == run(*words)
+
+
+def test_hostile_names_do_not_reach_the_page() -> None:
+    row = {**dict.fromkeys(POLICY, 1.0), "seeds": 1, "seeds_std": None}
+    about = {
+        "name": "<script>\x1b[31m", "trajectories": 1, "steps": 1, "jobs": 1, "omega_1": 0.3, "omega_2": 1.0,
+        "as_printed": False,
+    }  # fmt: skip
+    text = report.page({"about": about, "prefix": {"<b>": row}, "skip_fit": {"<b>": row}}, "x '<i>'")
+    assert "<script>" not in text.split("</header>")[0].split("<header>")[1]
+    assert "<b>" not in text
+    assert "<i>" not in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--policy", "best"], "--policy best: there are fifo, sjf"),
+        (["--part", "all"], "--part all: there are instances, offline"),
+        (["--part", ","], "--part: name some of"),
+        (["--page", "missing/page.html"], "there is no folder missing; make it first"),
+        (["--instances", "missing.npz"], r"missing.npz: cannot be read as .npz \(No such file"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        CliRunner().invoke(asactl, ["bench", "osdec", *words], catch_exceptions=False)
+
+
+def test_an_archive_without_jobs_is_refused(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "none.npz",
+        jobs=np.zeros((0, 5), np.int64),
+        offsets=np.array([0, 0]),
+        capacity=np.ones((1, 4)),
+    )
+    with pytest.raises((UsageError, ConfigError), match="holds no jobs"):
+        CliRunner().invoke(
+            asactl, ["bench", "osdec", "--instances", str(tmp_path / "none.npz")], catch_exceptions=False
+        )
+
+
+def test_a_crowd_is_what_it_says() -> None:
+    waiting = defer_bench.crowd(200)
+    assert len(waiting) == 200
+    assert 50 < waiting.startable.sum() < 150
+    assert waiting.free > 0
+    assert (waiting.latest >= waiting.now).all()
+    assert (waiting.submitted <= waiting.now).all()
+    assert make_scorer("fifo").score(waiting).shape == (200,)
