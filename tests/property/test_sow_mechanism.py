@@ -278,7 +278,7 @@ def test_a_plan_is_the_best_there_is(job: Job, seed: int) -> None:
     price[chance.uniform(size=starts) < 0.2] = np.inf
     failure = np.sort(chance.uniform(0, 1, (starts, durations)), axis=1)
     worth = told.worth.by_finish(0, starts + durations)
-    best = best_plan(0, told, worth, price, failure)
+    best = best_plan(0, told, worth, price, failure, 60.0)
     expected = 0.0
     for at, heard in sorted(set(zip(told.arrival.tolist(), told.signal.tolist(), strict=True))):
         gains = [0.0]

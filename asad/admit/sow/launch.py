@@ -36,14 +36,19 @@ class Best(NamedTuple):
     """It is worth nothing, whenever it finishes."""
 
 
-def best_plan(now: int, told: Statement, worth: Floats, price: Floats, failure: Floats) -> Best:
-    """For a job born in round `now`; (S, D) `price` and `failure` by start from `now` on, `worth` by finish likewise."""
+def best_plan(
+    now: int, told: Statement, worth: Floats, price: Floats, failure: Floats, unsold: float
+) -> Best:
+    """For a job born in round `now`; (S, D) `price` and `failure` by start from `now` on, `worth` by finish likewise.
+
+    `unsold`: what a job pays for a round that is not sold, if it lasts longer than it stated.
+    """
     rows = len(told.arrival)
     plan = np.empty((3, rows), np.int32)
     row_start = np.empty(rows, np.int32)
     failed, paid = np.empty(rows), np.empty((rows, price.shape[1]))
     count, utility, payment, at_once, hopeless = _best(
-        now, told.arrival, told.signal, told.duration, told.probability, worth, price, failure,
+        now, told.arrival, told.signal, told.duration, told.probability, worth, price, failure, unsold,
         plan, row_start, failed, paid,
     )  # fmt: skip
     made = LaunchPlan(plan[0, :count], plan[1, :count], plan[2, :count])
@@ -62,19 +67,9 @@ def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
 
 @njit(cache=True)
 def _best(  # type: ignore[no-untyped-def]
-    now,
-    arrival,
-    signal,
-    duration,
-    probability,
-    worth,
-    price,
-    failure,
-    plan,
-    row_start,
-    plan_failure,
-    plan_price,
-):
+    now, arrival, signal, duration, probability, worth, price, failure, unsold,
+    plan, row_start, plan_failure, plan_price,
+):  # fmt: skip
     rows = len(arrival)
     starts, durations = price.shape
     m, row = 0, 0
@@ -114,8 +109,7 @@ def _best(  # type: ignore[no-untyped-def]
         if at >= 0:
             plan_failure[m] = failed / weight
             for d in range(durations):
-                # where longer is not sold, that it lasts longer than stated costs what the longest does
-                plan_price[m, d] = price[at, d] if price[at, d] < np.inf else plan_price[m, d - 1]
+                plan_price[m, d] = price[at, d] if price[at, d] < np.inf else plan_price[m, d - 1] + unsold
             utility += best
         m += 1
         row = end

@@ -274,6 +274,11 @@ class Posted:
                 f"statement: duration {statement.longest} is above the {bounds.max_duration} rounds that "
                 "one job may last"
             )
+        if statement.worth.most > bounds.max_value:
+            raise UsageError(
+                f"statement: value {statement.worth.most:g} is above {bounds.max_value:g}, the most that a job may be "
+                "worth"
+            )
         if statement.birth > self._now:
             raise UsageError(f"statement: birth in round {statement.birth}; it is round {self._now}")
 
@@ -293,7 +298,9 @@ class Posted:
         self._tables(statement.demand, needed)
         worth = statement.worth.by_finish(statement.birth, late + bounds.span + bounds.max_duration)[late:]
         worth[worth < bounds.least_value] = 0.0
-        return best_plan(self._now, statement, worth, self._price, self._failure)
+        # nobody is better off for having hidden that it lasts into rounds that are not sold
+        unsold = statement.demand * bounds.max_value
+        return best_plan(self._now, statement, worth, self._price, self._failure, unsold)
 
     @staticmethod
     def _runs(held: Active, round: int) -> bool:

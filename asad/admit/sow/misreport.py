@@ -23,7 +23,7 @@ from asad.admit.sow.failures import Futures
 from asad.admit.sow.launch import best_plan, row_starts
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.rounds import Instance, Job
-from asad.admit.sow.statement import Answer, LaunchPlan, Statement, Worth
+from asad.admit.sow.statement import NEVER, Answer, Bounds, Statement, Worth
 from asad.model import Floats
 
 KINDS = ("value", "deadline", "distribution", "demand", "several")
@@ -165,16 +165,16 @@ def _try(
     tables = _tables(mechanism, _independent(mechanism, samples, int(chance.integers(2**62))))
     announced = _tables(mechanism, None)
     least = mechanism.bounds.least_value
-    own = _utility(told, told.demand, truth.plan, *tables[told.demand], mechanism.now, least)
+    own = _utility(told, told.demand, truth, tables[told.demand][1], mechanism.now, least)
     gain = dict.fromkeys((*KINDS, "birth"), 0.0)
     announced_gain = 0.0
     for kind in KINDS:
         for _ in range(tries):
-            lie = misreport(told, kind, mechanism.bounds.max_demand, mechanism.bounds.max_duration, chance)
-            plan = mechanism.quote(lie).plan
-            worth = _utility(told, lie.demand, plan, *tables[lie.demand], mechanism.now, least)
+            lie = misreport(told, kind, mechanism.bounds, chance)
+            answer = mechanism.quote(lie)
+            worth = _utility(told, lie.demand, answer, tables[lie.demand][1], mechanism.now, least)
             gain[kind] = max(gain[kind], worth - own)
-            seen = _utility(told, lie.demand, plan, *announced[lie.demand], mechanism.now, least)
+            seen = _utility(told, lie.demand, answer, announced[lie.demand][1], mechanism.now, least)
             announced_gain = max(announced_gain, seen - truth.utility)
     bound = max(0.0, _best(told, *tables[told.demand], mechanism.now, least) - own)
     error = 0.0
@@ -187,28 +187,28 @@ def _try(
     return Tried(world.next, own, truth.utility, gain, announced_gain, bound, error)
 
 
-def misreport(
-    told: Statement, kind: str, max_demand: int, max_duration: int, chance: np.random.Generator
-) -> Statement:
+def misreport(told: Statement, kind: str, bounds: Bounds, chance: np.random.Generator) -> Statement:
     """A statement that is not `told`, in what `kind` says."""
     worth, demand = told.worth, told.demand
     arrival, duration = told.arrival, told.duration
     probability, signal = told.probability, told.signal
     if kind in ("value", "several"):
-        worth = replace(worth, value=worth.value * float(np.exp(chance.uniform(-3.0, 3.0))))
+        times = float(np.exp(chance.uniform(-3.0, 3.0)))
+        table = tuple(min(one * times, bounds.max_value) for one in worth.table)
+        worth = replace(worth, value=min(worth.value * times, bounds.max_value), table=table)
     if kind in ("deadline", "several"):
         moved = max(told.birth, worth.deadline + int(chance.integers(-12, 13)))
         shape = worth.kind if worth.kind == "own" or chance.random() < 0.5 else "deadline"
         worth = Worth(shape, worth.value, moved, worth.span, worth.table)
     if kind == "demand" or (kind == "several" and chance.random() < 0.3):
-        demand = int(chance.integers(demand, max_demand + 1))
+        demand = int(chance.integers(demand, bounds.max_demand + 1))
     if kind in ("distribution", "several"):
         shift, longer = (int(chance.integers(-2, 3)) for _ in range(2))
         if chance.random() < 0.5:
             shift = longer = 0
         kept = np.sort(chance.choice(len(arrival), int(chance.integers(1, len(arrival) + 1)), replace=False))
         arrival = np.maximum(arrival[kept] + np.int32(shift), np.int32(told.birth))
-        duration = np.clip(duration[kept] + np.int32(longer), 1, max_duration).astype(np.int32)
+        duration = np.clip(duration[kept] + np.int32(longer), 1, bounds.max_duration).astype(np.int32)
         weight = chance.dirichlet(np.full(len(kept), 0.5)) + 1e-6
         probability, signal = weight / weight.sum(), signal[kept]
     return Statement(told.birth, demand, arrival, duration, probability, worth, signal)
@@ -245,11 +245,10 @@ def _tables(mechanism: Posted, futures: Futures | None) -> Tables:
     return found
 
 
-def _utility(
-    told: Statement, demand: int, plan: LaunchPlan, price: Floats, failure: Floats, now: int, least: float
-) -> float:
-    """Of a job that is as `told`, under a plan that it got for `demand` units."""
+def _utility(told: Statement, demand: int, answer: Answer, failure: Floats, now: int, least: float) -> float:
+    """Of a job that is as `told`, under the plan that it got for `demand` units."""
     total = 0.0
+    plan = answer.plan
     for arrival, duration, probability, signal in zip(
         told.arrival.tolist(),
         told.duration.tolist(),
@@ -257,25 +256,21 @@ def _utility(
         told.signal.tolist(),
         strict=True,
     ):
-        start = plan.start_of(arrival, signal)
-        if start is None:
+        rows = np.flatnonzero((plan.arrival >= arrival) & (plan.signal == signal))
+        if not len(rows) or plan.start[rows[0]] == NEVER:
             continue
+        row, start = int(rows[0]), int(plan.start[rows[0]])
         worth = told.worth.at(told.birth, start + duration) if demand >= told.demand else 0.0
-        ahead = start - now
-        paid = price[ahead, duration - 1]
-        if not np.isfinite(paid):
-            paid = price[ahead][np.isfinite(price[ahead])].max()
-        total += (
-            probability * (1.0 - failure[ahead, duration - 1]) * ((worth if worth >= least else 0.0) - paid)
-        )
-    return total
+        gain = (worth if worth >= least else 0.0) - answer.price[row, duration - 1]
+        total += probability * (1.0 - failure[start - now, duration - 1]) * gain
+    return float(total)
 
 
 def _best(told: Statement, price: Floats, failure: Floats, now: int, least: float) -> float:
     """Utility of the best plan there is."""
     worth = told.worth.by_finish(told.birth, now - told.birth + sum(price.shape))[now - told.birth :]
     worth[worth < least] = 0.0
-    return best_plan(now, told, worth, price, failure).utility
+    return best_plan(now, told, worth, price, failure, 0.0).utility
 
 
 def _later(world: World, told: Statement, delay: int, chance: np.random.Generator) -> float:

@@ -88,6 +88,11 @@ class Worth:
                     "statement: the value by round must be numbers ≥ 0 that never rise; mend them"
                 )
 
+    @property
+    def most(self) -> float:
+        """What it is worth if it finishes at its birth."""
+        return self.table[0] if self.kind == "own" else self.value
+
     def by_finish(self, birth: int, rounds: int) -> Floats:
         """(rounds + 1,) the value if it finishes at birth, birth + 1, …, birth + rounds."""
         after = np.arange(rounds + 1)
