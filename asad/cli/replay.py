@@ -38,7 +38,7 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     help="Policies: slurm (left alone), fcfs, conservative; static, asax, asax-paper, greedy-oracle lend; "
     "first-fit, fairness, drf, binpack, spread, oga place and lend; oasis, oasis-paper, fifo-admit, drf-admit, "
     "rrh-admit, dorm-admit admit; fifo-defer, sjf-defer, edf-defer, tetris-defer, biggest-defer, linear-defer, osdec "
-    "put deferrable jobs off. slurm is always run, as the baseline.",
+    "put deferrable jobs off; sow, sow-paper plan statements of work. slurm is always run, as the baseline.",
 )
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
@@ -107,6 +107,19 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     "may be given again.",
 )
 @click.option(
+    "--statements",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Statements of work (TOML) for sow and sow-paper, instead of those that can be inferred as the log goes on.",
+)
+@click.option(
+    "--value-per-core-hour",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="VALUE",
+    help="What runs of inferred statements are taken to be worth.",
+)
+@click.option(
     "--slot", default="10m", show_default=True, metavar="TIME", help="Slot of the policies that admit."
 )
 @click.option(
@@ -163,6 +176,8 @@ def replay(
     overrun: str,
     passes: str,
     utilities: tuple[str, ...],
+    statements: Path | None,
+    value_per_core_hour: float,
     slot: str,
     deferrable: tuple[str, ...],
     no_lending: bool,
@@ -208,6 +223,8 @@ def replay(
         lending=not no_lending,
         slot_s=seconds(slot, "--slot"),
         utilities=utilities,
+        statements=statements,
+        value_per_core_hour=value_per_core_hour,
         deferrable=deferrable,
         demand=read_demand(demand) if demand else DemandProfile(),
         experts=experts,

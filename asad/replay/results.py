@@ -54,6 +54,8 @@ class PolicyResult:
     """Admitted, deferred or throttled at some time; None of policies that do no such thing."""
     deferring: bool = False
     """It puts deferrable jobs off, which end later because they may."""
+    stating: bool = False
+    """It plans statements of work."""
 
     @property
     def touched(self) -> NDArray[np.bool_]:

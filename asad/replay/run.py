@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from asad.admit.everyone import Everyone
 from asad.admit.live import Admission
 from asad.admit.live import Options as AdmitOptions
 from asad.admit.schemes import scheme_maker
+from asad.admit.sow import mechanism_of
+from asad.admit.sow.infer import LEAST_RUNS
 from asad.admit.utility import Maker, site_utilities
 from asad.cycle import Cycle, is_renewal
 from asad.defer.at_once import AtOnce
@@ -28,6 +31,7 @@ from asad.model import (
     Admit,
     Decline,
     Defer,
+    Evict,
     Floats,
     Ints,
     JobLog,
@@ -48,6 +52,7 @@ from asad.replay.metrics import figures, later, over_time
 from asad.replay.readers import Recorded
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.replay.results import ExpertHistory, PolicyResult, ReplayResult, Verdict
+from asad.replay.stated import Foretold, Stated, stated_of
 from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
 from asad.share import SharePolicy
 from asad.share.asax import Asax, Options
@@ -90,7 +95,10 @@ DEFERRING = {
 }
 """Policies that put deferrable jobs off → the policy of the defer stage; nobody lends or admits beside it."""
 
-POLICIES = (*SCHEDULING, *LENDING, *PLACING, *ADMITTING, *DEFERRING)
+STATING = {"sow": "sow", "sow-paper": "sow-paper"}
+"""Policies that plan statements of work → the mechanism; nobody lends, admits or defers beside it."""
+
+POLICIES = (*SCHEDULING, *LENDING, *PLACING, *ADMITTING, *DEFERRING, *STATING)
 
 DEFAULT_POLICIES = ("slurm", "static", "asax", "greedy-oracle")
 
@@ -138,6 +146,10 @@ class Settings:
     """Rules for jobs that tell no utility, see `asad.replay.worth.read_rule`."""
     deferrable: tuple[str, ...] = ()
     """Jobs that are declared deferrable, see `asad.replay.deferrable.read_declared`."""
+    statements: Path | None = None
+    """Statements of work; None: those that could have been inferred as the log went on."""
+    value_per_core_hour: float = 1.0
+    """What the run of an inferred statement is taken to be worth."""
     vary_demand: bool | None = None
     """Whether to replay with assumed demands 20 % lower and higher; None: if assumed, up to VERDICT_JOBS jobs."""
 
@@ -157,6 +169,8 @@ class Settings:
             raise UsageError(f"--repeat {self.repeat}: give at least 1")
         for text in self.deferrable:
             read_declared(text)
+        if self.states and self.slot_s < 2.0:
+            raise UsageError(f"--slot {self.slot_s:g}: rounds of statements are at least 2 seconds")
         if not 0 <= self.seed < 2**63:
             raise UsageError(f"--seed {self.seed}: give a whole number from 0")
 
@@ -170,8 +184,18 @@ class Settings:
         """Is it asked what becomes of deferrable jobs?"""
         return bool(self.deferrable) or any(name in DEFERRING for name in self.policies)
 
+    @property
+    def states(self) -> bool:
+        """Is it asked what becomes of statements of work?"""
+        return self.statements is not None or any(name in STATING for name in self.policies)
+
     def to_json(self) -> dict[str, Json]:
         """What a reader needs to run the same again."""
+        stated: dict[str, Json] = {
+            "slot_s": self.slot_s,
+            "statements": "inferred" if self.statements is None else str(self.statements),
+            "value_per_core_hour": self.value_per_core_hour,
+        }
         worth: dict[str, Json] = {"slot_s": self.slot_s, "utilities": list(self.utilities)}
         return {
             "seed": self.seed,
@@ -193,6 +217,7 @@ class Settings:
             "options": dict(self.options._asdict()),
             **(worth if self.values else {}),
             **({"deferrable": list(self.deferrable)} if self.defers else {}),
+            **(stated if self.states else {}),
         }
 
 
@@ -293,6 +318,8 @@ class Bench:
     own_utilities: Mapping[str, Maker] = field(default_factory=dict)
     deferrable: Deferrable | None = None
     """Who is deferrable, if that was asked for."""
+    stated: Stated | None = None
+    """Statements of work, if that was asked for."""
 
     def cluster(
         self,
@@ -376,6 +403,8 @@ class Played:
     history: ExpertHistory | None = None
     managed: Managed | None = None
     """What was done to waiting jobs, by a policy that admits or defers."""
+    foretold: Foretold | None = None
+    """The policy, if it plans statements of work."""
 
     def column(self, name: str) -> NDArray[np.generic]:
         """A column of the simulation, one row a job."""
@@ -435,8 +464,14 @@ def _with_gangs(workload: Workload, jobs: JobLog) -> Workload | None:
 
 def admit(bench: Bench, name: str, run: Run | None = None) -> Played:
     """The same cluster with a policy of the admit stage in the cycle, and nobody who lends."""
-    cluster = bench.cluster("easy", None, admission=True, gather_arrays=True)
-    policy: AdmitPolicy = bench.admission(name)
+    workload, foretold = bench.workload, None
+    if name in STATING:
+        assert bench.stated is not None
+        jobs = bench.recorded.jobs
+        workload = replace(workload, array=arrays_of(jobs.job_id, jobs.user))
+        foretold = bench.stated.policy(name, partial(mechanism_of, STATING[name]), bench.application_names)
+    cluster = bench.cluster("easy", None, workload, admission=True, gather_arrays=True)
+    policy: AdmitPolicy = foretold or bench.admission(name)
     managed = Managed(cluster.workload)
     names = cluster.workload.job_id
 
@@ -446,10 +481,18 @@ def admit(bench: Bench, name: str, run: Run | None = None) -> Played:
             run.record(number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host)
 
     share = Exclusive()
-    cycle = Cycle(cluster, policy, AtOnce(), Native(), share, guard_for(share.properties), record)
+    guard = guard_for(share.properties, consents=None if foretold is None else foretold.consents)
+    cycle = Cycle(cluster, policy, AtOnce(), Native(), share, guard, record)
     begin = time.perf_counter()
     _drive(bench, cluster, cycle, name)
-    return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, managed=managed)
+    return Played(
+        cluster,
+        time.perf_counter() - begin,
+        cycle.number,
+        cycle.decisions,
+        managed=managed,
+        foretold=foretold,
+    )
 
 
 def put_off(bench: Bench, name: str, run: Run | None = None) -> Played:
@@ -520,7 +563,7 @@ class Managed:
                 continue
             if isinstance(decision, Admit | Decline):
                 self._admitted[self._key(decision.job)] = isinstance(decision, Admit)
-            if isinstance(decision, Admit | Defer | SetThrottle):
+            if isinstance(decision, Admit | Defer | SetThrottle | Evict):
                 self._touched.add(self._key(decision.job))
 
     @property
@@ -606,6 +649,11 @@ def _summarise(
     if bench.deferrable is not None:
         capacity_core_s = machine.total_cores * float(metrics["makespan_s"] or 0.0)
         metrics |= bench.deferrable.figures(workload.submit_s, start, workload.cores, done, capacity_core_s)
+    if bench.stated is not None:
+        lost = job["killed"].copy()
+        if played.foretold is not None:
+            lost |= np.isin(workload.job_id.astype(str), sorted(played.foretold.evicted_jobs))
+        metrics |= bench.stated.figures(end, np.flatnonzero(lost).tolist(), played.foretold)
     metrics["wall_s"] = played.wall_s
     busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
     edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)
@@ -626,6 +674,7 @@ def _summarise(
         played.history,
         managed,
         deferring=name in DEFERRING,
+        stating=name in STATING,
     )
     loser &= result.touched
     return result
@@ -686,6 +735,7 @@ def replay(
         notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
     _value(bench, notes)
     _declare(bench, notes)
+    _state(bench, notes)
     log: dict[str, Json] = {
         "path": recorded.path,
         "format": recorded.format,
@@ -830,6 +880,33 @@ def _declare(bench: Bench, notes: list[str]) -> None:
         )
 
 
+def _state(bench: Bench, notes: list[str]) -> None:
+    """Find the statements of work of the bench, if anybody asks for them.
+
+    Raises UsageError where they are to be planned and there are none, ConfigError for a file that cannot be read.
+    """
+    settings, jobs = bench.settings, bench.recorded.jobs
+    if not settings.states:
+        return
+    bench.stated = found = stated_of(
+        jobs, settings.statements, settings.slot_s, settings.value_per_core_hour, LEAST_RUNS
+    )
+    if not found.pairs and any(name in STATING for name in settings.policies):
+        why = (
+            "no job of it comes again often and regularly enough"
+            if found.inferred
+            else "no job of it is stated"
+        )
+        raise UsageError(
+            f"{bench.recorded.path}: {why}, so there is nobody to plan; see asactl sow infer, or give --statements FILE"
+        )
+    if found.inferred:
+        notes.append(
+            f"{len(found)} statements are inferred, each from the runs that had ended at its birth; that a run is "
+            f"worth {settings.value_per_core_hour:g} a core-hour until the next is due is assumed"
+        )
+
+
 def _play_and_keep(
     bench: Bench, name: str, baseline: Played, store: Store | None, log: dict[str, Json]
 ) -> PolicyResult:
@@ -839,7 +916,9 @@ def _play_and_keep(
     def play(run: Run | None = None) -> Played:
         if name in DEFERRING:
             return put_off(bench, name, run)
-        return admit(bench, name, run) if name in ADMITTING else lend(bench, name, seed, run)
+        if name in ADMITTING or name in STATING:
+            return admit(bench, name, run)
+        return lend(bench, name, seed, run)
 
     if store is None:
         return _with_placebo(bench, name, play(), baseline)

@@ -286,7 +286,30 @@ DEFERRAL: tuple[str, tuple[Measure, ...]] = (
 )
 """Figures of a replay in which it was asked what becomes of deferrable jobs; others have none of them."""
 
-MEASURES = {measure.key: measure for _, measures in (*GROUPS, WORTH, DEFERRAL) for measure in measures}
+STATED: tuple[str, tuple[Measure, ...]] = (
+    "What becomes of statements of work",
+    (
+        Measure("stated", "Statements", "count", 0, "Jobs that were announced before they came."),
+        Measure("stated_jobs", "Statements whose job came", "count", 0, "Worth is told of these alone."),
+        Measure(
+            "welfare",
+            "Welfare",
+            "ratio",
+            1,
+            "Sum of what the ends of stated jobs are worth to their owners; of evicted ones nothing.",
+        ),
+        Measure("welfare_share", "Welfare of what could be", "share", 1, "Welfare ÷ the sum of all values."),
+        Measure("planned", "Planned", "count", 0, "Statements that got a launch plan."),
+        Measure("evicted", "Evicted", "count", -1, "Running jobs that went for others born earlier."),
+        Measure("cancelled", "Plans cancelled", "count", -1, "Jobs that lost their plan before they ran."),
+        Measure("payments", "Payments", "ratio", 0, "Sum of the prices that were charged on completion."),
+    ),
+)
+"""Figures of a replay in which it was asked what becomes of statements of work; others have none of them."""
+
+MEASURES = {
+    measure.key: measure for _, measures in (*GROUPS, WORTH, DEFERRAL, STATED) for measure in measures
+}
 """The same, by key."""
 
 YARDSTICK = "greedy-oracle"
@@ -298,7 +321,8 @@ SCHEDULERS = frozenset({"slurm", "fcfs", "conservative"})
 def groups(result: ReplayResult) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
     """The groups of figures that this replay has."""
     told = result.policies[BASELINE].metrics
-    more = [group for group, key in ((WORTH, "utility"), (DEFERRAL, "deferrable")) if key in told]
+    asked = ((WORTH, "utility"), (DEFERRAL, "deferrable"), (STATED, "stated"))
+    more = [group for group, key in asked if key in told]
     return (GROUPS[0], *more, *GROUPS[1:])
 
 

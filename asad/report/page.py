@@ -190,6 +190,14 @@ def _tiles(result: ReplayResult, name: str | None) -> str:
         tiles.append(
             (units.number(after), "missed latest starts", f"{units.number(before)} under {BASELINE}", 0)
         )
+    elif policy.stating:
+        text, tone = difference(result, name, MEASURES["welfare"])
+        worths = " → ".join(
+            units.number(metric(result.policies[which], "welfare")) for which in (BASELINE, name)
+        )
+        tiles.insert(0, (text or units.NONE, "welfare of stated jobs", worths, tone))
+        planned, gone = (units.number(metric(policy, key)) for key in ("planned", "evicted"))
+        tiles.append((gone, "evicted", f"of {planned} planned", 0))
     elif policy.managed is not None:
         text, tone = difference(result, name, MEASURES["utility"])
         before, after = (metric(result.policies[which], "utility") for which in (BASELINE, name))
@@ -597,6 +605,8 @@ def _doing(result: ReplayResult, name: str) -> str:
     return (
         "putting off with"
         if policy.deferring
+        else "planning by"
+        if policy.stating
         else "lending with"
         if policy.managed is None
         else "admission by"

@@ -50,6 +50,9 @@ def render_table(result: ReplayResult, console: Console) -> None:
     if "deferrable" in result.policies[BASELINE].metrics:
         console.print(_Uncut(_deferrals(result, console)), crop=False)
         console.print()
+    if "stated" in result.policies[BASELINE].metrics:
+        console.print(_Uncut(_statements(result, console)), crop=False)
+        console.print()
     if lenders:
         console.print(_Uncut(_payers(result, lenders, console)), crop=False)
         console.print()
@@ -138,7 +141,8 @@ def _worths(result: ReplayResult, console: Console) -> Table:
                 for key in ("in_time", "admitted", "declined")
             ),
         ]
-        if policy.managed is None or policy.deferring:  # who pays for those stands in other tables
+        other = policy.deferring or policy.stating
+        if policy.managed is None or other:  # who pays for those stands in other tables
             cells += [_for(console, "")] * 4
         else:
             losers, of, loss = metric(policy, "losers"), affected(policy), metric(policy, worst.key)
@@ -183,6 +187,30 @@ def _deferrals(result: ReplayResult, console: Console) -> Table:
             if moves:
                 moved, tone = difference(result, name, measure)
                 cells.append(_for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]))
+        table.add_row(*cells)
+    return table
+
+
+def _statements(result: ReplayResult, console: Console) -> Table:
+    """What statements of work are worth under every policy, and what became of those that were planned."""
+    jobs = units.plural(int(metric(result.policies[BASELINE], "stated_jobs") or 0), "stated job")
+    table = _table(console, f"What {jobs} are worth to their owners, and what became of their plans")
+    names, welfare = ordered_policies(result), MEASURES["welfare"]
+    _, _, decimals = row_unit(welfare, [metric(result.policies[name], "welfare") for name in names])
+    for head in ("welfare", "", " planned", " evicted", " cancelled", " payments", " losers", " displaced"):
+        table.add_column(_for(console, head), justify="right")
+    for name in names:
+        policy = result.policies[name]
+        moved, tone = difference(result, name, welfare)
+        cells = [
+            _name(console, name),
+            _for(console, units.number(metric(policy, "welfare"), decimals)),
+            _for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]),
+        ]
+        keys = ("planned", "evicted", "cancelled", "payments", "losers", "displaced")
+        for key in keys:
+            told = units.number(metric(policy, key), decimals if key == "payments" else 0)
+            cells.append(_for(console, f" {told}" if policy.stating else ""))
         table.add_row(*cells)
     return table
 

@@ -23,6 +23,8 @@ def sentences(result: ReplayResult) -> list[str]:
     said = []
     if policy.deferring:
         said.append(_deferral(result, name))
+    elif policy.stating:
+        said.append(_statements(result, name))
     elif policy.managed is not None:
         said.append(_worth(result, name))
     said.append(_gain(result, name, lends))
@@ -40,6 +42,10 @@ def _gain(result: ReplayResult, name: str, lends: bool) -> str:
         subject = f"Putting jobs off with {shown}"
         if not affected(policy):
             return f"{shown} changed nothing: no job was put off."
+    elif policy.stating:
+        subject = f"Statements of work by {shown}"
+        if not affected(policy):
+            return f"{shown} changed nothing: no job was held to a plan."
     elif policy.managed is not None:
         subject = f"Admission by {shown}"
         if not affected(policy):
@@ -118,6 +124,24 @@ def _deferral(result: ReplayResult, name: str) -> str:
     return text + "."
 
 
+def _statements(result: ReplayResult, name: str) -> str:
+    """What stated jobs are worth by their ends, against the cluster left alone."""
+    policy, base = result.policies[name], result.policies[BASELINE]
+    shown = units.plain(name)
+    own, before = (metric(one, "welfare") or 0.0 for one in (policy, base))
+    decimals = units.decimals_for(max(own, before))
+    told, planned, evicted = (int(metric(policy, key) or 0) for key in ("stated", "planned", "evicted"))
+    moved = f" ({units.change(own / before - 1)})" if before else ""
+    text = (
+        f"Under {shown}, stated jobs are worth {units.number(own, decimals)} to their owners, under {BASELINE} "
+        f"{units.number(before, decimals)}{moved}; {units.number(planned)} of {units.plural(told, 'statement')} got a "
+        f"plan, and {units.plural(evicted, 'job')} had to go for others"
+    )
+    if result.settings.get("statements") == "inferred":
+        text += "; the statements are inferred from the log, each from what had ended by then, their values assumed"
+    return text + "."
+
+
 def _losers(policy: PolicyResult) -> str:
     losers, of = int(policy.loser.sum()), affected(policy)
     if policy.deferring:
@@ -129,6 +153,8 @@ def _losers(policy: PolicyResult) -> str:
         )
     killed = policy.metrics.get("killed_by_lending")
     whom = "hosts and guests" if policy.managed is None else "jobs that were admitted, deferred or throttled"
+    if policy.stating:
+        whom = "jobs that were held to their plans or evicted"
     if losers == 0:
         text = f"None of the {units.number(of)} {whom} would have ended noticeably later"
     else:

@@ -21,7 +21,9 @@ from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 
 ROUND_S = 100.0
-OPTIONS = Options(round_s=ROUND_S, span=20, most_rounds=10, most_cores=4, most_value=100.0, window_s=500.0)
+OPTIONS = Options(
+    round_s=ROUND_S, span=20, most_rounds=10, most_cores=4, most_value=100.0, window_s=500.0, patience_s=0.0
+)
 APPLICATIONS = ["ann/train/1", "bob/sim/1", "ann/store/1"]
 
 

@@ -171,6 +171,20 @@ def test_every_documented_figure_of_deferral_is_in_the_json(log: Path) -> None:
     assert documented == figures[figures.index("deferrable") : figures.index("wall_s")]
 
 
+def test_every_documented_figure_of_statements_is_in_the_json(log: Path, tmp_path: Path) -> None:
+    file = tmp_path / "some.toml"
+    file.write_text(
+        'version = 1\n[[statement]]\nname = "1"\ncores = 4\ndue = 600\nruns = [[0, 3000, 1.0]]\nvalue = 1\n'
+        'deadline = "1d"\n'
+    )
+    words = ["replay", str(log), "--json", "--store", "none", "--policy", "slurm", "--statements", str(file)]
+    result = CliRunner().invoke(asactl, words, catch_exceptions=False)
+    figures = list(json.loads(result.output)["policies"]["slurm"])
+    table = FIGURES.split("### Statements of work")[1].split("\n##")[0]
+    documented = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    assert documented == figures[figures.index("stated") : figures.index("wall_s")]
+
+
 def test_every_key_of_the_bench_is_documented() -> None:
     words = [
         "bench",

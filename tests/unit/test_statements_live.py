@@ -158,6 +158,19 @@ def test_the_latest_born_goes_when_an_earlier_born_is_due(how: str) -> None:
     assert world.state_of(1) == "completed" and math.isnan(world.cluster.jobs[2].all[0].end_s)
 
 
+def test_who_runs_before_his_start_goes_for_an_earlier_born_who_is_due() -> None:
+    # 2 is planned behind 1 on all cores, but the cluster starts it at once
+    early = job("8", run=9, at=1, hint="sow=2", cores=4)
+    world = World([job("7", run=2, at=3, hint="sow=1", cores=4), early])
+    world.submit(announced("", due=4, cores=4), announced("", due=1, cores=4, runs=[(0, 9, 1.0)], value=90.0))
+    world.cluster.run(EPOCH + 120.0)
+    assert not math.isnan(early.all[0].start_s)
+    world.run(5)
+    assert world.cluster.evicted == ["8"] and "ran before its start" in str(world.rows[2]["reason"])
+    world.run(8)
+    assert world.state_of(1) == "completed" and world.charged(2) == {"ann": 0, HOUSE: 0}
+
+
 def test_what_the_cluster_refuses_to_evict_is_asked_again_later_and_not_charged() -> None:
     world = contended()
     world.cluster.refuse.add("evict")

@@ -127,7 +127,7 @@ def read_announcements(text: str, path: str, now_s: float) -> list[Announcement]
 
     Raises ConfigError with file, line, statement and mend, of the first problem.
     """
-    place = shown(path)
+    place = "".join(char if char.isprintable() else "?" for char in path)
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(f"{place}: over {MOST_CHARACTERS // 1024} KiB; write several files")
     try:

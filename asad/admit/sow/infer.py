@@ -35,6 +35,8 @@ HELD_OUT = 0.3
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 MOST_SPREAD = 0.15
 """Offsets of a regular job: their robust deviation (1.4826 MAD) over the period."""
+MOST_WIDE = 0.5
+"""Offsets of a regular job: from the 10 % to the 90 % quantile, over the period. What comes by chance is wide."""
 LEAST_COVERED = 0.5
 """Expected times of a regular job that had a run."""
 MOST_DOUBLE = 0.1
@@ -56,6 +58,8 @@ class Rhythm(NamedTuple):
     anchor_s: float
     spread: float
     """Robust deviation of the offsets over the period."""
+    wide: float
+    """From the 10 % to the 90 % quantile of the offsets, over the period."""
     covered: float
     """Part of the expected times between the first and the last run that had one."""
     double: float
@@ -64,7 +68,8 @@ class Rhythm(NamedTuple):
     @property
     def regular(self) -> bool:
         """Can it be relied on?"""
-        return self.spread <= MOST_SPREAD and self.covered >= LEAST_COVERED and self.double <= MOST_DOUBLE
+        steady = self.spread <= MOST_SPREAD and self.wide <= MOST_WIDE
+        return steady and self.covered >= LEAST_COVERED and self.double <= MOST_DOUBLE
 
     def turn(self, time_s: float | Floats) -> Floats:
         """Number of the expected time nearest to `time_s`."""
@@ -239,7 +244,8 @@ def foresee(log: JobLog, value_per_core_hour: float = 1.0, least_runs: int = LEA
     found: list[Foreseen] = []
     for user, name, rows in _groups(log, least_runs + 1):
         arrival_s, run_s = log.submit_s[rows], log.run_s[rows]
-        end_s = log.start_s[rows] + run_s
+        start_s = log.start_s[rows]
+        end_s = np.where(np.isnan(start_s), arrival_s, start_s) + run_s
         for at in range(least_runs, len(rows)):
             now_s = float(arrival_s[at])
             rhythm = rhythm_of(arrival_s[max(0, at + 1 - NEWEST) : at + 1])
@@ -290,9 +296,10 @@ def rhythm_of(arrival_s: Floats) -> Rhythm | None:
         turn = np.round((arrival_s - anchor) / period)
     offset = arrival_s - anchor - turn * period
     spread = 1.4826 * float(np.median(np.abs(offset - np.median(offset)))) / period
+    low, high = np.quantile(offset, (0.1, 0.9))
     distinct = len(np.unique(turn))
     covered = distinct / float(turn[-1] - turn[0] + 1.0)
-    return Rhythm(period, anchor, spread, covered, 1.0 - distinct / len(turn))
+    return Rhythm(period, anchor, spread, float(high - low) / period, covered, 1.0 - distinct / len(turn))
 
 
 def calibrated(arrival_s: Floats, run_s: Floats, held_out: float = HELD_OUT) -> Calibration:
@@ -360,7 +367,7 @@ def rows_of(offset_s: Floats, duration_s: Floats) -> tuple[Run, ...]:
 def _why_not(rhythm: Rhythm | None) -> str:
     if rhythm is None:
         return "its runs were submitted at one time"
-    if rhythm.spread > MOST_SPREAD:
+    if rhythm.spread > MOST_SPREAD or rhythm.wide > MOST_WIDE:
         return "it keeps no period"
     if rhythm.covered < LEAST_COVERED:
         return "most of its expected times had no run"

@@ -9,11 +9,13 @@ announces a job; it gets a number and a launch plan, which binds. When the job c
 - a job whose plan has no start for such an arrival stays in the cluster's queue as if nothing had been stated of it;
 - when it completes its owner is charged the price that was announced for that start and the rounds that it ran: a
   line of his account and one of the house, which sum to zero. Who fails, is evicted or cancelled pays nothing;
-- if what runs by plans and what is due by plans need more than jobs without a statement leave, those born last go: a
-  job that runs is evicted as its owner chose in the statement, one that waits loses its plan and waits on in the queue.
+- if a job waits for cores though its start has come, and what runs and is due by plans needs more than jobs without a
+  statement leave, those born last go: a job that runs is evicted as its owner chose in the statement, one that waits
+  loses its plan and waits on in the queue.
 
-Jobs without a statement are left as they are; what those that run hold is taken from the capacity, up to the end of
-their time limits. Nobody is evicted for their sake but by way of what is left to statements.
+Jobs without a statement are left as they are; what those that run hold is taken from the capacity, for as long as
+jobs of their kind ran before, else up to the end of their time limits. Nobody is evicted for their sake but by way of
+what is left to statements.
 
 All that was promised is told by `unkept` as plain data before the cluster hears of it, and known again by `restore`. A
 plan that was made is never made again: an entry whose mechanism was lost (other bounds, another capacity) keeps to its
@@ -58,6 +60,7 @@ from asad.model import (
     Defer,
     Evict,
     Finished,
+    Floats,
     Ints,
     Json,
     Outcome,
@@ -81,9 +84,9 @@ class Options(NamedTuple):
 
     round_s: float = 600.0
     """Length of a round."""
-    span: int = 144
+    span: int = 288
     """A job starts at most so many rounds after it was announced."""
-    most_rounds: int = 72
+    most_rounds: int = 144
     """Rounds of the longest job that is planned."""
     most_cores: int = 0
     """Cores of the largest job that is planned; 0: a quarter of the cluster."""
@@ -93,6 +96,8 @@ class Options(NamedTuple):
     """What is worth less counts as worth nothing."""
     window_s: float = 3600.0
     """A job is known by its name so long before the first time at which it was announced to come."""
+    patience_s: float = 600.0
+    """So long a job whose start has come waits for cores before anybody goes for it."""
     most_open: int = 200
     """Statements of one owner that are open at one time."""
 
@@ -108,6 +113,8 @@ class Options(NamedTuple):
             raise UsageError(
                 f"values from {self.least_value:g} to {self.most_value:g}; give 0 < least_value ≤ most_value"
             )
+        if not 0.0 <= self.patience_s < math.inf:
+            raise UsageError(f"patience_s = {self.patience_s:g}; give 0 or more seconds")
         if self.most_open < 1:
             raise UsageError(f"most_open = {self.most_open}; give at least 1")
 
@@ -148,6 +155,8 @@ class Statements:
         """Numbers that the mechanism knows."""
         self.over: deque[Promise] = deque(maxlen=REMEMBERED)
         """Those of which nothing more becomes, the newest last."""
+        self._runs: dict[int, tuple[float, float]] = {}
+        """By code of an application: jobs that have ended, and how long they ran (s); learned anew by each process."""
         self._told_wrong: dict[str, str] = {}
         """Jobs whose hint is wrong, and why; they have been told."""
         self._next = 1
@@ -305,6 +314,9 @@ class Statements:
         self._now_s = snapshot.time_s
         well = finished.completed
         for at, row in enumerate(finished.row.tolist()):
+            code = int(snapshot.jobs.application[row])
+            count, total_s = self._runs.get(code, (0.0, 0.0))
+            self._runs[code] = count + 1.0, total_s + max(1.0, float(finished.run_s[at]))
             number = self._of_job.get(str(snapshot.jobs.job_id[row]))
             if number is not None:
                 completed = well is None or bool(well[at])
@@ -484,8 +496,8 @@ class Statements:
         rounds = mechanism.bounds.span + mechanism.bounds.max_duration
         rows, cores = self._others(snapshot, overdue=True)
         change = np.zeros(rounds + 1)
-        ends = snapshot.jobs.limit_end_s[rows] / self.options.round_s
-        until = np.clip(np.floor(np.nan_to_num(ends, nan=np.inf) + 0.5) - self._round, 1, rounds)
+        ends = self._expected_end_s(snapshot, rows) / self.options.round_s
+        until = np.clip(np.floor(ends + 0.5) - self._round, 1, rounds)
         change[0] = cores.sum() + self._down(snapshot)
         np.add.at(change, until.astype(np.int64), -cores)
         held = np.minimum(np.ceil(np.cumsum(change[:-1]) / self._unit), mechanism.bounds.capacity)
@@ -511,6 +523,15 @@ class Statements:
             names = snapshot.jobs.job_id
             rows = np.array([row for row in rows.tolist() if str(names[row]) not in mine], np.int32)
         return rows, snapshot.jobs.cores[rows].astype(np.float64)
+
+    def _expected_end_s(self, snapshot: Snapshot, rows: Ints) -> Floats:
+        """(n,) when others are expected to end: as jobs of their kind did, else at their limits; inf for none."""
+        jobs = snapshot.jobs
+        end_s: Floats = np.nan_to_num(jobs.limit_end_s[rows], nan=np.inf, posinf=np.inf)
+        means = [self._runs.get(code, (0.0, math.nan)) for code in jobs.application[rows].tolist()]
+        mean_s = np.array([total_s / count if count else math.nan for count, total_s in means])
+        usual_s = np.maximum(jobs.start_s[rows] + mean_s, snapshot.time_s + self.options.round_s / 2)
+        return np.fmin(end_s, usual_s)
 
     def _down(self, snapshot: Snapshot) -> float:
         """Cores of nodes that hold nothing now."""
@@ -700,7 +721,7 @@ class Statements:
         elif promise.state == "leaving":
             self._let_go(promise)
         else:
-            self._close(promise, "withdrawn", "its job was cancelled before it began")
+            self._close(promise, "withdrawn", "its job was gone before it was seen to begin")
 
     def _let_go(self, promise: Promise) -> None:
         """Nothing is left to be told or taken back of one that is leaving."""
@@ -778,13 +799,37 @@ class Statements:
     # ------------------------------------------------------------------------------------------------- steering
 
     def _evict(self, snapshot: Snapshot, mechanism: Mechanism, rows: Mapping[int, int]) -> None:
-        """Who has to go in this round, latest born first."""
-        for gone in mechanism.evict(self._round, self._supply(snapshot, mechanism)):
-            promise = self._promises.get(gone.job)
-            self._known.discard(gone.job)
+        """Who has to go in this round, latest born first; nobody, unless somebody has waited for his start for long."""
+        late_s = self._now_s - self.options.patience_s
+        late = [
+            promise.number
+            for promise in self._promises.values()
+            if promise.state == "arrived" and promise.entered and self._start_s(promise) <= late_s
+        ]
+        if not late:
+            return
+        ahead = [
+            promise
+            for number, promise in self._promises.items()
+            if promise.state == "running" and promise.start > self._round and number > min(late)
+        ]
+        if ahead:  # the cluster was quicker than we: who runs before his start is in no plan of this round
+            gone = ahead[-1]
+            self._leave(mechanism, gone)
+            gone.state, gone.reason = (
+                "evicting",
+                (
+                    f"it ran before its start in round {gone.start}, and statement {min(late)}, born earlier, is due"
+                ),
+            )
+            self._touch(gone)
+            return
+        for eviction in mechanism.evict(self._round, self._supply(snapshot, mechanism)):
+            promise = self._promises.get(eviction.job)
+            self._known.discard(eviction.job)
             if promise is None:
                 continue
-            promise.reason = gone.reason
+            promise.reason = eviction.reason
             if promise.state == "running" and promise.number in rows:
                 promise.state = "evicting"
                 self._touch(promise)
@@ -792,7 +837,7 @@ class Statements:
                 promise.state, promise.becomes, promise.told = "leaving", "cancelled", False
                 self._touch(promise)
             else:
-                self._close(promise, "cancelled", gone.reason, charged=True)
+                self._close(promise, "cancelled", eviction.reason, charged=True)
 
     def _steer(self, snapshot: Snapshot, promise: Promise) -> Iterator[Decision]:
         """What makes the cluster follow the plan of one job that is there."""
@@ -817,8 +862,10 @@ class Statements:
         if not promise.told:
             yield Admit(self._cause(promise, promise.reason, self._story(promise)), row)
         until_s = math.nan if promise.let_go else self._until_s(snapshot, promise)
-        if not math.isnan(until_s) and until_s > now_s + EXACT_S:
-            if math.isnan(waits_s) or until_s > waits_s + EXACT_S or (own and until_s < waits_s - EXACT_S):
+        if until_s > now_s:  # never of NaN
+            sooner = math.isnan(waits_s) or until_s > waits_s + EXACT_S
+            later = own and until_s < waits_s - EXACT_S
+            if until_s > now_s + EXACT_S and (sooner or later):
                 if not abs(until_s - promise.wished_s) < EXACT_S:
                     promise.wished_s = until_s
                     self._touch(promise)
