@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from asad.defer.outlook import CLUSTER_COLUMNS, JOB_COLUMNS, LOOK, TERMS
+from asad.defer.outlook import CLASSES, CLUSTER_COLUMNS, JOB_COLUMNS, LEAD, LOOK, TERMS
 from asad.errors import ConfigError
 from asad.model import Floats
 
@@ -38,6 +38,8 @@ STEP_COLUMNS = ("capacity", "held", "started", "waiting", "mean_cores", "mean_du
 """Of the auxiliary network, one row a step: what is known when it is decided. Capacity, what is held before starts, the
 cores started and the violation of the step before, in parts of the scale; the number of waiting jobs in 32, the mean of
 their cores in 16 and of their durations in 24 steps."""
+EXPECTED = {"forecast": (LOOK, TERMS), "coming": (CLASSES, 3), "unknown": (LEAD,), "worth": (2,)}
+"""What is to be expected, as `asad.defer.outlook` fits it, and ω1 and ω2 that it was trained for."""
 LEAST_DEVIATION = 1e-3
 MOST_CHARACTERS = 200_000
 """Of a description."""
@@ -108,9 +110,9 @@ class Model:
 
 
 def wanted(shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Arrays by name that a model of this shape has: `forecast`, and those of the networks as torch names them."""
+    """Arrays by name that a model of this shape has: `EXPECTED`, and those of the networks as torch names them."""
     w, f = shape.width, shape.feed
-    found: dict[str, tuple[int, ...]] = {"forecast": (LOOK, TERMS)}
+    found: dict[str, tuple[int, ...]] = dict(EXPECTED)
 
     def linear(name: str, out: int, into: int) -> None:
         found[f"{name}.weight"] = (out, into)
@@ -442,6 +444,12 @@ def _arrays(place: str, shape: Shape, weights: bytes) -> dict[str, Floats]:
             )
         if not np.isfinite(found[name]).all():
             raise ConfigError(f"{place}: array {name} holds what is no number; train it anew")
+    coming, unknown = found["coming"], found["unknown"]
+    used = coming[coming[:, 0] > 0.0]
+    if (coming < 0).any() or (coming > 1e6).any() or (used[:, 1] < 1).any() or (found["worth"] < 0).any():
+        raise ConfigError(f"{place}: arrays coming or worth cannot be; train it anew")
+    if (unknown < 0).any() or (unknown > 1).any():
+        raise ConfigError(f"{place}: array unknown is no share; train it anew")
     return {name: np.ascontiguousarray(array, np.float64) for name, array in found.items()}
 
 

@@ -14,6 +14,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from asad.defer.expected import fit
+from asad.defer.jobs import Trajectories
+from asad.defer.prices import HORIZON, find_prices, gain_of
 from asad.model import Floats, Ints
 
 LOOK = 48
@@ -22,6 +25,10 @@ LAGS = 4
 """Steps of the capacity, the present one included, that the forecast follows from."""
 TERMS = 3 + LAGS
 """Of the forecast: 1, sine and cosine of the present phase, and the lags."""
+LEAD = 24
+"""Steps ahead for which it is told which share of the jobs is not submitted yet."""
+CLASSES = 2
+"""Of jobs to come, by their duration."""
 FAR = 24
 """Steps to the end of a trajectory that count as many; so many are shown where time has no end."""
 
@@ -49,6 +56,10 @@ JOB_COLUMNS = (
     "overflow_at_latest",
     "more_urgent",
     "past_end",
+    "gain",
+    "gain_all",
+    "gain_later",
+    "price",
 )
 """Of one job: what it is, and from `share_of_free` on what starting it now would meet.
 
@@ -57,7 +68,9 @@ JOB_COLUMNS = (
 forecast does not hold if it starts now, and at its latest start; `room` the mean forecast room over its run;
 `pressure` the mean of what known jobs would take less that room, now, at the best later start and at the latest;
 `more_urgent` the cores of waiting jobs whose latest start comes before its own; `past_end` the part of its run after
-the end of the trajectory.
+the end of the trajectory. With the prices of `asad.defer.prices`: what a core `gain`s by starting now rather than
+later, in 8 steps; of all its cores that, as sign and log(1 + x) / 4 (`gain_all`); what one gains later, in 8 steps; the
+mean `price` over its run.
 """
 CLUSTER_COLUMNS = (
     "capacity",
@@ -78,9 +91,13 @@ CLUSTER_COLUMNS = (
     "demand_4",
     "demand_8",
     "demand_16",
+    "price_now",
+    "price_4",
+    "price_12",
 )
 """Of the cluster: capacity and what is held of it; the phase of its period; steps to the end in 24; what waits and is
-known; the capacity's change over the last steps; means of room and of the demand of known jobs over the next steps."""
+known; the capacity's change over the last steps; means of room, of the demand of known jobs and of prices over the next
+steps."""
 PAPER = ("running", "waiting", "future", "cores", "duration", "until_earliest", "until_latest")
 PAPER_CLUSTER = ("capacity", "used")
 JOB_WIDTH, CLUSTER_WIDTH = len(JOB_COLUMNS), len(CLUSTER_COLUMNS)
@@ -122,6 +139,22 @@ def fit_forecast(capacity: Floats, period: float, scale: float, ridge: float = 1
     return weights
 
 
+def fit_coming(trajectories: Trajectories, period: float) -> tuple[Floats, Floats]:
+    """(CLASSES, 3) cores a step, duration and window of jobs to come, and (LEAD,) which share is not submitted yet."""
+    seen = fit(trajectories, int(period))
+    coming = np.zeros((CLASSES, 3))
+    split = (seen.duration <= 4, seen.duration > 4)
+    for row, mine in zip(coming, split, strict=True):
+        total = float(seen.coming[mine].sum())
+        if total > 0.0:
+            share = seen.coming[mine] / total
+            row[:] = total, round(float(share @ seen.duration[mine])), round(float(share @ seen.window[mine]))
+    unknown = np.ones(LEAD)
+    many = min(LEAD, len(seen.unknown))
+    unknown[:many] = seen.unknown[:many]
+    return coming, unknown
+
+
 @njit(cache=True, nogil=True)
 def forecast(
     capacity: Floats, sine: float, cosine: float, scale: float, weights: Floats, ahead: Floats
@@ -142,6 +175,9 @@ def describe(
     period: float,
     scale: float,
     weights: Floats,
+    coming: Floats,
+    unknown: Floats,
+    delay: float,
     capacity: Floats,
     held: Floats,
     kind: Ints,
@@ -157,7 +193,8 @@ def describe(
 
     `to_end`: steps of the trajectory that are left, 0 where time has no end. `capacity`: cores of the steps up to now,
     the last is that of now. `held` (LOOK,): cores that running jobs hold from now on. The other arrays are rows of n
-    jobs: for one that runs, `duration` is what is left. `brief`: rows of jobs that may not start now are left empty.
+    jobs: for one that runs, `duration` is what is left. `delay` is ω1. `brief`: rows of jobs that may not start now are
+    left empty.
     """
     n = len(kind)
     sine, cosine = 0.0, 0.0
@@ -208,6 +245,25 @@ def describe(
         span = 2 << k
         cluster[10 + k] = rooms[span] / span
         cluster[14 + k] = demands[span] / span
+    ends = HORIZON if to_end <= 0 else min(HORIZON, to_end)
+    price, upto = np.empty(ends), np.zeros(ends + 1)
+    find_prices(
+        room[:ends] * scale,
+        cores,
+        duration,
+        earliest - now,
+        latest - now,
+        kind != RUNNING,
+        coming,
+        unknown,
+        delay,
+        price,
+    )
+    for h in range(ends):
+        upto[h + 1] = upto[h] + price[h]
+    cluster[18] = min(price[0], 4.0)
+    cluster[19] = upto[min(4, ends)] / min(4, ends)
+    cluster[20] = upto[min(12, ends)] / min(12, ends)
     for i in range(n):
         row = jobs[i]
         row[:] = 0.0
@@ -254,3 +310,10 @@ def describe(
         row[18] = min(urgent / scale, 4.0)
         if to_end > 0:
             row[19] = max(run - to_end, 0.0) / run
+        run_ends = min(duration[i], ends)
+        row[23] = min(upto[run_ends] / run_ends, 4.0)
+        if kind[i] == WAITING:
+            gain, later = gain_of(upto, cores[i], duration[i], earliest[i] - now, latest[i] - now, delay)
+            row[20] = min(max((gain - later) / 8.0, -4.0), 4.0)
+            row[21] = np.log1p(cores[i] * abs(gain - later)) * np.sign(gain - later) / 4.0
+            row[22] = min(later / 8.0, 4.0)

@@ -29,6 +29,9 @@ class Sight(NamedTuple):
     scale: float
     period: float
     forecast: Floats
+    coming: Floats
+    unknown: Floats
+    """As `asad.defer.outlook` fits them."""
     knows_end: bool
     running: bool
     """Are running jobs rows too?"""
@@ -109,9 +112,10 @@ class Batch:
         t = world.trajectories
         self.startable[:] = False
         _look_at_all(
-            now, t.steps - now if sight.knows_end else 0, sight.period, sight.scale, sight.forecast, sight.running,
-            sight.brief, t.cores, t.duration, t.earliest, t.latest, t.first, t.capacity, world.started, world.rows,
-            world.count, world.held, self.jobs, self.count, self.startable, self.cluster, self._history,
+            now, t.steps - now if sight.knows_end else 0, sight.period, sight.scale, sight.forecast, sight.coming,
+            sight.unknown, self.worth.delay, sight.running, sight.brief, t.cores, t.duration, t.earliest, t.latest,
+            t.first, t.capacity, world.started, world.rows, world.count, world.held, self.jobs, self.count,
+            self.startable, self.cluster, self._history,
         )  # fmt: skip
         scales = np.where(SCALES > 0.0, SCALES, sight.scale)
         self._history[:, now] /= scales
@@ -128,6 +132,9 @@ def _look_at_all(
     period: float,
     scale: float,
     forecast: Floats,
+    coming: Floats,
+    unknown: Floats,
+    delay: float,
     running: bool,
     brief: bool,
     cores: Ints,
@@ -173,8 +180,8 @@ def _look_at_all(
             ahead[h] = held[b, now + h] if now + h < held.shape[1] else 0.0
         seen[b] = n
         describe(
-            now, to_end, period, scale, forecast, capacity[b, : now + 1], ahead, kind[:n], wide[:n], long[:n],
-            soonest[:n], last[:n], jobs[b, :n], cluster[b], brief,
+            now, to_end, period, scale, forecast, coming, unknown, delay, capacity[b, : now + 1], ahead, kind[:n],
+            wide[:n], long[:n], soonest[:n], last[:n], jobs[b, :n], cluster[b], brief,
         )  # fmt: skip
         jobs[b, n:] = 0.0
         here = history[b, now]

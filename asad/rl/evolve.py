@@ -30,14 +30,13 @@ class Draws(NamedTuple):
 
 
 def first_weights(hidden: int, rng: np.random.Generator) -> Floats:
-    """Earliest latest start first, nobody held back; hidden units that see and say nearly nothing."""
+    """Who gains most by starting now, by the prices; hidden units that see and say nearly nothing."""
     weights = np.zeros(perceptron.size(hidden))
     wide = perceptron.JOB_WIDTH + perceptron.CLUSTER_WIDTH + 2
     units = weights[: hidden * wide].reshape(hidden, wide)
     units[:, :-1] = rng.normal(0.0, 0.3, units[:, :-1].shape)
     direct = hidden * wide
-    weights[direct + JOB_COLUMNS.index("until_latest")] = -0.5
-    weights[direct + perceptron.JOB_WIDTH] = 1.0
+    weights[direct + JOB_COLUMNS.index("gain_all")] = 1.0
     return weights
 
 

@@ -19,7 +19,7 @@ from asad.defer.network import LEAST_DEVIATION, STEP_COLUMNS, TASKS, Shape
 from asad.defer.outlook import CLUSTER_COLUMNS, JOB_COLUMNS
 from asad.model import Floats
 
-FIRST_DEVIATION = 0.15
+FIRST_DEVIATION = 0.08
 """Of the scores before anything was learned."""
 
 
@@ -164,12 +164,11 @@ class Auxiliary(nn.Module):
         return self.shape.factor * information, foreseen
 
 
-def arrays_of(scores: Scores, auxiliary: Auxiliary | None, forecast: Floats) -> dict[str, Floats]:
+def arrays_of(scores: Scores, auxiliary: Auxiliary | None) -> dict[str, Floats]:
     """Weights by the names of `asad.defer.network.wanted`."""
     found = {name: _plain(tensor) for name, tensor in scores.state_dict().items()}
     if auxiliary is not None:
         found |= {f"auxiliary.{name}": _plain(tensor) for name, tensor in auxiliary.state_dict().items()}
-    found["forecast"] = np.asarray(forecast)
     return found
 
 

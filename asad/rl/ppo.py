@@ -26,6 +26,8 @@ from asad.rl.batch import Batch
 from asad.rl.network import Auxiliary, Scores
 
 HELD = -np.inf
+MOST_SCORE = 8.0
+"""Far beyond what is drawn around means in (-1, 1); the library wants a bound."""
 
 
 class Lockstep(VecEnv):  # type: ignore[misc]
@@ -47,7 +49,7 @@ class Lockstep(VecEnv):  # type: ignore[misc]
                 "known": gymnasium.spaces.Box(1, batch.steps.shape[1], (1,), np.float32),
             }
         )
-        super().__init__(size, boxes, gymnasium.spaces.Box(-np.inf, np.inf, (rows,), np.float32))
+        super().__init__(size, boxes, gymnasium.spaces.Box(-MOST_SCORE, MOST_SCORE, (rows,), np.float32))
         self.totals: list[float] = []
         """Means of the batches played so far."""
         self.seen: list[tuple[Any, Any]] = []

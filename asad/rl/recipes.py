@@ -29,7 +29,7 @@ class Recipe:
     """Of an iteration, all of them at once."""
     generations: int = 0
     """Of the teacher, by evolution strategies; 0 starts from nothing."""
-    teacher_hidden: int = 8
+    teacher_hidden: int = 0
     lessons: int = 0
     """Rounds of imitation of the teacher."""
     lesson_passes: int = 3

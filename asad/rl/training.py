@@ -27,7 +27,7 @@ from stable_baselines3.common.logger import Logger, configure
 
 from asad.defer.jobs import Trajectories
 from asad.defer.network import Model
-from asad.defer.outlook import fit_forecast
+from asad.defer.outlook import fit_coming, fit_forecast
 from asad.errors import UsageError
 from asad.model import Floats
 from asad.rl import auxiliary, imitate
@@ -75,6 +75,7 @@ class Training:
             scale,
             data.period,
             fit_forecast(data.train.capacity, data.period, scale),
+            *fit_coming(data.train, data.period),
             recipe.knows_end,
             recipe.shape.running,
             recipe.shape.window if recipe.shape.informed else 0,
@@ -145,7 +146,7 @@ class Training:
     def model(self) -> Model:
         """The best so far."""
         recipe = self.recipe
-        arrays = {**self._best_arrays, "forecast": self.sight.forecast}
+        arrays = {**self._best_arrays, **self._expected()}
         told = {
             "seed": self.seed,
             "iterations_done": self._iteration,
@@ -156,6 +157,15 @@ class Training:
             self.name, recipe.shape, self.sight.scale, self.sight.period, recipe.knows_end, recipe.hold,
             recipe.packing, arrays, told,
         )  # fmt: skip
+
+    def _expected(self) -> dict[str, Floats]:
+        sight, worth = self.sight, self.recipe.worth
+        return {
+            "forecast": sight.forecast,
+            "coming": sight.coming,
+            "unknown": sight.unknown,
+            "worth": np.array([worth.delay, worth.violation]),
+        }
 
     def _evolve(self) -> None:
         recipe = self.recipe
@@ -187,22 +197,14 @@ class Training:
 
     def _learn_lessons(self) -> None:
         recipe = self.recipe
-        if not recipe.lessons or not recipe.generations:
+        if not recipe.lessons:
             return
         scores = np.empty((recipe.trajectories, self.sight.most_rows))
+        spread = self._spread(scores)
 
         def teacher(batch: Batch) -> Floats:
-            score_all(
-                self._teacher,
-                recipe.teacher_hidden,
-                batch.jobs,
-                batch.count,
-                batch.startable,
-                batch.cluster,
-                scores,
-                False,
-            )
-            return np.tanh(scores)
+            self._ask_teacher(batch, scores)
+            return np.tanh(scores / spread)
 
         optimizer = torch.optim.Adam(self.policy.scores.parameters())
         lessons: list[imitate.Lesson] = []
@@ -231,9 +233,27 @@ class Training:
             imitate.learn(self.policy, optimizer, lessons, rate, recipe.lesson_passes, 256)
             self._tell("lessons", k + 1, recipe.lessons, earned, self._best)
 
+    def _ask_teacher(self, batch: Batch, scores: Floats) -> None:
+        """Into `scores` (B, n) what it says of all rows, also of those that may not start."""
+        score_all(
+            self._teacher, self.recipe.teacher_hidden, batch.jobs, batch.count, batch.startable, batch.cluster,
+            scores, False,
+        )  # fmt: skip
+
+    def _spread(self, scores: Floats) -> float:
+        """By what its scores are divided, so that the network's tanh can say them: twice their root mean square."""
+        batch, squares, many = self._lockstep.batch, 0.0, 0
+        batch.begin(self._next_trajectories())
+        while not batch.done:
+            self._ask_teacher(batch, scores)
+            said = scores[batch.startable]
+            squares, many = squares + float((said * said).sum()), many + len(said)
+            batch.step(imitate.held_back(scores, batch, self.recipe.hold))
+        return 2.0 * float(np.sqrt(squares / max(many, 1))) or 1.0
+
     def _iterate(self) -> None:
         recipe = self.recipe
-        warm = bool(recipe.lessons and recipe.generations) and self._iteration < recipe.value_only
+        warm = bool(recipe.lessons) and self._iteration < recipe.value_only
         for name, weights in self.policy.scores.named_parameters():
             weights.requires_grad_(not warm or name.startswith("value"))
         self.ppo.learn(self.ppo.n_steps * self.ppo.n_envs, reset_num_timesteps=False, log_interval=None)
@@ -268,7 +288,7 @@ class Training:
             self.figures["start"] = reached
         if reached > self._best:
             self._best, self._best_at = reached, iteration
-            self._best_arrays = arrays_of(self.policy.scores, self.policy.auxiliary, self.sight.forecast)
+            self._best_arrays = arrays_of(self.policy.scores, self.policy.auxiliary)
             self.figures["best"] = reached
             self.figures["best_iteration"] = iteration
 
