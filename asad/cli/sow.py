@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -218,11 +219,11 @@ def _calibration(total: Calibration) -> Iterator[Any]:
     if not total.runs:
         yield Text("too few runs to tell how far that can be relied on")
         return
-    facts = total.to_json()
+    facts: Mapping[str, Any] = total.to_json()
     yield Text(f"calibration over {total.runs} runs, each foreseen from those before it alone")
     table = table_of("foreseen: at or below", "came: arrival>", "duration>")
-    for k, quantile in enumerate(facts["quantiles"]):  # type: ignore[arg-type]
-        parts = [f"{facts[key][k]:.0%}" for key in ("offset", "duration")]  # type: ignore[index, call-overload]
+    for k, quantile in enumerate(facts["quantiles"]):
+        parts = [f"{facts[key][k]:.0%}" for key in ("offset", "duration")]
         table.add_row(*cells(f"{quantile:.0%}", *parts))
     yield table
 
@@ -254,9 +255,9 @@ def submit(
     """
     found = read_announcements(_text_of(file), str(file), time.time())
     if dry_run:
-        told = {"statements": [one.to_json() for one in found]}
+        checked = {"statements": [one.to_json() for one in found]}
         click.echo(
-            json.dumps(told, indent=1) if as_json else f"{len(found)} statements, nothing wrong with them"
+            json.dumps(checked, indent=1) if as_json else f"{len(found)} statements, nothing wrong with them"
         )
         return
     arguments: dict[str, Any] = {"statements": [one.to_json() for one in found], "times": times}
@@ -297,11 +298,11 @@ def _text_of(file: Path) -> str:
     place = printable(str(file))
     try:
         if str(file) == "-":
-            text = click.get_binary_stream("stdin").read(4 * MOST_CHARACTERS + 1)
+            raw = bytes(sys.stdin.buffer.read(4 * MOST_CHARACTERS + 1))
         else:
             with file.open("rb") as opened:
-                text = opened.read(4 * MOST_CHARACTERS + 1)
-        return text.decode("utf-8")
+                raw = opened.read(4 * MOST_CHARACTERS + 1)
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{place}: byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except OSError as error:

@@ -430,4 +430,5 @@ class RecordedCluster:
         """The jobs that ended since the last call (and after `since_s`)."""
         ended = engine.ended_since(self._kept, self._seen, since_s)
         self._seen = int(self.state.c[engine.ENDED])
-        return Finished(*ended, completed=~self.state.job["killed"][ended[0]])
+        row, end_s, run_s, lost_s, cpu = ended
+        return Finished(row, end_s, run_s, lost_s, cpu, completed=~self.state.job["killed"][row])

@@ -117,8 +117,7 @@ class FirstFit:
         price = np.outer(plan.start != NEVER, statement.demand * np.arange(1.0, self.bounds.max_duration + 1))
         if not plan.never:
             self.jobs[job] = statement, plan
-        reason = "no start pays" if plan.never else "it starts as planned"
-        return Answer(plan, 1.0, float(price.mean()), np.zeros(len(arrivals)), price, reason)
+        return Answer(plan, 1.0, float(price.mean()), np.zeros(len(arrivals)), price, hopeless=False)
 
     def load(self) -> dict[int, int]:
         load: dict[int, int] = {}

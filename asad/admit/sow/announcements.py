@@ -217,7 +217,9 @@ def _told(fault: Fault) -> str:
 def _checked(plain: Mapping[str, Any], now_s: float) -> Announcement | list[Fault]:
     """The announcement, or what is wrong."""
     faults = list(_faults_of_keys(plain))
-    name, cores, value = plain.get("name", ""), plain.get("cores"), plain.get("value")
+    name: Any = plain.get("name", "")
+    cores: Any = plain.get("cores")
+    value: Any = plain.get("value")
     shape, eviction = plain.get("shape", SHAPES[0]), plain.get("eviction", EVICTIONS[0])
     if not isinstance(name, str) or not name.isprintable() or len(name) > MOST_NAME:
         faults.append(Fault("name", "it is no printable text", f"write at most {MOST_NAME} characters"))

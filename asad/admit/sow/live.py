@@ -475,11 +475,11 @@ class Statements:
             return
         rows: dict[int, dict[str, Json]] = {}
         for number in known:
-            promise = self._promises.get(cast(int, number))
-            if promise is not None:
+            held = self._promises.get(cast(int, number))
+            if held is not None:
                 try:
-                    rows[promise.number] = mechanism_row(
-                        promise, self.options.round_s, self._unit, mechanism.bounds, present
+                    rows[held.number] = mechanism_row(
+                        held, self.options.round_s, self._unit, mechanism.bounds, present
                     )
                 except UsageError:
                     continue
@@ -531,7 +531,8 @@ class Statements:
         means = [self._runs.get(code, (0.0, math.nan)) for code in jobs.application[rows].tolist()]
         mean_s = np.array([total_s / count if count else math.nan for count, total_s in means])
         usual_s = np.maximum(jobs.start_s[rows] + mean_s, snapshot.time_s + self.options.round_s / 2)
-        return np.fmin(end_s, usual_s)
+        sooner: Floats = np.fmin(end_s, usual_s)
+        return sooner
 
     def _down(self, snapshot: Snapshot) -> float:
         """Cores of nodes that hold nothing now."""
@@ -921,17 +922,17 @@ class Statements:
         self._dirty.add(promise.number)
         self.changed = True
 
-    def unkept(self) -> dict[str, Json]:
+    def unkept(self) -> dict[str, Any]:
         """What has changed since the last time, as rows of the store: statements, plans, entries, and our memory."""
         self.changed = False
         changed = [self._promises[number] for number in sorted(self._dirty) if number in self._promises]
         changed += self._ended
         plans = [promise for promise in changed if promise.number in self._unplanned]
-        told: dict[str, Json] = {
+        told = {
             "statements": [promise.to_row() for promise in changed],
             "plans": [promise.plan_row() for promise in plans],
             "entries": list(self._lines),
-            "memory": cast("dict[str, Json]", self._memory()),
+            "memory": self._memory(),
         }
         self._dirty.clear()
         self._ended.clear()
@@ -945,7 +946,7 @@ class Statements:
             told["mechanism"] = {
                 "bounds": _bounds_json(self._mechanism.bounds),
                 "round": self._round,
-                "known": sorted(self._known),
+                "known": list[Json](sorted(self._known)),
                 # its jobs are our rows: they are not kept twice
                 "state": {key: value for key, value in self._mechanism.state().items() if key != "jobs"},
             }
