@@ -1,21 +1,56 @@
-"""`sow`: prices that follow the market, failures as they are, overbooking as far as evictions stay few.
+"""`sow`: unit prices around the price that clears the market, and as much overbooking as keeps evictions few.
 
-Draft.
+Source: 004, Algorithms 1 to 3, with terms of rounds (`asad.admit.sow.prices`) that adapt. The letter is `sow-paper`.
+
+- Prices. The letter's L lets everybody in for nearly nothing at first, and its U is out of reach of most long before
+  the supply is sold. Here the clearing price is learned from statements (`asad.admit.sow.demand`), and a unit costs it
+  where the expected load is nine tenths of the capacity, a little less below and a little more above. As long as
+  nothing has been learned, prices rise steeply instead around the middle of what may be bid.
+- Supply. K = (1 - δ)·C with δ below 0 overbooks: not all that is expected comes. δ moves against the part of the planned
+  jobs that had to go, towards `evictions` of it.
+- Failures. Estimates are shown as they are from `threshold` on: who is born into a crowd sees it, and keeps out of it.
+- Jobs that only wait are not cancelled when others have to go (`asad.admit.sow.mechanism` tells why that is as
+  truthful); `cancel_waiting` does it.
+
+δ, L and U of a round are those at its announcement, max_duration + span rounds ahead, so no announced price moves and
+no job has a part in its own prices. What the paper proves of Algorithm 3's competitive ratio is not proved of these.
+
+Options: `delta` (where δ begins), `evictions` (their part of the planned jobs that δ moves towards), `memory` (rounds
+after which what was stated counts half), `error` (μ) and `confidence` of the failure estimates, `threshold`,
+`cancel_waiting`, `seed`. Cost: see `asad.admit.sow.mechanism`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from asad.admit.sow.adversarial import UnitPrices
 from asad.admit.sow.demand import Demand
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.prices import Terms, paper_terms
 from asad.admit.sow.statement import Bounds, Eviction, Statement
+from asad.errors import UsageError
+from asad.model import Json
+
+ANCHOR = 0.9
+"""Expected load over capacity at which a unit costs the clearing price."""
+SLOPE, FIRST_SLOPE = 0.6, 4.0
+"""Of ln λ over load / capacity; the second while nothing has been learned."""
+FILL = 0.78
+"""Part of the capacity that is sold above the clearing price: the rest is for what comes otherwise than expected."""
+MOST_DELTA = 0.3
+"""|δ| never adapts beyond it."""
+GAIN = 0.03
+"""Of δ a round, for each part of the planned jobs that is evicted beyond what is wanted."""
+COUNTED = 0.98
+"""Planned and evicted jobs count so much less each round."""
+FEWEST = 20.0
+"""Planned jobs, so counted, below which the rate of evictions is not taken for one."""
 
 
 class Sow(Posted):
-    """Prices by a learned clearing price; δ by the measured rate of evictions."""
+    """Terms that follow the market, and the evictions."""
 
     name = "sow"
 
@@ -24,11 +59,6 @@ class Sow(Posted):
         bounds: Bounds,
         delta: float = -0.1,
         evictions: float = 0.03,
-        gain: float = 0.3,
-        slope: float = 0.7,
-        anchor: float = 0.9,
-        fill: float = 0.77,
-        prior: float = 0.3,
         memory: float = 100.0,
         error: float = 0.05,
         confidence: float = 0.99,
@@ -37,47 +67,88 @@ class Sow(Posted):
         seed: int = 0,
     ) -> None:
         """Raises UsageError for options out of range."""
-        self.bounds = bounds
-        paper = paper_terms(bounds, delta)
-        self._low = paper.low
-        self._prior = paper.low ** (1.0 - prior) * paper.high**prior
+        if not -MOST_DELTA <= delta <= MOST_DELTA:
+            raise UsageError(f"sow: delta {delta:g}: write a number from {-MOST_DELTA:g} to {MOST_DELTA:g}")
+        if not 0.0 <= evictions <= 1.0:
+            raise UsageError(f"sow: evictions {evictions:g}: write a part of the planned jobs, such as 0.03")
+        if not 1.0 <= memory < math.inf:
+            raise UsageError(f"sow: memory {memory:g}: write rounds, 1 or more")
+        paper_terms(bounds, delta)  # is there any supply left?
+        self._least = (
+            paper_terms(bounds, 0.0).low if bounds.capacity > bounds.max_demand else bounds.least_value
+        )
+        self._first_price = math.sqrt(self._least * bounds.max_value)
         self._demand = Demand(bounds, memory)
-        self._delta, self._target, self._gain = delta, evictions, gain
-        self._slope, self._anchor, self._fill = slope, anchor, fill
+        self._capacity = bounds.capacity
+        self._max_demand = bounds.max_demand
+        self._delta, self._wanted = delta, evictions
         self._planned, self._gone = 0.0, 0.0
         super().__init__(
-            bounds, UnitPrices(bounds, self._terms), error=error, confidence=confidence, threshold=threshold,
-            cancel_waiting=cancel_waiting, seed=seed,
-        )  # fmt: skip
+            bounds,
+            UnitPrices(bounds, self._terms),
+            error=error,
+            confidence=confidence,
+            threshold=threshold,
+            cancel_waiting=cancel_waiting,
+            seed=seed,
+        )
 
     def step(self, round: int) -> None:
-        """Learn before the rounds that come into view are announced."""
+        """What was learned so far is in the terms of the rounds that come into view now."""
         passed = round - self._now
         if passed > 0:
             self._demand.pass_rounds(passed)
-            if self._planned > 20:
-                off = self._gone / self._planned - self._target
-                self._delta = min(max(self._delta + 0.1 * self._gain * off, -0.3), 0.3)
-            keep = 0.98**passed
-            self._planned *= keep
-            self._gone *= keep
+            if self._planned >= FEWEST:
+                beyond = self._gone / self._planned - self._wanted
+                self._delta = min(max(self._delta + GAIN * beyond, -MOST_DELTA), MOST_DELTA)
+            counted = COUNTED**passed
+            self._planned, self._gone = self._planned * counted, self._gone * counted
         super().step(round)
 
     def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
-        """As Algorithm 1, and counted."""
+        """As in Algorithm 1; they are counted."""
         gone = super().evict(round, supply)
         self._gone += len(gone)
         return gone
 
+    @property
+    def delta(self) -> float:
+        """δ of the rounds that are announced next."""
+        return self._delta
+
+    def state(self) -> dict[str, Json]:
+        """With what was learned."""
+        learned: dict[str, Json] = {
+            "demand": self._demand.state(),
+            "delta": self._delta,
+            "planned": self._planned,
+            "gone": self._gone,
+        }
+        return {**super().state(), "learned": learned}
+
+    def restore(self, kept: Mapping[str, Json]) -> None:
+        """Raises UsageError for what `state` did not tell."""
+        learned = kept.get("learned")
+        try:
+            assert isinstance(learned, dict)
+            demand = learned["demand"]
+            assert isinstance(demand, dict)
+            delta, planned, gone = (float(learned[key]) for key in ("delta", "planned", "gone"))  # type: ignore[arg-type]
+            assert abs(delta) <= MOST_DELTA and 0.0 <= planned < math.inf and 0.0 <= gone < math.inf
+        except (KeyError, TypeError, ValueError, AssertionError) as error:
+            raise UsageError(f"sow: what was learned cannot be read ({error}); begin anew") from error
+        super().restore(kept)
+        self._demand.restore(demand)
+        self._delta, self._planned, self._gone = delta, planned, gone
+
     def _met(self, statement: Statement, at_once: float, planned: bool) -> None:
-        volume = statement.demand * float(statement.probability @ statement.duration)
-        self._demand.meet(at_once, volume)
+        self._demand.meet(at_once, statement.demand * float(statement.probability @ statement.duration))
         self._planned += planned
 
     def _terms(self, round: int) -> Terms:
-        capacity = self.bounds.capacity
-        supply = (1.0 - self._delta) * capacity
-        price = self._demand.clearing_price(self._fill * capacity)
-        price = self._prior if price is None else max(price, self._low)
-        low = price * math.exp(-self._slope * self._anchor)
-        return Terms(low, low * math.exp(self._slope * (supply - self.bounds.max_demand) / capacity), supply)
+        learned = self._demand.clearing_price(FILL * self._capacity)
+        price = self._first_price if learned is None else max(learned, self._least)
+        slope = FIRST_SLOPE if learned is None else SLOPE
+        supply = (1.0 - self._delta) * self._capacity
+        low = price * math.exp(-slope * ANCHOR)
+        return Terms(low, low * math.exp(slope * (supply - self._max_demand) / self._capacity), supply)
