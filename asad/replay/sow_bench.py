@@ -36,7 +36,7 @@ LOADS = (1.0, 2.0, 4.0)
 
 LP_ERROR = 1e-6
 """By which a given `hindsight_lp` may miss ours."""
-JOBS_TRIED, TRIES, DELAYS, PATHS = 60, 20, (1, 3, 6), 12
+JOBS_TRIED, TRIES, DELAYS, PATHS = 50, 20, (1, 4), 5
 """Of `truthfulness`: jobs, misreports of each kind, rounds by which births are put off, histories of the others."""
 SAMPLES_TIMES = 16
 """So many times the mechanism's own samples estimate the independent failure probabilities."""
@@ -118,7 +118,7 @@ def truthfulness(
     )  # fmt: skip
     gains = {kind: max((one.gain[kind] for one in tried), default=0.0) for kind in (*KINDS, "birth")}
     return {
-        "misreport_gain_max": max(gains[kind] for kind in KINDS),
+        "misreport_gain_max": max(gains.values()),
         "by_kind": gains,
         "bound": max((one.bound for one in tried), default=0.0),
         "announced": max((one.announced_gain for one in tried), default=0.0),

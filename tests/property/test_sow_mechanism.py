@@ -262,7 +262,7 @@ def test_failures_are_those_of_all_ways_in_which_jobs_may_come(cancel: bool, dat
             jobs.append((told, plan))
     out = np.zeros((bounds.span, bounds.max_duration))
     for demand in (1, 3):
-        futures.table(demand, 0, out)
+        futures.table(demand, 0, out, 0.0, np.ones(bounds.max_duration, np.bool_))
         for start, duration in ((0, 1), (1, 3), (3, 2), (5, 3)):
             true = exact(jobs, (demand, start, duration), cancel, capacity)
             assert out[start, duration - 1] == pytest.approx(true, abs=0.02)
@@ -278,7 +278,8 @@ def test_a_plan_is_the_best_there_is(job: Job, seed: int) -> None:
     price[chance.uniform(size=starts) < 0.2] = np.inf
     failure = np.sort(chance.uniform(0, 1, (starts, durations)), axis=1)
     worth = told.worth.by_finish(0, starts + durations)
-    best = best_plan(0, told, worth, price, failure, 60.0)
+    worth[worth < 1.0] = 0.0
+    best = best_plan(0, told, price, failure, 1.0, 60.0)
     expected = 0.0
     for at, heard in sorted(set(zip(told.arrival.tolist(), told.signal.tolist(), strict=True))):
         gains = [0.0]

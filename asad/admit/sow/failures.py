@@ -133,17 +133,17 @@ class Futures:
             _draw_in(self._world, order, self._now, self._seed, self._cancel)
             self._fresh = True
 
-    def table(self, demand: int, first: int, out: Floats, needed: NDArray[np.bool_] | None = None) -> None:
+    def table(
+        self, demand: int, first: int, out: Floats, threshold: float, needed: NDArray[np.bool_]
+    ) -> None:
         """(S, D) probability that `demand` units for 1, …, D rounds from start `first`, `first` + 1, … on do not last.
 
-        For a job born now, after all that were added. `first` is the present round or later. Where (D,) `needed` is
-        False, `out` is left as it is.
+        For a job born now, after all that were added. `first` is the present round or later. What is below `threshold`
+        becomes 0 (Algorithm 2). Where (D,) `needed` is False, `out` is left as it is.
         """
-        if needed is None:
-            needed = np.ones(out.shape[1], np.bool_)
         _estimate(
             self._load, self._burst, self._supply, self._now, first, demand, self._cancel,
-            self._flags, self._sum, needed, out,
+            self._flags, self._sum, threshold, needed, out,
         )  # fmt: skip
 
     def mean_load(self, rounds: int) -> Floats:
@@ -342,7 +342,7 @@ def _take(load, burst, begin, end, now, demand, most, cancel):  # type: ignore[n
 
 @njit(cache=True)
 def _estimate(  # type: ignore[no-untyped-def]
-    load, burst, supply, now, first, demand, cancel, flags, failed, needed, out
+    load, burst, supply, now, first, demand, cancel, flags, failed, threshold, needed, out
 ):
     ring, samples = load.shape
     starts, durations = out.shape
@@ -372,7 +372,8 @@ def _estimate(  # type: ignore[no-untyped-def]
                 if not known:
                     count = _sum(failed)
                     known = True
-                out[i, d] = count / samples if t < final else 1.0
+                part = count / samples if t < final else 1.0
+                out[i, d] = part if part >= threshold else 0.0
 
 
 @njit(cache=True)

@@ -17,6 +17,9 @@ from numba import njit
 from asad.admit.sow.statement import NEVER, LaunchPlan, Statement
 from asad.model import Floats, Ints
 
+KINDS = {"deadline": 0, "linear": 1, "own": 2}
+NO_TABLE = np.zeros(0)
+
 
 class Best(NamedTuple):
     """What `best_plan` found."""
@@ -32,27 +35,30 @@ class Best(NamedTuple):
     payment: float
     at_once: float
     """Expected value if it started on arrival and did not fail."""
+    volume: float
+    """Expected units times rounds of its run."""
     hopeless: bool
     """It is worth nothing, whenever it finishes."""
 
 
-def best_plan(
-    now: int, told: Statement, worth: Floats, price: Floats, failure: Floats, unsold: float
-) -> Best:
-    """For a job born in round `now`; (S, D) `price` and `failure` by start from `now` on, `worth` by finish likewise.
+def best_plan(now: int, told: Statement, price: Floats, failure: Floats, least: float, unsold: float) -> Best:
+    """For a job born in round `now`; (S, D) `price` and `failure` by start from `now` on.
 
-    `unsold`: what a job pays for a round that is not sold, if it lasts longer than it stated.
+    What is worth less than `least` is worth nothing. `unsold`: what a job pays for a round that is not sold, if it
+    lasts longer than it stated.
     """
     rows = len(told.arrival)
     plan = np.empty((3, rows), np.int32)
     row_start = np.empty(rows, np.int32)
     failed, paid = np.empty(rows), np.empty((rows, price.shape[1]))
-    count, utility, payment, at_once, hopeless = _best(
-        now, told.arrival, told.signal, told.duration, told.probability, worth, price, failure, unsold,
+    count, utility, payment, at_once, volume, hopeless = _best(
+        now, told.arrival, told.signal, told.duration, told.probability, told.birth, KINDS[told.worth.kind],
+        told.worth.value, told.worth.deadline, told.worth.span,
+        np.array(told.worth.table) if told.worth.table else NO_TABLE, price, failure, least, unsold,
         plan, row_start, failed, paid,
     )  # fmt: skip
     made = LaunchPlan(plan[0, :count], plan[1, :count], plan[2, :count])
-    return Best(made, row_start, failed[:count], paid[:count], utility, payment, at_once, hopeless)
+    return Best(made, row_start, failed[:count], paid[:count], utility, payment, at_once, volume, hopeless)
 
 
 def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
@@ -67,15 +73,30 @@ def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
 
 @njit(cache=True)
 def _best(  # type: ignore[no-untyped-def]
-    now, arrival, signal, duration, probability, worth, price, failure, unsold,
+    now, arrival, signal, duration, probability, birth, kind, value, deadline, span, table,
+    price, failure, least, unsold,
     plan, row_start, plan_failure, plan_price,
 ):  # fmt: skip
     rows = len(arrival)
     starts, durations = price.shape
     m, row = 0, 0
-    utility, payment, at_once, most = 0.0, 0.0, 0.0, 0.0
-    for i in range(max(0, arrival[0] - now) + 1, len(worth)):
-        most = max(most, worth[i])
+    utility, payment, at_once, volume = 0.0, 0.0, 0.0, 0.0
+    worth = np.empty(starts + durations)
+    for i in range(len(worth)):
+        finish = now + i
+        after = finish - birth
+        if finish > deadline:
+            worth[i] = 0.0
+        elif kind == 0:
+            worth[i] = value
+        elif kind == 1:
+            worth[i] = value * max(0.0, 1.0 - after / span)
+        else:
+            worth[i] = table[after] if after < len(table) else 0.0
+        if worth[i] < least:
+            worth[i] = 0.0
+    # values never rise with time
+    most = worth[min(len(worth) - 1, max(0, arrival[0] - now) + 1)]
     while row < rows:
         end = row + 1
         while end < rows and arrival[end] == arrival[row] and signal[end] == signal[row]:
@@ -99,6 +120,7 @@ def _best(  # type: ignore[no-untyped-def]
         weight, failed = 0.0, 0.0
         for k in range(row, end):
             row_start[k] = plan[2, m]
+            volume += probability[k] * duration[k]
             if earliest < starts:
                 at_once += probability[k] * worth[earliest + duration[k]]
             if at >= 0:
@@ -113,4 +135,4 @@ def _best(  # type: ignore[no-untyped-def]
             utility += best
         m += 1
         row = end
-    return m, utility, payment, at_once, most <= 0.0
+    return m, utility, payment, at_once, volume, most <= 0.0

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from asad.admit.sow.failures import Futures, sample_count
 from asad.admit.sow.launch import Best, best_plan, row_starts
-from asad.admit.sow.reduction import Relaxed, above
+from asad.admit.sow.reduction import Relaxed
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan, Menu, Statement
 from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
@@ -78,6 +78,8 @@ class Posted:
         self._now, self._births = 0, 0
         self._price = np.zeros((bounds.span, bounds.max_duration))
         self._failure = np.zeros((bounds.span, bounds.max_duration))
+        self._needed = np.zeros(bounds.max_duration, np.bool_)
+        self._all = np.ones(bounds.max_duration, np.bool_)
 
     # --------------------------------------------------------------------------------------------------- the mechanism
 
@@ -111,7 +113,7 @@ class Posted:
             self.relaxed.take(best.row_start, statement.duration, statement.probability, statement.demand)
             self._active[job] = Active(job, statement, best.plan, best.price, slot)
         self._births += 1
-        self._met(statement, best.at_once, planned)
+        self._met(best.at_once, statement.demand * best.volume, planned)
         return answer
 
     def tables(self, demand: int) -> tuple[Floats, Floats]:
@@ -133,8 +135,11 @@ class Posted:
         if held.row >= 0:
             return held.start
         plan = held.plan
-        rows = np.flatnonzero((plan.arrival >= round) & (plan.signal == signal))
-        row = int(rows[0]) if len(rows) else -1
+        row = -1
+        for at, (stated, told) in enumerate(zip(plan.arrival.tolist(), plan.signal.tolist(), strict=True)):
+            if stated >= round and told == signal:
+                row = at
+                break
         if row < 0 or plan.start[row] == NEVER:
             self._forget(job)
             return None
@@ -282,25 +287,23 @@ class Posted:
         if statement.birth > self._now:
             raise UsageError(f"statement: birth in round {statement.birth}; it is round {self._now}")
 
-    def _met(self, statement: Statement, at_once: float, planned: bool) -> None:
-        """For who learns: a statement was met, and is worth `at_once` if it starts on arrival and lasts."""
+    def _met(self, value: float, volume: float, planned: bool) -> None:
+        """For who learns: a statement expects that value if it starts on arrival, for so many units times rounds."""
 
     def _tables(self, demand: int, needed: NDArray[np.bool_] | None = None) -> None:
         self._futures.refresh(held.slot for held in self._active.values())
         self.relaxed.prices(demand, self._now, self._price)
-        self._futures.table(demand, self._now, self._failure, needed)
-        above(self._failure, self.threshold)
+        needed = self._all if needed is None else needed
+        self._futures.table(demand, self._now, self._failure, self.threshold, needed)
 
     def _best(self, statement: Statement) -> Best:
-        bounds, late = self.bounds, self._now - statement.birth
-        needed = np.zeros(bounds.max_duration, np.bool_)
-        needed[statement.duration - 1] = True
-        self._tables(statement.demand, needed)
-        worth = statement.worth.by_finish(statement.birth, late + bounds.span + bounds.max_duration)[late:]
-        worth[worth < bounds.least_value] = 0.0
+        bounds = self.bounds
+        self._needed[:] = False
+        self._needed[statement.duration - 1] = True
+        self._tables(statement.demand, self._needed)
         # nobody is better off for having hidden that it lasts into rounds that are not sold
         unsold = statement.demand * bounds.max_value
-        return best_plan(self._now, statement, worth, self._price, self._failure, unsold)
+        return best_plan(self._now, statement, self._price, self._failure, bounds.least_value, unsold)
 
     @staticmethod
     def _runs(held: Active, round: int) -> bool:

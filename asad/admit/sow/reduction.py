@@ -45,8 +45,3 @@ class Relaxed(Protocol):
     def restore(self, kept: Mapping[str, Json]) -> None:
         """Raises UsageError for what `state` did not tell."""
         ...
-
-
-def above(failure: Floats, threshold: float) -> None:
-    """Estimates below the threshold become 0, in place."""
-    failure[failure < threshold] = 0.0

@@ -3,9 +3,9 @@
 Source: 004, Algorithms 1 to 3, with terms of rounds (`asad.admit.sow.prices`) that adapt. The letter is `sow-paper`.
 
 - Prices. The letter's L lets everybody in for nearly nothing at first, and its U is out of reach of most long before
-  the supply is sold. Here the clearing price is learned from statements (`asad.admit.sow.demand`), and a unit costs it
-  where the expected load is nine tenths of the capacity, a little less below and a little more above. As long as
-  nothing has been learned, prices rise steeply instead around the middle of what may be bid.
+  the supply is sold. Here the clearing price is learned from statements (`asad.admit.sow.demand`); a unit costs as much
+  where the expected load is nine tenths of the capacity, a little less below that and a little more above. As long as
+  nothing has been learned, prices rise steeply instead, around the middle of what may be bid.
 - Supply. K = (1 - δ)·C with δ below 0 overbooks: not all that is expected comes. δ moves against the part of the planned
   jobs that had to go, towards `evictions` of it.
 - Failures. Estimates are shown as they are from `threshold` on: who is born into a crowd sees it, and keeps out of it.
@@ -29,7 +29,7 @@ from asad.admit.sow.adversarial import UnitPrices
 from asad.admit.sow.demand import Demand
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.prices import Terms, paper_terms
-from asad.admit.sow.statement import Bounds, Eviction, Statement
+from asad.admit.sow.statement import Bounds, Eviction
 from asad.errors import UsageError
 from asad.model import Json
 
@@ -141,8 +141,8 @@ class Sow(Posted):
         self._demand.restore(demand)
         self._delta, self._planned, self._gone = delta, planned, gone
 
-    def _met(self, statement: Statement, at_once: float, planned: bool) -> None:
-        self._demand.meet(at_once, statement.demand * float(statement.probability @ statement.duration))
+    def _met(self, value: float, volume: float, planned: bool) -> None:
+        self._demand.meet(value, volume)
         self._planned += planned
 
     def _terms(self, round: int) -> Terms:
