@@ -7,8 +7,9 @@ starts by them fits on idle cores.
 
 - A job that does not start is held back by its begin time, for a lease of a few cycles that is renewed: when asad is
   gone it starts by itself. No lease reaches beyond its latest start less a margin.
-- When its latest start comes (less that margin) it is let go whatever is free: then it waits in the cluster's own queue
-  as any other job. If it has not started by then it is reported as missed, by name.
+- When its latest start comes, or by all that runs and waits it is expected to start too late (with that margin), it is
+  let go whatever is free: then it waits in the cluster's own queue as any other job. If it has not started by its
+  latest start it is reported as missed, by name.
 - A job that was let go and has not started within `patience_s` is held back again, and tried again later.
 - A policy that errs is replaced by `edf` for that cycle; the first time it is said in one line.
 - Jobs that admission steers, that opted out, that wait for another job or have an offer to be a guest are left alone,
@@ -36,7 +37,7 @@ from asad.defer.edf import Edf
 from asad.defer.history import History
 from asad.defer.jobs import MOST_STEPS, Scorer, Waiting
 from asad.defer.packing import Packing, scores_of
-from asad.defer.room import CELL_S, Places, cells, left_over, places, usable_nodes
+from asad.defer.room import CELL_S, Places, cells, first_fits, left_over, places, usable_nodes
 from asad.defer.windows import Rule, Window, window_of
 from asad.model import BARS, Cause, Decision, Defer, Finished, Floats, Json, Outcome, Snapshot, Start
 
@@ -80,6 +81,8 @@ class Options(NamedTuple):
     """How long a job is held back without a further look; 0: five cycles, at least 10 s."""
     margin_s: float = 60.0
     """So long before its latest start a job is let go."""
+    lead: float = 1.0
+    """A job is let go so early that it can wait in the cluster's queue for so many times as long as is expected now."""
     patience_s: float = 120.0
     """A job that was let go and has not started by then is held back again."""
     deadline_alone: bool = False
@@ -244,15 +247,19 @@ class Deferral:
         ]
         waiting = [job for job in self._jobs.values() if job.state != "by hand"]
         self._reserve(world, waiting, now_s)
-        might = []
-        for job in waiting:
-            if job.state in ("let go", "urgent"):
-                continue
-            if now_s >= job.window.latest_s - self.options.margin_s:
-                decisions += self._let_go(job)
-            else:
-                might.append(job)
-        might.sort(key=lambda job: (job.submit_s, job.row))
+        might = sorted(
+            (job for job in waiting if job.state not in ("let go", "urgent")),
+            key=lambda job: (job.submit_s, job.row),
+        )
+        expected_s = self._expected(snapshot, world, might)
+        late = [
+            now_s >= job.refused_s and self._too_late(job, ahead_s)
+            for job, ahead_s in zip(might, expected_s, strict=True)
+        ]
+        for job, ahead_s, goes in zip(might, expected_s, late, strict=True):
+            if goes:
+                decisions += self._let_go(job, ahead_s)
+        might = [job for job, goes in zip(might, late, strict=True) if not goes]
         startable = [job.window.earliest_s <= now_s for job in might]
         if any(startable):
             decisions += self._choose(snapshot, world, might, np.array(startable))
@@ -452,7 +459,7 @@ class Deferral:
         jobs = snapshot.jobs
         usable = usable_nodes(snapshot)
         horizon = max(1, math.ceil(self.options.horizon_s / CELL_S))
-        mine = {job.row for job in self._jobs.values() if job.state != "by hand"}
+        mine = {job.row for job in self._jobs.values() if job.state not in ("by hand", "urgent")}
         planned = []
         for row in snapshot.queue.tolist():
             array = int(jobs.array[row])
@@ -502,7 +509,7 @@ class Deferral:
                 job.tries += 1
                 job.again_s = now_s + self._patience_s(job)
                 job.state = "future"
-            if job.state in ("let go", "urgent"):
+            if job.state == "let go":
                 self._take(world, job)
 
     def _take(self, world: World, job: Known) -> None:
@@ -639,16 +646,51 @@ class Deferral:
         detail = self._numbers(job) | {"urgent": False, "was_held": held}
         return Start(self._cause(job.reason, detail), job.row)
 
-    def _let_go(self, job: Known) -> list[Decision]:
+    def _expected(self, snapshot: Snapshot, world: World, might: Sequence[Known]) -> list[float]:
+        """In how many seconds each would start in the cluster's queue, as far as is known now.
+
+        Whose latest start comes first is put first where there is room for him, then the next.
+        """
+        if not might or not self.options.lead:
+            return [0.0] * len(might)
+        texts = list(world.groups)
+        left = np.array([group.left for group in world.groups.values()])
+        horizon = left.shape[1]
+        order = sorted(range(len(might)), key=lambda k: (might[k].window.latest_s, k))
+        jobs = [might[k] for k in order]
+        early = [math.ceil((job.window.earliest_s - self._now_s) / CELL_S) for job in jobs]
+        first = first_fits(
+            left,
+            np.array([texts.index(self._where(snapshot, job)) for job in jobs], np.int32),
+            np.array([job.cores for job in jobs], np.int32),
+            np.array([self._cells(job) for job in jobs], np.int32),
+            np.clip(early, 0, horizon).astype(np.int32),
+        )
+        found = [0.0] * len(might)
+        for k, cell in zip(order, first.tolist(), strict=True):
+            found[k] = cell * CELL_S
+        return found
+
+    def _too_late(self, job: Known, ahead_s: float) -> bool:
+        """Would it start too late if it were held back any longer?"""
+        last_s = job.window.latest_s - self.options.margin_s
+        if self._now_s >= last_s:
+            return True
+        return job.window.earliest_s <= self._now_s and self._now_s + self.options.lead * ahead_s >= last_s
+
+    def _let_go(self, job: Known, ahead_s: float) -> list[Decision]:
         """Its latest start comes: whatever is free, it is up to the cluster from now on."""
         job.state = "urgent"
         left_s = job.window.latest_s - self._now_s
         job.reason = (
             f"its latest start comes in {left_s:.0f} s" if left_s > 0 else "its latest start has passed"
         )
+        if ahead_s > 0:
+            job.reason += f", and room for it is expected in {ahead_s:.0f} s"
         self._counts["let go"] += 1
         self._started += job.cores
-        return [Start(self._cause(job.reason, self._numbers(job) | {"urgent": True}), job.row)]
+        detail = self._numbers(job) | {"urgent": True, "expected_s": ahead_s}
+        return [Start(self._cause(job.reason, detail), job.row)]
 
     def _hold(self, job: Known, lease_s: float) -> list[Decision]:
         """Hold a job back for a lease, if it is not held for long enough; never beyond its latest start."""

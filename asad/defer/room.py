@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from asad.model import NODE_BARS, Floats, Ints, Snapshot
@@ -71,6 +72,30 @@ def left_over(
         change[min(last, horizon)] += cores
     total = float(snapshot.machine.cores[nodes].sum())
     found: Floats = total + np.cumsum(change[:horizon])
+    return found
+
+
+@njit(cache=True)
+def first_fits(left: Floats, group: Ints, cores: Ints, length: Ints, earliest: Ints) -> Ints:
+    """(n,) The first cell from which on each job fits for its length, each in turn beside those before it.
+
+    `left` (G, H) is what is left of groups of nodes, row 0 that of all; it is used up. `group` (n,) is the row of a
+    job's own nodes. Who fits nowhere gets H and takes nothing. Cost: O(n·H), compiled.
+    """
+    horizon = left.shape[1]
+    found = np.empty(len(cores), np.int32)
+    for i in range(len(cores)):
+        g, first = group[i], min(earliest[i], horizon)
+        cell = first
+        while first < horizon and cell < min(first + length[i], horizon):
+            if left[0, cell] < cores[i] or left[g, cell] < cores[i]:
+                first = cell + 1
+            cell += 1
+        found[i] = first
+        for at in range(first, min(first + length[i], horizon)):
+            left[0, at] -= cores[i]
+            if g > 0:
+                left[g, at] -= cores[i]
     return found
 
 
