@@ -238,6 +238,8 @@ class Registered:
                 return ""
             if len(self._entries) >= MOST_JOBS:
                 return "there are too many"
+            if known is not None and known.own:  # of an earlier attempt, which nobody has looked for since
+                self._remove(known)
             entry = self._make_guest(job_id, owner, host, int(memory_bytes))
             self._move_guest(entry, pid)
         except OSError as error:

@@ -1,8 +1,8 @@
 """The port policies on a cluster: `oga`, and beside it `fairness`, `drf`, `binpack` and `spread`.
 
 Ports are application classes (user, name, size): the first `ports` of them that are met, and one port for the rest.
-Instances are nodes. Resources are CPU and memory, and GPUs where a gres says so. All are counted in quarters of what a
-node has in the mean, since one η serves all. y is what the guests of a class may use on a node. In these units η = 1 is
+Instances are nodes. Resources are CPU and memory, and GPUs where a gres or an offer says so. All are counted in quarters
+of what a node has in the mean, since one η serves all. y is what the guests of a class may use on a node. In these units η = 1 is
 below 2 / max |f''| of every utility with α = 1 but `reciprocal` with less: with a larger one the allocation of two
 classes swings from cycle to cycle, which is no harm to a mean reward and much to a job.
 
@@ -15,7 +15,8 @@ What follows from y: guests that run share the y of their class on each node by 
 they get on any of their nodes (`SetShare`); `SetMemory` likewise, never below what they use and some slack. What their
 class does not use of y is room for its jobs that wait, which are placed in the cluster's order, all components or none
 (`CoAllocate`). GPU shares are told in the reasons of decisions and set nowhere: the percentage of CUDA MPS cannot be
-changed of a process that runs, and jobs with gres neither lend nor are guests unless the site wants that.
+changed of a process that runs, and jobs with gres neither lend nor are guests unless the site wants that. Mesos gives
+devices whole: what is divided of a node's is what its host has not, and a guest goes where enough of that is free.
 
 Options: those of `Options`, and for `oga` of `OgaOptions`. Cost a cycle: O(cores + waiting · nodes + ports · nodes).
 Source: Zhao et al., *Scheduling Multi-Server Jobs with Sublinear Regrets via Online Learning*; see `asad.place.oga`.

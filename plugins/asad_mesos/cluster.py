@@ -309,6 +309,7 @@ class MesosCluster:
             run_s=np.array([max(1e-3, ending.end_s - ending.start_s) for ending in known]),
             lost_s=jobs.lost_s[rows].copy(),
             cpu_fraction=np.array([self._cpu.get(ending.unit, NAN) for ending in known]),
+            completed=np.array([ending.completed for ending in known], dtype=np.bool_),
         )
         for ending in known:
             self._rows.drop(ending.unit)

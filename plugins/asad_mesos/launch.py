@@ -60,7 +60,7 @@ def executor_info(
         "name": "asad",
         "source": unit,
         "command": {"value": executor.command, "shell": True, "user": executor.user},
-        "resources": [dict(resource) for resource in executor.resources],
+        "resources": list(executor.resources),
         "data": encoded(job_data(spec, unit, executor.guest, executor.tasks)),
     }
 
@@ -123,13 +123,14 @@ def described(
     executor: dict[str, Any] = {}
     total = sum(progress.alive for progress in job.groups)
     guest = bool(job.beside) or any(task.revocable for task in tasks)
-    memory = sum(int(needs[task.group][MEM]) for task in tasks)
+    plain = [need.tolist() for need in needs]
     for task in tasks:
         group = job.spec.groups[task.group]
-        amounts = needs[task.group].copy()
+        amounts = plain[task.group]
         more: dict[str, Any] = {}
         if task.inside:
-            amounts[CPUS] = 0  # those of its host
+            amounts = [0, *amounts[MEM:]]  # the CPUs are those of its host
+            memory = sum(plain[other.group][MEM] for other in tasks)
             executor = hosts[task.executor]
             more = {
                 "job": job_data(job.spec, unit_of(job, task), True, len(tasks)),
@@ -137,9 +138,13 @@ def described(
                 "memory_bytes": memory * MEBIBYTE // 1000,
             }
         elif task.executor not in made:
-            own = [min(SLIVER, int(amounts[CPUS]) // 2), thousandths(options.executor_memory_mb)]
-            amounts[CPUS] -= own[CPUS]
-            resources = _draw(pieces, [own[CPUS]], task.revocable) + draw(pieces, [0, own[MEM]], False)
+            sliver = min(SLIVER, amounts[CPUS] // 2)
+            amounts = [amounts[CPUS] - sliver, *amounts[MEM:]]
+            memory = thousandths(options.executor_memory_mb)
+            if task.revocable:
+                resources = _draw(pieces, [sliver], True) + draw(pieces, [0, memory], False)
+            else:
+                resources = draw(pieces, [sliver, memory], False)
             user = job.spec.user if options.executor_user == "job" else "root"
             count = 1 if job.spec.elastic else len(tasks)
             made[task.executor] = Executor(options.executor, user, resources, count, guest)
@@ -155,7 +160,7 @@ def described(
             "attempt": job.attempt,
             **more,
         }
-        resources = _draw(pieces, amounts.tolist(), task.revocable)
+        resources = _draw(pieces, amounts, task.revocable)
         infos.append(
             task_info(
                 job.spec, group, task.task_id, task.agent, place, executor, resources, options.kill_grace_s

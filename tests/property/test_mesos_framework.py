@@ -27,6 +27,7 @@ from asad_mesos.framework import Framework
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.offers import read_offer
 from asad_mesos.options import Options
+from asad_mesos.state import unit_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,7 +46,7 @@ def spec(rng: random.Random) -> Spec:
             Group("worker", tasks=rng.randint(1, 6), least=1, memory_bytes=50 * 2**20),
             Group("server", tasks=rng.randint(1, 3), least=1, memory_bytes=50 * 2**20),
         )
-        return Spec(user="u", uid=1, command="c", groups=groups, elastic=True)
+        return Spec(user="u", uid=1, command="c", groups=groups, elastic=True, time_limit_s=1e6)
     cpus = rng.choice([0.5, 1.0, 2.0])
     tasks = rng.randint(1, 14 if cpus <= 1.0 else 8)  # it fits on all agents together
     least = rng.randint(1, tasks) if rng.random() < 0.3 else 0
@@ -216,6 +217,8 @@ class World:
             if rng.random() < 0.5:
                 self.connect()
             return
+        if self.offers and self.framework.jobs and rng.random() < 0.5:
+            self.beside()
         what = rng.random()
         alive = [task_id for task_id, task in self.tasks.items() if task[1] != OVER]
         if what < 0.25:
@@ -243,8 +246,6 @@ class World:
                 job = rng.choice(elastic)
                 wanted = {group.name: rng.randint(0, group.tasks) for group in job.spec.groups}
                 self.handle(Scaled(job.job_id, wanted))
-        elif what < 0.78 and self.framework.jobs:
-            self.beside()
         elif what < 0.79 and len(self.agents) > 2:
             agent = rng.choice(sorted(self.agents))
             self.agents.discard(agent)
@@ -258,16 +259,18 @@ class World:
             self.handle(Ticked())
 
     def beside(self) -> None:
-        """A job that waits is sent beside one that runs, where that can be."""
-        waiting = [name for name, job in self.framework.jobs.items() if job.state == "queued"]
-        running = [name for name, job in self.framework.jobs.items() if job.state == "running"]
-        if waiting and running:
-            host = self.rng.choice(running)
-            agents = sorted({task.agent for task in self.framework.jobs[host].tasks.values()})
+        """The smallest job that waits is sent beside a unit that runs, where that can be."""
+        jobs = self.framework.jobs
+        waiting = [job for job in jobs.values() if job.state == "queued"]
+        tasks = [task for task in self.framework.tasks.values() if not jobs[task.job].beside]
+        if waiting and tasks:
+            guest = min(waiting, key=lambda job: job.spec.cpus).job_id
+            task = self.rng.choice(tasks)
+            unit = unit_of(jobs[task.job], task)
+            agents = sorted({t.agent for t in tasks if unit_of(jobs[t.job], t) == unit})
             with contextlib.suppress(UsageError):
-                guest = self.rng.choice(waiting)
-                self.handle(Beside(guest, guest, host, agents))
-                self.guests += any(task.inside for task in self.framework.jobs[guest].tasks.values())
+                self.handle(Beside(guest, guest, unit, agents))
+                self.guests += any(task.inside for task in jobs[guest].tasks.values())
 
     def check(self) -> None:
         assert all(count == 1 for count in self.launched.values()), "a task was launched twice"
@@ -289,8 +292,8 @@ class World:
             if job.spec.elastic:
                 self.handle(Scaled(job.job_id, {group.name: group.tasks for group in job.spec.groups}))
         for _ in range(1500):
-            if not self.framework.jobs:
-                return
+            if not self.framework.jobs and all(task[1] == OVER for task in self.tasks.values()):
+                return  # one that was given up is heard of when its agent is back
             self.now_s += 3.0
             if not self.connected:
                 self.connect()
@@ -428,3 +431,14 @@ def test_two_frameworks_with_half_a_gang_each_do_not_wait_for_each_other(seed: i
             break
     assert ran == [4, 4]
     assert all(framework.longest_hold_s <= 5.0 for framework in frameworks)
+
+
+def test_guests_join_executors_in_these_worlds() -> None:
+    """Or what holds above would say nothing of them."""
+    joined = 0
+    for seed in range(20):
+        world = World(seed)
+        for _ in range(250):
+            world.step()
+        joined += world.guests
+    assert joined > 0
