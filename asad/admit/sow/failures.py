@@ -15,7 +15,7 @@ by more than μ for some d with probability at most 2·exp(-2·M·μ²), which i
 bound over the starts gives M = ln(2·starts / (1 - confidence)) / (2·μ²).
 
 Cost: a job O(M · rounds of its window) for its estimate and its draw, and as much in each round that it is active.
-Memory: 4·M·window + 6·M·jobs active bytes.
+Memory: 4·M·window + 8·M·jobs active bytes.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class Futures:
         """By round (a ring) and future: units held by those who are not evicted there."""
         self._burst: Shorts = np.zeros(ring, np.int16)
         """1 where somebody has to go in that round, and with him whoever runs there and is born later."""
+        self._most: Index = np.zeros(self._window, np.int64)
+        """By round: units that could be held in some future; where they fit, nobody has to go."""
         self._supply: Shorts = np.full(self._window, bounds.capacity, np.int16)
         self._flags: NDArray[np.uint8] = np.zeros(ring, np.uint8)
         self._sum: NDArray[np.uint8] = np.zeros(samples, np.uint8)
@@ -129,6 +131,7 @@ class Futures:
         if not self._fresh:
             self._load[:] = 0
             self._burst[:] = 0
+            self._most[:] = 0
             order = np.fromiter(slots, np.int64)
             _draw_in(self._world, order, self._now, self._seed, self._cancel)
             self._fresh = True
@@ -142,7 +145,7 @@ class Futures:
         becomes 0 (Algorithm 2). Where (D,) `needed` is False, `out` is left as it is.
         """
         _estimate(
-            self._load, self._burst, self._supply, self._now, first, demand, self._cancel,
+            self._load, self._burst, self._most, self._supply, self._now, first, demand, self._cancel,
             self._flags, self._sum, threshold, needed, out,
         )  # fmt: skip
 
@@ -184,13 +187,14 @@ class Futures:
         grown("_drawn", np.uint16, self.samples)
         grown("_begin", np.int16, self.samples)
         grown("_end", np.int16, self.samples)
+        grown("_last", np.int16, self.samples)
         self._free.extend(range(slots - 1, before - 1, -1))
         self._world = (
-            self._load, self._burst, self._supply,
+            self._load, self._burst, self._most, self._supply,
             self._demand, self._birth, self._rows, self._arrived, self._told, self._start,
             self._number, self._possible, self._cut,
             self._row_arrival, self._row_signal, self._row_duration, self._row_start, self._row_weight,
-            self._drawn, self._begin, self._end,
+            self._drawn, self._begin, self._end, self._last,
         )  # fmt: skip
 
     _demand: Index
@@ -205,7 +209,7 @@ class Futures:
     _possible: Index
     """How many rows were possible when it was last drawn; `UNDRAWN`: not yet. They only become fewer."""
     _cut: Index
-    """1: in some future it is evicted, and its end there is not that of its row."""
+    """1: in some future it is evicted, and its end there is not what was drawn."""
     _row_arrival: Ints
     _row_signal: Ints
     _row_duration: Ints
@@ -217,6 +221,8 @@ class Futures:
     _begin: Shorts
     _end: Shorts
     """By slot and future: rounds after its birth; where it is evicted, it ends then."""
+    _last: Shorts
+    """By slot and future: its end if it is not evicted."""
 
 
 @njit(cache=True)
@@ -231,17 +237,17 @@ def _mix(x):  # type: ignore[no-untyped-def]
 def _draw_in(world, order, now, seed, cancel):  # type: ignore[no-untyped-def]
     """Each job of `order` in turn: what is contradicted is drawn anew, then it takes its place in each future."""
     (
-        load, burst, supply,
+        load, burst, most, supply,
         demand, birth, rows, arrived, told, begun, number, possible, cut,
         row_arrival, row_signal, row_duration, row_start, row_weight,
-        drawn, begin, end,
+        drawn, begin, end, last_end,
     ) = world  # fmt: skip
     ring, samples = load.shape
-    most = row_arrival.shape[1]
-    fits = np.zeros(most, np.bool_)
-    upto = np.zeros(most, np.float64)
-    row_begin = np.zeros(most, np.int16)
-    row_end = np.zeros(most, np.int16)
+    width = row_arrival.shape[1]
+    fits = np.zeros(width, np.bool_)
+    upto = np.zeros(width, np.float64)
+    row_begin = np.zeros(width, np.int16)
+    row_end = np.zeros(width, np.int16)
     for slot in order:
         born, count = birth[slot], rows[slot]
         total = 0.0
@@ -266,18 +272,18 @@ def _draw_in(world, order, now, seed, cancel):  # type: ignore[no-untyped-def]
             if fit:
                 first = min(first, np.int64(row_begin[k]))
                 final = max(final, np.int64(row_end[k]))
-        b, e, row = begin[slot], end[slot], drawn[slot]
+        b, e, final_e, row = begin[slot], end[slot], last_end[slot], drawn[slot]
         if left > 0:
             if left != possible[slot]:
                 key = _mix(seed ^ _mix(np.uint64(number[slot]) + np.uint64(now) * GOLDEN))
                 _redraw(row, fits, upto, last, total, key, possible[slot] == UNDRAWN)
                 possible[slot] = left
-                cut[slot] = 1
-            if cut[slot] != 0:
                 for m in range(samples):
                     b[m] = row_begin[row[m]]
-                    e[m] = row_end[row[m]]
-                cut[slot] = 0
+                    final_e[m] = row_end[row[m]]
+                cut[slot] = 1
+            if cut[slot] != 0:
+                e[:] = final_e
         elif arrived[slot] >= 0 and begun[slot] <= now:
             # it runs longer than was stated: this round, and who knows
             first, final = begun[slot] - born, now + 1 - born
@@ -289,6 +295,10 @@ def _draw_in(world, order, now, seed, cancel):  # type: ignore[no-untyped-def]
         gone = np.int16(0)
         for t in range(first, min(born + final, now + ring)):
             at = t % ring
+            most[at] += demand[slot]
+            if most[at] <= supply[at] and not cancel:
+                _hold(load[at], b, e, np.int16(t - born), np.int16(demand[slot]))
+                continue
             gone |= _take(
                 load[at], burst[at], b, e, np.int16(t - born), np.int16(demand[slot]),
                 np.int16(supply[at] - demand[slot]), np.int16(1 if cancel else 0),
@@ -321,6 +331,14 @@ def _redraw(row, fits, upto, last, total, key, anew):  # type: ignore[no-untyped
 
 
 @njit(cache=True)
+def _hold(load, begin, end, now, demand):  # type: ignore[no-untyped-def]
+    """`_take` of a round in which there is room for all."""
+    for m in range(len(load)):
+        runs = np.int16(np.int16(now < end[m]) & np.int16(begin[m] <= now))
+        load[m] = np.int16(load[m] + np.int16(runs * demand))
+
+
+@njit(cache=True)
 def _take(load, burst, begin, end, now, demand, most, cancel):  # type: ignore[no-untyped-def]
     """One round of one job in all futures; 1 if it is evicted in some.
 
@@ -342,7 +360,7 @@ def _take(load, burst, begin, end, now, demand, most, cancel):  # type: ignore[n
 
 @njit(cache=True)
 def _estimate(  # type: ignore[no-untyped-def]
-    load, burst, supply, now, first, demand, cancel, flags, failed, threshold, needed, out
+    load, burst, most, supply, now, first, demand, cancel, flags, failed, threshold, needed, out
 ):
     ring, samples = load.shape
     starts, durations = out.shape
@@ -350,7 +368,8 @@ def _estimate(  # type: ignore[no-untyped-def]
     final = min(first + starts + durations - 1, now + ring)
     for t in range(first, final):
         at = t % ring
-        some[at] = _full(load[at], burst[at], np.int16(supply[at] - demand), flags[at])
+        if most[at] + demand > supply[at]:
+            some[at] = _full(load[at], burst[at], np.int16(supply[at] - demand), flags[at])
     for i in range(starts):
         s = first + i
         any_failed, known = False, True
