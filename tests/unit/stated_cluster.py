@@ -256,7 +256,7 @@ class World:
             told[f"statement {number}"] = {"row": row, "plan": plans.get(number)}
         self.policy = policy(self.options, told)
         for job in self.cluster.jobs:
-            job.admitted = False  # to be told again is no fault then
+            job.admitted, job.comment = False, ""  # to be told again is no fault then
         self.cycle = self._cycle()
 
     def submit(self, *announcements: Announcement, owner: str = "ann") -> list[dict[str, Json]]:
