@@ -16,6 +16,7 @@ import pytest
 from mesos_on_paper import paper_cluster
 
 from asad.model import (
+    EVICTIONS,
     Admit,
     Cause,
     Cluster,
@@ -23,6 +24,7 @@ from asad.model import (
     Decision,
     Decline,
     Defer,
+    Evict,
     ExtendLimit,
     Finished,
     Jobs,
@@ -474,6 +476,26 @@ def test_admission_that_comes_too_late_is_refused(driven: Driven) -> None:
     assert tried > 20
 
 
+def test_evictions_end_running_jobs_or_are_refused(driven: Driven) -> None:
+    gone = 0
+    for snapshot in looks(driven):
+        alone = [row for row in snapshot.running.tolist() if snapshot.jobs.array[row] < 0]
+        waits = snapshot.queue.tolist()
+        wrong = [Evict(CAUSE, row, how) for row in waits[:1] for how in EVICTIONS]
+        wrong += [Evict(CAUSE, row, "by force") for row in alone[:1]]
+        outcomes = list(driven.cluster.apply(wrong))
+        assert not any(outcome.done for outcome in outcomes) and all(outcome.reason for outcome in outcomes)
+        assert same_sight(snapshot, driven.cluster.snapshot())
+        for row in alone[-1:]:
+            (outcome,) = driven.cluster.apply([Evict(CAUSE, row, EVICTIONS[gone % 2])])
+            assert outcome.done == (not outcome.reason)
+            if outcome.done:
+                gone += 1
+                assert row not in driven.cluster.snapshot().running
+        if gone == 4:
+            break
+
+
 # ---------------------------------------------------------------------------------------------------- the end
 
 
@@ -483,7 +505,8 @@ def test_every_job_is_reported_finished_exactly_once(driven: Driven) -> None:
 
     def take(now: float) -> None:
         ended: Finished = driven.cluster.finished(since)
-        columns = [getattr(ended, column.name) for column in dataclasses.fields(Finished)]
+        told = (getattr(ended, column.name) for column in dataclasses.fields(Finished))
+        columns = [column for column in told if column is not None]
         assert len({len(column) for column in columns}) == 1
         assert ((ended.end_s > since) & (ended.end_s <= now)).all()
         assert (ended.run_s > 0).all()
