@@ -91,6 +91,7 @@ DEFERRING = {
     "tetris-defer": "tetris",
     "biggest-defer": "biggest",
     "linear-defer": "linear",
+    "lookahead-defer": "lookahead",
     "osdec": "osdec",
 }
 """Policies that put deferrable jobs off → the policy of the defer stage; nobody lends or admits beside it."""
@@ -468,7 +469,8 @@ def admit(bench: Bench, name: str, run: Run | None = None) -> Played:
     if name in STATING:
         assert bench.stated is not None
         jobs = bench.recorded.jobs
-        workload = replace(workload, array=arrays_of(jobs.job_id, jobs.user))
+        array = arrays_of(jobs.job_id, jobs.user)
+        workload = replace(workload, array=array, hints=bench.stated.hints)
         foretold = bench.stated.policy(name, partial(mechanism_of, STATING[name]), bench.application_names)
     cluster = bench.cluster("easy", None, workload, admission=True, gather_arrays=True)
     policy: AdmitPolicy = foretold or bench.admission(name)

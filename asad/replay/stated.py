@@ -53,6 +53,11 @@ class Stated:
     def __len__(self) -> int:
         return len(self.told)
 
+    @property
+    def hints(self) -> dict[int, str]:
+        """By row: what owners would tell with their jobs, who are told the numbers of their statements."""
+        return {row: f"sow={number + 1}" for number, row in self.pairs}
+
     def policy(self, name: str, make: Callable[[Bounds], Mechanism], applications: Sequence[str]) -> Foretold:
         """A policy that is told of the statements as time goes on."""
         return Foretold(name, make, applications, self.options, self.told)
@@ -99,7 +104,7 @@ class Foretold(Statements):
         told: Sequence[Foreseen],
     ) -> None:
         super().__init__(name, make, applications, options)
-        self._coming = deque(told)
+        self._coming = deque(enumerate(told, 1))
         self.refused = 0
         """Statements of jobs that are planned by nobody: too large, too long, too late."""
         self.evicted_jobs: set[str] = set()
@@ -107,10 +112,10 @@ class Foretold(Statements):
 
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Who was born by now is put to the mechanism first."""
-        if self._coming and self._coming[0].birth_s <= snapshot.time_s:
+        if self._coming and self._coming[0][1].birth_s <= snapshot.time_s:
             self._begin(snapshot)
-            while self._coming and self._coming[0].birth_s <= snapshot.time_s:
-                one = self._coming.popleft()
+            while self._coming and self._coming[0][1].birth_s <= snapshot.time_s:
+                self._next, one = self._coming.popleft()  # the number that its job's hint names
                 try:
                     self.submit([one.announcement], one.user, snapshot.time_s)
                 except AsadError:
@@ -126,7 +131,7 @@ class Foretold(Statements):
 
     def wake_s(self) -> float:
         """The next birth, too."""
-        return min(super().wake_s(), self._coming[0].birth_s if self._coming else math.inf)
+        return min(super().wake_s(), self._coming[0][1].birth_s if self._coming else math.inf)
 
 
 def stated_of(

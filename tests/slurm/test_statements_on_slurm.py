@@ -59,12 +59,12 @@ def asactl(asad: Asad, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def announce(asad: Asad, folder: Path, due: str, runs: str, **facts: str) -> Mapping[str, Any]:
+def announce(asad: Asad, folder: Path, due: str, takes: str, **facts: str) -> Mapping[str, Any]:
     """Submit a statement by a file, as its owner does; what is told of it."""
     known = {
         "cores": "1",
         "due": f'"{due}"',
-        "runs": f'[["0s", "{runs}", 1.0]]',
+        "runs": f'[["0s", "{takes}", 1.0]]',
         "value": "900",
         "deadline": '"4m"',
     }
@@ -206,8 +206,9 @@ def test_the_latest_born_is_evicted_as_its_owner_chose(
     gate.touch()
     if how == "requeue-hold":
         slurm.run("scontrol", "release", late)
-        slurm.wait(late)
-        assert slurm.job(late)["JobState"] == "COMPLETED"
+        # Slurm lets two minutes pass before a requeued job begins anew
+        until(lambda: slurm.job(late)["Priority"] != "0", "it waits as any other")
+        assert state(asad, second)["state"] == "evicted"
     slurm.wait(other)
     assert slurm.job(other)["JobState"] == "COMPLETED"
     assert ask(asad.socket, "status")["cycles"]["failed"] == 0
