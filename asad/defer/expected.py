@@ -20,10 +20,10 @@ from asad.errors import ConfigError, UsageError
 from asad.model import Floats, Ints
 
 SCHEMA = 1
-DURATIONS = (1, 2, 3, 5, 8, 13, 24)
+DURATIONS = (4, 24)
 """Upper ends of the classes of duration, the last for all that is longer."""
 WINDOWS = (8,)
-"""The same of latest less earliest start."""
+"""The same of latest less earliest start. More classes of either were no better."""
 NEAR = 3
 """Steps ahead whose jobs stand for those to come, where nothing was fitted."""
 HARMONICS = 2

@@ -7,17 +7,18 @@ At each step, in turn:
 2. **Price** the steps ahead: each known job, and each class of those to come, chooses among its starts (and none) by
    what a core gains, d − (ω1/c)·(t − e) − Σ π over its run; prices rise where the choices exceed what is free and fall
    where they do not. This is the dual of the offline problem (1), with the expectation for the future: its prices say
-   what a core-step is worth later, which none of the heuristics knows.
+   what a core-step is worth later, which none of the heuristics knows. Choices are softened at first (temperature 1),
+   then sharper, so that prices settle; those of the last rounds are averaged.
 3. **Choose** among the jobs that may start: each is worth what it gains now, without the price of this step, less
    what it would gain by its best later start. Those whose difference is not above `margin` a core wait. Of the rest,
    the most valuable set that fits is found exactly (a knapsack), or greedily where that would take too long.
 
-So who starts always fits, and prefix packing starts the same jobs as skip-fit. Options: `horizon` (steps), `rounds` of
-prices, `temperature` (of the choices, in core-steps a core), `margin`, `press` (wants count so many times), `delay` and
-`violation` (ω1, ω2), `period` (steps a day), `expected`: a file of what is to be expected, `recorded` for the one that
-was fitted to the recorded training trajectories, empty for what the policy is shown alone. Cost: O(rounds · (jobs ·
-window + horizon · classes)). Not in the OSDEC paper; the dual is Bertsekas', *Nonlinear Programming*, section 6; see
-docs/explanation/osdec.md.
+So who starts always fits, and prefix packing starts the same jobs as skip-fit. Where a trajectory ends, nothing beyond
+is priced. Options: `horizon` (steps ahead that are priced), `rounds` of prices, `temperature` (of the last choices, in
+core-steps a core), `margin` (the same), `delay` (ω1), `period` (steps a day, 0 for none), `expected`: a file of what
+is to be expected, `recorded` for the one that was fitted to the recorded training trajectories, empty for what the
+policy is shown alone. Cost: O(rounds · (jobs · window + horizon · classes)). Not in the OSDEC paper; the dual is
+Bertsekas', *Nonlinear Programming*, section 6; see docs/explanation/osdec.md.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ from asad.defer.jobs import Waiting
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 
+HIGHEST = 10.0
+"""Price of a core-step, in core-steps: above 1, since one scarce step may stand before the whole run of a long job."""
+WARMEST, COOLED, AVERAGED = 1.0, 0.6, 0.9
+"""The first temperature; after which part of the rounds the last is reached; after which part prices are averaged."""
 MOST_CELLS = 2_000_000
 """Of the knapsack: jobs times free cores; beyond, it is filled greedily."""
 
@@ -44,13 +49,10 @@ class Lookahead:
 
     def __init__(
         self,
-        horizon: int = 40,
-        rounds: int = 60,
-        temperature: float = 0.5,
+        horizon: int = 36,
+        rounds: int = 120,
+        temperature: float = 0.2,
         margin: float = 0.0,
-        press: float = 1.0,
-        trust: float = 1.0,
-        ceiling: float = 10.0,
         delay: float = 0.3,
         period: int = 0,
         expected: str = "",
@@ -61,18 +63,13 @@ class Lookahead:
             ("rounds", rounds, 1, 10_000),
             ("temperature", temperature, 1e-3, 1e3),
             ("margin", margin, -1e3, 1e3),
-            ("press", press, 0.0, 100.0),
             ("delay", delay, 0.0, 1e6),
-            ("trust", trust, 0.0, 10.0),
-            ("ceiling", ceiling, 0.0, 1e6),
             ("period", period, 0, 100_000),
         ):
             if not low <= value <= high:
                 raise UsageError(f"defer lookahead: {key} {value}; give {low:g} to {high:g}")
         self.horizon, self.rounds, self.temperature = horizon, rounds, temperature
-        self.margin, self.press, self.delay = margin, press, delay
-        self.trust, self.ceiling = trust, ceiling
-        self.period = period
+        self.margin, self.delay, self.period = margin, delay, period
         self.expected: Expected | None = None
         if expected:
             self.expected = read_expected("" if expected == "recorded" else expected)
@@ -93,12 +90,14 @@ class Lookahead:
         """(n,) What a core of each job gains by starting now rather than later, in core-steps."""
         e = self.expected or of_past(waiting, self.period)
         steps = self.horizon
+        if waiting.end is not None:
+            # nothing is priced beyond the end
+            steps = max(1, min(steps, waiting.end - waiting.now))
         room = np.maximum(0.0, e.capacity(waiting.now, waiting.capacity, steps) - waiting.held(steps))
         unknown = np.append(e.unknown, e.unknown[-1:])
         found: Floats = _gains(
             room, waiting.cores, waiting.duration, waiting.earliest - waiting.now, waiting.latest - waiting.now,
-            e.coming, e.duration, e.window, unknown, self.rounds, self.temperature, self.press, self.trust,
-            self.delay, self.ceiling,
+            e.coming, e.duration, e.window, unknown, self.rounds, self.temperature, self.delay,
         )  # fmt: skip
         return found
 
@@ -115,20 +114,20 @@ def _gains(
     coming_window: Ints,
     unknown: Floats,
     rounds: int,
-    temperature: float,
-    press: float,
-    trust: float,
+    coldest: float,
     delay: float,
-    ceiling: float,
 ) -> Floats:
     """Steps are counted from now; `earliest` may be below 0."""
     steps = len(room)
-    price = np.zeros(steps)
+    price, mean = np.zeros(steps), np.zeros(steps)
     upto = np.zeros(steps + 1)
     wanted = np.zeros(steps + 1)
     scale = max(1.0, room.mean())
     weight = np.empty(steps + 1)
+    cooling = math.log(max(1.0, WARMEST / coldest)) / (COOLED * rounds)
+    averaged = 0
     for number in range(rounds):
+        temperature = max(coldest, WARMEST * math.exp(-cooling * number))
         for s in range(steps):
             upto[s + 1] = upto[s] + price[s]
         wanted[:] = 0.0
@@ -150,9 +149,12 @@ def _gains(
         pace = 1.0 / math.sqrt(1.0 + number)
         for s in range(steps):
             level += wanted[s]
-            price[s] = min(ceiling, max(0.0, price[s] + pace * (press * level - room[s]) / scale))
+            price[s] = min(HIGHEST, max(0.0, price[s] + pace * (level - room[s]) / scale))
+        if number >= AVERAGED * rounds or number == rounds - 1:
+            mean += price
+            averaged += 1
     for s in range(steps):
-        upto[s + 1] = upto[s] + price[s]
+        upto[s + 1] = upto[s] + mean[s] / averaged
     found = np.empty(len(cores))
     for i in range(len(cores)):
         if earliest[i] > 0:
@@ -166,11 +168,12 @@ def _gains(
         for t in range(1, min(latest[i], steps - 1) + 1):
             g = duration[i] - each * (t - earliest[i]) - (upto[min(steps, t + duration[i])] - upto[t])
             if g > best:
-                total = total * math.exp((best - g) / temperature) + 1.0
+                total = total * math.exp((best - g) / coldest) + 1.0
                 best = g
             else:
-                total += math.exp((g - best) / temperature)
-        found[i] = now - trust * (best + temperature * math.log(total / (1.0 + max(0, latest[i]))))
+                total += math.exp((g - best) / coldest)
+        # the soft maximum of starting later, less what the number of choices alone would add to it
+        found[i] = now - (best + coldest * math.log(total / (1.0 + max(0, latest[i]))))
     return found
 
 
