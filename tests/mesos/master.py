@@ -111,7 +111,7 @@ class Task:
     started_s: float = 0.0
     lasts_s: float = 0.0
     executor: str = ""
-    held: tuple[Counter[str], float] = field(default_factory=lambda: (Counter(), 0.0))
+    held: tuple[dict[str, float], float] = ({}, 0.0)
     container: str = field(default_factory=lambda: str(uuid.uuid4()))
     message: str = ""
     reachable: bool = True
@@ -131,7 +131,7 @@ class Container:
     """An executor on its agent, for as long as it has tasks."""
 
     info: dict[str, Any]
-    held: Counter[str]
+    held: dict[str, float]
     revocable: float
     tasks: set[str] = field(default_factory=set)
 
@@ -783,15 +783,19 @@ class Master:
                 known = self.containers.get(key)
             own = [] if executor is None or known is not None else executor.get("resources", [])
             wanted, revocable = _amounts(resources, agent.role)
-            of_executor, soft_executor = _amounts(own, agent.role)
-            total = wanted + of_executor
+            of_executor, soft_executor, total = {}, 0.0, wanted
+            if own:
+                of_executor, soft_executor = _amounts(own, agent.role)
+                total = {
+                    name: wanted.get(name, 0.0) + of_executor.get(name, 0.0) for name in wanted | of_executor
+                }
             short = any(value > left[name] + 1e-6 for name, value in total.items())
             text = ""
             if not resources:
                 text = "Task uses no resources"
             elif known is not None and known.info != executor:
                 text = "ExecutorInfo is not compatible with existing ExecutorInfo with same ExecutorID"
-            elif total["cpus"] > 0 and revocable + soft_executor > 0:
+            elif total.get("cpus", 0.0) > 0 and revocable + soft_executor > 0:
                 text = "Cannot use both revocable and non-revocable 'cpus' at the same time"
             elif short or revocable + soft_executor > soft + 1e-6 or ("command" in info and executor):
                 text = f"Task uses more resources {dict(total)} than available {dict(left)}"
@@ -828,7 +832,12 @@ class Master:
         self._event(framework.framework_id, {"type": "UPDATE", "update": {"status": status}})
 
     def _launch(
-        self, framework: Framework, agent: Agent, info: dict[str, Any], wanted: Counter[str], revocable: float
+        self,
+        framework: Framework,
+        agent: Agent,
+        info: dict[str, Any],
+        wanted: dict[str, float],
+        revocable: float,
     ) -> None:
         task_id = str(info["task_id"]["value"])
         self.launches[task_id] += 1
@@ -921,7 +930,7 @@ class Master:
 
     def _free(self, task: Task) -> None:
         held, revocable = task.held
-        task.held = (Counter(), 0.0)
+        task.held = ({}, 0.0)
         task.agent.used.subtract(held)
         task.agent.used_revocable -= revocable
         key = (task.agent.agent_id, task.framework, task.executor)
@@ -1047,17 +1056,18 @@ class Master:
         }
 
 
-def _amounts(resources: list[dict[str, Any]], role: str) -> tuple[Counter[str], float]:
+def _amounts(resources: list[dict[str, Any]], role: str) -> tuple[dict[str, float], float]:
     """Regular resources by name, and revocable CPUs."""
-    wanted: Counter[str] = Counter()
+    wanted: dict[str, float] = {}
     revocable = 0.0
     for resource in resources:
         if resource.get("role", "*") not in ("*", role):
-            wanted["wrong role"] += 1
+            wanted["wrong role"] = 1.0
+        name, value = resource["name"], resource["scalar"]["value"]
         if "revocable" in resource:
-            revocable += resource["scalar"]["value"]
+            revocable += value
         else:
-            wanted[resource["name"]] += resource["scalar"]["value"]
+            wanted[name] = wanted.get(name, 0.0) + value
     return wanted, revocable
 
 

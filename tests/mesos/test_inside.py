@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -296,15 +297,23 @@ def test_a_policy_s_word_brings_a_guest_into_its_host_s_executor(master: Master,
 
 
 @pytest.fixture
-def actor(tmp_path: Path) -> Iterator[tuple[Registered, Path]]:
+def folder() -> Iterator[Path]:
+    """A folder to which all users can come; pytest's own are for one alone."""
+    with tempfile.TemporaryDirectory(prefix="asad-test-") as path:
+        Path(path).chmod(0o755)
+        yield Path(path)
+
+
+@pytest.fixture
+def actor(folder: Path) -> Iterator[tuple[Registered, Path]]:
     """The register of a node actor over groups that are plain folders."""
-    root, state_dir = tmp_path / "cgroup", tmp_path / "state"
+    root, state_dir = folder / "cgroup", folder / "state"
     for name in ("freezer", "memory", "cpuacct", "cpu"):
         (root / name).mkdir(parents=True)
         (root / name / "cgroup.procs").write_text("")
     state_dir.mkdir()
     registered = Registered(root, 1, "n0", state_dir, started_by_agent=lambda pid: True)
-    registered.listen(tmp_path / "register.sock")
+    registered.listen(folder / "register.sock")
     yield registered, root
     registered.close()
 
@@ -327,13 +336,13 @@ def owner() -> dict[str, Any]:
 
 
 def test_the_real_executor_runs_a_guest_in_its_own_group_until_both_are_over(
-    actor: tuple[Registered, Path], master: Master, tmp_path: Path
+    actor: tuple[Registered, Path], master: Master, folder: Path
 ) -> None:
     registered, root = actor
     mine = owner()
     until = "while [ ! -e {} ]; do sleep 0.05; done"
-    over, done = tmp_path / "host-over", tmp_path / "guest-over"
-    with real(master, tmp_path) as (opened, node):
+    over, done = folder / "host-over", folder / "guest-over"
+    with real(master, folder) as (opened, node):
         (host,) = started(opened, job(2, 2.0, command=until.format(over), **mine))
         script = f'#!/bin/sh\necho "$1 $ASAD_JOB_ID $ASAD_NODES"\n{until.format(done)}\nexit 7\n'
         (guest,) = opened.submit(job(1, 1.0, script=script, command="'a b'", **mine))
@@ -361,8 +370,8 @@ def test_the_real_executor_runs_a_guest_in_its_own_group_until_both_are_over(
         assert out.read_text() == f"a b {guest} node0*1\n"
 
 
-def test_a_guest_is_killed_alone(actor: tuple[Registered, Path], master: Master, tmp_path: Path) -> None:
-    with real(master, tmp_path, kill_grace_s=1.0) as (opened, _):
+def test_a_guest_is_killed_alone(actor: tuple[Registered, Path], master: Master, folder: Path) -> None:
+    with real(master, folder, kill_grace_s=1.0) as (opened, _):
         (host,) = started(opened, job(1, 4.0, **owner()))
         (guest,) = opened.submit(job(1, **owner()))
         beside(opened, guest, host)
@@ -375,10 +384,10 @@ def test_a_guest_is_killed_alone(actor: tuple[Registered, Path], master: Master,
         assert wait(lambda: not master.running_tasks())
 
 
-def test_no_guest_runs_where_no_actor_takes_note_of_it(master: Master, tmp_path: Path) -> None:
-    with real(master, tmp_path) as (opened, _):
+def test_no_guest_runs_where_no_actor_takes_note_of_it(master: Master, folder: Path) -> None:
+    with real(master, folder) as (opened, _):
         (host,) = started(opened, job(1, 4.0, **owner()))
-        marker = tmp_path / "ran"
+        marker = folder / "ran"
         (guest,) = opened.submit(job(1, command=f"touch {marker}", **owner()))
         beside(opened, guest, host)
         assert wait(lambda: opened.job(guest).endings)
@@ -393,14 +402,11 @@ def test_no_guest_runs_where_no_actor_takes_note_of_it(master: Master, tmp_path:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="switching users needs root")
 def test_an_executor_of_root_runs_host_and_guest_as_their_users(
-    actor: tuple[Registered, Path], master: Master, tmp_path: Path
+    actor: tuple[Registered, Path], master: Master, folder: Path
 ) -> None:
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:3]:
-        parent.chmod(parent.stat().st_mode | 0o055)
     nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
     told = "id -un; id -Gn; pwd; touch here; sleep 30"
-    with real(master, tmp_path, switches=True, executor_user="root") as (opened, node):
+    with real(master, folder, switches=True, executor_user="root") as (opened, node):
         (host,) = started(opened, job(1, 4.0, command=told, user="daemon", uid=daemon.pw_uid))
         (guest,) = opened.submit(job(1, command=told, user="nobody", uid=nobody.pw_uid))
         beside(opened, guest, host)
@@ -418,14 +424,11 @@ def test_an_executor_of_root_runs_host_and_guest_as_their_users(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="running as somebody else needs root")
 def test_an_executor_that_cannot_switch_users_refuses_another_user_s_guest(
-    actor: tuple[Registered, Path], master: Master, tmp_path: Path
+    actor: tuple[Registered, Path], master: Master, folder: Path
 ) -> None:
     """The agent has started it under the host's user though the framework wanted root (`--no-switch_user`)."""
     nobody = pwd.getpwnam("nobody")
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:3]:
-        parent.chmod(parent.stat().st_mode | 0o055)
-    with real(master, tmp_path, switches=True, executor_user="root") as (opened, node):
+    with real(master, folder, switches=True, executor_user="root") as (opened, node):
         launch = node._start
 
         def not_root(name: str, info: dict[str, Any]) -> None:
