@@ -11,6 +11,7 @@ import click
 from asad.cli.bench_oasis import oasis
 from asad.cli.bench_oga import oga
 from asad.cli.bench_osdec import osdec
+from asad.cli.bench_sow import sow
 from asad.errors import UsageError
 
 
@@ -22,6 +23,7 @@ def bench() -> None:
 bench.add_command(oasis)
 bench.add_command(oga)
 bench.add_command(osdec)
+bench.add_command(sow)
 
 
 def _numbers(text: str, option: str, known: tuple[int, ...]) -> tuple[int, ...]:

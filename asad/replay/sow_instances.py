@@ -61,8 +61,8 @@ class _Reader:
         if rounds > MOST_ROUNDS:
             raise self.wrong("rounds", f"is {rounds}", f"write at most {MOST_ROUNDS}")
         rows = self.get(document, "statements", "")
-        if not isinstance(rows, list) or len(rows) > MOST_STATEMENTS:
-            raise self.wrong("statements", "is no list", f"write [{{…}}, …], at most {MOST_STATEMENTS}")
+        if not isinstance(rows, list) or not 1 <= len(rows) <= MOST_STATEMENTS:
+            raise self.wrong("statements", "is no list of them", f"write [{{…}}, …], at most {MOST_STATEMENTS}")
         jobs = [self.job(row, f"statements[{number}].", bounds) for number, row in enumerate(rows)]
         jobs.sort(key=lambda job: job.statement.birth)
         told = self.number(document, "hindsight_lp", "") if "hindsight_lp" in document else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import numpy as np
 from numba import njit
@@ -71,14 +72,11 @@ class UnitPrices:
 
     def state(self) -> dict[str, Json]:
         """As plain data."""
-        return {
-            "now": self._now,
-            "low": self._low.tolist(),
-            "steep": self._steep.tolist(),
-            "supply": self._supply.tolist(),
-            "used": self._used.tolist(),
-            "others": self._others.tolist(),
-        }
+        rows = {
+            "low": self._low, "steep": self._steep, "supply": self._supply,
+            "used": self._used, "others": self._others,
+        }  # fmt: skip
+        return {"now": self._now, **{key: cast(Json, row.tolist()) for key, row in rows.items()}}
 
     def restore(self, kept: Mapping[str, Json]) -> None:
         """Raises UsageError for what `state` did not tell, or told of other bounds."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Demand:
         """`memory`: rounds after which what was stated counts half."""
         self._least = bounds.least_value / (bounds.max_demand * bounds.max_duration)
         steps = math.ceil(math.log(bounds.max_value / self._least) / STEP) + 1
-        self._volume = np.zeros(steps)
+        self._volume: Floats = np.zeros(steps)
         self._keep = 0.5 ** (1.0 / memory)
         self._rounds = 0.0
         """That were learned from, faded likewise."""
@@ -70,7 +71,7 @@ class Demand:
 
     def state(self) -> dict[str, Json]:
         """As plain data."""
-        return {"volume": self._volume.tolist(), "rounds": self._rounds}
+        return {"volume": cast(Json, self._volume.tolist()), "rounds": self._rounds}
 
     def restore(self, kept: Mapping[str, Json]) -> None:
         """Raises UsageError for what `state` did not tell, or told of other bounds."""
@@ -80,5 +81,5 @@ class Demand:
             raise UsageError(f"sow: kept demand cannot be read ({error}); begin anew") from error
         if volume.shape != self._volume.shape or not (np.isfinite(volume) & (volume >= 0.0)).all():
             raise UsageError("sow: kept demand is of other bounds; begin anew")
-        self._volume: Floats = volume
+        self._volume = volume
         self._rounds = rounds

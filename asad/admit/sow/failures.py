@@ -424,7 +424,7 @@ def _or(flags, failed):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _sum(failed):  # type: ignore[no-untyped-def]
-    total = 0
+    total = np.int64(0)
     for m in range(len(failed)):
         total += np.int64(failed[m])
     return total

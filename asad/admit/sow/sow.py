@@ -3,11 +3,11 @@
 Source: 004, Algorithms 1 to 3, with terms of rounds (`asad.admit.sow.prices`) that adapt. The letter is `sow-paper`.
 
 - Prices. The letter's L lets everybody in for nearly nothing at first, and its U is out of reach of most long before
-  the supply is sold. Here the clearing price is learned from statements (`asad.admit.sow.demand`); a unit costs as much
-  where the expected load is nine tenths of the capacity, a little less below that and a little more above. As long as
-  nothing has been learned, prices rise steeply instead, around the middle of what may be bid.
-- Supply. K = (1 - δ)·C with δ below 0 overbooks: not all that is expected comes. δ moves against the part of the planned
-  jobs that had to go, towards `evictions` of it.
+  the supply is sold. Here the clearing price is learned from statements (`asad.admit.sow.demand`). A unit costs as
+  much where the expected load is nine tenths of the capacity, a little less below that and a little more above. As
+  long as nothing has been learned, prices rise steeply instead, around the middle of what may be bid.
+- Supply. K = (1 - δ)·C with δ below 0 overbooks: not all that is expected comes. δ moves against the part of the
+  planned jobs that had to go, towards `evictions` of it.
 - Failures. Estimates are shown as they are from `threshold` on: who is born into a crowd sees it, and keeps out of it.
 - Jobs that only wait are not cancelled when others have to go (`asad.admit.sow.mechanism` tells why that is as
   truthful); `cancel_waiting` does it.

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numba import njit
@@ -204,7 +205,8 @@ class BundlePrices:
 
     def state(self) -> dict[str, Json]:
         """What is sold."""
-        return {"now": self._now, "sold": self._sold.tolist(), "used": self._used.tolist()}
+        sold, used = cast(Json, self._sold.tolist()), cast(Json, self._used.tolist())
+        return {"now": self._now, "sold": sold, "used": used}
 
     def restore(self, kept: Mapping[str, Json]) -> None:
         """Raises UsageError for what was told of other bundles."""
