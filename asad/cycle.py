@@ -71,7 +71,7 @@ class Cycle:
         self.snapshot, self.finished, self.outcomes = snapshot, finished, ()
         # 2. learn from what has happened since, before anything new is decided
         self.admit.learn(snapshot, finished)
-        self.defer.learn(snapshot, finished, self._steered)
+        self.defer.learn(snapshot, finished, self._steered())
         self.place.learn(snapshot, finished)
         self.share.learn(snapshot, finished)
         if self.mode == "observe":
@@ -102,11 +102,13 @@ class Cycle:
         """The earliest time at which a stage wants to look again."""
         return min(self.admit.wake_s(), self.defer.wake_s(), self.place.wake_s(), self.share.wake_s())
 
-    def _steered(self, snapshot: Snapshot, row: int) -> bool:
-        """Is the start of a waiting job a matter of admission? One stage alone decides about a job."""
+    def _steered(self) -> Callable[[Snapshot, int], bool] | None:
+        """Whose start is a matter of admission; None if nobody's is. One stage alone decides about a job."""
         if isinstance(self.admit, Steers):
-            return self.admit.steers(snapshot, row)
-        return self.admit.name != "everyone" and row in snapshot.own_begins
+            return self.admit.steers
+        if self.admit.name == "everyone":
+            return None
+        return lambda snapshot, row: row in snapshot.own_begins
 
     def _decide(self, snapshot: Snapshot) -> list[Decision]:
         # 3. admit: which jobs may run, when, how wide

@@ -3,9 +3,10 @@
 A step's capacity is the mean over the looks in it. Days are kept by their number modulo `days`, so that a store which
 only ever replaces entries holds no more than so many.
 
-The forecast takes each day that is known for an example: from the present capacity it goes on as that day went on from
-the same time of day, and forgets within some hours by how much it lay beside it. Of all examples a low quantile is
-taken, since a deferrable job that has started cannot be asked to leave. Cost: O(days · steps ahead).
+The forecast takes each day that is known for an example: from the present capacity it goes on as that day went on
+from the same time of day, and forgets within some hours by how much it lay beside it. Of all examples a quantile is
+taken: the lower, the more careful, since a deferrable job that has started cannot be asked to leave. Cost: O(days ·
+steps ahead).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asad.defer.jobs import Past, nothing_past
 from asad.model import Floats, Json
@@ -40,6 +42,8 @@ class History:
         self._weight = 0.0
         self._at_s = -math.inf
         self._last: Floats | None = None
+        self._flat: tuple[int, Floats] | None = None
+        """First step, and the capacity of it and of those after it; built when it is asked for."""
 
     def see(self, time_s: float, present: Sequence[float]) -> None:
         """How it is now, by column of `Past`. `started` is added up within a step, the others are averaged."""
@@ -73,6 +77,7 @@ class History:
             row[2] = 0.0
         day, at = divmod(self._step, self.steps_a_day)
         self._table(day)[:, at] = row
+        self._flat = None
         self._step += 1
         self._sums, self._weight = np.zeros(len(COLUMNS)), 0.0
 
@@ -95,39 +100,32 @@ class History:
 
     def forecast(self, step: int, capacity: float, steps: int, quantile: float) -> Floats:
         """(steps,) Capacity of `step` and those after it, of which the first is `capacity`; inf where no day tells."""
-        ahead = np.arange(steps)
-        at = step + ahead
-        examples = []
-        for back in range(1, self.days + 1):
-            # the same time of day, so many days before; of what lies beyond a day ahead, so many days more
-            then = at - (back + ahead // self.steps_a_day) * self.steps_a_day
-            here = self._values(np.array([step - back * self.steps_a_day]))[0]
-            forgets = np.exp(-ahead * self.step_s / FORGETS_S)
-            course = self._values(then) + (capacity - here) * forgets
-            if not math.isnan(here):
-                examples.append(course)
-        found = np.full(steps, np.inf)
-        if examples:
-            table = np.array(examples)
-            known = ~np.isnan(table)
-            whole = known.all(axis=0)
-            found[whole] = np.quantile(table[:, whole], quantile, axis=0)
-            for column in np.flatnonzero(known.any(axis=0) & ~whole).tolist():
-                found[column] = np.quantile(table[known[:, column], column], quantile)
-        found = np.maximum(found, 0.0)
+        ahead, back = np.arange(steps), np.arange(1, self.days + 1)[:, None]
+        # the same time of day, so many days before; of what lies beyond a day ahead, so many days more
+        then = step + ahead - (back + ahead // self.steps_a_day) * self.steps_a_day
+        here = self._values(step - back * self.steps_a_day)
+        forgets = np.exp(-ahead * self.step_s / FORGETS_S)
+        examples = np.sort(self._values(then) + (capacity - here) * forgets, axis=0)  # NaN comes last
+        many = np.count_nonzero(~np.isnan(examples), axis=0)
+        place = quantile * np.maximum(many - 1, 0)
+        low = np.floor(place).astype(np.int64)
+        high = np.minimum(low + 1, np.maximum(many - 1, 0))
+        below, above = examples[low, ahead], examples[high, ahead]
+        found = np.where(many > 0, np.maximum(below + (above - below) * (place - low), 0.0), np.inf)
         found[:1] = capacity
         return found
 
-    def _values(self, steps: np.ndarray) -> Floats:
+    def _values(self, steps: NDArray[np.int64]) -> Floats:
         """Capacity of some steps, NaN where it is not known."""
-        found = np.full(len(steps), np.nan)
-        days, at = np.divmod(steps, self.steps_a_day)
-        for day in np.unique(days).tolist():
-            table = self._days.get(day)
-            if table is not None:
-                mine = days == day
-                found[mine] = table[0, at[mine]]
-        return found
+        if self._flat is None:
+            first = min(self._days, default=0)
+            many = max(self._days, default=0) - first + 1
+            blank = np.full(self.steps_a_day, np.nan)
+            days = [self._days[day][0] if day in self._days else blank for day in range(first, first + many)]
+            self._flat = first * self.steps_a_day, np.concatenate((*days, [np.nan]))
+        first_step, flat = self._flat
+        at = steps - first_step
+        return flat[np.where((at >= 0) & (at < len(flat)), at, len(flat) - 1)]
 
     @property
     def known_steps(self) -> int:
@@ -166,6 +164,6 @@ class History:
                 continue
             newest = max(self._days, default=day)
             if day > newest - self.days:
-                self._days[day] = table
+                self._days[day], self._flat = table, None
                 for old in [known for known in self._days if known <= day - self.days]:
                     del self._days[old]

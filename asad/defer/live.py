@@ -71,7 +71,7 @@ class Options(NamedTuple):
     """`prefix` stops at the first job that does not fit, `skip-fit` goes on."""
     reserve: float = 0.0
     """Part of the usable cores that deferrable jobs leave free besides; 0 to below 1."""
-    quantile: float = 0.2
+    quantile: float = 0.5
     """Of what the history foretells, the part of cases in which less is left; 0 to 1."""
     days: int = 14
     """Days of history that are kept; 0 foretells nothing."""
@@ -81,8 +81,9 @@ class Options(NamedTuple):
     """How long a job is held back without a further look; 0: five cycles, at least 10 s."""
     margin_s: float = 60.0
     """So long before its latest start a job is let go."""
-    lead: float = 1.0
-    """A job is let go so early that it can wait in the cluster's queue for so many times as long as is expected now."""
+    lead: float = 0.5
+    """A job is let go so early that it can wait in the cluster's queue for this part of what is expected now. What is
+    expected rests on time limits, which are mostly too long; 0: only the margin counts."""
     patience_s: float = 120.0
     """A job that was let go and has not started by then is held back again."""
     deadline_alone: bool = False
@@ -126,6 +127,10 @@ class Known:
     of: int = 0
     free: float = math.nan
     """Cores that were free for it."""
+    begin_s: float = math.nan
+    hint: str = ""
+    facts: tuple[float, bytes, int] = (math.nan, b"", 0)
+    """What was seen of it last: its begin time, its hint; time limit, deadline and bar."""
     told: bool = False
     """It has been said that it is held back."""
     missed: bool = False
@@ -333,8 +338,13 @@ class Deferral:
             job.seen = False
         self._stray = []
         done: set[int] = set()
-        for row in (*snapshot.queue.tolist(), *deferred.tolist()):
-            array = int(jobs.array[row])
+        rows = np.concatenate((snapshot.queue, deferred))
+        same = {job.row for job in self._jobs.values() if job.state in ("future", "held")}
+        for row, array, begin_s in zip(
+            rows.tolist(), jobs.array[rows].tolist(), jobs.begin_s[rows].tolist(), strict=True
+        ):
+            if row in same and array < 0 and self._as_before(snapshot, row, begin_s):
+                continue
             if array >= 0:
                 row = int(arrays.waiting_row[array])
                 if row < 0 or ~array in done:
@@ -346,6 +356,17 @@ class Deferral:
                 done.add(row)
             if math.isnan(jobs.start_s[row]):
                 self._see(snapshot, row, array, row in in_queue)
+
+    def _as_before(self, snapshot: Snapshot, row: int, begin_s: float) -> bool:
+        """A job that waits for the very begin time for which it waited at the last look, and nothing else is new."""
+        known, jobs = self._jobs.get(str(snapshot.jobs.job_id[row])), snapshot.jobs
+        if known is None or known.row != row or begin_s != known.begin_s:  # never so without one
+            return False
+        facts = (float(jobs.time_limit_s[row]), jobs.deadline_s[row].tobytes(), int(jobs.guest_bar[row]))
+        if facts != known.facts or snapshot.hints.get(row, "") != known.hint:
+            return False
+        known.seen = True
+        return True
 
     def _see(self, snapshot: Snapshot, row: int, array: int, in_queue: bool) -> None:
         """One job that waits, of an array the row that stands for its tasks."""
@@ -385,6 +406,8 @@ class Deferral:
         known.cores = int(jobs.cores[row]) * tasks
         known.nodes = int(jobs.nodes[row]) if array < 0 else 0  # tasks of one array may share a node
         known.limit_s, known.needs_s = limit_s, rounds * limit_s
+        known.begin_s, known.hint = begin_s, snapshot.hints.get(row, "")
+        known.facts = limit_s, jobs.deadline_s[row].tobytes(), int(jobs.guest_bar[row])
         if ours:
             known.until_s = begin_s
             if known.state == "future":

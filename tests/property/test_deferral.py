@@ -95,7 +95,8 @@ class Watch:
             else:
                 assert isinstance(decision, Start)
                 if detail["urgent"]:
-                    assert seen.time_s >= detail["latest_s"] - MARGIN_S
+                    wait_s = self.policy.options.lead * detail["expected_s"]
+                    assert seen.time_s >= detail["latest_s"] - MARGIN_S - wait_s
                     continue
                 assert seen.time_s >= detail["earliest_s"], "nobody starts before his own begin time"
                 tasks = 1
@@ -121,6 +122,7 @@ def test_what_starts_fits_and_everybody_starts_in_the_end(
         "by_node": data.draw(some.booleans()),
         "step_s": data.draw(some.sampled_from((300.0, 1800.0))),
         "margin_s": MARGIN_S,
+        "lead": data.draw(some.sampled_from((0.0, 0.5, 2.0))),
     }
     kills = data.draw(some.sets(some.integers(0, 60), max_size=3))
     policy = deferral(scorer(), **options)

@@ -122,7 +122,7 @@ def test_an_array_is_one_job_of_all_its_tasks() -> None:
     wide = job("7", 300.0, 1, HOUR_S, tasks=6, array=True)
     narrow = job("8", 300.0, 1, HOUR_S, tasks=6, array=True, throttle=2)
     cluster = Yielding([4], [wide, narrow])
-    policy = deferral("fifo", margin_s=0.0)
+    policy = deferral("fifo", margin_s=0.0, lead=0.0)
     cycle = cycle_of(cluster, policy)
     cycle.run_once()
     assert {d.cause.detail["job"]: d.kind for _, d in cluster.done} == {"7": "defer", "8": "start"}
@@ -136,7 +136,7 @@ def test_an_array_is_one_job_of_all_its_tasks() -> None:
 def test_a_partition_of_nothing_and_a_cluster_that_is_down_start_nobody() -> None:
     cluster = Yielding([4], [job("1", 600.0, 2, HOUR_S)])
     cluster.down.add(0)
-    policy = deferral()
+    policy = deferral(lead=0.0)
     cycle_of(cluster, policy).run_once()
     assert [d.kind for _, d in cluster.done] == ["defer"]
 
@@ -146,7 +146,7 @@ def test_a_partition_of_nothing_and_a_cluster_that_is_down_start_nobody() -> Non
 
 def test_a_lease_is_short_renewed_in_time_and_never_beyond_the_latest_start() -> None:
     cluster = Yielding([2], [job("1", 7200.0, 2), job("2", 600.0, 1, 1800.0)])
-    policy = deferral(margin_s=90.0)
+    policy = deferral(margin_s=90.0, lead=0.0)
     live(cluster, cycle_of(cluster, policy), 2100.0)
     told = leases(cluster, "2")
     assert all(at < until <= min(at + 5 * POLL_S, 1800.0 - 90.0) for at, until in told), told
@@ -160,11 +160,32 @@ def test_a_lease_is_short_renewed_in_time_and_never_beyond_the_latest_start() ->
     assert [d.cause.detail["renewal"] for _, d in cluster.done if isinstance(d, Defer)].count(False) == 1
 
 
+def test_on_a_busy_cluster_a_job_is_let_go_as_early_as_it_would_have_to_wait() -> None:
+    def let_go(lead: float) -> tuple[float, bool]:
+        # until 3000 all cores are held; then an on-demand job of an hour takes one of them
+        jobs = [
+            job("1", 3000.0, 2),
+            job("2", 3600.0, 1, submit_s=EPOCH + 10.0),
+            job("3", 600.0, 2, 2 * HOUR_S),
+        ]
+        cluster = Yielding([2], jobs)
+        cluster.estimates["2"] = EPOCH + 3000.0
+        live(cluster, cycle_of(cluster, deferral(lead=lead, margin_s=0.0)), 2 * HOUR_S + 60.0)
+        at_s, decision = next((at_s, d) for at_s, d in cluster.done if isinstance(d, Start))
+        urgent = decision.cause.detail["urgent"] is True
+        assert ("room for it is expected in" in decision.cause.reason) == urgent
+        return at_s - EPOCH, urgent
+
+    # room for both of its cores is expected at 6600, and its latest start is at 7200
+    assert let_go(0.0) == let_go(1.0) == (pytest.approx(6600.0, abs=2 * POLL_S), False)
+    assert let_go(1.2) == (pytest.approx(0.0, abs=2 * POLL_S), True), "1.2 times 6600 is more than 7200"
+
+
 def test_many_jobs_have_longer_leases_within_the_bound() -> None:
     jobs = [job(str(number), 600.0, 1, 20 * HOUR_S) for number in range(1, 1001)]
     cluster = Yielding([1], [job("0", 20_000.0, 1), *jobs])
     cluster.jobs[0].all[0].start_s, cluster.jobs[0].all[0].node = EPOCH - 10.0, 0
-    policy = deferral()
+    policy = deferral(lead=0.0)
     cycle = cycle_of(cluster, policy)
     calls = []
     for _ in range(40):
@@ -478,12 +499,12 @@ def test_what_runs_and_was_deferrable_is_no_on_demand_job() -> None:
     cluster = Yielding(
         [8], [job("1", 4000.0, 2), job("2", 4000.0, 3, 4 * HOUR_S), job("3", 700.0, 7, HOUR_S)]
     )
-    policy = deferral()
+    policy = deferral(lead=0.0)
     live(cluster, cycle_of(cluster, policy), 300.0)
     told = policy.overview()
     assert told["held_cores"] == 3.0 and told["capacity"] == 6.0 and told["running"] == 1
     assert policy.explain("2") == {"job": "2", "policy": "edf-defer", "state": "runs", "latest_s": None}
-    again = deferral()
+    again = deferral(lead=0.0)
     again.restore(json.loads(json.dumps(policy.state())))
     cycle_of(cluster, again).run_once()
     assert again.overview()["capacity"] == 6.0, "a restart knows it too"

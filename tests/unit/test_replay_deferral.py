@@ -35,6 +35,8 @@ def workload_of(jobs: list[tuple[float, float, float, int, int, float]]) -> Work
     """Jobs of (submit, run time, limit, cores, array, window; 0 for on-demand)."""
     submit, run, limit, cores, array, window = (np.array(column) for column in zip(*jobs, strict=True))
     count = len(jobs)
+    # arrays are numbered through: their columns stand in the rows of the jobs
+    array = np.where(array < 0, -1, np.searchsorted(np.unique(array[array >= 0]), array))
     return Workload(
         job_id=np.arange(count),
         submit_s=submit.astype(float),
@@ -210,7 +212,7 @@ def test_wrong_declarations_are_named(text: str, why: str) -> None:
 def replay(log: Path, *words: str) -> Any:
     result = CliRunner().invoke(
         asactl,
-        ["replay", str(log), "--store", "none", "--nodes", "2", "--cores", "8", *words],
+        ["replay", str(log), "--store", "none", "--nodes", "4", "--cores", "8", *words],
         catch_exceptions=False,
     )
     assert result.exit_code == 0, result.output
