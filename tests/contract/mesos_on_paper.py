@@ -43,12 +43,17 @@ class PaperMesos:
     """Drives the state machine: answers its calls as a master would, and lets tasks end when they are due."""
 
     def __init__(
-        self, nodes: int, cores: int, revocable: float, jobs: list[tuple[float, Spec, float]]
+        self,
+        nodes: int,
+        cores: int,
+        revocable: float,
+        jobs: list[tuple[float, Spec, float]],
+        **options: Any,
     ) -> None:
         """`jobs`: when each is submitted, what it is, and how long each of its tasks runs."""
         self.lock = threading.RLock()
         self.framework = Framework(
-            Options(executor_memory_mb=1.0, hold_s=60.0, refuse_s=1.0, kill_grace_s=0.0)
+            Options(executor_memory_mb=1.0, hold_s=60.0, refuse_s=1.0, kill_grace_s=0.0, **options)
         )
         self.trouble = ""
         self.clock_s = 1000.0
@@ -268,13 +273,16 @@ def paper_jobs(count: int, seed: int = 7) -> tuple[list[tuple[float, Spec, float
 
 
 def paper_cluster(
-    nodes: int, cores: int, count: int, folder: Path | None = None
+    nodes: int, cores: int, count: int, folder: Path | None = None, *, inside: bool = False
 ) -> tuple[MesosCluster, PaperMesos, int]:
-    """The cluster over a Mesos on paper, and how many units will run."""
+    """The cluster over a Mesos on paper, and how many units will run.
+
+    Guests run on revocable CPUs, or with `inside` within the executors of their hosts.
+    """
     jobs, total = paper_jobs(count)
-    paper = PaperMesos(nodes, cores, float(cores), jobs)
+    paper = PaperMesos(nodes, cores, 0.0 if inside else float(cores), jobs, executor_user="root")
     cluster = MesosCluster(
-        Settings(share_users="any"),
+        Settings(share_users="any", executor_user="root"),
         nodes=WillingNodes(),
         state_dir=folder or Path("/nonexistent"),
         clock=paper.now_s,

@@ -91,14 +91,15 @@ def recorded(scheduler: str) -> Driven:
     return Driven(cluster, JOBS, cluster.advance)
 
 
-def mesos() -> Driven:
+def mesos(inside: bool = False) -> Driven:
     """The same machine under Mesos: gangs of 1 to 24 tasks, and two elastic jobs as arrays."""
-    cluster, paper, total = paper_cluster(NODES, NODE_CORES, JOBS)
+    cluster, paper, total = paper_cluster(NODES, NODE_CORES, JOBS, inside=inside)
     return Driven(cluster, total, paper.advance)
 
 
 CLUSTERS: dict[str, Callable[[], Driven]] = {
     "mesos": mesos,
+    "mesos-inside": lambda: mesos(inside=True),
     "recorded-easy": lambda: recorded("easy"),
     "recorded-fcfs": lambda: recorded("fcfs"),
     "recorded-conservative": lambda: recorded("conservative"),
