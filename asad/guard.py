@@ -452,17 +452,15 @@ def idle_cores(look: Look, decision: Decision) -> str:
     """
     if not isinstance(decision, Start) or not _by_score(decision):
         return ""
-    together = sum(look.start_cores(other.job) for other in look.allowed if _by_score(other))  # type: ignore[attr-defined]
-    wanted = look.start_cores(decision.job)
-    if together + wanted > look.idle:
-        return f"{look.idle} cores are idle, and {together + wanted} would be taken"
-    return ""
+    others = [other.job for other in look.allowed if isinstance(other, Start) and _by_score(other)]
+    wanted = sum(look.start_cores(job) for job in (*others, decision.job))
+    return f"{look.idle} cores are idle, and {wanted} would be taken" if wanted > look.idle else ""
 
 
-def _by_score(decision: Decision) -> bool:
+def _by_score(decision: Start) -> bool:
     """Does it start a deferrable job before it has to?"""
     detail = decision.cause.detail
-    return isinstance(decision, Start) and detail.get("stage") == "defer" and detail.get("urgent") is False
+    return detail.get("stage") == "defer" and detail.get("urgent") is False
 
 
 def eviction_consented(look: Look, decision: Decision) -> str:

@@ -24,7 +24,8 @@ DOWN = NODE_BARS.index("it is drained, down or not answering")
 
 def usable_nodes(snapshot: Snapshot) -> NDArray[np.bool_]:
     """(N,) Which nodes can start anything at all."""
-    return snapshot.node_bar != DOWN
+    usable: NDArray[np.bool_] = snapshot.node_bar != DOWN
+    return usable
 
 
 def cells(seconds: float, horizon: int) -> int:
