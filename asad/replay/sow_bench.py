@@ -183,7 +183,7 @@ def growth(
 
 
 def stochastic(load: float, seed: int, step: Step = lambda _: None) -> dict[str, Any]:
-    """The variant that knows of each job three statements, one of which it will make, with equal chances."""
+    """The variant that knows of each job the kinds that it may be of, each as likely."""
     instance, prior = draw_prior(load, seed)
     step(f"{instance.name}: LP of all that may come")
     mechanism = SowStochastic(instance.bounds, prior, instance.rounds)

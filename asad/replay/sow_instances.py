@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,9 @@ class _Reader:
             raise self.wrong("rounds", f"is {rounds}", f"write at most {MOST_ROUNDS}")
         rows = self.get(document, "statements", "")
         if not isinstance(rows, list) or not 1 <= len(rows) <= MOST_STATEMENTS:
-            raise self.wrong("statements", "is no list of them", f"write [{{…}}, …], at most {MOST_STATEMENTS}")
+            raise self.wrong(
+                "statements", "is no list of them", f"write [{{…}}, …], at most {MOST_STATEMENTS}"
+            )
         jobs = [self.job(row, f"statements[{number}].", bounds) for number, row in enumerate(rows)]
         jobs.sort(key=lambda job: job.statement.birth)
         told = self.number(document, "hindsight_lp", "") if "hindsight_lp" in document else None
@@ -211,23 +212,31 @@ def _draw_job(chance: np.random.Generator, birth: int, bounds: Bounds, durations
 
 
 def draw_prior(
-    load: float, seed: int, *, choices: int = 3, rounds: int = 200
+    load: float, seed: int, *, kinds: int = 4, rounds: int = 80
 ) -> tuple[Instance, list[list[tuple[float, Statement]]]]:
-    """An instance, and what was known of it before: of each job `choices` statements, all as likely as the one made."""
-    instance = draw_sow_instance(load, seed, rounds=rounds)
-    chance = np.random.default_rng([seed, 1])
-    bounds = instance.bounds
+    """An instance, and what was known of it before: each job born in a round is one of `kinds` kinds, each as likely.
+
+    The kinds of each round are drawn as all else. Durations are told at arrival.
+    """
+    bounds, chance = DEFAULT, np.random.default_rng([seed, 1])
     durations = _durations(bounds.max_duration)
-    prior = []
-    for job in instance.jobs:
-        others = [
-            _draw_job(chance, job.statement.birth, bounds, durations).statement for _ in range(choices - 1)
+    jobs: list[Job] = []
+    prior: list[list[tuple[float, Statement]]] = []
+    for birth in range(rounds - bounds.span):
+        told = [
+            _draw_job(chance, birth, bounds, durations).statement.with_signal("duration")
+            for _ in range(kinds)
         ]
-        prior.append([(1.0 / choices, told) for told in (job.statement, *others)])
-    jobs = tuple(
-        Job(job.statement.with_signal("duration"), job.arrival, job.duration) for job in instance.jobs
-    )
-    return replace(instance, jobs=jobs), prior
+        wanted = float(np.mean([one.demand * float(one.probability @ one.duration) for one in told]))
+        known = [(1.0 / kinds, one) for one in told]
+        for _ in range(int(chance.poisson(load * bounds.capacity / wanted))):
+            statement = told[int(chance.integers(kinds))]
+            row = int(
+                chance.choice(len(statement.arrival), p=statement.probability / statement.probability.sum())
+            )
+            jobs.append(Job(statement, int(statement.arrival[row]), int(statement.duration[row])))
+            prior.append(known)
+    return Instance(f"prior of load {load:g}, seed {seed}", bounds, rounds, tuple(jobs)), prior
 
 
 def to_document(instance: Instance) -> Mapping[str, Any]:

@@ -87,7 +87,7 @@ def test_every_part_and_every_key_is_documented(monkeypatch: pytest.MonkeyPatch)
     draw = sow_bench.draw_sow_instance
     prior = sow_bench.draw_prior
     monkeypatch.setattr(sow_bench, "draw_sow_instance", lambda *_, **__: draw(0.5, 1, rounds=36))
-    monkeypatch.setattr(sow_bench, "draw_prior", lambda *_: prior(0.5, 1, rounds=36))
+    monkeypatch.setattr(sow_bench, "draw_prior", lambda *_: prior(0.5, 1, kinds=2, rounds=30))
     found = json.loads(invoke("--load", "0.3", "--part", "all", "--json").stdout)
     text = PAGE.read_text(encoding="utf-8")
     missing = {key for key in keys(found) if f"`{key}`" not in text}

@@ -115,27 +115,32 @@ def _solve(
     value: list[float] = []
     row: list[int] = []
     most: list[float] = []
+    # jobs that may be the same are one with the sum of their chances: the LP is no smaller for telling them apart
+    chances: dict[int, tuple[float, Statement]] = {}
     for choices in prior:
         if not sum(chance for chance, _ in choices) <= 1.0 + 1e-9 or any(
             chance <= 0.0 for chance, _ in choices
         ):
             raise UsageError(
-                "sow-stochastic: probabilities of a job's statements have to be above 0, their sum at most 1"
+                "sow-stochastic: probabilities of a job's statements have to be above 0, and their sum at most 1"
             )
         for chance, told in choices:
-            worth = told.worth.by_finish(told.birth, bounds.span + bounds.max_duration)
-            worth[worth < bounds.least_value] = 0.0
-            ways = zip(told.arrival.tolist(), told.duration.tolist(), told.probability.tolist(), strict=True)
-            for arrival, lasts, probability in ways:
-                for begin in range(arrival, min(told.birth + bounds.span, rounds - lasts + 1)):
-                    gain = float(worth[begin + lasts - told.birth])
-                    if gain > 0.0:
-                        demand.append(told.demand)
-                        start.append(begin)
-                        duration.append(lasts)
-                        value.append(gain)
-                        row.append(len(most))
-                most.append(chance * probability)
+            before = chances.get(id(told), (0.0, told))[0]
+            chances[id(told)] = (before + chance, told)
+    for chance, told in chances.values():
+        worth = told.worth.by_finish(told.birth, bounds.span + bounds.max_duration)
+        worth[worth < bounds.least_value] = 0.0
+        ways = zip(told.arrival.tolist(), told.duration.tolist(), told.probability.tolist(), strict=True)
+        for arrival, lasts, probability in ways:
+            for begin in range(arrival, min(told.birth + bounds.span, rounds - lasts + 1)):
+                gain = float(worth[begin + lasts - told.birth])
+                if gain > 0.0:
+                    demand.append(told.demand)
+                    start.append(begin)
+                    duration.append(lasts)
+                    value.append(gain)
+                    row.append(len(most))
+            most.append(chance * probability)
     columns = len(value)
     if not columns:
         none = np.zeros(0)
@@ -155,7 +160,7 @@ def _solve(
         shape=(rounds + len(most), columns),
     )
     limit = np.concatenate((np.full(rounds, supply), most))
-    solved = linprog(-np.array(value), A_ub=matrix, b_ub=limit, bounds=(0.0, None), method="highs")
+    solved = linprog(-np.array(value), A_ub=matrix, b_ub=limit, bounds=(0.0, None), method="highs-ipm")
     if solved.status != 0:
         raise AsadError(f"sow-stochastic: the solver found no optimum ({solved.message}); give it fewer jobs")
     return (
