@@ -159,12 +159,15 @@ def test_a_guest_in_a_real_container_is_idle_bounded_and_ends_with_it(tmp_path: 
     """What Mesos would make is made by hand: a container in `freezer` and `memory`."""
     node = f"asadtest{os.getpid()}"
     cgroups = Cgroups(ROOT, node)
-    found = Registered(ROOT, 1, node, tmp_path, started_by_agent=lambda pid: True)
-    cgroups.registered = found.jobs
+    settings = Settings(node=node, state_dir=tmp_path, register=str(tmp_path / "register.sock"))
+    actor = Actor(settings, cgroups, progress=tmp_path / "progress")
+    found, quotas = actor.registered, actor.quotas
+    assert found is not None
+    found._started_by_agent = lambda pid: True
     containers = [ROOT / name / CONTAINER for name in ("freezer", "memory")]
     for path in containers:
         path.mkdir(parents=True)
-    quotas = Quotas(cgroups, tmp_path, time.time)
+    actor.follow({"kind": "announce", "id": 1, "job": "m9.0"}, 0.0)
     with subprocess.Popen(
         [sys.executable, "-c", EXECUTOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as executor:
@@ -185,9 +188,13 @@ def test_a_guest_in_a_real_container_is_idle_bounded_and_ends_with_it(tmp_path: 
             assert f"/asad-mesos_{node}/m9.0\n" in text
             limit = ROOT / "memory" / f"asad-mesos_{node}" / "m9.0" / "memory.limit_in_bytes"
             assert int(limit.read_text()) == 64 << 20
-            assert quotas.set_idle(jobs["m9.0"], True, "a test")
+            message = actor.inbox.get_nowait()
+            assert message == {"kind": "registered"}
+            actor.follow(message, 1.0)  # at once, not with the next scan
+            assert actor.guests == {"m9.0"}
             assert guest in numbers(quotas.held["m9.0"].place / "cgroup.procs")
-            assert quotas.set_idle(jobs["m9.0"], False, "over")
+            assert quotas.is_idle(jobs["m9.0"])
+            assert not quotas.is_idle(jobs[JOB])
         finally:
             executor.stdin.close()
             executor.wait()
@@ -195,7 +202,8 @@ def test_a_guest_in_a_real_container_is_idle_bounded_and_ends_with_it(tmp_path: 
                 if not found.jobs():
                     break
                 time.sleep(0.1)
-            quotas.lift_all("over")
+            actor.scan(2.0)
+            actor.close()
             for path in containers:
                 with contextlib.suppress(OSError):
                     path.rmdir()
