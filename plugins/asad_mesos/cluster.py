@@ -346,6 +346,7 @@ class MesosCluster:
         waiting = 0
         hints: dict[int, str] = {}
         gpus: dict[int, float] = {}
+        own_begins: dict[int, float] = {}
         first = machine.first_core
         for unit in found:
             row = rows.take(unit.name)
@@ -356,6 +357,8 @@ class MesosCluster:
             if unit.job.spec.hint and unit.group <= 0:  # parameter servers follow their workers
                 hints[row] = unit.job.spec.hint
             if not unit.tasks:
+                if unit.job.job_id in self._deferred and rows.jobs.begin_s[row] > now_s:
+                    own_begins[row] = NAN  # users give none here
                 waiting += 1 if unit.group < 0 else len(unit.job.groups[unit.group].todo)
                 if tried(unit, now_s) and len(queue_rows) < self._settings.depth:
                     queue_rows.append(row)
@@ -392,6 +395,7 @@ class MesosCluster:
             node_bar=node_bar,
             arrays=arrays.table(),
             hints=hints,
+            own_begins=own_begins,
             gpus=gpus,
             node_gpus=self._node_gpus(framework),
         )

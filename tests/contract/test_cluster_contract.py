@@ -428,10 +428,12 @@ def test_who_is_deferred_does_not_start_until_then_and_starts_after_all(driven: 
             after = driven.cluster.snapshot()
             assert after.jobs.begin_s[row] == pytest.approx(until[row], abs=1.0)
             assert row not in after.queue
+            assert np.isnan(after.own_begins[row]), "its user gave none"
             if len(until) % 3 == 0:
                 (outcome,) = driven.cluster.apply([Start(CAUSE, row)])
                 assert outcome.done, outcome.reason
-                assert not driven.cluster.snapshot().jobs.begin_s[row] > snapshot.time_s
+                after = driven.cluster.snapshot()
+                assert not after.jobs.begin_s[row] > snapshot.time_s and row not in after.own_begins
                 called.add(row)
     assert len(until) == 12
     for row in until.keys() - called:
