@@ -62,7 +62,9 @@ class Shape:
     job_columns: tuple[str, ...] = JOB_COLUMNS
     cluster_columns: tuple[str, ...] = CLUSTER_COLUMNS
     running: bool = False
-    """Are running jobs rows too?"""
+    """Are running jobs rows too? What they hold is among the cluster's columns anyway."""
+    future: bool = False
+    """Are jobs that may not start yet rows too? What they will take is among the columns anyway."""
     information: str = "both"
     window: int = 16
     """Steps that the auxiliary network is shown, the present one included."""
@@ -223,7 +225,8 @@ def foresee(model: Model, steps: Floats) -> Floats:
 
 
 def _last(model: Model, steps: Floats) -> Floats:
-    return _gru_of(model, "auxiliary.gru", steps[-model.shape.window :])[-1]
+    found: Floats = _gru_of(model, "auxiliary.gru", steps[-model.shape.window :])[-1]
+    return found
 
 
 def _linear(model: Model, name: str, x: Floats) -> Floats:
@@ -232,7 +235,8 @@ def _linear(model: Model, name: str, x: Floats) -> Floats:
 
 
 def _relu(x: Floats) -> Floats:
-    return np.maximum(x, 0.0)
+    found: Floats = np.maximum(x, 0.0)
+    return found
 
 
 def _norm(model: Model, name: str, x: Floats) -> Floats:
@@ -395,7 +399,9 @@ def _shape(place: str, plain: Any) -> Shape:
     fields = Shape.__dataclass_fields__
     if not isinstance(plain, dict) or set(plain) != set(fields):
         raise ConfigError(f"{place}: shape does not have the keys {', '.join(fields)}; train the model anew")
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
+    }
     default = Shape()
     for key, value in given.items():
         kind = type(getattr(default, key))

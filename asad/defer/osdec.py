@@ -45,20 +45,25 @@ class Osdec:
     def score(self, waiting: Waiting) -> Floats:
         """(n,) Means of the network, in (-1, 1); minus infinity for whom it holds back."""
         mean, _, _ = self.think(waiting)
-        return np.where(mean > 0.0, mean, -np.inf) if self.model.hold else mean
+        said = np.isfinite(mean) & (mean > 0.0) if self.model.hold else np.isfinite(mean)
+        return np.where(said, mean, -np.inf)
 
     def think(self, waiting: Waiting) -> tuple[Floats, Floats, float]:
-        """(n,) means and (n,) deviations of the scores, and the value of the state."""
+        """(n,) means and (n,) deviations of the scores, NaN where it says nothing, and the value of the state."""
         jobs, cluster = look(self.model, waiting, self.scale)
         information = (
             inform(self.model, recent(waiting, self.scale)) if self.model.shape.informed else np.zeros(0)
         )
         mean, deviation, value = forward(self.model, jobs, cluster, information)
-        return mean[: len(waiting)], deviation[: len(waiting)], value
+        # one number for each job: of those that are no rows, nothing is said
+        shown = np.flatnonzero(waiting.startable) if not self.model.shape.future else np.arange(len(waiting))
+        found = np.full((2, len(waiting)), np.nan)
+        found[:, shown] = mean[: len(shown)], deviation[: len(shown)]
+        return found[0], found[1], value
 
 
 def look(model: Model, waiting: Waiting, scale: float) -> tuple[Floats, Floats]:
-    """Rows of the jobs (waiting and future as in `waiting`, then running ones if it sees them), and the cluster's."""
+    """Rows of the jobs (those of `waiting` that it sees, then running ones if it does), and the cluster's."""
     many = len(waiting)
     running = len(waiting.running_cores) if model.shape.running else 0
     kind = np.full(many + running, RUNNING, np.int32)
@@ -87,8 +92,9 @@ def look(model: Model, waiting: Waiting, scale: float) -> tuple[Floats, Floats]:
         column(waiting.latest, none),
         jobs,
         cluster,
+        not model.shape.future,
     )
-    return jobs, cluster
+    return (jobs if model.shape.future else jobs[kind != FUTURE]), cluster
 
 
 def recent(waiting: Waiting, scale: float) -> Floats:

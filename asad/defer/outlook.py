@@ -11,8 +11,11 @@ those that were submitted. Cost: O(jobs · longest run), compiled; about 10 µs 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from asad.defer.expected import fit
 from asad.defer.jobs import Trajectories
@@ -103,7 +106,7 @@ PAPER_CLUSTER = ("capacity", "used")
 JOB_WIDTH, CLUSTER_WIDTH = len(JOB_COLUMNS), len(CLUSTER_COLUMNS)
 
 
-def phases(steps: Ints | Floats, period: float) -> tuple[Floats, Floats]:
+def phases(steps: NDArray[np.integer[Any] | np.float64], period: float) -> tuple[Floats, Floats]:
     """Sine and cosine of steps in a period of so many steps; 0 and 0 for a period of 0, which is none."""
     if period <= 0.0:
         return np.zeros(len(steps)), np.zeros(len(steps))
@@ -313,7 +316,7 @@ def describe(
         run_ends = min(duration[i], ends)
         row[23] = min(upto[run_ends] / run_ends, 4.0)
         if kind[i] == WAITING:
-            gain, later = gain_of(upto, cores[i], duration[i], earliest[i] - now, latest[i] - now, delay)
-            row[20] = min(max((gain - later) / 8.0, -4.0), 4.0)
-            row[21] = np.log1p(cores[i] * abs(gain - later)) * np.sign(gain - later) / 4.0
-            row[22] = min(later / 8.0, 4.0)
+            gain, after = gain_of(upto, cores[i], duration[i], earliest[i] - now, latest[i] - now, delay)
+            row[20] = min(max((gain - after) / 8.0, -4.0), 4.0)
+            row[21] = np.log1p(cores[i] * abs(gain - after)) * np.sign(gain - after) / 4.0
+            row[22] = min(after / 8.0, 4.0)

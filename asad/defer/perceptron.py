@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from asad.defer.outlook import CLUSTER_WIDTH, JOB_WIDTH
 from asad.model import Floats
+
+Singles = NDArray[np.float32]
 
 
 def size(hidden: int) -> int:
@@ -23,7 +26,9 @@ def size(hidden: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def score_rows(weights: Floats, hidden: int, jobs: Floats, cluster: Floats, scores: Floats) -> None:
+def score_rows(
+    weights: Floats, hidden: int, jobs: Floats | Singles, cluster: Floats | Singles, scores: Floats
+) -> None:
     """Into `scores` (n,) the score of each row: direct weights of the job's columns, and those of the hidden units."""
     wide = JOB_WIDTH + CLUSTER_WIDTH + 2
     direct = hidden * wide

@@ -18,8 +18,8 @@ from numba import njit
 
 from asad.model import Floats, Ints
 
-ROUNDS = 14
-HORIZON = 40
+ROUNDS = 24
+HORIZON = 36
 """Steps ahead that have a price."""
 TEMPERATURE = 0.5
 """Of the choices, in core-steps a core."""
@@ -80,6 +80,18 @@ def find_prices(
 
 
 @njit(cache=True, nogil=True)
+def _exp(x: float) -> float:
+    """Of a number of 0 or less, to a hundredth: choices need no more, and it takes a fifth of the time."""
+    y = max(1.0 + x / 64.0, 0.0)
+    y *= y
+    y *= y
+    y *= y
+    y *= y
+    y *= y
+    return y * y
+
+
+@njit(cache=True, nogil=True)
 def _want(
     upto: Floats,
     wanted: Floats,
@@ -98,9 +110,9 @@ def _want(
     for t in range(begin, end + 1):
         weight[t] = duration - each * (t - begin - late) - (upto[min(steps, t + duration)] - upto[t])
         best = max(best, weight[t])
-    total = math.exp(-best / TEMPERATURE)
+    total = _exp(-best / TEMPERATURE)
     for t in range(begin, end + 1):
-        weight[t] = math.exp((weight[t] - best) / TEMPERATURE)
+        weight[t] = _exp((weight[t] - best) / TEMPERATURE)
         total += weight[t]
     for t in range(begin, end + 1):
         part = cores * weight[t] / total

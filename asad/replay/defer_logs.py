@@ -8,6 +8,7 @@ a trajectory is two days.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asad.defer.jobs import Trajectories
 from asad.errors import UsageError
@@ -80,7 +81,7 @@ def from_log(
     return Trajectories.of(table[order].astype(np.int64), first, capacity, "the log"), float(steps_a_day)
 
 
-def _held(jobs: JobLog, which: Floats, origin: float, step_s: float, steps: int) -> Floats:
+def _held(jobs: JobLog, which: NDArray[np.bool_], origin: float, step_s: float, steps: int) -> Floats:
     """(steps,) Cores that those jobs held, in the mean of each step."""
     grid = np.zeros(steps + 1)
     for sign, at in ((1.0, jobs.start_s[which]), (-1.0, (jobs.start_s + jobs.run_s)[which])):

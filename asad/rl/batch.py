@@ -23,6 +23,10 @@ from asad.model import Floats, Ints
 Singles = NDArray[np.float32]
 
 
+REWARD = 8.0
+"""A reward is in this many scales, so that what a state is worth is of the size of 1 to 10, as networks like it."""
+
+
 class Sight(NamedTuple):
     """How a policy looks at the world; the same words as in `asad.defer.network.Model`."""
 
@@ -39,8 +43,8 @@ class Sight(NamedTuple):
     """Steps that the auxiliary network is shown; 0 for none."""
     most_rows: int = 128
     """Jobs beyond these are neither seen nor started, in training."""
-    brief: bool = False
-    """Are rows of jobs that may not start now left empty? For policies that look at each job by itself."""
+    future: bool = True
+    """Are jobs that are known and may not start yet rows too?"""
 
 
 class Batch:
@@ -57,6 +61,7 @@ class Batch:
         self.jobs = np.zeros((size, rows, JOB_WIDTH), np.float32)
         self.count = np.zeros(size, np.int32)
         self.startable = np.zeros((size, rows), np.bool_)
+        self._place = np.zeros((size, rows), np.int32)
         self.cluster = np.zeros((size, CLUSTER_WIDTH), np.float32)
         self.steps = np.zeros((size, max(sight.window, 1), len(STEP_COLUMNS)), np.float32)
         self.known = 1
@@ -76,12 +81,16 @@ class Batch:
     def step(self, scores: Floats | Singles) -> Gains:
         """Start jobs by `scores` (B, n), one for each row of `jobs`; minus infinity holds back. On to the next step."""
         given = np.full(self.world.rows.shape, -np.inf)
-        wide = min(given.shape[1], scores.shape[1])
-        given[:, :wide] = scores[:, :wide]
+        row, column = np.nonzero(self.startable)
+        given[row, self._place[row, column]] = scores[row, column]
         gains = self.world.step(given)
         if not self.world.done:
             self._look()
         return gains
+
+    def reward(self, gains: Gains) -> Floats:
+        """(B,) The objective's share of a step, scaled."""
+        return gains.total(self.worth) / (REWARD * self.sight.scale)
 
     def observation(self) -> dict[str, Singles]:
         """Copies of all of it, as numbers."""
@@ -113,9 +122,9 @@ class Batch:
         self.startable[:] = False
         _look_at_all(
             now, t.steps - now if sight.knows_end else 0, sight.period, sight.scale, sight.forecast, sight.coming,
-            sight.unknown, self.worth.delay, sight.running, sight.brief, t.cores, t.duration, t.earliest, t.latest,
+            sight.unknown, self.worth.delay, sight.running, sight.future, t.cores, t.duration, t.earliest, t.latest,
             t.first, t.capacity, world.started, world.rows, world.count, world.held, self.jobs, self.count,
-            self.startable, self.cluster, self._history,
+            self.startable, self._place, self.cluster, self._history,
         )  # fmt: skip
         scales = np.where(SCALES > 0.0, SCALES, sight.scale)
         self._history[:, now] /= scales
@@ -136,7 +145,7 @@ def _look_at_all(
     unknown: Floats,
     delay: float,
     running: bool,
-    brief: bool,
+    future: bool,
     cores: Ints,
     duration: Ints,
     earliest: Ints,
@@ -150,12 +159,15 @@ def _look_at_all(
     jobs: Singles,
     seen: Ints,
     startable: NDArray[np.bool_],
+    places: Ints,
     cluster: Singles,
     history: Floats,
 ) -> None:
-    most = jobs.shape[1]
+    # all that are known are looked at, whoever is shown
+    most = rows.shape[1] + (jobs.shape[1] if running else 0)
     kind, wide, long = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
     soonest, last = np.empty(most, np.int32), np.empty(most, np.int32)
+    table = np.empty((most, jobs.shape[2]), np.float32)
     ahead = np.zeros(LOOK)
     for b in range(len(count)):
         n = 0
@@ -164,11 +176,8 @@ def _look_at_all(
             i = rows[b, place]
             all_cores += cores[i]
             all_steps += duration[i]
-            if n == most:
-                continue
             kind[n] = WAITING if earliest[i] <= now else FUTURE
             wide[n], long[n], soonest[n], last[n] = cores[i], duration[i], earliest[i], latest[i]
-            startable[b, n] = earliest[i] <= now
             n += 1
         if running:
             for i in range(first[b], first[b + 1]):
@@ -178,12 +187,19 @@ def _look_at_all(
                     n += 1
         for h in range(LOOK):
             ahead[h] = held[b, now + h] if now + h < held.shape[1] else 0.0
-        seen[b] = n
         describe(
             now, to_end, period, scale, forecast, coming, unknown, delay, capacity[b, : now + 1], ahead, kind[:n],
-            wide[:n], long[:n], soonest[:n], last[:n], jobs[b, :n], cluster[b], brief,
+            wide[:n], long[:n], soonest[:n], last[:n], table[:n], cluster[b], not future,
         )  # fmt: skip
-        jobs[b, n:] = 0.0
+        shown = 0
+        for place in range(n):
+            if shown < jobs.shape[1] and (future or kind[place] != FUTURE):
+                jobs[b, shown] = table[place]
+                places[b, shown] = place
+                startable[b, shown] = kind[place] == WAITING
+                shown += 1
+        seen[b] = shown
+        jobs[b, shown:] = 0.0
         here = history[b, now]
         here[0] = capacity[b, now]
         here[1] = held[b, now]

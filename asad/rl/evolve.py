@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from asad.defer import perceptron
 from asad.defer.jobs import Trajectories
-from asad.defer.outlook import JOB_COLUMNS
-from asad.model import Floats
-from asad.rl.batch import Batch
+from asad.defer.outlook import CLUSTER_WIDTH, JOB_COLUMNS, JOB_WIDTH
+from asad.model import Floats, Ints
+from asad.rl.batch import Batch, Singles
 
 
 class Draws(NamedTuple):
@@ -32,7 +33,7 @@ class Draws(NamedTuple):
 def first_weights(hidden: int, rng: np.random.Generator) -> Floats:
     """Who gains most by starting now, by the prices; hidden units that see and say nearly nothing."""
     weights = np.zeros(perceptron.size(hidden))
-    wide = perceptron.JOB_WIDTH + perceptron.CLUSTER_WIDTH + 2
+    wide = JOB_WIDTH + CLUSTER_WIDTH + 2
     units = weights[: hidden * wide].reshape(hidden, wide)
     units[:, :-1] = rng.normal(0.0, 0.3, units[:, :-1].shape)
     direct = hidden * wide
@@ -55,10 +56,10 @@ def total(weights: Floats, hidden: int, batch: Batch, trajectories: Trajectories
 def score_all(
     weights: Floats,
     hidden: int,
-    jobs: Floats,
-    count: Floats,
-    startable: Floats,
-    cluster: Floats,
+    jobs: Singles,
+    count: Ints,
+    startable: NDArray[np.bool_],
+    cluster: Singles,
     scores: Floats,
     held: bool = True,
 ) -> None:

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from asad.defer.jobs import Trajectories
 from asad.model import Floats
-from asad.rl.batch import Batch
+from asad.rl.batch import Batch, Singles
 from asad.rl.ppo import Gaussian
 
 Teacher = Callable[[Batch], Floats]
@@ -41,8 +41,9 @@ def gather(
 ) -> tuple[Lesson, float]:
     """All states of the trajectories, played by the network itself (`own`) or by the teacher; and the mean total."""
     batch.begin(trajectories)
-    states: dict[str, list[Floats]] = {}
-    taught, rewards = [], []
+    states: dict[str, list[Singles]] = {}
+    taught: list[Singles] = []
+    rewards, total = list[Floats](), np.zeros(len(trajectories))
     while not batch.done:
         seen = batch.observation()
         for name, array in seen.items():
@@ -50,18 +51,20 @@ def gather(
         said = teacher(batch)
         taught.append(said.astype(np.float32))
         scores = greedy(policy, seen, batch) if own else said
-        rewards.append(batch.step(held_back(scores, batch, hold)).total(batch.worth))
+        gains = batch.step(held_back(scores, batch, hold))
+        rewards.append(batch.reward(gains))
+        total += gains.total(batch.worth)
     sums = np.zeros((len(rewards), len(trajectories)))
     after = np.zeros(len(trajectories))
     for step in reversed(range(len(rewards))):
-        after = rewards[step] / batch.sight.scale + gamma * after
+        after = rewards[step] + gamma * after
         sums[step] = after
     lesson = Lesson(
         {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in states.items()},
         torch.from_numpy(np.concatenate(taught)),
         torch.from_numpy(sums.astype(np.float32).reshape(-1)),
     )
-    return lesson, float(np.sum(rewards, axis=0).mean())
+    return lesson, float(total.mean())
 
 
 def learn(
@@ -97,7 +100,7 @@ def learn(
     return error / max(rows, 1)
 
 
-def greedy(policy: Gaussian, seen: dict[str, Floats], batch: Batch) -> Floats:
+def greedy(policy: Gaussian, seen: dict[str, Singles], batch: Batch) -> Floats:
     """(B, n) means of the network's scores."""
     with torch.no_grad():
         mean, _, _, _ = policy.think({name: torch.from_numpy(array) for name, array in seen.items()})

@@ -56,8 +56,9 @@ class Scores(nn.Module):
         super().__init__()
         self.shape = shape
         width = shape.width
-        self.register_buffer("job_at", _places(shape.job_columns, JOB_COLUMNS), persistent=False)
-        self.register_buffer("cluster_at", _places(shape.cluster_columns, CLUSTER_COLUMNS), persistent=False)
+        # not among the weights: they follow from the shape
+        self.job_at = _places(shape.job_columns, JOB_COLUMNS)
+        self.cluster_at = _places(shape.cluster_columns, CLUSTER_COLUMNS)
         if shape.network == "mlp":
             inputs = shape.most_jobs * len(shape.job_columns) + len(shape.cluster_columns) + shape.informed
             self.encode = nn.Linear(inputs, width)

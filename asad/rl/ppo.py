@@ -30,7 +30,7 @@ MOST_SCORE = 8.0
 """Far beyond what is drawn around means in (-1, 1); the library wants a bound."""
 
 
-class Lockstep(VecEnv):  # type: ignore[misc]
+class Lockstep(VecEnv):
     """All trajectories of a batch at once, each an episode; at their end all begin anew with others."""
 
     def __init__(self, batch: Batch, size: int, draw: Callable[[], Trajectories], hold: bool) -> None:
@@ -69,8 +69,8 @@ class Lockstep(VecEnv):  # type: ignore[misc]
         scores = np.where(self.batch.startable, self._actions, HELD)
         if self.hold:
             scores[scores <= 0.0] = HELD
-        earned = self.batch.step(scores).total(self.batch.worth)
-        self._sum += earned
+        gains = self.batch.step(scores)
+        self._sum += gains.total(self.batch.worth)
         ended = self.batch.done
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if ended:
@@ -81,8 +81,7 @@ class Lockstep(VecEnv):  # type: ignore[misc]
             observation = self.reset()
         else:
             observation = self.batch.observation()
-        # in parts of the scale, so that a step earns about 1
-        rewards = (earned / self.batch.sight.scale).astype(np.float32)
+        rewards = self.batch.reward(gains).astype(np.float32)
         return observation, rewards, np.full(self.num_envs, ended), infos
 
     def close(self) -> None:
@@ -117,7 +116,7 @@ def trimmed(observation: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor, Ten
     )
 
 
-class Gaussian(ActorCriticPolicy):  # type: ignore[misc]
+class Gaussian(ActorCriticPolicy):
     """(5): a score of each job that may start, drawn around the network's mean; of the others none."""
 
     def __init__(self, *args: Any, shape: Shape, value_rate: float = 1.0, **kwargs: Any) -> None:
@@ -148,22 +147,22 @@ class Gaussian(ActorCriticPolicy):  # type: ignore[misc]
         mean, deviation, value = self.scores(jobs, count, cluster, information)
         return mean, deviation, value, startable
 
-    def forward(self, obs: dict[str, Tensor], deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, obs: dict[str, Tensor], deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         mean, deviation, value, startable = self.think(obs)
         drawn = mean if deterministic else mean + deviation * torch.randn_like(mean)
         chance, _ = _chances(drawn, mean, deviation, startable)
         rows = obs["jobs"].shape[1]
         return nn.functional.pad(drawn, (0, rows - drawn.shape[1])), value, chance
 
-    def evaluate_actions(self, obs: dict[str, Tensor], actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def evaluate_actions(self, obs: dict[str, Tensor], actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         mean, deviation, value, startable = self.think(obs)
         chance, entropy = _chances(actions[:, : mean.shape[1]], mean, deviation, startable)
         return value, chance, entropy
 
-    def predict_values(self, obs: dict[str, Tensor]) -> Tensor:
+    def predict_values(self, obs: dict[str, Tensor]) -> Tensor:  # type: ignore[override]
         return self.think(obs)[2]
 
-    def _predict(self, observation: dict[str, Tensor], deterministic: bool = False) -> Tensor:
+    def _predict(self, observation: dict[str, Tensor], deterministic: bool = False) -> Tensor:  # type: ignore[override]
         return self.forward(observation, deterministic)[0]
 
 
@@ -176,8 +175,19 @@ def _chances(drawn: Tensor, mean: Tensor, deviation: Tensor, counts: Tensor) -> 
     return torch.where(counts, log, nothing).sum(1), torch.where(counts, entropy, nothing).sum(1)
 
 
-class Ppo(PPO):  # type: ignore[misc]
-    """stable-baselines3's, with a learning rate of its own for each group of weights."""
+class Ppo(PPO):
+    """stable-baselines3's, with a learning rate of its own for each group of weights, and advantages within groups."""
+
+    group = 1
+    """So many neighbours in a batch play the same trajectory."""
+
+    def train(self) -> None:
+        """The library's, with advantages less the mean of their group at the same step."""
+        if self.group > 1:
+            buffer = self.rollout_buffer
+            found = buffer.advantages.reshape(len(buffer.advantages), -1, self.group)
+            buffer.advantages = (found - found.mean(axis=2, keepdims=True)).reshape(buffer.advantages.shape)
+        super().train()
 
     def _update_learning_rate(self, optimizers: Any) -> None:
         rate = self.lr_schedule(self._current_progress_remaining)
@@ -200,13 +210,16 @@ class Reinforce(Ppo):
         for step in reversed(range(len(returns))):
             after = buffer.rewards[step] + self.gamma * after
             returns[step] = after
-        gain = returns - returns.mean(axis=1, keepdims=True)
+        found = returns.reshape(len(returns), -1, max(self.group, 1))
+        width = 2 if self.group > 1 else (1, 2)
+        gain = (found - found.mean(axis=width, keepdims=True)).reshape(returns.shape)
         gain /= gain.std() + 1e-8
         buffer.advantages[:] = gain
         self.policy.optimizer.zero_grad()
         rows = buffer.buffer_size * buffer.n_envs
         for part in buffer.get(self.batch_size):
             _, chance, entropy = self.policy.evaluate_actions(part.observations, part.actions)
+            assert entropy is not None
             loss = -(part.advantages * chance).sum() / rows - self.ent_coef * entropy.sum() / rows
             loss.backward()
         nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)

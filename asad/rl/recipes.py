@@ -27,21 +27,26 @@ class Recipe:
     """Is the network told how far the end of the trajectory is? Where time has no end it is told that it is far."""
     trajectories: int = 64
     """Of an iteration, all of them at once."""
+    group: int = 8
+    """So many of them are the same one, played with different chance: what an action is worth is told by how it went
+    beside the others of its group, without the chance that is in jobs and capacity. A mend; 1 is the paper's."""
     generations: int = 0
     """Of the teacher, by evolution strategies; 0 starts from nothing."""
     teacher_hidden: int = 0
-    lessons: int = 0
+    lessons: int = 5
     """Rounds of imitation of the teacher."""
     lesson_passes: int = 3
     lesson_rate: float = 1e-3
-    iterations: int = 100
+    iterations: int = 60
     """Of PPO."""
-    value_only: int = 3
+    value_only: int = 1
     """Of these, the first in which the value alone learns, where there was imitation."""
     mini_batch: int = 512
     epochs: int = 4
     """Passes over an iteration's steps (not printed)."""
-    rate: tuple[float, float] = (3e-4, 3e-5)
+    most_change: float = 0.04
+    """Of the policy in an iteration (Kullback-Leibler): beyond, its passes end. 0 for no bound, as in the paper."""
+    rate: tuple[float, float] = (1e-4, 3e-5)
     """Of learning, falling evenly from the first to the last iteration."""
     value_rate: float = 2.0
     """By which the value's head learns faster (Table 3: 2e-4 against 1e-4)."""
@@ -69,17 +74,20 @@ VARIANTS: Mapping[str, Recipe] = {
     "ppo-att-auxl": replace(_TABLE_1, shape=replace(_ATTENTION, information="low")),
     "osdec": _TABLE_1,
     "osdec-paper": Recipe(
-        shape=Shape(job_columns=PAPER, cluster_columns=PAPER_CLUSTER, running=True, factor=10.0),
+        shape=Shape(job_columns=PAPER, cluster_columns=PAPER_CLUSTER, running=True, future=True, factor=10.0),
         worth=PAPER_WORTH,
         packing="prefix",
         hold=False,
         knows_end=False,
         trajectories=21,
+        group=1,
         mini_batch=64,
         epochs=10,
         rate=(1e-4, 1e-5),
         iterations=300,
+        lessons=0,
         value_only=0,
+        most_change=0.0,
     ),
 }
 """`osdec-paper`: a batch of 2048 steps (21 trajectories of 96 are the nearest), mini-batches of 64, learning rates from

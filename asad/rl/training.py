@@ -40,6 +40,8 @@ from asad.rl.recipes import Recipe, plain
 Tell = Callable[[str, int, int, float, float], None]
 """Stage, step, steps of the stage, mean total in training, best so far on what is kept aside."""
 CHECKPOINT = "checkpoint.npz"
+MOST_LOGGED = 10**9
+"""The library logs every so many iterations; we do it ourselves."""
 
 
 class Data(NamedTuple):
@@ -79,6 +81,7 @@ class Training:
             recipe.knows_end,
             recipe.shape.running,
             recipe.shape.window if recipe.shape.informed else 0,
+            future=recipe.shape.future,
         )
         folder.mkdir(parents=True, exist_ok=True)
         self._lockstep = Lockstep(
@@ -106,11 +109,14 @@ class Training:
             ent_coef=recipe.entropy,
             vf_coef=0.5,
             max_grad_norm=0.5,
+            target_kl=recipe.most_change or None,
             policy_kwargs={"shape": recipe.shape, "value_rate": recipe.value_rate},
             seed=seed,
             device="cpu",
         )
-        self.policy: Gaussian = self.ppo.policy
+        self.ppo.group = recipe.group
+        assert isinstance(self.ppo.policy, Gaussian)
+        self.policy = self.ppo.policy
         self.ppo.set_logger(_logger(folder))
         self._teacher = first_weights(recipe.teacher_hidden, np.random.default_rng(seed))
         self._auxiliary = (
@@ -219,7 +225,7 @@ class Training:
                 recipe.hold,
             )
             lessons = [*lessons[-2:], lesson]
-            if self._auxiliary is not None:
+            if self._auxiliary is not None and self.policy.auxiliary is not None:
                 batch = self._lockstep.batch
                 auxiliary.learn(
                     self.policy.auxiliary,
@@ -256,11 +262,13 @@ class Training:
         warm = bool(recipe.lessons) and self._iteration < recipe.value_only
         for name, weights in self.policy.scores.named_parameters():
             weights.requires_grad_(not warm or name.startswith("value"))
-        self.ppo.learn(self.ppo.n_steps * self.ppo.n_envs, reset_num_timesteps=False, log_interval=None)
+        self.ppo.learn(
+            self.ppo.n_steps * self.ppo.n_envs, reset_num_timesteps=False, log_interval=MOST_LOGGED
+        )
         self._iteration += 1
         history, targets = self._lockstep.seen[-1]
         self._lockstep.seen.clear()
-        if self._auxiliary is not None:
+        if self._auxiliary is not None and self.policy.auxiliary is not None:
             error = auxiliary.learn(
                 self.policy.auxiliary,
                 self._auxiliary,
@@ -297,8 +305,9 @@ class Training:
     def _next_trajectories(self) -> Trajectories:
         rng = np.random.default_rng((self.seed, 1, self._draws))
         self._draws += 1
-        many, size = len(self.data.train), self.recipe.trajectories
-        return self.data.train.take(rng.choice(many, size, replace=many < size))
+        many, size = len(self.data.train), self.recipe.trajectories // self.recipe.group
+        rows = rng.choice(many, size, replace=many < size)
+        return self.data.train.take(np.repeat(rows, self.recipe.group))
 
     def _falling(self, rate: tuple[float, float]) -> float:
         done = self._iteration / max(self.recipe.iterations, 1)
@@ -377,7 +386,7 @@ class Training:
 
 def replace_sight(sight: Sight) -> Sight:
     """For a policy that looks at each waiting job by itself."""
-    return sight._replace(brief=True, running=False, window=0)
+    return sight._replace(future=False, running=False, window=0)
 
 
 def _earned(
