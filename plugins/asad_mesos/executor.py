@@ -508,6 +508,10 @@ class Executor:
             told["labels"] = {"labels": [{"key": "exit", "value": str(status)}]}
         if refused:
             told["labels"] = {"labels": [{"key": "refused", "value": "yes"}]}
+        if (
+            state == "TASK_RUNNING" and not task.guest
+        ):  # an earlier version would run a guest as a task of ours
+            told["labels"] = {"labels": [{"key": "guests", "value": "yes"}]}
         update = {"status": told}
         self.updates[key] = (update, time.monotonic())
         self.agent.tell(update)

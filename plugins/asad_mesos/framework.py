@@ -70,7 +70,15 @@ from asad_mesos.state import (
     finite,
     unit_of,
 )
-from asad_mesos.statuses import LOST_STATES, OVER_STATES, STARTED_STATES, exit_of, not_to_blame, refused
+from asad_mesos.statuses import (
+    LOST_STATES,
+    OVER_STATES,
+    STARTED_STATES,
+    exit_of,
+    not_to_blame,
+    refused,
+    takes_guests,
+)
 
 PASS_S = 0.05
 """The pool is dealt out no more often than this, however offers trickle in."""
@@ -408,6 +416,9 @@ class Framework(State):
             task.state = state
             self.version += 1
         job = self.jobs[task.job]
+        executor = None if task.inside else job.executors.get(task.executor)
+        if executor is not None and not executor.open and takes_guests(status):
+            self._note(what="open", job=job.job_id, executor=task.executor)
         if state in ("TASK_RUNNING", "TASK_KILLING") and math.isnan(task.start_s):
             task.start_s = now_s
             if job.state == LAUNCHING and self._all_run(job):
@@ -683,6 +694,11 @@ class Framework(State):
                     return {}, (
                         f"within the executor of {unit} only jobs of {host.spec.user} can run; with [mesos] "
                         'executor_user = "root" any could'
+                    )
+                if not host.executors[task.executor].open:
+                    return (
+                        {},
+                        f"the executor of {unit} takes no guests; is asad on its agent of the same version?",
                     )
                 found[self.agents.number[task.agent]] = task.executor
         shut = [row for row in rows if found.get(row, "") in self._shut]

@@ -39,6 +39,8 @@ class Executor(NamedTuple):
     tasks: int
     """Of its own job, on that agent, at its start."""
     guest: bool
+    open: bool = False
+    """It has said that it takes guests."""
 
 
 @dataclass(slots=True)
@@ -227,6 +229,8 @@ class State:
             self._apply_launch(job, record)
         elif what == "executors":
             job.executors.update({name: Executor(*plain) for name, plain in record["executors"].items()})
+        elif what == "open":
+            job.executors[record["executor"]] = job.executors[record["executor"]]._replace(open=True)
         elif what == "started":
             job.start_s = record["time_s"]
             job.state = RUNNING

@@ -38,6 +38,12 @@ def exit_of(status: Mapping[str, Any] | None) -> int | None:
     return None
 
 
+def takes_guests(status: Mapping[str, Any]) -> bool:
+    """Does the executor that tells it know what to do with tasks of other jobs?"""
+    labels = status.get("labels", {}).get("labels", ())
+    return any(label.get("key") == "guests" for label in labels)
+
+
 def refused(status: Mapping[str, Any]) -> bool:
     """Did our executor not begin it, through no fault of the task's?"""
     labels = status.get("labels", {}).get("labels", ())

@@ -161,6 +161,7 @@ class PaperMesos:
             "state": state,
             "source": "SOURCE_EXECUTOR",
             "uuid": "eA==",
+            "labels": {"labels": [{"key": "guests", "value": "yes"}]},
         }
         self.handle(Updated(status))
 

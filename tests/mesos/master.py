@@ -219,6 +219,8 @@ class Master:
         self.messages: list[dict[str, Any]] = []
         self.leader = ""
         """Another master to redirect to."""
+        self.open = True
+        """Executors say that they take guests."""
         self.unavailable = self.hanging = self.deaf = False
         self.accepted_s = 0.0
         """When the last task was launched."""
@@ -972,6 +974,8 @@ class Master:
             "container_status": self._container(task),
             **more,
         }
+        if state == "TASK_RUNNING" and "executor" in task.info and self.open:  # as our executor says it
+            status.setdefault("labels", {"labels": [{"key": "guests", "value": "yes"}]})
         if task.over:
             self._free(task)
         task.queue.append(status)

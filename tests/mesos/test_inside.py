@@ -246,6 +246,16 @@ def test_nobody_joins_where_that_is_not_wanted_or_there_is_no_memory(master: Mas
             beside(opened, guest, host, 1.0)
 
 
+def test_an_executor_of_an_earlier_version_is_sent_no_guest(master: Master, tmp_path: Path) -> None:
+    """It would run the guest's task as one of its own job."""
+    master.open = False
+    with session(master, tmp_path) as opened:
+        (host,) = started(opened, job(4))
+        (guest,) = opened.submit(job(1))
+        with pytest.raises(UsageError, match="takes no guests"):
+            beside(opened, guest, host, 1.0)
+
+
 def test_when_the_executor_ends_both_are_queued_again(master: Master, tmp_path: Path) -> None:
     with session(master, tmp_path) as opened:
         (host,) = started(opened, job(4))

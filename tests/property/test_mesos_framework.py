@@ -199,6 +199,8 @@ class World:
         status: dict[str, Any] = {"task_id": {"value": task_id}, "state": state, "source": "SOURCE_EXECUTOR"}
         if task_id in self.tasks:
             status |= {"agent_id": {"value": self.tasks[task_id][0]}, "uuid": "eA=="}
+        if state == "TASK_RUNNING":
+            status["labels"] = {"labels": [{"key": "guests", "value": "yes"}]}
         if self.connected:
             self.handle(Updated(status))
 
