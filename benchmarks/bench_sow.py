@@ -1,0 +1,67 @@
+"""Statements of work: how many are planned in a second, whether that falls with time, and what they are worth.
+
+Speeds are those of `asactl bench sow`: rounds, plans, arrivals, evictions and ends, compiled beforehand, of CPU time.
+The plot of welfare over fresh instances goes to build/bench/sow.html.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from asad.replay import sow_bench
+from asad.replay.sow_instances import draw_sow_instance, read_sow_instance
+from asad.report import sow as report
+from asad.report.page import write_whole
+
+PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "sow.html"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled() -> None:
+    sow_bench.warm_up()
+
+
+@pytest.mark.parametrize("load", sow_bench.LOADS)
+def test_statements_a_second(load: float) -> None:
+    found = sow_bench.speed(draw_sow_instance(load, 0))
+    print(f"\nload {load:g}, C = 100: {found:,.0f} statements/s")
+    assert found >= 10_000
+
+
+def test_a_statement_costs_no_more_after_100_000_others() -> None:
+    found = sow_bench.growth(draw_sow_instance(2.0, 0), statements=100_000)
+    early, late = found["first_tenth_per_s"], found["last_tenth_per_s"]
+    print(f"\n100 000 statements: the first tenth {early:,.0f}/s, the last {late:,.0f}/s")
+    assert late >= 0.8 * early
+
+
+def test_welfare_on_fresh_instances() -> None:
+    rows = sow_bench.seeds(range(1, 4))
+    print()
+    for row in rows:
+        ratios = {name: policy["welfare_ratio"] for name, policy in row["policies"].items()}
+        print(
+            f"load {row['load']:g}, seed {row['seed']}: "
+            + ", ".join(f"{k} {v:.3f}" for k, v in ratios.items())
+        )
+        own = row["policies"]["sow"]
+        assert own["welfare_ratio"] >= {1.0: 0.955, 2.0: 0.82, 4.0: 0.70}[row["load"]]
+        assert own["evicted"] <= 0.05 * own["planned"]
+        assert own["welfare_ratio"] >= 1.5 * ratios["reservation"]
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(report.page({"seeds": rows}, "fresh instances", "make bench"), PAGE)
+    print(f"the plot: {PAGE}")
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("load", [1, 2, 4])
+def test_no_misreport_gains_on_the_recorded_instances(load: int, data: Path) -> None:
+    found = sow_bench.truthfulness(read_sow_instance(data / "sow" / f"load{load}.json"))
+    print(f"\nload {load}: best gains {found['by_kind']}")
+    print(
+        f"at birth none above {found['bound']:.4f}; the last job to be born, by waiting, {found['birth_of_last']:.3f}"
+    )
+    assert found["announced"] <= 1e-9
+    assert found["misreport_gain_max"] <= found["allowed"]
