@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from slotted_cluster import EPOCH, Job, Obedient
@@ -16,11 +17,12 @@ from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce
 from asad.errors import UsageError
 from asad.guard import REPLAY, guard_for
-from asad.model import Decision, Evict, Finished, Floats, Ints, Json, Outcome
+from asad.model import BARS, Decision, Evict, Finished, Floats, Ints, Json, Outcome, Snapshot
 from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 
 ROUND_S = 100.0
+HELD = BARS.index("it is held, or waits for something other than its turn")
 OPTIONS = Options(
     round_s=ROUND_S, span=20, most_rounds=10, most_cores=4, most_value=100.0, window_s=500.0, patience_s=0.0
 )
@@ -35,6 +37,12 @@ class Evicting(Obedient):
         self.fails: set[str] = set()
         self.held: set[str] = set()
         self.evicted: list[str] = []
+
+    def snapshot(self) -> Snapshot:
+        """Nobody's hint is seen before he is."""
+        seen = super().snapshot()
+        hints = {row: text for row, text in seen.hints.items() if seen.jobs.submit_s[row] <= self.now_s}
+        return replace(seen, hints=hints)
 
     def _eligible(self, job: Job) -> bool:
         return job.name not in self.held and super()._eligible(job)
@@ -59,6 +67,7 @@ class Evicting(Obedient):
             else:
                 task.start_s, task.node = math.nan, -1
                 self.held.add(job.name)
+                job.bar = HELD
             self.done.append((self.now_s, decision))
             outcomes.append(Outcome(decision, True, ""))
         return outcomes

@@ -50,6 +50,7 @@ from asad.admit.sow.promises import (
 from asad.admit.sow.statement import NEVER, Bounds
 from asad.errors import AsadError, UsageError
 from asad.model import (
+    BARS,
     HOUSE,
     NODE_BARS,
     STATEMENTS_OVER,
@@ -69,6 +70,11 @@ from asad.model import (
 )
 
 DOWN = NODE_BARS.index("it is drained, down or not answering")
+NOT_YET = (
+    BARS.index("it is held, or waits for something other than its turn"),
+    BARS.index("it depends on a job that has not ended"),
+)
+"""Bars of a job that is not shown in the queue because it could not start; others are too far behind to be shown."""
 MOST_UNITS = 30_000
 """A mechanism counts no further; a larger cluster is counted in units of several cores."""
 REFUSED_S = 120.0
@@ -570,9 +576,9 @@ class Statements:
             named, job = _HINT.search(text), str(jobs.job_id[row])
             if named is None or job in self._of_job:
                 continue
-            begin_s = float(jobs.begin_s[row])
-            if row not in running and row not in queued and not begin_s > now_s:
-                continue  # held, or waits for something other than its turn
+            begin_s, bar = float(jobs.begin_s[row]), int(jobs.guest_bar[row])
+            if row not in running and row not in queued and not begin_s > now_s and bar in NOT_YET:
+                continue
             promise = self._promises.get(int(named[1]))
             why = self._unfit(snapshot, row, promise, named[1])
             if why or promise is None:
@@ -802,10 +808,12 @@ class Statements:
     def _evict(self, snapshot: Snapshot, mechanism: Mechanism, rows: Mapping[int, int]) -> None:
         """Who has to go in this round, latest born first; nobody, unless somebody has waited for his start for long."""
         late_s = self._now_s - self.options.patience_s
+        queued = set(snapshot.queue.tolist())  # who is held, or waits for another job, needs no cores yet
         late = [
             promise.number
             for promise in self._promises.values()
             if promise.state == "arrived" and promise.entered and self._start_s(promise) <= late_s
+            if promise.row in queued
         ]
         if not late:
             return
