@@ -72,6 +72,10 @@ def sow() -> None:
     metavar="VALUE",
     help="What a run is taken to be worth, by the core-hours that it uses; edit it.",
 )
+@click.option("--columns", metavar="NAME,…", help="Columns of a log without a header.")
+@click.option(
+    "--delimiter", metavar="TEXT", help="Delimiter of a text log [default: told from its first line]."
+)
 @click.option("--skip-bad", is_flag=True, help="Leave out bad lines of the log.")
 @JSON
 def infer(
@@ -81,6 +85,8 @@ def infer(
     user: str | None,
     least_runs: int,
     value_per_core_hour: float,
+    columns: str | None,
+    delimiter: str | None,
     skip_bad: bool,
     as_json: bool,
 ) -> None:
@@ -98,7 +104,8 @@ def infer(
     from asad.replay.readers import read_log
 
     place = log or _log_of_newest_replay(store_url)
-    recorded = read_log(place, skip_bad=skip_bad)
+    named = [name.strip() for name in columns.split(",")] if columns else None
+    recorded = read_log(place, columns=named, delimiter=delimiter, skip_bad=skip_bad)
     found = find(recorded.jobs, least_runs)
     shown = [one for one in found.recurring if user in (None, one.user)]
     end_s = float(recorded.jobs.submit_s.max()) if len(recorded.jobs) else 0.0

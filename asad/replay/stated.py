@@ -186,7 +186,7 @@ def _paired(told: Sequence[Foreseen], jobs: JobLog, options: Options) -> list[Pa
     rows_of: dict[tuple[str, str, int], list[int]] = {}
     for row in range(len(jobs)):
         user, name = (
-            names[code] if 0 <= code < len(names) else str(code)
+            names[code] if 0 <= code < len(names) else "-" if code < 0 else str(code)
             for names, code in (
                 (jobs.users, int(jobs.user[row])),
                 (jobs.applications, int(jobs.application[row])),

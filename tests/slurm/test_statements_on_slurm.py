@@ -129,7 +129,7 @@ def test_a_stated_job_starts_in_its_planned_round_completes_and_is_charged(
 
 
 def test_kill_9_leaves_no_hold_and_no_second_plan(slurm: RealSlurm, asad: Asad, tmp_path: Path) -> None:
-    first = announce(asad, tmp_path, "+45s", "4s")
+    first = announce(asad, tmp_path, "+30s", "4s")
     second = announce(asad, tmp_path, "+200s", "4s")
     numbers = first["statement"], second["statement"]
     jobs = [submit(slurm, "sleep 2", SOON, f"--comment=asad:sow={number}") for number in numbers]

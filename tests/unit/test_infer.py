@@ -99,6 +99,18 @@ def test_who_comes_seldom_or_without_a_name_is_not_looked_at() -> None:
     assert len(infer(log((0, 0, 8, arrivals, runs)), least_runs=6).recurring) == 1
 
 
+def test_a_log_without_names_has_jobs_of_one_user_and_size() -> None:
+    arrivals, runs = recurring(DAY_S, 40)
+    (found,) = infer(log((0, -1, 8, arrivals, runs))).recurring
+    assert (found.user, found.name, found.cores) == ("ann", "-", 8)
+    assert foresee(log((0, -1, 8, arrivals, runs)))[0].announcement.name == "-"
+
+
+def test_a_burst_is_not_recurring() -> None:
+    found = infer(log((0, 0, 8, 3.0 * np.arange(50), np.full(50, 3.0))))
+    assert found.rejected == {"its runs follow each other within a minute": 1}
+
+
 def test_users_names_and_sizes_are_told_apart() -> None:
     groups = [(user, name, cores) for user in (0, 1) for name in (0, 1) for cores in (4, 8)]
     made = [(*group, *recurring(DAY_S, 20, seed)) for seed, group in enumerate(groups)]

@@ -41,6 +41,8 @@ LEAST_COVERED = 0.5
 """Expected times of a regular job that had a run."""
 MOST_DOUBLE = 0.1
 """Runs of a regular job that share their expected time with another."""
+LEAST_PERIOD_S = 60.0
+"""What comes more often is a burst of jobs, and none that could be announced."""
 NATURAL_S = (
     *(60.0 * m for m in (1, 2, 5, 10, 15, 20, 30)),
     *(3600.0 * h for h in (1, 2, 3, 4, 6, 8, 12)),
@@ -68,7 +70,7 @@ class Rhythm(NamedTuple):
     @property
     def regular(self) -> bool:
         """Can it be relied on?"""
-        steady = self.spread <= MOST_SPREAD and self.wide <= MOST_WIDE
+        steady = self.period_s >= LEAST_PERIOD_S and self.spread <= MOST_SPREAD and self.wide <= MOST_WIDE
         return steady and self.covered >= LEAST_COVERED and self.double <= MOST_DOUBLE
 
     def turn(self, time_s: float | Floats) -> Floats:
@@ -367,6 +369,8 @@ def rows_of(offset_s: Floats, duration_s: Floats) -> tuple[Run, ...]:
 def _why_not(rhythm: Rhythm | None) -> str:
     if rhythm is None:
         return "its runs were submitted at one time"
+    if rhythm.period_s < LEAST_PERIOD_S:
+        return "its runs follow each other within a minute"
     if rhythm.spread > MOST_SPREAD or rhythm.wide > MOST_WIDE:
         return "it keeps no period"
     if rhythm.covered < LEAST_COVERED:
@@ -383,9 +387,12 @@ def _snapped(period_s: float) -> float:
 def _groups(log: JobLog, least: int) -> Iterator[tuple[str, str, Ints]]:
     """User, name and rows (in order of submission) of all jobs of one user, name and number of cores.
 
-    Tasks of arrays and jobs without a user or a name are left out: nobody could tell the one from the other.
+    Tasks of arrays and jobs without a user or a name are left out: nobody could tell the one from the other. Only where
+    a log has no names at all, all jobs of a user and number of cores stand for one.
     """
-    told = (log.user >= 0) & (log.application >= 0)
+    told = log.user >= 0
+    if (log.application >= 0).any():
+        told &= log.application >= 0
     if log.job_id.dtype.kind == "U":
         told &= np.char.find(log.job_id.astype(str), "_") < 0
     rows = np.flatnonzero(told)
@@ -403,4 +410,5 @@ def _groups(log: JobLog, least: int) -> Iterator[tuple[str, str, Ints]]:
 
 
 def _name(names: Sequence[str], code: int) -> str:
-    return names[code] if code < len(names) else str(code)
+    """Of a code; `-` for what was not recorded, as in `JobLog.fingerprints`."""
+    return names[code] if 0 <= code < len(names) else "-" if code < 0 else str(code)
