@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from slotted_cluster import EPOCH, Job, Obedient
 
+from asad.admit.sow import Mechanism
 from asad.admit.sow.announcements import Announcement, Run
 from asad.admit.sow.live import Options, Statements
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan, Statement
@@ -198,9 +199,13 @@ class FirstFit:
         self.start.pop(job, None)
 
 
-def policy(options: Options = OPTIONS, kept: Mapping[str, Mapping[str, Json]] | None = None) -> Statements:
+def policy(
+    options: Options = OPTIONS,
+    kept: Mapping[str, Mapping[str, Json]] | None = None,
+    make: Callable[[Bounds], Mechanism] = FirstFit,  # type: ignore[assignment]
+) -> Statements:
     """Statements of work by that mechanism, that know what was kept."""
-    made = Statements("sow", FirstFit, APPLICATIONS, options)
+    made = Statements("sow", make, APPLICATIONS, options)
     made.restore(json.loads(json.dumps(kept or {}, allow_nan=False)))
     return made
 
@@ -229,15 +234,21 @@ class World:
     """A cluster with the cycle over it, and all that was to be kept."""
 
     def __init__(
-        self, jobs: Sequence[Job], nodes: Sequence[int] = (4,), *, options: Options = OPTIONS
+        self,
+        jobs: Sequence[Job],
+        nodes: Sequence[int] = (4,),
+        *,
+        options: Options = OPTIONS,
+        make: Callable[[Bounds], Mechanism] = FirstFit,  # type: ignore[assignment]
     ) -> None:
+        self.make = make
         self.cluster = Evicting(nodes, jobs)
         self.options = options
         self.lines: list[dict[str, Json]] = []
         self.plans: list[dict[str, Json]] = []
         self.rows: dict[int, dict[str, Json]] = {}
         self.memory: dict[str, dict[str, Json]] = {}
-        self.policy = policy(options)
+        self.policy = policy(options, None, make)
         self.cycle = self._cycle()
 
     def _cycle(self) -> Cycle:
@@ -263,7 +274,7 @@ class World:
         plans = {row["number"]: row for row in reversed(self.plans)}
         for number, row in self.rows.items():
             told[f"statement {number}"] = {"row": row, "plan": plans.get(number)}
-        self.policy = policy(self.options, told)
+        self.policy = policy(self.options, told, self.make)
         for job in self.cluster.jobs:
             job.admitted, job.comment = False, ""  # to be told again is no fault then
         self.cycle = self._cycle()

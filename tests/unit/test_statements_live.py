@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, ROUND_S, FirstFit, World, announced, job
 
+from asad.admit.sow import mechanism_of
 from asad.admit.sow.live import Statements, number_of
 from asad.errors import AsadError, UsageError
 from asad.model import HOUSE, Decline, Defer, Evict
@@ -253,6 +255,28 @@ def test_a_restart_finds_every_plan_and_makes_none_twice() -> None:
     assert world.cluster.jobs[0].all[0].start_s == EPOCH + 4 * ROUND_S
     (told,) = world.submit(announced("new", due=14))
     assert told["statement"] == 4
+
+
+@pytest.mark.parametrize("name", ["sow", "sow-paper"])
+def test_the_mechanisms_go_on_after_a_restart_as_if_there_had_been_none(name: str) -> None:
+    options = OPTIONS._replace(most_cores=1)
+
+    def lived(restarts: bool) -> tuple[dict[int, str], list[dict[str, object]], list[float]]:
+        jobs = [job(str(k), run=3, at=k, hint=f"sow={k}", begin_s=EPOCH + 100.0 * k) for k in range(1, 7)]
+        world = World([*jobs, job("9", run=7, at=2)], options=options, make=partial(mechanism_of, name))
+        for k in range(1, 7):
+            at = [(-1, 2, 0.3), (0, 3, 0.4), (2, 4, 0.3)]
+            world.submit(announced("", due=k + 1, runs=at, value=30.0 + k, shape="linear"))
+        for half in range(60):
+            if restarts and half % 3 == 2:
+                world.restart()
+            world.run(half / 2)
+        states = {number: world.state_of(number) for number in world.rows}
+        return states, sorted(world.lines, key=str), [one.all[0].start_s for one in jobs]  # type: ignore[arg-type]
+
+    once, often = lived(False), lived(True)
+    assert once == often
+    assert list(once[0].values()).count("completed") >= 3 and any(line["amount_micro"] for line in once[1])
 
 
 def test_a_kill_before_an_eviction_was_confirmed_is_taken_up() -> None:
