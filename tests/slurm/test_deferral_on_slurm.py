@@ -66,7 +66,7 @@ def queue(slurm: RealSlurm) -> Iterator[Queue]:
     queue.let_end()
 
 
-def deferrable(window_s: int = 300, begin: str = "now+2") -> tuple[str, ...]:
+def deferrable(window_s: int = 1500, begin: str = "now+2") -> tuple[str, ...]:
     """Options of a job of one minute that may start for so long."""
     return "--time=1", f"--begin={begin}", f"--deadline=now+{window_s + 60}"
 
@@ -143,7 +143,7 @@ def told(asad: Asad, job: str) -> Any:
 
 def test_a_deferrable_job_is_held_freed_when_asad_is_killed_and_found_again(queue: Queue, asad: Asad) -> None:
     hosts = queue.fill()
-    job, other = queue.submit(*deferrable()), queue.submit(*deferrable(600))
+    job, other = queue.submit(*deferrable()), queue.submit(*deferrable(1800))
     for one in (job, other):
         until(
             lambda one=one: (one, "StartTime") in open_changes(asad.journal), lambda: asad.last_words("asad")
