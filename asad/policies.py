@@ -29,6 +29,7 @@ from asad.defer import DeferPolicy
 from asad.defer.at_once import AtOnce
 from asad.defer.live import Deferral
 from asad.defer.live import Options as DeferOptions
+from asad.defer.live import rehearse as rehearse_deferral
 from asad.defer.packing import PACKINGS
 from asad.defer.scorers import make_scorer, scorer_options
 from asad.defer.windows import MOST_WINDOW_S
@@ -326,4 +327,6 @@ def rehearse(config: Config) -> None:
         rehearse_scheme(admit.make)
     if isinstance(admit, Statements):
         rehearse_mechanism(admit.name)
-    defer_policy(config, made_up)
+    defer = defer_policy(config, made_up)
+    if isinstance(defer, Deferral):
+        rehearse_deferral(defer)

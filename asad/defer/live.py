@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from asad.defer.edf import Edf
 from asad.defer.history import History
-from asad.defer.jobs import MOST_STEPS, Scorer, Waiting
+from asad.defer.jobs import MOST_STEPS, Scorer, Waiting, nothing_past
 from asad.defer.packing import Packing, scores_of
 from asad.defer.room import CELL_S, Places, cells, first_fits, left_over, places, usable_nodes
 from asad.defer.windows import Rule, Window, window_of
@@ -191,7 +191,7 @@ class Deferral:
     ) -> None:
         """`applications` names the codes of `Jobs.application` and may grow; `poll_s` is the length of a cycle."""
         self.name, self.options = name, options or Options()
-        self._scorer, self._applications, self._rules = scorer, applications, tuple(rules)
+        self.scorer, self._applications, self._rules = scorer, applications, tuple(rules)
         self._poll_s, self._most_lease_s = poll_s, most_lease_s
         self._packing: Packing = "prefix" if self.options.packing == "prefix" else "skip-fit"
         self._edf = Edf()
@@ -585,7 +585,7 @@ class Deferral:
             text = self._where(snapshot, job)
             job.free = max(0.0, float(min(world.groups[text].left[0], world.groups[""].left[0])))
             if not scores[k] > -np.inf:
-                job.reason = f"{self._scorer.name} holds it back for now"
+                job.reason = f"{self.scorer.name} holds it back for now"
             elif blocked:
                 job.reason = f"it is {_ordinal(rank)} of {of}, and one before it does not fit"
             elif self._now_s < job.again_s:
@@ -619,12 +619,12 @@ class Deferral:
     def _scores(self, waiting: Waiting) -> Floats:
         """The policy's scores; those of `edf` if it errs."""
         try:
-            found = scores_of(self._scorer, waiting)
+            found = scores_of(self.scorer, waiting)
             self._erred = ""
         except Exception as error:  # whatever it is, the cycle goes on
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             if not self._erred:
-                self.said.append(f"the policy {self._scorer.name} errs, edf decides meanwhile: {why}")
+                self.said.append(f"the policy {self.scorer.name} errs, edf decides meanwhile: {why}")
             self._erred = why
             found = scores_of(self._edf, waiting)
         return found
@@ -862,6 +862,15 @@ class Deferral:
         common = memory.get("*", {})
         self._ours |= _names(common.get("running"))
         self._by_hand |= _names(common.get("by_hand"))
+
+
+def rehearse(policy: Deferral) -> None:
+    """Two made-up jobs through the policy's scores, so that what it compiles is compiled before real ones come."""
+    two = np.ones(2, np.int32)
+    none = np.zeros(0, np.int32)
+    waiting = Waiting(10, two, two, 10 * two, 12 * two, 9 * two, 4.0, none, none, nothing_past())
+    scores_of(policy.scorer, waiting)
+    first_fits(np.full((1, 4), 4.0), 0 * two, two, two, 0 * two)
 
 
 def key_of(snapshot: Snapshot, row: int) -> str:

@@ -22,7 +22,7 @@ from asad.cli.asactl import asactl
 from asad.config import Config, PolicySettings, parse
 from asad.daemon import Daemon
 from asad.defer.at_once import AtOnce
-from asad.defer.live import Deferral, Options
+from asad.defer.live import Deferral, Options, rehearse
 from asad.defer.scorers import SCORERS, make_scorer
 from asad.defer.windows import Rule
 from asad.errors import ConfigError
@@ -230,6 +230,7 @@ def test_every_policy_can_be_configured_and_replayed() -> None:
     for name in SCORERS:
         made = defer_policy(config(f'[policies]\ndefer = "{name}"'), [])
         assert isinstance(made, Deferral) and made.options == Options()
+        rehearse(made)
 
 
 def test_the_example_in_the_shipped_configuration_is_right() -> None:
