@@ -141,13 +141,12 @@ def test_unit_prices_are_those_of_the_formula() -> None:
         paper_terms(BOUNDS, 0.8)
 
 
-def test_what_others_hold_raises_prices_and_failures_and_what_they_free_lowers_no_price() -> None:
+def test_what_others_hold_is_in_failures_and_in_no_price() -> None:
     mechanism = SowPaper(BOUNDS, error=0.1)
     before = mechanism.announce(0)
     mechanism.occupy(0, np.array([0, 18, 18, 0], np.int32))
     held = mechanism.announce(0)
-    assert held.price_of(1, 1, 1) > before.price_of(1, 1, 1)
-    assert held.price_of(0, 1, 1) == before.price_of(0, 1, 1)
+    assert held.price.tolist() == before.price.tolist()
     assert (
         held.failure_of(1, 2, 1) == 0.0
         and held.failure_of(1, 3, 1) == 1.0
@@ -235,13 +234,34 @@ def test_who_runs_longer_than_stated_is_counted_on_and_pays_for_it() -> None:
     assert mechanism.complete(1, 2) == price[1] > price[0]
 
 
-def test_nobody_gains_by_hiding_that_he_runs_into_rounds_that_are_sold() -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_who_runs_into_a_round_that_was_not_sold_to_him_is_ended_there(restart: bool) -> None:
     mechanism = SowPaper(BOUNDS, error=0.2)
     mechanism.relaxed.take(np.array([1, 1], np.int32), np.array([2, 2], np.int32), np.array([2.0, 2.0]), 4)
-    assert math.isinf(mechanism.announce(0).price_of(0, 2, 2))
-    answer = mechanism.submit(1, sure(0, 2, 0, 1, 9.0, deadline=1))
-    assert answer.plan.start.tolist() == [0]
-    assert answer.price[0, 1] == pytest.approx(answer.price[0, 0] + 2 * BOUNDS.max_value)
+    menu = mechanism.announce(0)
+    assert math.isinf(menu.price_of(0, 2, 2)) and menu.failure_of(0, 2, 2) == 1.0
+    assert math.isfinite(menu.price_of(0, 2, 1)) and menu.failure_of(0, 2, 1) == 0.0
+    short, both = Worth("deadline", 9.0, 1), Worth("deadline", 9.0, 2)
+    hidden = mechanism.submit(1, Statement.of(0, 2, [(0, 1, 1.0)], short))
+    told = mechanism.submit(2, Statement.of(0, 2, [(0, 1, 0.5), (0, 2, 0.5)], both))
+    for answer in (hidden, told):
+        assert answer.plan.start.tolist() == [0]
+    assert told.failure.tolist() == [0.5] and hidden.failure.tolist() == [0.0]
+    assert told.utility == pytest.approx(0.5 * (9.0 - told.price[0, 0]))
+    load = mechanism.relaxed.expected_load(3).tolist()
+    assert load[1:] == [16.0, 16.0], "of what is not sold nothing is expected"
+    for job in (1, 2):
+        assert mechanism.arrive(job, 0) == 0
+    if restart:
+        kept = json.loads(json.dumps(mechanism.state()))
+        mechanism = SowPaper(BOUNDS, error=0.2)
+        mechanism.restore(kept)
+    assert mechanism.evict(0) == ()
+    mechanism.step(1)
+    gone = mechanism.evict(1)
+    assert [eviction.job for eviction in gone] == [2, 1]
+    assert all("was not sold to it" in eviction.reason and eviction.running for eviction in gone)
+    assert mechanism.complete(1, 2) == 0.0
 
 
 def test_what_goes_beyond_the_bounds_or_back_in_time_is_refused() -> None:

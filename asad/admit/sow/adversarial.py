@@ -31,7 +31,7 @@ class UnitPrices:
         self._terms = terms
         self._window = bounds.span + bounds.max_duration
         self._low, self._steep, self._supply = (np.zeros(self._window) for _ in range(3))
-        self._used, self._others, self._unit = (np.zeros(self._window) for _ in range(3))
+        self._used, self._unit = np.zeros(self._window), np.zeros(self._window)
         self._now = 0
         self._announce(range(self._window))
 
@@ -47,16 +47,9 @@ class UnitPrices:
     def take(self, start: Ints, duration: Ints, weight: Floats, demand: int) -> None:
         """(k,) tasks that hold `demand` units each with probability `weight` raise prices; none at `NEVER`."""
         _take(
-            self._low, self._steep, self._supply, self._used, self._others, self._unit,
+            self._low, self._steep, self._supply, self._used, self._unit,
             self.bounds.max_demand, start, duration, weight, demand,
         )  # fmt: skip
-
-    def occupy(self, first: int, held: Ints) -> None:
-        """(n,) units that others hold from round `first` on. They raise prices; what they free lowers none."""
-        for ahead, units in enumerate(held[: self._window].tolist()):
-            at = (first + ahead) % self._window
-            self._others[at] = max(self._others[at], float(units))
-            self._price(at)
 
     def expected_load(self, rounds: int) -> Floats:
         """(rounds,) y: units expected from the present round on, as they were when each job was born."""
@@ -74,23 +67,21 @@ class UnitPrices:
         """As plain data."""
         rows = {
             "low": self._low, "steep": self._steep, "supply": self._supply,
-            "used": self._used, "others": self._others,
+            "used": self._used,
         }  # fmt: skip
         return {"now": self._now, **{key: cast(Json, row.tolist()) for key, row in rows.items()}}
 
     def restore(self, kept: Mapping[str, Json]) -> None:
         """Raises UsageError for what `state` did not tell, or told of other bounds."""
         try:
-            rows = {
-                key: np.array(kept[key], np.float64) for key in ("low", "steep", "supply", "used", "others")
-            }
+            rows = {key: np.array(kept[key], np.float64) for key in ("low", "steep", "supply", "used")}
             now = int(kept["now"])  # type: ignore[arg-type]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(f"sow: kept prices cannot be read ({error}); begin anew") from error
         if any(row.shape != (self._window,) or not np.isfinite(row).all() for row in rows.values()):
             raise UsageError("sow: kept prices are of another span or duration; begin anew")
         self._low, self._steep, self._supply = rows["low"], rows["steep"], rows["supply"]
-        self._used, self._others, self._now = rows["used"], rows["others"], now
+        self._used, self._now = rows["used"], now
         for at in range(self._window):
             self._price(at)
 
@@ -99,17 +90,17 @@ class UnitPrices:
             at = round_ % self._window
             terms = self._terms(round_)
             self._low[at], self._steep[at] = terms.low, math.log(terms.high / terms.low)
-            self._supply[at], self._used[at], self._others[at] = terms.supply, 0.0, 0.0
+            self._supply[at], self._used[at] = terms.supply, 0.0
             self._price(at)
 
     def _price(self, at: int) -> None:
         room = self._supply[at] - self.bounds.max_demand
-        self._unit[at] = unit_price(self._low[at], self._steep[at], room, self._used[at] + self._others[at])
+        self._unit[at] = unit_price(self._low[at], self._steep[at], room, self._used[at])
 
 
 @njit(cache=True)
 def _take(  # type: ignore[no-untyped-def]
-    low, steep, supply, used, others, unit, max_demand, start, duration, weight, demand
+    low, steep, supply, used, unit, max_demand, start, duration, weight, demand
 ):
     window = len(used)
     first, last = np.int64(2**40), np.int64(-1)
@@ -122,4 +113,4 @@ def _take(  # type: ignore[no-untyped-def]
         last = max(last, np.int64(start[k] + duration[k]))
     for t in range(first, last):
         at = t % window
-        unit[at] = unit_price(low[at], steep[at], supply[at] - max_demand, used[at] + others[at])
+        unit[at] = unit_price(low[at], steep[at], supply[at] - max_demand, used[at])

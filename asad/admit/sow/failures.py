@@ -91,10 +91,11 @@ class Futures:
         self._supply[(first + np.arange(self._window)) % self._window] = supply
         self._fresh = False
 
-    def add(self, number: int, statement: Statement, starts: Ints) -> int:
+    def add(self, number: int, statement: Statement, starts: Ints, lengths: Ints) -> int:
         """A job is planned, with (k,) `starts` by row of its statement: it is drawn into every future.
 
-        `number` seeds its draws. Returns its slot.
+        (k,) `lengths` are the rounds that it then runs at the most, 1 or more. `number` seeds its draws. Returns its
+        slot.
         """
         rows = len(statement.arrival)
         if not self._free or rows > self._row_arrival.shape[1]:
@@ -106,7 +107,7 @@ class Futures:
         self._possible[slot], self._cut[slot] = UNDRAWN, 0
         self._row_arrival[slot, :rows] = statement.arrival
         self._row_signal[slot, :rows] = statement.signal
-        self._row_duration[slot, :rows] = statement.duration
+        self._row_duration[slot, :rows] = lengths
         self._row_start[slot, :rows] = starts
         self._row_weight[slot, :rows] = statement.probability
         if self._fresh:

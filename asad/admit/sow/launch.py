@@ -5,6 +5,9 @@ Source: 004, section 3. For each arrival and signal on its own, the start s that
     Σ_d P(d | arrival, signal) · (1 - π(s, c, d)) · (v(s + d) - λ(s, c, d))
 
 or never, where that is nowhere above 0. Ties go to the earliest start. Cost: O(rows · span).
+
+A start is sold for so many rounds as have a price. A run that lasts into a round that is not sold is ended there: it
+fails for sure, and pays nothing. So nobody gains by hiding that he may last longer.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ class Best(NamedTuple):
     plan: LaunchPlan
     row_start: Ints
     """(k,) by row of the statement."""
+    row_length: Ints
+    """(k,) rounds that it runs if it comes so, at most those that are sold."""
     failure: Floats
     """(m,) by row of the plan."""
     price: Floats
@@ -44,21 +49,29 @@ class Best(NamedTuple):
 def best_plan(now: int, told: Statement, price: Floats, failure: Floats, least: float, unsold: float) -> Best:
     """For a job born in round `now`; (S, D) `price` and `failure` by start from `now` on.
 
-    What is worth less than `least` is worth nothing. `unsold`: what a job pays for a round that is not sold, if it
-    lasts longer than it stated.
+    What is worth less than `least` is worth nothing. `unsold`, more than any round costs, stands for the price of one
+    that is not sold, in the rows of prices that jobs are told.
     """
     rows = len(told.arrival)
     plan = np.empty((3, rows), np.int32)
-    row_start = np.empty(rows, np.int32)
+    row_start, row_length = np.empty((2, rows), np.int32)
     failed, paid = np.empty(rows), np.empty((rows, price.shape[1]))
     count, utility, payment, at_once, volume, hopeless = _best(
         now, told.arrival, told.signal, told.duration, told.probability, told.birth, KINDS[told.worth.kind],
         told.worth.value, told.worth.deadline, told.worth.span,
         np.array(told.worth.table) if told.worth.table else NO_TABLE, price, failure, least, unsold,
-        plan, row_start, failed, paid,
+        plan, row_start, row_length, failed, paid,
     )  # fmt: skip
     made = LaunchPlan(plan[0, :count], plan[1, :count], plan[2, :count])
-    return Best(made, row_start, failed[:count], paid[:count], utility, payment, at_once, volume, hopeless)
+    return Best(
+        made, row_start, row_length, failed[:count], paid[:count], utility, payment, at_once, volume, hopeless
+    )
+
+
+def rounds_sold(price: Floats, unsold: float) -> int | None:
+    """Of a row of prices that a job was told: the rounds that are sold to it; None: as many as it lasts."""
+    steps = np.flatnonzero(np.diff(price) >= unsold * (1.0 - 1e-6))
+    return int(steps[0]) + 1 if len(steps) else None
 
 
 def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
@@ -75,7 +88,7 @@ def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
 def _best(  # type: ignore[no-untyped-def]
     now, arrival, signal, duration, probability, birth, kind, value, deadline, span, table,
     price, failure, least, unsold,
-    plan, row_start, plan_failure, plan_price,
+    plan, row_start, row_length, plan_failure, plan_price,
 ):  # fmt: skip
     rows = len(arrival)
     starts, durations = price.shape
@@ -107,10 +120,8 @@ def _best(  # type: ignore[no-untyped-def]
             gain = 0.0
             for k in range(row, end):
                 d = duration[k]
-                if not price[i, d - 1] < np.inf:
-                    gain = -np.inf
-                    break
-                gain += probability[k] * (1.0 - failure[i, d - 1]) * (worth[i + d] - price[i, d - 1])
+                if price[i, d - 1] < np.inf:
+                    gain += probability[k] * (1.0 - failure[i, d - 1]) * (worth[i + d] - price[i, d - 1])
             if gain > best:
                 best, at = gain, i
         plan[0, m], plan[1, m] = arrival[row], signal[row]
@@ -120,14 +131,21 @@ def _best(  # type: ignore[no-untyped-def]
         weight, failed = 0.0, 0.0
         for k in range(row, end):
             row_start[k] = plan[2, m]
+            row_length[k] = duration[k]
+            if at >= 0:
+                while not price[at, row_length[k] - 1] < np.inf:
+                    row_length[k] -= 1
             volume += probability[k] * duration[k]
             if earliest < starts:
                 at_once += probability[k] * worth[earliest + duration[k]]
             if at >= 0:
                 d = duration[k] - 1
                 weight += probability[k]
-                failed += probability[k] * failure[at, d]
-                payment += probability[k] * (1.0 - failure[at, d]) * price[at, d]
+                if price[at, d] < np.inf:
+                    failed += probability[k] * failure[at, d]
+                    payment += probability[k] * (1.0 - failure[at, d]) * price[at, d]
+                else:
+                    failed += probability[k]
         if at >= 0:
             plan_failure[m] = failed / weight
             for d in range(durations):

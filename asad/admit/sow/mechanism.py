@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.sow.failures import Futures, sample_count
-from asad.admit.sow.launch import Best, best_plan, row_starts
+from asad.admit.sow.launch import Best, best_plan, rounds_sold, row_starts
 from asad.admit.sow.reduction import Relaxed
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan, Menu, Statement
 from asad.errors import UsageError
@@ -44,6 +44,8 @@ class Active:
     row: int = -1
     """Of the plan, as which it has arrived; -1: not yet."""
     start: int = NEVER
+    end: int | None = None
+    """Round after the last that is sold to it, once it has arrived; None: as long as it lasts."""
 
 
 class Posted:
@@ -109,8 +111,8 @@ class Posted:
         answer = _answer(best)
         planned = not answer.plan.never
         if planned:
-            slot = self._futures.add(self._births, statement, best.row_start)
-            self.relaxed.take(best.row_start, statement.duration, statement.probability, statement.demand)
+            slot = self._futures.add(self._births, statement, best.row_start, best.row_length)
+            self.relaxed.take(best.row_start, best.row_length, statement.probability, statement.demand)
             self._active[job] = Active(job, statement, best.plan, best.price, slot)
         self._births += 1
         self._met(best.at_once, statement.demand * best.volume, planned)
@@ -144,17 +146,34 @@ class Posted:
             self._forget(job)
             return None
         held.row, held.start = row, int(plan.start[row])
+        held.end = self._sold_until(held)
         self._futures.arrived(held.slot, int(plan.arrival[row]), signal, held.start)
         return held.start
 
     def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
-        """Latest born first until the rest fits."""
+        """Who runs on into a round that was not sold to him; then latest born first, until the rest fits."""
         self._be_in(round)
         most = self.bounds.capacity if supply is None else supply
+        gone = [
+            Eviction(
+                held.job,
+                round,
+                True,
+                f"round {round} was not sold to it: no more than {held.end - held.start} rounds were to be had from "
+                f"round {held.start} on when it was born, and it has not finished",
+            )
+            for held in reversed(self._active.values())
+            if held.end is not None and held.end <= round
+        ]
+        for eviction in gone:
+            self._forget(eviction.job)
+        return (*gone, *self._make_room(round, most))
+
+    def _make_room(self, round: int, most: int) -> list[Eviction]:
         load = sum(held.statement.demand for held in self._active.values() if self._runs(held, round))
         gone: list[Eviction] = []
         if load <= most:
-            return ()
+            return gone
         for job in reversed(self._active):
             held = self._active[job]
             runs = self._runs(held, round)
@@ -176,7 +195,7 @@ class Posted:
                 break
         for eviction in gone:
             self._forget(eviction.job)
-        return tuple(gone)
+        return gone
 
     def complete(self, job: int, round: int) -> float:
         """The price it was told at birth, for as long as it ran. 0 of a job that is not known, or never started."""
@@ -195,14 +214,13 @@ class Posted:
             self._forget(job)
 
     def occupy(self, round: int, held: Ints) -> None:
-        """Prices rise with what others hold, and failures follow it."""
+        """Failures follow what others hold. Prices do not: they could not fall again when others end."""
         self._be_in(round)
         window = self.bounds.span + self.bounds.max_duration
         supply = np.full(window, self.bounds.capacity, np.int64)
         known = min(window, len(held))
         supply[:known] -= np.clip(held[:known], 0, self.bounds.capacity)
         self._futures.limit(round, supply.astype(np.int16))
-        self.relaxed.occupy(round, np.clip(held, 0, self.bounds.capacity).astype(np.int32))
 
     # --------------------------------------------------------------------------------------------------------- telling
 
@@ -245,14 +263,34 @@ class Posted:
         self._now, self._births = now, births
         self._futures.step(now)
         for held in found:
-            held.slot = self._futures.add(held.job, held.statement, row_starts(held.statement, held.plan))
+            held.slot = self._futures.add(held.job, held.statement, *self.rows_of(held))
             if held.row >= 0:
                 held.start = int(held.plan.start[held.row])
+                held.end = self._sold_until(held)
                 at = int(held.plan.arrival[held.row])
                 self._futures.arrived(held.slot, at, int(held.plan.signal[held.row]), held.start)
             self._active[held.job] = held
 
     # -------------------------------------------------------------------------------------------------------- the rest
+
+    def rows_of(self, held: Active) -> tuple[Ints, Ints]:
+        """(k,) start of a job by row of its statement, and the rounds that it then runs at the most."""
+        starts, lengths = row_starts(held.statement, held.plan), held.statement.duration.copy()
+        for row, start in enumerate(held.plan.start.tolist()):
+            sold = rounds_sold(held.price[row], self._unsold(held.statement))
+            if start != NEVER and sold is not None:
+                arrival, signal = held.plan.arrival[row], held.plan.signal[row]
+                here = (held.statement.arrival == arrival) & (held.statement.signal == signal)
+                lengths[here] = np.minimum(lengths[here], sold)
+        return starts, lengths
+
+    def _unsold(self, statement: Statement) -> float:
+        # above what any round costs: prices end about where nobody pays them
+        return 2.0 * statement.demand * self.bounds.max_value
+
+    def _sold_until(self, held: Active) -> int | None:
+        sold = rounds_sold(held.price[held.row], self._unsold(held.statement))
+        return None if sold is None else held.start + sold
 
     def _read(self, told: Json) -> Active:
         assert isinstance(told, dict)
@@ -295,14 +333,15 @@ class Posted:
         self.relaxed.prices(demand, self._now, self._price)
         needed = self._all if needed is None else needed
         self._futures.table(demand, self._now, self._failure, self.threshold, needed)
+        # who lasts into a round that is not sold is ended there
+        self._failure[self._price == np.inf] = 1.0
 
     def _best(self, statement: Statement) -> Best:
         bounds = self.bounds
         self._needed[:] = False
         self._needed[statement.duration - 1] = True
         self._tables(statement.demand, self._needed)
-        # nobody is better off for having hidden that it lasts into rounds that are not sold
-        unsold = statement.demand * bounds.max_value
+        unsold = self._unsold(statement)
         return best_plan(self._now, statement, self._price, self._failure, bounds.least_value, unsold)
 
     @staticmethod

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asad.admit.sow.failures import Futures
-from asad.admit.sow.launch import best_plan, row_starts
+from asad.admit.sow.launch import best_plan
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.rounds import Instance, Job
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Statement, Worth
@@ -224,7 +224,7 @@ def _independent(mechanism: Posted, samples: int, seed: int) -> Futures:
     futures.step(mechanism.now)
     slots = []
     for held in mechanism.active.values():
-        slot = futures.add(held.job, held.statement, row_starts(held.statement, held.plan))
+        slot = futures.add(held.job, held.statement, *mechanism.rows_of(held))
         if held.row >= 0:
             row = held.row
             futures.arrived(slot, int(held.plan.arrival[row]), int(held.plan.signal[row]), held.start)
@@ -246,6 +246,7 @@ def _tables(mechanism: Posted, futures: Futures | None) -> Tables:
         price, failure = menu.price[:, demand - 1], menu.failure[:, demand - 1].copy()
         if futures is not None:
             futures.table(demand, mechanism.now, failure, 0.0, np.ones(bounds.max_duration, np.bool_))
+            failure[price == np.inf] = 1.0
         found[demand] = (price, failure)
     return found
 

@@ -30,10 +30,6 @@ class Relaxed(Protocol):
         """(k,) tasks are allocated: `demand` units each, with probability `weight`; none where `start` is `NEVER`."""
         ...
 
-    def occupy(self, first: int, held: Ints) -> None:
-        """(n,) units that others hold from round `first` on."""
-        ...
-
     def expected_load(self, rounds: int) -> Floats:
         """(rounds,) units allocated from the present round on."""
         ...

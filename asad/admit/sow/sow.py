@@ -57,7 +57,7 @@ class Sow(Posted):
     def __init__(
         self,
         bounds: Bounds,
-        delta: float = -0.1,
+        delta: float = -0.05,
         evictions: float = 0.03,
         memory: float = 100.0,
         error: float = 0.05,

@@ -201,9 +201,6 @@ class BundlePrices:
                 self._sold[at] += part * demand
             self._used[(begin + np.arange(lasts)) % self._window] += part * demand
 
-    def occupy(self, first: int, held: Ints) -> None:
-        """Bundles are made for the whole capacity; what others hold shows in failures alone."""
-
     def expected_load(self, rounds: int) -> Floats:
         """(rounds,) units from the present round on."""
         return self._used[(self._now + np.arange(rounds)) % self._window]
