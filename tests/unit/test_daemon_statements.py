@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from asad.store import statements as stated
 from asad.store.store import Store
 
 SCOPE = "slurm/admit/sow"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Live(Evicting):
@@ -275,6 +277,19 @@ def test_the_configured_policy_has_its_options(name: str, tmp_path: Path) -> Non
     config = parse(text, tmp_path / "a.toml")
     policy = admit_policy(config, ["ann/x/1"])
     assert isinstance(policy, Statements) and policy.options == Options(round_s=60.0)
+
+
+def test_the_reference_and_the_shipped_configuration_show_the_defaults(tmp_path: Path) -> None:
+    page = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    section = page.split("## `[admit.sow]`")[1].split("\n## ")[0]
+    shown = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", section, re.M))
+    defaults = {key: json.dumps(value).removesuffix(".0") for key, value in Options()._asdict().items()}
+    assert shown == defaults
+    lines = (ROOT / "profiles" / "asad.toml").read_text(encoding="utf-8").splitlines()
+    example = [line[1:] for line in lines if line.startswith("#") and not line.startswith("# ")]
+    given = parse("\n".join(["[policies]", 'admit = "sow"', *example]), tmp_path / "asad.toml")
+    made = admit_policy(given, [])
+    assert given.admit["sow"] and isinstance(made, Statements) and made.options == Options()
 
 
 @pytest.mark.parametrize(
