@@ -206,7 +206,7 @@ def test_the_latest_born_is_evicted_as_its_owner_chose(
     gate.touch()
     if how == "requeue-hold":
         slurm.run("scontrol", "release", late)
-        # Slurm lets two minutes pass before a requeued job begins anew
+        # Slurm lets more than a minute pass before a requeued job begins anew
         until(lambda: slurm.job(late)["Priority"] != "0", "it waits as any other")
         assert state(asad, second)["state"] == "evicted"
     slurm.wait(other)
