@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from asad.cli.defer_tune import tune
 from asad.cli.deferral import status
 from asad.errors import AsadError, UsageError
 
@@ -29,6 +30,7 @@ def defer() -> None:
 
 
 defer.add_command(status)
+defer.add_command(tune)
 
 
 @defer.command(short_help="Train a network.")
