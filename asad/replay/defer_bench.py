@@ -27,7 +27,7 @@ from asad.defer.environment import Played, World, play
 from asad.defer.jobs import Past, Scorer, Trajectories, Waiting, Worth
 from asad.defer.offline import optimum
 from asad.defer.packing import PACKINGS, Packing, starts
-from asad.defer.scorers import SCORERS, make_scorer
+from asad.defer.scorers import SCORERS, make_scorer, scorer_options
 from asad.model import Json
 from asad.replay.defer_instances import SETTINGS, draw_trajectories
 
@@ -68,11 +68,11 @@ def entrants(names: Sequence[str] | None = None) -> list[Entrant]:
         def make(packing: Packing) -> Sequence[Scorer]:
             if name in shipped:
                 return [make_scorer("osdec", one) for one in shipped[name]]
-            own: dict[str, dict[str, Any]] = {
-                "linear": {"packing": packing},
-                "lookahead": {"expected": "recorded"},
-            }
-            return [make_scorer(name, own.get(name))]
+            takes = scorer_options(name)
+            own: dict[str, Any] = {key: "recorded" for key in ("expected", "sample") if key in takes}
+            if name == "linear":
+                own["packing"] = packing
+            return [make_scorer(name, own)]
 
         return make
 
