@@ -19,6 +19,7 @@ import numpy as np
 from asad.defer.jobs import Waiting
 from asad.defer.network import Model, forward, inform, read
 from asad.defer.outlook import CLUSTER_WIDTH, FUTURE, JOB_WIDTH, LOOK, RUNNING, WAITING, describe
+from asad.defer.packing import pack
 from asad.errors import ConfigError
 from asad.model import Floats, Ints
 
@@ -43,10 +44,17 @@ class Osdec:
         self.scale = scale_cores or self.model.scale_cores
 
     def score(self, waiting: Waiting) -> Floats:
-        """(n,) Means of the network, in (-1, 1); minus infinity for whom it holds back."""
+        """(n,) Means of the network, in (-1, 1); minus infinity for whom it holds back.
+
+        A model that holds back also holds what would not fit beside those it likes better, so that a prefix ends only
+        where nothing more fits.
+        """
         mean, _, _ = self.think(waiting)
-        said = np.isfinite(mean) & (mean > 0.0) if self.model.hold else np.isfinite(mean)
-        return np.where(said, mean, -np.inf)
+        said = np.where(waiting.startable & np.isfinite(mean), mean, -np.inf)
+        if self.model.hold:
+            said[said <= 0.0] = -np.inf
+            said[~pack(said, waiting.cores, waiting.free, True)] = -np.inf
+        return said
 
     def think(self, waiting: Waiting) -> tuple[Floats, Floats, float]:
         """(n,) means and (n,) deviations of the scores, NaN where it says nothing, and the value of the state."""

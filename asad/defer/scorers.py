@@ -22,6 +22,8 @@ SCORERS = {
     "biggest": ("asad.defer.biggest", "Biggest"),
     "linear": ("asad.defer.linear", "Linear"),
     "lookahead": ("asad.defer.lookahead", "Lookahead"),
+    "rollout": ("asad.defer.rollout", "Rollout"),
+    "osdec": ("asad.defer.osdec", "Osdec"),
 }
 """Name → module and class. `at-once` puts nothing off, so it is none of them."""
 
