@@ -227,7 +227,7 @@ class Deferral:
         self._look(snapshot)
         self._follow(snapshot, ran)
         self._world = world = self._left(snapshot)
-        waiting = [job for job in self._jobs.values() if job.state != "by hand"]
+        waiting = [job for job in self._jobs.values() if job.seen and job.state != "by hand"]
         steps = [self._steps(job.needs_s) for job in waiting]
         present = (
             world.capacity,
@@ -250,7 +250,7 @@ class Deferral:
             Start(self._cause("nothing defers it any more", {"job": str(snapshot.jobs.job_id[row])}), row)
             for row in self._stray
         ]
-        waiting = [job for job in self._jobs.values() if job.state != "by hand"]
+        waiting = [job for job in self._jobs.values() if job.seen and job.state != "by hand"]
         self._reserve(world, waiting, now_s)
         might = sorted(
             (job for job in waiting if job.state not in ("let go", "urgent")),
@@ -314,6 +314,8 @@ class Deferral:
         found = math.inf
         lease_s = self._lease_s(len(self._jobs))
         for job in self._jobs.values():
+            if not job.seen:
+                continue
             if job.state == "let go":
                 found = min(found, job.since_s + self._patience_s(job))
             elif job.state in ("future", "held"):
@@ -396,6 +398,7 @@ class Deferral:
         if found is None or self._steered(snapshot, row):
             if row in snapshot.own_begins and not self._steered(snapshot, row):
                 self._stray.append(row)
+            self._jobs.pop(key, None)
             return
         if known is None:
             known = Known(key, row, found, 0, 0, 0.0, 0.0, float(jobs.submit_s[row]))
@@ -451,9 +454,11 @@ class Deferral:
         before = set(self._ours)
         for key, job in list(self._jobs.items()):
             late = self._now_s > job.window.latest_s
-            if job.seen:
-                if key in at_work:
-                    self._ours.add(key)
+            if job.seen and key in at_work:
+                self._ours.add(key)
+            waits = key_of(snapshot, job.row) == key and math.isnan(snapshot.jobs.start_s[job.row])
+            if job.seen or (waits and key not in started):
+                # unseen, it waits for something other than its turn, or the cluster has not said yet that it is gone
                 if late and not job.missed:
                     self._miss(job, "it still waits")
                 continue
@@ -785,6 +790,8 @@ class Deferral:
         }
 
     def _reason(self, job: Known) -> str:
+        if not job.seen and not job.until_s > self._now_s:
+            return "it waits for something other than its turn, or is gone"
         return f"not done: {job.refused}" if self._now_s < job.refused_s else job.reason
 
     def explain(self, job: str) -> dict[str, Json] | None:

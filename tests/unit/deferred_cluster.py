@@ -36,6 +36,8 @@ class Yielding(Obedient):
         """By name of a job: its partition and QOS."""
         self.partitions: dict[str, list[int]] = {}
         self.estimates: dict[str, float] = {}
+        self.limited: set[str] = set()
+        """Jobs that wait for something other than their turn, as at a limit of their QOS."""
 
     def snapshot(self) -> Snapshot:
         seen = super().snapshot()
@@ -53,12 +55,17 @@ class Yielding(Obedient):
             for job in self.jobs
         }
         waiting = [job for job in self.jobs if self._waiting(job)]
+        others = {lead[job.name] for job in waiting if job.name in self.limited}
         return dataclasses.replace(
             seen,
+            queue=np.array([row for row in seen.queue.tolist() if row not in others], np.int32),
             own_begins={lead[job.name]: self.own[job.name] for job in waiting if job.name in self.held},
             classes={lead[job.name]: self.classes[job.name] for job in waiting if job.name in self.classes},
             partition_nodes={name: np.array(at, np.int32) for name, at in self.partitions.items()},
         )
+
+    def _eligible(self, job: Job) -> bool:
+        return job.name not in self.limited and super()._eligible(job)
 
     def apply(self, decisions: Sequence[Decision]) -> list[Outcome]:
         outcomes = []

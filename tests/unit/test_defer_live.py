@@ -304,6 +304,25 @@ def test_who_was_let_go_and_does_not_start_is_held_back_again_and_tried_later() 
     assert cluster.over
 
 
+def test_who_waits_for_something_else_is_neither_gone_nor_missed_before_his_time() -> None:
+    cluster = Yielding([4], [job("1", 600.0, 2, 1800.0)])
+    cluster.limited.add("1")
+    policy = deferral()
+    live(cluster, cycle_of(cluster, policy), 600.0)
+    assert cluster.done == [] and policy.explain("1") is None, "it has never waited for its turn"
+    cluster.limited.clear()
+    cycle_of(cluster, policy).run_once()
+    cluster.limited.add("1")
+    live(cluster, cycle_of(cluster, policy), 900.0)
+    told = policy.explain("1")
+    assert told is not None and "something other than its turn" in str(told["reason"]) and policy.said == []
+    live(cluster, cycle_of(cluster, policy), 600.0)
+    assert policy.said == ["job 1 has missed its latest start: it still waits, and has not run"]
+    cluster.limited.clear()
+    live(cluster, cycle_of(cluster, policy), 120.0)
+    assert not math.isnan(cluster.started("1"))
+
+
 def test_a_refusal_is_not_answered_by_the_same_wish_in_every_cycle() -> None:
     cluster = Yielding([2], [job("1", 3000.0, 2), job("2", 600.0, 1, 2 * HOUR_S)])
     cluster.refuse = {"defer", "start"}
