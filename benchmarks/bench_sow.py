@@ -47,7 +47,7 @@ def test_welfare_on_fresh_instances() -> None:
             + ", ".join(f"{k} {v:.3f}" for k, v in ratios.items())
         )
         own = row["policies"]["sow"]
-        assert own["welfare_ratio"] >= {1.0: 0.955, 2.0: 0.82, 4.0: 0.70}[row["load"]]
+        assert own["welfare_ratio"] >= {1.0: 0.94, 2.0: 0.82, 4.0: 0.70}[row["load"]]
         assert own["evicted"] <= 0.05 * own["planned"]
         assert own["welfare_ratio"] >= 1.5 * ratios["reservation"]
     PAGE.parent.mkdir(parents=True, exist_ok=True)
