@@ -69,9 +69,9 @@ class PolicySettings:
     admit: Literal["everyone", "fifo", "drf", "rrh", "dorm", "oasis", "oasis-paper", "sow", "sow-paper"] = (
         "everyone"
     )
-    defer: Literal["at-once", "fifo", "sjf", "edf", "tetris", "biggest", "linear", "lookahead", "osdec"] = (
-        "at-once"
-    )
+    defer: Literal[
+        "at-once", "fifo", "sjf", "edf", "tetris", "biggest", "linear", "lookahead", "rollout", "osdec"
+    ] = "at-once"
     place: Literal["native", "first-fit", "drf", "fairness", "binpack", "spread", "oga"] = "native"
     share: Literal["exclusive", "static", "asax", "asax-paper"] = "asax"
     experts: str = ""

@@ -38,8 +38,8 @@ POLICIES = "slurm,static,asax,greedy-oracle"
     help="Policies: slurm (left alone), fcfs, conservative; static, asax, asax-paper, greedy-oracle lend; "
     "first-fit, fairness, drf, binpack, spread, oga place and lend; oasis, oasis-paper, fifo-admit, drf-admit, "
     "rrh-admit, dorm-admit admit; fifo-defer, sjf-defer, edf-defer, tetris-defer, biggest-defer, linear-defer, "
-    "lookahead-defer, osdec put deferrable jobs off; sow, sow-paper plan statements of work. slurm is always run, as "
-    "the baseline.",
+    "lookahead-defer, rollout-defer, osdec put deferrable jobs off; sow, sow-paper plan statements of work. slurm is "
+    "always run, as the baseline.",
 )
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")

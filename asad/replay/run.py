@@ -92,6 +92,7 @@ DEFERRING = {
     "biggest-defer": "biggest",
     "linear-defer": "linear",
     "lookahead-defer": "lookahead",
+    "rollout-defer": "rollout",
     "osdec": "osdec",
 }
 """Policies that put deferrable jobs off → the policy of the defer stage; nobody lends or admits beside it."""
