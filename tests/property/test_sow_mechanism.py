@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +53,8 @@ def statements(draw: st.DrawFn, birth: int) -> Job:
         birth + draw(st.integers(1, 8)),
         draw(st.integers(2, 9)),
     )
-    signal = draw(st.sampled_from(("none", "duration")))
+    odd = [duration % 2 for _, duration, _ in support]
+    signal: Any = draw(st.sampled_from(("none", "duration", odd)))
     came = draw(st.sampled_from(support))
     demand = draw(st.integers(1, BOUNDS.max_demand))
     return Job(Statement.of(birth, demand, support, worth, signal), came[0], came[1])
