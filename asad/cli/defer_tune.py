@@ -20,7 +20,7 @@ FIRST_SEED = 200_000
 """Of generated trajectories: far from those that `asactl bench osdec` draws."""
 
 
-@click.command(short_help="Tune linear, and fit what lookahead expects.")
+@click.command(short_help="Tune linear, and fit what lookahead and rollout expect.")
 @click.option(
     "--log", "path", type=click.Path(path_type=Path), metavar="FILE",
     help="Learn from FILE: trajectories (.npz), or an accounting log.",
@@ -48,7 +48,7 @@ FIRST_SEED = 200_000
 )
 @click.option(
     "--out", "folder", type=click.Path(path_type=Path), default=Path("defer"), show_default=True, metavar="DIR",
-    help="linear.toml and expected.toml go there.",
+    help="linear.toml, expected.toml and sample.toml go there.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def tune(
@@ -62,7 +62,8 @@ def tune(
     folder: Path,
     as_json: bool,
 ) -> None:
-    """Tune the weights of linear, and fit the daily course and the usual jobs that lookahead expects.
+    """Tune the weights of linear, and fit the daily course and the usual jobs that lookahead and rollout
+    expect.
 
     It takes about ten seconds, and no extra. A fifth of the trajectories is kept aside, and measured on.
 
@@ -80,6 +81,7 @@ def tune(
     from asad.defer.linear import tune as tuned
     from asad.defer.linear import written_weights
     from asad.defer.packing import PACKINGS
+    from asad.defer.rollout import fit_sample, written_sample
     from asad.defer.scorers import make_scorer
 
     if (path is None) == (many is None):
@@ -99,7 +101,12 @@ def tune(
         folder.mkdir(parents=True, exist_ok=True)
         with Doing(sys.stderr.isatty()) as doing:
             doing("fitting what is to be expected")
-            (folder / "expected.toml").write_text(written_expected(fit(learned, period)), encoding="utf-8")
+            usual = fit(learned, period)
+            (folder / "expected.toml").write_text(written_expected(usual), encoding="utf-8")
+            sample = fit_sample(learned, usual, seed)
+            (folder / "sample.toml").write_text(
+                written_sample(sample, "By asactl defer tune."), encoding="utf-8"
+            )
             weights = {}
             for packing in PACKINGS:
                 doing(f"tuning linear for {packing} packing")
@@ -108,12 +115,15 @@ def tune(
             (folder / "linear.toml").write_text(written_weights(weights, about), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--out {folder}: cannot be written ({error.strerror})") from error
-    expected = str((folder / "expected.toml").absolute())
+    files = {key: str((folder / f"{key}.toml").absolute()) for key in ("expected", "sample")}
     figures: dict[str, dict[str, float]] = {}
     for packing in PACKINGS:
         row = {name: play(kept, make_scorer(name), packing).gains for name in ("fifo", "edf")}
         row["linear"] = play_weights(kept, weights[packing], packing)
-        row["lookahead"] = play(kept, make_scorer("lookahead", {"expected": expected}), packing).gains
+        row["lookahead"] = play(
+            kept, make_scorer("lookahead", {"expected": files["expected"]}), packing
+        ).gains
+        row["rollout"] = play(kept, make_scorer("rollout", files), packing).gains
         figures[packing.replace("-", "_")] = {
             name: float(gains.total(Worth()).mean()) for name, gains in row.items()
         }
@@ -123,10 +133,10 @@ def tune(
     for key, totals in figures.items():
         text = ", ".join(f"{name} {value:,.1f}" for name, value in totals.items())
         click.echo(f"{key.replace('_', '-')}, on {apart} trajectories kept aside: {text}")
-    click.echo(f"Written: {folder / 'linear.toml'}, {folder / 'expected.toml'}. In asad.toml:")
-    click.echo(
-        f'[defer.linear] weights = "…/linear.toml"; [defer.lookahead] expected = "…/expected.toml", period = {period}'
-    )
+    click.echo(f"Written to {folder}: linear.toml, expected.toml, sample.toml. In asad.toml:")
+    click.echo('[defer.linear] weights = "…/linear.toml"')
+    click.echo(f'[defer.lookahead] expected = "…/expected.toml", period = {period}')
+    click.echo(f'[defer.rollout] expected = "…/expected.toml", sample = "…/sample.toml", period = {period}')
 
 
 def _drawn(many: int, setting: str) -> tuple[Trajectories, int]:
