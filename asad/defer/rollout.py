@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -212,17 +213,14 @@ def read_sample(path: str = "") -> tuple[Ints, float, float]:
             raise ConfigError(f"{path}: {key} is no number of 0 or more; fit anew")
         numbers.append(float(value))
     jobs = document.get("jobs")
-    sound = isinstance(jobs, list) and 0 < len(jobs) <= 100_000
-    sound = sound and all(
-        isinstance(row, list)
-        and len(row) == 4
-        and all(type(value) is int and 0 <= value < 10**6 for value in row)
-        and min(row[:2]) > 0
-        for row in jobs
-    )
-    if not sound:
+    if not isinstance(jobs, list) or not 0 < len(jobs) <= 100_000 or not all(_is_job(row) for row in jobs):
         raise ConfigError(f"{path}: jobs is no list of [cores, duration, lead, window]; fit anew")
     return np.array(jobs, np.int32), numbers[0], numbers[1]
+
+
+def _is_job(row: Any) -> bool:
+    whole = isinstance(row, list) and len(row) == 4 and all(type(value) is int for value in row)
+    return whole and all(0 <= value < 10**6 for value in row) and min(row[:2]) > 0
 
 
 @njit(cache=True, nogil=True)

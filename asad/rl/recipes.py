@@ -66,7 +66,8 @@ class Recipe:
 _ATTENTION = Shape()
 _TABLE_1 = Recipe()
 VARIANTS: Mapping[str, Recipe] = {
-    "reinforce": replace(_TABLE_1, algorithm="reinforce"),
+    # without a critic there is nothing that the value alone could learn first
+    "reinforce": replace(_TABLE_1, algorithm="reinforce", value_only=0),
     "ppo": replace(_TABLE_1, shape=replace(_ATTENTION, network="mlp", width=128, information="none")),
     "pointernet": replace(_TABLE_1, shape=replace(_ATTENTION, network="pointer", information="none")),
     "ppo-att": replace(_TABLE_1, shape=replace(_ATTENTION, information="none")),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -69,7 +70,15 @@ class Training:
         workers: Executor | None = None,
         tell: Tell | None = None,
     ) -> None:
-        """Checkpoints, and the logs for TensorBoard, go to `folder`. Raises UsageError for one it cannot resume."""
+        """Checkpoints, and the logs for TensorBoard, go to `folder`.
+
+        Raises UsageError for a checkpoint that it cannot resume, and for groups that do not divide the trajectories.
+        """
+        if recipe.group < 1 or recipe.trajectories < 1 or recipe.trajectories % recipe.group:
+            raise UsageError(
+                f"defer train: {recipe.trajectories} trajectories are not groups of {recipe.group}; "
+                "set trajectories to a multiple of group"
+            )
         self.recipe, self.data, self.seed, self.folder, self.name = recipe, data, seed, folder, name
         self._workers, self._tell = workers, tell or (lambda *_: None)
         scale = float(data.train.capacity.mean())
@@ -96,24 +105,27 @@ class Training:
         self.figures: dict[str, float] = {}
         """What was reached on what is kept aside, by stage."""
         learner = {"ppo": Ppo, "reinforce": Reinforce}[recipe.algorithm]
-        self.ppo = learner(
-            Gaussian,
-            self._lockstep,
-            learning_rate=lambda _: self._falling(recipe.rate),
-            n_steps=data.train.steps,
-            batch_size=recipe.mini_batch,
-            n_epochs=recipe.epochs,
-            gamma=recipe.gamma,
-            gae_lambda=recipe.lambda_,
-            clip_range=recipe.clip,
-            ent_coef=recipe.entropy,
-            vf_coef=0.5,
-            max_grad_norm=0.5,
-            target_kl=recipe.most_change or None,
-            policy_kwargs={"shape": recipe.shape, "value_rate": recipe.value_rate},
-            seed=seed,
-            device="cpu",
-        )
+        with warnings.catch_warnings():
+            # the last mini-batch of a pass may be a smaller one: so it is in the paper too (2048 are no 21 · 96)
+            warnings.filterwarnings("ignore", message="You have specified a mini-batch size")
+            self.ppo = learner(
+                Gaussian,
+                self._lockstep,
+                learning_rate=lambda _: self._falling(recipe.rate),
+                n_steps=data.train.steps,
+                batch_size=recipe.mini_batch,
+                n_epochs=recipe.epochs,
+                gamma=recipe.gamma,
+                gae_lambda=recipe.lambda_,
+                clip_range=recipe.clip,
+                ent_coef=recipe.entropy,
+                vf_coef=0.5,
+                max_grad_norm=0.5,
+                target_kl=recipe.most_change or None,
+                policy_kwargs={"shape": recipe.shape, "value_rate": recipe.value_rate},
+                seed=seed,
+                device="cpu",
+            )
         self.ppo.group = recipe.group
         assert isinstance(self.ppo.policy, Gaussian)
         self.policy = self.ppo.policy

@@ -41,6 +41,7 @@ def short(name: str, **more: int) -> Recipe:
     recipe = VARIANTS[name]
     base = {
         "trajectories": 4,
+        "group": 2,
         "generations": 2,
         "lessons": 2,
         "iterations": 2,
@@ -134,12 +135,17 @@ def test_numbers_of_a_recipe_can_be_set_and_wrong_ones_are_named() -> None:
             changed(VARIANTS["osdec"], options)
 
 
+def test_groups_divide_the_trajectories(few: Data, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="4 trajectories are not groups of 3"):
+        Training(short("osdec", group=3), few, 1, tmp_path, "it")
+
+
 def asked(*words: str) -> Result:
     return CliRunner().invoke(asactl, ["defer", *words])
 
 
 def test_the_command_trains_and_shows(tmp_path: Path) -> None:
-    small = ["trajectories=4", "generations=1", "lessons=1", "iterations=1", "epochs=1"]
+    small = ["trajectories=4", "group=2", "generations=1", "lessons=1", "iterations=1", "epochs=1"]
     words = [word for one in small for word in ("--set", one)]
     out = str(tmp_path / "out")
     done = asked("train", "--generate", "8", "--seeds", "1", "--out", out, "--json", *words)
