@@ -148,13 +148,18 @@ def test_rows_of_a_distribution_keep_its_mass_and_its_latest_and_longest() -> No
     chance = np.random.default_rng(3)
     offset_s, duration_s = chance.normal(0, 600, 50), chance.gamma(2, 1800, 50)
     rows = rows_of(offset_s, duration_s)
-    assert len(rows) <= 24 and sum(run.probability for run in rows) == pytest.approx(1.0)
+    assert len(rows) <= 30 and sum(run.probability for run in rows) == pytest.approx(1.0)
     assert max(run.offset_s for run in rows) == pytest.approx(offset_s.max(), abs=1)
-    assert max(run.duration_s for run in rows) == pytest.approx(duration_s.max(), abs=1)
+    # and one run in 51 lasts longer than all fifty before it
+    longer = [run for run in rows if run.duration_s > duration_s.max() + 1]
+    assert {run.duration_s for run in longer} == {np.ceil(1.5 * duration_s.max())}
+    assert sum(run.probability for run in longer) == pytest.approx(1 / 51)
+    others = [run.duration_s for run in rows if run not in longer]
+    assert max(others) == pytest.approx(duration_s.max(), abs=1)
     for quantile in (0.25, 0.5, 0.75):  # no earlier and no shorter than it was
         mass = sum(run.probability for run in rows if run.duration_s <= np.quantile(duration_s, quantile))
         assert mass <= quantile + 0.05
-    assert rows_of(np.zeros(9), np.full(9, 60.0)) == ((0.0, 60.0, 1.0),)
+    assert rows_of(np.zeros(9), np.full(9, 60.0)) == ((0.0, 60.0, 0.9), (0.0, 90.0, pytest.approx(0.1)))
 
 
 def test_an_announcement_is_of_the_next_run_and_worth_its_core_hours() -> None:

@@ -257,6 +257,17 @@ def test_a_restart_finds_every_plan_and_makes_none_twice() -> None:
     assert told["statement"] == 4
 
 
+def test_rounds_that_were_not_sold_are_not_charged() -> None:
+    world = World([job("7", run=5, hint="sow=1")])
+    world.submit(announced("", due=1))
+    row = world.policy._promises[1].price[0]
+    # as mechanisms mark what is not sold: from the fourth round on
+    row[3:] = [price + 2.0 * OPTIONS.most_value * at for at, price in enumerate(row[3:], 1)]
+    world.run(9)
+    assert world.state_of(1) == "completed" and world.charged(1)["ann"] == -3_000_000
+    assert "of which 3 were sold" in str(world.rows[1]["reason"])
+
+
 @pytest.mark.parametrize("name", ["sow", "sow-paper"])
 def test_the_mechanisms_go_on_after_a_restart_as_if_there_had_been_none(name: str) -> None:
     options = OPTIONS._replace(most_cores=1)

@@ -49,6 +49,9 @@ NATURAL_S = (
     *(86_400.0 * d for d in (1, 2, 7, 14, 28)),
 )
 SNAP = 0.02
+TAIL = 1.5
+"""One more run lasts longer than all n before it with a chance of 1/(n+1); it is then stated as so many times the
+longest."""
 OFFSET_ROWS, DURATION_ROWS = 6, 4
 """A distribution is thinned to so many offsets, with so many durations each."""
 
@@ -353,17 +356,22 @@ def announced(
 def rows_of(offset_s: Floats, duration_s: Floats) -> tuple[Run, ...]:
     """The joint sample (n,), (n,) as a few rows: groups of like runs, each told as its latest and its longest.
 
-    What is planned for an arrival holds for any before it, and what is held for a duration for any shorter one.
+    What is planned for an arrival holds for any before it, and what is held for a duration for any shorter one. A run
+    that lasts longer than all that were has a row of its own: who states that nothing of the kind may happen, and it
+    does, pays dearly for rounds that are sold.
     """
     order = np.argsort(offset_s, kind="stable")
-    rows: dict[tuple[float, float], int] = {}
+    rows: dict[tuple[float, float], float] = {}
+    longer_s = float(math.ceil(TAIL * float(duration_s.max())))
+    total = len(order) + 1.0
     for part in np.array_split(order, min(OFFSET_ROWS, len(order))):
         latest_s = round(float(offset_s[part].max()))
+        rows[float(latest_s), longer_s] = rows.get((float(latest_s), longer_s), 0.0) + len(part) / len(order)
         by_length = part[np.argsort(duration_s[part], kind="stable")]
         for piece in np.array_split(by_length, min(DURATION_ROWS, len(by_length))):
             key = float(latest_s), float(max(1, math.ceil(float(duration_s[piece].max()))))
-            rows[key] = rows.get(key, 0) + len(piece)
-    return tuple(Run(*key, count / len(order)) for key, count in sorted(rows.items()))
+            rows[key] = rows.get(key, 0.0) + len(piece)
+    return tuple(Run(*key, count / total) for key, count in sorted(rows.items()))
 
 
 def _why_not(rhythm: Rhythm | None) -> str:

@@ -753,11 +753,11 @@ class Statements:
         if self._mechanism is not None and promise.number in self._known:
             self._known.discard(promise.number)
             self._mechanism.complete(promise.number, promise.start + rounds)
-        promise.rounds = rounds
-        price = promise.price_of(rounds)
-        self._close(
-            promise, "completed", f"it ran {rounds} rounds from its start on", price=price, charged=True
-        )
+        promise.rounds, sold = rounds, promise.sold(self.options.most_value)
+        # nobody needed the rounds that were not sold to it, or it would have been evicted there
+        more = f", of which {sold} were sold to it" if rounds > sold else ""
+        why = f"it ran {rounds} rounds from its start on{more}"
+        self._close(promise, "completed", why, price=promise.price_of(min(rounds, sold)), charged=True)
 
     def _leave(self, mechanism: Mechanism, promise: Promise) -> None:
         """The mechanism forgets it."""

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from asad.admit.sow.announcements import Announcement, announcement_of
+from asad.admit.sow.launch import rounds_sold
 from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
 from asad.errors import UsageError
 from asad.model import STATEMENTS_OVER, Json
@@ -105,6 +106,12 @@ class Promise:
     def defers(self, begin_s: float) -> bool:
         """Is a begin time of our making? Clusters keep times in whole seconds."""
         return abs(begin_s - self.deferred_s) < EXACT_S or abs(begin_s - self.wished_s) < EXACT_S
+
+    def sold(self, most_value: float) -> int:
+        """Rounds that were sold to it from its start on: beyond them a round costs what nobody would pay."""
+        row = np.array(self.price[self.plan_row_of(self.arrival)])
+        sold = rounds_sold(row, 2.0 * self.demand * most_value)  # as mechanisms mark rounds that are not sold
+        return len(row) if sold is None else max(1, sold)
 
     def price_of(self, rounds: int) -> float:
         """What was announced at birth for its start and so many rounds; of more than are sold that of the most."""
