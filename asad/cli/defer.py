@@ -16,7 +16,7 @@ from asad.errors import AsadError, UsageError
 
 if TYPE_CHECKING:
     from asad.defer.jobs import Trajectories
-    from asad.rl.training import Data
+    from asad.rl.recipes import Data
 
 KEPT = 0.2
 """Part of the trajectories of a file that is not trained on, and decides what is best."""
@@ -118,17 +118,8 @@ def train(
 
     (name,) = chosen(variant, "--variant", tuple(VARIANTS))[:1]
     recipe = changed(VARIANTS[name], _assignments(options))
-    if (path is None) == (many is None):
-        raise UsageError("defer train: learn from --log FILE or from --generate N; give one of them")
-    if path is not None:
-        data = _from_file(path, deferrable, step, cores)
-    else:
-        assert many is not None
-        data = _drawn(many, setting)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be made ({error.strerror})") from error
+    data = _data(path, many, setting, deferrable, step, cores)
+    _make(folder)
     from asad.rl.seeds import train_seeds
 
     found = train_seeds(
@@ -145,6 +136,70 @@ def train(
         )
     best = max(found, key=lambda row: row["figures"]["best"])
     click.echo(f'The best: {best["model"]}. In asad.toml: [defer.osdec] model = "{best["model"]}"')
+
+
+@defer.command(short_help="Fit what rollout, lookahead and linear need.")
+@click.option(
+    "--log", "path", type=click.Path(path_type=Path), metavar="FILE",
+    help="Learn from FILE: trajectories (.npz), or an accounting log.",
+)  # fmt: skip
+@click.option(
+    "--generate", "many", type=click.IntRange(8), metavar="N", help="Learn from N drawn trajectories."
+)
+@click.option(
+    "--setting", default="recorded", show_default=True, metavar="NAME",
+    help="From what they are drawn, as in asactl bench osdec.",
+)  # fmt: skip
+@click.option(
+    "--deferrable", default="share=0.2,window=4h", show_default=True, metavar="WORDS",
+    help="Of an accounting log: which share of the jobs is taken for deferrable, and by how much.",
+)  # fmt: skip
+@click.option(
+    "--step", default="30m", show_default=True, metavar="TIME", help="Of an accounting log: one step."
+)
+@click.option(
+    "--cores", type=click.IntRange(1), metavar="N",
+    help="Of an accounting log: cores of the cluster [default: the most in use].",
+)  # fmt: skip
+@click.option(
+    "--out", "folder", type=click.Path(path_type=Path), default=Path("deferral"), show_default=True, metavar="DIR",
+    help="expected.toml, sample.toml and linear.toml go there.",
+)  # fmt: skip
+def fit(
+    path: Path | None,
+    many: int | None,
+    setting: str,
+    deferrable: str,
+    step: str,
+    cores: int | None,
+    folder: Path,
+) -> None:
+    """Fit the course of the day, a sample of jobs and the weights of `linear`, in about half a minute; no torch.
+
+    \b
+    Examples:
+      asactl defer fit --log sacct.txt --cores 1024 --out /etc/asad/deferral
+    """
+    import numpy as np
+
+    from asad.defer.expected import fit as fit_expected
+    from asad.defer.expected import written_expected
+    from asad.defer.linear import tune, written_weights
+    from asad.defer.packing import PACKINGS
+    from asad.defer.rollout import fit_sample, written_sample
+
+    data = _data(path, many, setting, deferrable, step, cores)
+    _make(folder)
+    expected = fit_expected(data.train, int(data.period))
+    told = f"of {path.name if path is not None else setting}"
+    weights = {packing: tune(data.train, np.random.default_rng(0), packing) for packing in PACKINGS}
+    for name, text in (
+        ("expected", written_expected(expected)),
+        ("sample", written_sample(fit_sample(data.train, expected), told)),
+        ("linear", written_weights(weights, {"trajectories": len(data.train)})),
+    ):
+        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+        click.echo(str(folder / f"{name}.toml"))
 
 
 @defer.command(short_help="What a trained network is, and how it was trained.")
@@ -208,10 +263,28 @@ def _assignments(options: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
+def _data(
+    path: Path | None, many: int | None, setting: str, deferrable: str, step: str, cores: int | None
+) -> Data:
+    if (path is None) == (many is None):
+        raise UsageError("asactl defer: learn from --log FILE or from --generate N; give one of them")
+    if path is not None:
+        return _from_file(path, deferrable, step, cores)
+    assert many is not None
+    return _drawn(many, setting)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be made ({error.strerror})") from error
+
+
 def _drawn(many: int, setting: str) -> Data:
     from asad.cli.evaluation import chosen
     from asad.replay.defer_instances import SETTINGS, draw_trajectories
-    from asad.rl.training import Data
+    from asad.rl.recipes import Data
 
     (name,) = chosen(setting, "--setting", tuple(SETTINGS))[:1]
     drawn = draw_trajectories(range(FIRST_SEED, FIRST_SEED + many), SETTINGS[name])
@@ -220,7 +293,7 @@ def _drawn(many: int, setting: str) -> Data:
 
 def _from_file(path: Path, deferrable: str, step: str, cores: int | None) -> Data:
     from asad.replay.defer_instances import Setting, read_trajectories
-    from asad.rl.training import Data
+    from asad.rl.recipes import Data
 
     if path.suffix == ".npz":
         return _split(read_trajectories(path), float(Setting().period), Data)

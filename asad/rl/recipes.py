@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from asad.defer.jobs import PAPER_WORTH, Worth
+from asad.defer.jobs import PAPER_WORTH, Trajectories, Worth
 from asad.defer.network import Shape
 from asad.defer.outlook import PAPER, PAPER_CLUSTER
 from asad.errors import UsageError
+
+
+class Data(NamedTuple):
+    """What is learned from."""
+
+    train: Trajectories
+    kept: Trajectories
+    """Kept aside: decides what is best and when to stop."""
+    period: float
+    """Steps of a day, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from asad.defer.network import written
-from asad.rl.recipes import Recipe
-from asad.rl.training import Data, Training
+from asad.rl.recipes import Data, Recipe
+from asad.rl.training import Training
 
 
 def train_seeds(

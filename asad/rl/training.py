@@ -20,7 +20,7 @@ from concurrent.futures import Executor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,23 +36,13 @@ from asad.rl.batch import Batch, Sight
 from asad.rl.evolve import Draws, Evolution, first_weights, score_all, total
 from asad.rl.network import arrays_of
 from asad.rl.ppo import Gaussian, Lockstep, Ppo, Reinforce
-from asad.rl.recipes import Recipe, plain
+from asad.rl.recipes import Data, Recipe, plain
 
 Tell = Callable[[str, int, int, float, float], None]
 """Stage, step, steps of the stage, mean total in training, best so far on what is kept aside."""
 CHECKPOINT = "checkpoint.npz"
 MOST_LOGGED = 10**9
 """The library logs every so many iterations; we do it ourselves."""
-
-
-class Data(NamedTuple):
-    """What is learned from."""
-
-    train: Trajectories
-    kept: Trajectories
-    """Kept aside: decides what is best and when to stop."""
-    period: float
-    """Steps of a day, 0 for none."""
 
 
 class Training:

@@ -18,8 +18,8 @@ from asad.replay.defer_instances import Setting, draw_trajectories
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 
-from asad.rl.recipes import VARIANTS, Recipe, changed  # noqa: E402
-from asad.rl.training import CHECKPOINT, Data, Training  # noqa: E402
+from asad.rl.recipes import VARIANTS, Data, Recipe, changed  # noqa: E402
+from asad.rl.training import CHECKPOINT, Training  # noqa: E402
 
 SETTING = Setting(steps=24, period=24)
 
@@ -156,6 +156,21 @@ def test_the_command_trains_and_shows(tmp_path: Path) -> None:
     plain = json.loads(asked("show", row["model"], "--json").stdout)
     assert plain["schema"] == 1 and plain["recipe"]["iterations"] == 1
     assert "osdec: osdec-s1" in asked("show").output
+
+
+def test_what_needs_no_network_is_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from asad.defer import linear
+    from asad.defer.rollout import Rollout
+
+    # the search itself has tests of its own
+    monkeypatch.setattr(linear, "tune", lambda *_: np.arange(8.0))
+    done = asked("fit", "--generate", "8", "--out", str(tmp_path))
+    assert done.exit_code == 0, (done.output, done.exception)
+    names = {"expected.toml", "sample.toml", "linear.toml"}
+    assert names == {path.name for path in tmp_path.iterdir()}
+    scorer = Rollout(expected=str(tmp_path / "expected.toml"), sample=str(tmp_path / "sample.toml"))
+    assert scorer.sample is not None and len(scorer.sample[0]) == 400
+    assert list(linear.Linear(weights=str(tmp_path / "linear.toml")).weights) == list(range(8))
 
 
 @pytest.mark.parametrize(
