@@ -89,7 +89,7 @@ def osdec(
     document: dict[str, Any] = {}
     with Doing(sys.stderr.isatty()) as step:
         step("compiling")
-        defer_bench.warm_up()
+        defer_bench.warm_up(rows)
         if "instances" in wanted:
             document |= defer_bench.compare(trajectories, rows, worth, span, step)
         if "offline" in wanted:

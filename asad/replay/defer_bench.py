@@ -93,10 +93,10 @@ def trained() -> Mapping[str, Sequence[Mapping[str, Any]]]:
     return cast(Mapping[str, Sequence[Mapping[str, Any]]], shipped())
 
 
-def warm_up() -> None:
-    """Compile everything, so that nothing is timed with it."""
+def warm_up(rows: Sequence[Entrant] | None = None) -> None:
+    """Compile what the policies need, of all for None, so that nothing is timed with it."""
     tiny = draw_trajectories(range(2))
-    for _, make in entrants():
+    for _, make in rows if rows is not None else entrants():
         for scorer in make("skip-fit")[:1]:
             play(tiny.take([0]), scorer)
 

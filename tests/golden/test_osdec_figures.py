@@ -12,6 +12,7 @@ from asad.defer.jobs import Trajectories, Worth
 from asad.defer.offline import optimum
 from asad.defer.packing import Packing
 from asad.defer.scorers import make_scorer
+from asad.replay import defer_bench
 from asad.replay.defer_instances import draw_trajectories, read_trajectories
 
 pytestmark = pytest.mark.traces
@@ -23,8 +24,9 @@ def recorded(data: Path) -> Trajectories:
 
 
 def total(trajectories: Trajectories, name: str, packing: Packing) -> float:
-    options = {"packing": packing} if name == "linear" else {}
-    return float(play(trajectories, make_scorer(name, options), packing).gains.total(Worth()).mean())
+    (row,) = defer_bench.entrants([name])
+    (policy,) = row[1](packing)
+    return float(play(trajectories, policy, packing).gains.total(Worth()).mean())
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,13 @@ def test_baselines(recorded: Trajectories, name: str, packing: Packing, figure: 
 
 def test_the_tuned_linear_score(recorded: Trajectories) -> None:
     assert total(recorded, "linear", "skip-fit") >= 3662
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "least"), [("lookahead", 3720), ("rollout", 3750)])
+def test_what_plans_ahead(recorded: Trajectories, name: str, least: float) -> None:
+    # the sets they choose fit, whichever way they are packed
+    assert total(recorded, name, "prefix") >= least
 
 
 def test_the_offline_optimum_and_fifo_on_the_first_six(recorded: Trajectories) -> None:
