@@ -187,7 +187,7 @@ def test_what_does_not_fit_is_refused_with_place_and_mend() -> None:
             wrong(description, shape={**plain["shape"], "job_columns": ["charm"]}),
             "does not know columns charm",
         ),
-        (wrong(description, shape={**plain["shape"], "low": 6}), r"encode.*not \[32, 64"),
+        (wrong(description, shape={**plain["shape"], "low": 6}), r"encode.*not \[32, 71"),
     ):
         with pytest.raises(ConfigError, match=rf"^here\.json: .*{said}"):
             read("here.json", bad, weights)
