@@ -13,6 +13,7 @@ import pytest
 from asad.admit.sow import MECHANISMS, mechanism_of, mechanism_options
 from asad.admit.sow.adversarial import UnitPrices
 from asad.admit.sow.demand import Demand
+from asad.admit.sow.failures import Futures
 from asad.admit.sow.prices import Terms, paper_terms
 from asad.admit.sow.rounds import simulate
 from asad.admit.sow.sow import Sow
@@ -310,6 +311,50 @@ def test_a_mechanism_is_made_by_name_and_its_options_are_checked(name: str) -> N
     for options in ({"error": 0.0}, {"confidence": 1.0}, {"error": 1e-6}, {"delta": 0.95}):
         with pytest.raises(UsageError):
             mechanism_of(name, BOUNDS, options)
+
+
+# -------------------------------------------------------------------------------------------------------- failures
+
+
+def failure(futures: Futures, demand: int, first: int) -> list[float]:
+    """Of one round, by start from `first` on."""
+    out = np.zeros((3, 1))
+    futures.table(demand, first, out, 0.0, np.ones(1, np.bool_))
+    return [float(one) for one in out[:, 0]]
+
+
+def test_in_a_round_that_is_too_full_a_small_job_goes_before_a_wide_one_that_was_born_earlier() -> None:
+    futures = Futures(replace(BOUNDS, capacity=4), 100, 1, False)
+    for number, (demand, duration) in enumerate(((3, 1), (3, 1), (1, 3))):
+        told = sure(0, demand, 0, duration, 9.0)
+        futures.add(number, told, np.zeros(1, np.int32), told.duration)
+    # the second has to go, and the third before it: it holds nothing in round 1
+    assert failure(futures, 4, 0) == [1.0, 0.0, 0.0]
+    assert futures.mean_load(3).tolist() == [3.0, 0.0, 0.0]
+
+
+def test_that_a_job_still_runs_or_has_not_come_is_learned_once_a_round() -> None:
+    mechanism = SowPaper(BOUNDS, error=0.05, cancel_waiting=False)
+    mechanism.submit(1, Statement.of(0, 4, [(0, 1, 0.5), (0, 3, 0.5)], Worth("linear", 9.0, 9, 10)))
+    mechanism.submit(2, Statement.of(0, 4, [(1, 1, 0.5), (3, 1, 0.5)], Worth("linear", 9.0, 9, 10)))
+    mechanism.occupy(0, np.full(8, 16, np.int32))
+    at_birth = [mechanism.announce(0).failure_of(start, 1, 1) for start in range(4)]
+    assert at_birth == pytest.approx([1.0, 0.75, 0.5, 0.5], abs=0.05)
+    assert mechanism.arrive(1, 0) == 0
+    mechanism.step(2)
+    mechanism.occupy(2, np.full(8, 16, np.int32))
+    # the first did not finish at 1, so it lasts until 3; the second did not come in 1, so it comes in 3
+    assert [mechanism.announce(2).failure_of(start, 1, 1) for start in (2, 3, 4)] == [1.0, 1.0, 0.0]
+
+
+def test_jobs_are_drawn_independently() -> None:
+    mechanism = SowPaper(BOUNDS, error=0.05)
+    for job in (7, 8):
+        mechanism.submit(job, Statement.of(0, 4, [(1, 1, 0.5), (3, 1, 0.5)], Worth("linear", 9.0, 9, 10)))
+    mechanism.occupy(0, np.full(8, 12, np.int32))
+    menu = mechanism.announce(0)
+    assert menu.failure_of(1, 4, 1) == pytest.approx(0.25, abs=0.05)
+    assert menu.failure_of(3, 4, 1) == pytest.approx(0.25, abs=0.05)
 
 
 # ------------------------------------------------------------------------------------------------------ stochastic
