@@ -341,6 +341,11 @@ def test_that_a_job_still_runs_or_has_not_come_is_learned_once_a_round() -> None
     at_birth = [mechanism.announce(0).failure_of(start, 1, 1) for start in range(4)]
     assert at_birth == pytest.approx([1.0, 0.75, 0.5, 0.5], abs=0.05)
     assert mechanism.arrive(1, 0) == 0
+    mechanism.step(1)
+    mechanism.occupy(1, np.full(8, 16, np.int32))
+    assert [mechanism.announce(1).failure_of(start, 1, 1) for start in (1, 2)] == [1.0, 1.0], (
+        "it is not done at 1"
+    )
     mechanism.step(2)
     mechanism.occupy(2, np.full(8, 16, np.int32))
     # the first did not finish at 1, so it lasts until 3; the second did not come in 1, so it comes in 3
