@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from asad.cli.defer_tune import tune
+from asad.cli.defer_fit import fit
 from asad.cli.deferral import status
 from asad.errors import AsadError, UsageError
 
@@ -30,7 +30,7 @@ def defer() -> None:
 
 
 defer.add_command(status)
-defer.add_command(tune)
+defer.add_command(fit)
 
 
 @defer.command(short_help="Train a network.")
@@ -136,70 +136,6 @@ def train(
         )
     best = max(found, key=lambda row: row["figures"]["best"])
     click.echo(f'The best: {best["model"]}. In asad.toml: [defer.osdec] model = "{best["model"]}"')
-
-
-@defer.command(short_help="Fit what rollout, lookahead and linear need.")
-@click.option(
-    "--log", "path", type=click.Path(path_type=Path), metavar="FILE",
-    help="Learn from FILE: trajectories (.npz), or an accounting log.",
-)  # fmt: skip
-@click.option(
-    "--generate", "many", type=click.IntRange(8), metavar="N", help="Learn from N drawn trajectories."
-)
-@click.option(
-    "--setting", default="recorded", show_default=True, metavar="NAME",
-    help="From what they are drawn, as in asactl bench osdec.",
-)  # fmt: skip
-@click.option(
-    "--deferrable", default="share=0.2,window=4h", show_default=True, metavar="WORDS",
-    help="Of an accounting log: which share of the jobs is taken for deferrable, and by how much.",
-)  # fmt: skip
-@click.option(
-    "--step", default="30m", show_default=True, metavar="TIME", help="Of an accounting log: one step."
-)
-@click.option(
-    "--cores", type=click.IntRange(1), metavar="N",
-    help="Of an accounting log: cores of the cluster [default: the most in use].",
-)  # fmt: skip
-@click.option(
-    "--out", "folder", type=click.Path(path_type=Path), default=Path("deferral"), show_default=True, metavar="DIR",
-    help="expected.toml, sample.toml and linear.toml go there.",
-)  # fmt: skip
-def fit(
-    path: Path | None,
-    many: int | None,
-    setting: str,
-    deferrable: str,
-    step: str,
-    cores: int | None,
-    folder: Path,
-) -> None:
-    """Fit the course of the day, a sample of jobs and the weights of `linear`, in about half a minute; no torch.
-
-    \b
-    Examples:
-      asactl defer fit --log sacct.txt --cores 1024 --out /etc/asad/deferral
-    """
-    import numpy as np
-
-    from asad.defer.expected import fit as fit_expected
-    from asad.defer.expected import written_expected
-    from asad.defer.linear import tune, written_weights
-    from asad.defer.packing import PACKINGS
-    from asad.defer.rollout import fit_sample, written_sample
-
-    data = _data(path, many, setting, deferrable, step, cores)
-    _make(folder)
-    expected = fit_expected(data.train, int(data.period))
-    told = f"of {path.name if path is not None else setting}"
-    weights = {packing: tune(data.train, np.random.default_rng(0), packing) for packing in PACKINGS}
-    for name, text in (
-        ("expected", written_expected(expected)),
-        ("sample", written_sample(fit_sample(data.train, expected), told)),
-        ("linear", written_weights(weights, {"trajectories": len(data.train)})),
-    ):
-        (folder / f"{name}.toml").write_text(text, encoding="utf-8")
-        click.echo(str(folder / f"{name}.toml"))
 
 
 @defer.command(short_help="What a trained network is, and how it was trained.")

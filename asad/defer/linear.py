@@ -1,8 +1,9 @@
 """`linear`: a linear score of eight features, tuned by the cross-entropy method.
 
 Options: `packing` ("skip-fit" or "prefix"): the weights tuned for that packing. They ship as `linear.toml` of the
-installed profiles (`asad_profiles.defer`); `asactl defer tune` tunes others, and `weights` names their file. Cost: O(n log n), with the sort. A yardstick beside the OSDEC paper; the method is Rubinstein's,
-*The Cross-Entropy Method for Combinatorial and Continuous Optimization*.
+installed profiles (`asad_profiles.defer`); `asactl defer fit` tunes others, and `weights` names their file. Cost:
+O(n log n), with the sort. A yardstick beside the OSDEC paper; the method is Rubinstein's, *The Cross-Entropy Method for
+Combinatorial and Continuous Optimization*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`asactl defer tune`: what the policies of deferral without a network learn."""
+"""`asactl defer fit`: what the policies of deferral without a network learn."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ FIRST_SEED = 200_000
     "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of the search."
 )
 @click.option(
-    "--out", "folder", type=click.Path(path_type=Path), default=Path("defer"), show_default=True, metavar="DIR",
+    "--out", "folder", type=click.Path(path_type=Path), default=Path("deferral"), show_default=True, metavar="DIR",
     help="linear.toml, expected.toml and sample.toml go there.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def tune(
+def fit(
     path: Path | None,
     many: int | None,
     setting: str,
@@ -69,49 +69,49 @@ def tune(
 
     \b
     Examples:
-      asactl defer tune --log sacct.txt --deferrable share=0.3,window=6h --cores 1024
-      asactl defer tune --generate 64 --out /etc/asad/defer
+      asactl defer fit --log sacct.txt --deferrable share=0.3,window=6h --cores 1024
+      asactl defer fit --generate 64 --out /etc/asad/defer
     """
     import numpy as np
 
     from asad.cli.evaluation import Doing
     from asad.defer.environment import play, play_weights
-    from asad.defer.expected import fit, written_expected
+    from asad.defer.expected import fit as fitted
+    from asad.defer.expected import written_expected
     from asad.defer.jobs import Worth
-    from asad.defer.linear import tune as tuned
-    from asad.defer.linear import written_weights
+    from asad.defer.linear import tune, written_weights
     from asad.defer.packing import PACKINGS
     from asad.defer.rollout import fit_sample, written_sample
     from asad.defer.scorers import make_scorer
 
     if (path is None) == (many is None):
-        raise UsageError("defer tune: learn from --log FILE or from --generate N; give one of them")
+        raise UsageError("defer fit: learn from --log FILE or from --generate N; give one of them")
     found = _from_file(path, deferrable, step, cores) if path is not None else _drawn(many or 0, setting)
     trajectories, period = found
     count = len(trajectories)
     if count < 5:
         raise UsageError(
-            f"defer tune: {count} trajectories are too few to learn from; give at least 5 (of a log: a longer one)"
+            f"defer fit: {count} trajectories are too few to learn from; give at least 5 (of a log: a longer one)"
         )
     if not len(trajectories.cores):
-        raise UsageError("defer tune: there are no deferrable jobs to learn from; see --deferrable")
+        raise UsageError("defer fit: there are no deferrable jobs to learn from; see --deferrable")
     apart = max(1, round(KEPT * count))
     learned, kept = trajectories.take(range(count - apart)), trajectories.take(range(count - apart, count))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Doing(sys.stderr.isatty()) as doing:
             doing("fitting what is to be expected")
-            usual = fit(learned, period)
+            usual = fitted(learned, period)
             (folder / "expected.toml").write_text(written_expected(usual), encoding="utf-8")
             sample = fit_sample(learned, usual, seed)
             (folder / "sample.toml").write_text(
-                written_sample(sample, "By asactl defer tune."), encoding="utf-8"
+                written_sample(sample, "By asactl defer fit."), encoding="utf-8"
             )
             weights = {}
             for packing in PACKINGS:
                 doing(f"tuning linear for {packing} packing")
-                weights[packing] = tuned(learned, np.random.default_rng(seed), packing)
-            about = {"method": "cross-entropy, asactl defer tune", "trajectories": len(learned), "seed": seed}
+                weights[packing] = tune(learned, np.random.default_rng(seed), packing)
+            about = {"method": "cross-entropy, asactl defer fit", "trajectories": len(learned), "seed": seed}
             (folder / "linear.toml").write_text(written_weights(weights, about), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--out {folder}: cannot be written ({error.strerror})") from error

@@ -1,4 +1,4 @@
-"""`asactl defer tune`: what it writes is read by the policies, and what cannot be is refused."""
+"""`asactl defer fit`: what it writes is read by the policies, and what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from asad.errors import UsageError
 
 
 def run(*words: str) -> str:
-    result = CliRunner().invoke(asactl, ["defer", "tune", *words], catch_exceptions=False)
+    result = CliRunner().invoke(asactl, ["defer", "fit", *words], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -49,7 +49,7 @@ def test_what_cannot_be_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=message):
-        CliRunner().invoke(asactl, ["defer", "tune", *words], catch_exceptions=False)
+        CliRunner().invoke(asactl, ["defer", "fit", *words], catch_exceptions=False)
 
 
 def test_too_few_trajectories_are_refused(tmp_path: Path) -> None:
@@ -61,5 +61,5 @@ def test_too_few_trajectories_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UsageError, match="1 trajectories are too few to learn from; give at least 5"):
         CliRunner().invoke(
-            asactl, ["defer", "tune", "--log", str(tmp_path / "few.npz")], catch_exceptions=False
+            asactl, ["defer", "fit", "--log", str(tmp_path / "few.npz")], catch_exceptions=False
         )
