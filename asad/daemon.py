@@ -813,7 +813,9 @@ class Daemon:
         elif memory and stage != "admit":
             log.info("remembers %d applications", len(memory) - ("*" in memory))
         elif memory:
-            promised = sum(name.startswith(("seat ", "statement ")) and bool(known) for name, known in memory.items())
+            promised = sum(
+                name.startswith(("seat ", "statement ")) and bool(known) for name, known in memory.items()
+            )
             log.info("remembers what admission said of %d jobs", promised)
         return True
 
@@ -1397,7 +1399,9 @@ def _announced(request: Request, now_s: float) -> list[Announcement]:
         except UsageError as error:
             raise UsageError(f"statement {number}: {error}") from None
         if times > 1 and not one.every_s:
-            raise UsageError(f"statement {number}: every: it comes once, and {times} are asked for; write every")
+            raise UsageError(
+                f"statement {number}: every: it comes once, and {times} are asked for; write every"
+            )
         found += [one.later(again) for again in range(times)]
     if len(found) > MOST_STATEMENTS:
         raise UsageError(f"{len(found)} statements; send at most {MOST_STATEMENTS} at one time")

@@ -30,7 +30,11 @@ COMMANDS = {
     "replay": ("asad.cli.replay", "replay", "Replay an accounting log under several policies."),
     "resume": ("asad.cli.live", "resume", "Lend again after `pause` or `release`."),
     "runs": ("asad.cli.runs", "runs", "List what is stored."),
-    "sow": ("asad.cli.sow", "sow", "Statements of work: announce jobs to come, see prices and what was charged."),
+    "sow": (
+        "asad.cli.sow",
+        "sow",
+        "Statements of work: announce jobs to come, see prices and what was charged.",
+    ),
     "status": ("asad.cli.live", "status", "One screen: what the live daemon sees, lends and gained."),
     "submit": ("asad.cli.submit", "submit", "Submit a job to Mesos."),
     "tasks": ("asad.cli.submit", "tasks", "Jobs submitted to Mesos, and their tasks."),

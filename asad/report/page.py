@@ -201,8 +201,8 @@ def _tiles(result: ReplayResult, name: str | None) -> str:
     elif policy.managed is not None:
         text, tone = difference(result, name, MEASURES["utility"])
         before, after = (metric(result.policies[which], "utility") for which in (BASELINE, name))
-        worths = (units.number(value, units.decimals_for(value or 0.0)) for value in (before, after))
-        tiles.insert(0, (text or units.NONE, "total utility", " → ".join(worths), tone))
+        earned = (units.number(value, units.decimals_for(value or 0.0)) for value in (before, after))
+        tiles.insert(0, (text or units.NONE, "total utility", " → ".join(earned), tone))
     if name not in SCHEDULERS:
         losers, of = int(policy.loser.sum()), affected(policy)
         note = (
