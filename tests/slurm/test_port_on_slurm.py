@@ -370,7 +370,9 @@ def test_co_allocation_shares_one_core_and_is_done_once(port: Port) -> None:
     assert port.slurm.job(host)["TimeLimit"] == "00:12:00", "whole minutes, rounded up"
     port.let_end(host, other, guest)
     port.nothing_is_left()
-    port.see(lambda _: len(port.cluster.ledger) == 2, "both are in the ledger")
+    port.see(
+        lambda _: len(port.cluster.ledger) == 2, lambda: f"both are in the ledger: {port.cluster.ledger}"
+    )
     assert {row["job_id"]: row["role"] for row in port.cluster.ledger} == {guest: "guest", host: "host"}
     assert next(row["extended_s"] for row in port.cluster.ledger if row["role"] == "host") == 120.0
 

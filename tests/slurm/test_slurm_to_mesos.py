@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -80,7 +81,10 @@ def test_a_job_of_slurm_s_runs_on_agents_under_its_user_and_slurm_tells_the_end(
                 assert list(queue.over) == [int(job)], (queue.said, queue.taken, mesos.status())
             finally:
                 cluster.close()
-        hosts = queue.over[int(job)].facts["hosts"]
+        # a job may be over before anybody has seen it run
+        told_at_end = re.search(r", on (\S+), in ", queue.over[int(job)].why)
+        assert told_at_end is not None, queue.over[int(job)].why
+        hosts = told_at_end[1]
         out = slurm.folder / "jobs" / f"out-{job}.txt"
         assert sorted(hosts.split(",")) == ["agent0", "agent1"]
         assert out.read_text() == f"{job} {hosts} 2 2 first second nobody\n{slurm.folder}/jobs\n"
