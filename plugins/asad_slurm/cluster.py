@@ -59,6 +59,8 @@ from asad_slurm.undo import BEGIN, CHANGES
 
 MOST_SAID = 1000
 MOST_LEDGER = 100_000
+WITHIN_A_SECOND_S = 0.5
+"""A job that began and ended in the same second, as far as Slurm tells: it counts whole ones."""
 
 
 class SlurmCluster:
@@ -379,6 +381,8 @@ class SlurmCluster:
     ) -> None:
         """A job is over. One that never ran is dropped, any other will be told."""
         self._arrays.over(record.array, record.tasks)
+        if end_s == start_s and row in self._places:
+            end_s += WITHIN_A_SECOND_S  # it was seen to run
         if not end_s > start_s > 0:  # NaN: it waited to the end
             self._rows.drop(row)
             return

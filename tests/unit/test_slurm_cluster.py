@@ -697,6 +697,25 @@ def test_finished_jobs_are_told_once(make: Make) -> None:
         assert len(lab.cluster.finished(0.0).row) == 0
 
 
+def test_a_job_that_ran_within_a_second_is_told_too(make: Make) -> None:
+    lab = make()
+    lab.slurm.add(running(3, {"n3": 2}, start_time=int(START_S)))
+    assert "3" in names(lab.snapshot(), lab.snapshot().running)
+    lab.slurm.end(3, START_S)
+    snapshot = lab.snapshot(1)
+    told = lab.cluster.finished(0.0)
+    assert names(snapshot, told.row) == ["3"] and 0 < told.run_s[0] < 1
+    lab.slurm.add(a_job(4))
+    lab.snapshot(1)
+    lab.slurm.jobs[4] |= {
+        "job_state": "CANCELLED",
+        "start_time": int(START_S) + 9,
+        "end_time": int(START_S) + 9,
+    }
+    lab.snapshot(9)
+    assert not len(lab.cluster.finished(0.0).row), "one that is cancelled while it waits did not run"
+
+
 def test_jobs_that_squeue_has_forgotten_are_asked_of_accounting(make: Make) -> None:
     lab = make()
     lab.slurm.add(a_job(11), a_job(12))
