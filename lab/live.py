@@ -134,9 +134,11 @@ class LiveAsad:
         if not path.exists():
             raise LabError(f"{path}: not there; install asad in place (`make lab` does)")
         with (self.folder / f"{name}.log").open("ab") as log:
+            # as nice as asad.service makes it, since here head node and nodes have the same cores
+            nice = ["/usr/bin/nice", "-n", "5"] if program == "asad" else []
             # as for Slurm's daemons: they end when we die, however we die
             self.processes[name] = subprocess.Popen(  # noqa: S603
-                ["/usr/bin/setpriv", "--pdeathsig", "TERM", str(path), *options],
+                [*nice, "/usr/bin/setpriv", "--pdeathsig", "TERM", str(path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
