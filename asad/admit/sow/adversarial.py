@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numba import njit
@@ -71,11 +71,11 @@ class UnitPrices:
         }  # fmt: skip
         return {"now": self._now, **{key: cast(Json, row.tolist()) for key, row in rows.items()}}
 
-    def restore(self, kept: Mapping[str, Json]) -> None:
+    def restore(self, kept: Mapping[str, Any]) -> None:
         """Raises UsageError for what `state` did not tell, or told of other bounds."""
         try:
             rows = {key: np.array(kept[key], np.float64) for key in ("low", "steep", "supply", "used")}
-            now = int(kept["now"])  # type: ignore[arg-type]
+            now = int(kept["now"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(f"sow: kept prices cannot be read ({error}); begin anew") from error
         if any(row.shape != (self._window,) or not np.isfinite(row).all() for row in rows.values()):
@@ -99,9 +99,18 @@ class UnitPrices:
 
 
 @njit(cache=True)
-def _take(  # type: ignore[no-untyped-def]
-    low, steep, supply, used, unit, max_demand, start, duration, weight, demand
-):
+def _take(
+    low: Floats,
+    steep: Floats,
+    supply: Floats,
+    used: Floats,
+    unit: Floats,
+    max_demand: int,
+    start: Ints,
+    duration: Ints,
+    weight: Floats,
+    demand: int,
+) -> None:
     window = len(used)
     first, last = np.int64(2**40), np.int64(-1)
     for k in range(len(start)):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -73,10 +73,10 @@ class Demand:
         """As plain data."""
         return {"volume": cast(Json, self._volume.tolist()), "rounds": self._rounds}
 
-    def restore(self, kept: Mapping[str, Json]) -> None:
+    def restore(self, kept: Mapping[str, Any]) -> None:
         """Raises UsageError for what `state` did not tell, or told of other bounds."""
         try:
-            volume, rounds = np.array(kept["volume"], np.float64), float(kept["rounds"])  # type: ignore[arg-type]
+            volume, rounds = np.array(kept["volume"], np.float64), float(kept["rounds"])
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"sow: kept demand cannot be read ({error}); begin anew") from error
         if volume.shape != self._volume.shape or not (np.isfinite(volume) & (volume >= 0.0)).all():

@@ -227,7 +227,7 @@ class Futures:
 
 
 @njit(cache=True)
-def _mix(x):  # type: ignore[no-untyped-def]
+def _mix(x: np.uint64) -> np.uint64:
     """The finaliser of splitmix64: 64 bits that look like chance from any others."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -235,7 +235,7 @@ def _mix(x):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _draw_in(world, order, now, seed, cancel):  # type: ignore[no-untyped-def]
+def _draw_in(world: tuple[Any, ...], order: Index, now: int, seed: np.uint64, cancel: bool) -> None:
     """Each job of `order` in turn: what is contradicted is drawn anew, then it takes its place in each future."""
     (
         load, burst, most, supply,
@@ -292,9 +292,9 @@ def _draw_in(world, order, now, seed, cancel):  # type: ignore[no-untyped-def]
             e[:] = final
         else:
             continue  # it can come no more
-        first = max(born + (0 if cancel else first), now)
+        since = max(int(born + (0 if cancel else first)), now)
         gone = np.int16(0)
-        for t in range(first, min(born + final, now + ring)):
+        for t in range(since, min(born + final, now + ring)):
             at = t % ring
             most[at] += demand[slot]
             if most[at] <= supply[at] and not cancel:
@@ -308,7 +308,15 @@ def _draw_in(world, order, now, seed, cancel):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _redraw(row, fits, upto, last, total, key, anew):  # type: ignore[no-untyped-def]
+def _redraw(
+    row: NDArray[np.uint16],
+    fits: NDArray[np.bool_],
+    upto: Floats,
+    last: int,
+    total: float,
+    key: np.uint64,
+    anew: bool,
+) -> None:
     """Draw a row wherever the one drawn before does not fit any more; `upto` are sums of the weights that do."""
     marks = np.empty(last + 1, np.uint64)
     for k in range(last + 1):
@@ -332,7 +340,7 @@ def _redraw(row, fits, upto, last, total, key, anew):  # type: ignore[no-untyped
 
 
 @njit(cache=True)
-def _hold(load, begin, end, now, demand):  # type: ignore[no-untyped-def]
+def _hold(load: Shorts, begin: Shorts, end: Shorts, now: np.int16, demand: np.int16) -> None:
     """`_take` of a round in which there is room for all."""
     for m in range(len(load)):
         runs = np.int16(np.int16(now < end[m]) & np.int16(begin[m] <= now))
@@ -340,7 +348,16 @@ def _hold(load, begin, end, now, demand):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _take(load, burst, begin, end, now, demand, most, cancel):  # type: ignore[no-untyped-def]
+def _take(
+    load: Shorts,
+    burst: Shorts,
+    begin: Shorts,
+    end: Shorts,
+    now: np.int16,
+    demand: np.int16,
+    most: np.int16,
+    cancel: np.int16,
+) -> np.int16:
     """One round of one job in all futures; 1 if it is evicted in some.
 
     Sixteen bits wide and without branches, so that it runs in vectors: every sum has to be cut to that width again.
@@ -360,9 +377,21 @@ def _take(load, burst, begin, end, now, demand, most, cancel):  # type: ignore[n
 
 
 @njit(cache=True)
-def _estimate(  # type: ignore[no-untyped-def]
-    load, burst, most, supply, now, first, demand, cancel, flags, failed, threshold, needed, out
-):
+def _estimate(
+    load: Shorts,
+    burst: Shorts,
+    most: Index,
+    supply: Shorts,
+    now: int,
+    first: int,
+    demand: int,
+    cancel: bool,
+    flags: NDArray[np.uint8],
+    failed: NDArray[np.uint8],
+    threshold: float,
+    needed: NDArray[np.bool_],
+    out: Floats,
+) -> None:
     ring, samples = load.shape
     starts, durations = out.shape
     some = np.zeros(ring, np.bool_)
@@ -397,35 +426,35 @@ def _estimate(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _full(load, burst, most, flags):  # type: ignore[no-untyped-def]
+def _full(load: Shorts, burst: Shorts, most: np.int16, flags: NDArray[np.uint8]) -> bool:
     """Where a new job would have to go in this round; is there such a future at all?"""
     found = np.uint8(0)
     for m in range(len(load)):
         flag = np.uint8(load[m] > most) | np.uint8(burst[m])
         flags[m] = flag
         found |= flag
-    return found != 0
+    return bool(found != 0)
 
 
 @njit(cache=True)
-def _add(burst, failed):  # type: ignore[no-untyped-def]
+def _add(burst: Shorts, failed: NDArray[np.uint8]) -> bool:
     found = np.uint8(0)
     for m in range(len(burst)):
         flag = np.uint8(burst[m])
         failed[m] |= flag
         found |= flag
-    return found != 0
+    return bool(found != 0)
 
 
 @njit(cache=True)
-def _or(flags, failed):  # type: ignore[no-untyped-def]
+def _or(flags: NDArray[np.uint8], failed: NDArray[np.uint8]) -> None:
     for m in range(len(flags)):
         failed[m] |= flags[m]
 
 
 @njit(cache=True)
-def _sum(failed):  # type: ignore[no-untyped-def]
+def _sum(failed: NDArray[np.uint8]) -> int:
     total = np.int64(0)
     for m in range(len(failed)):
         total += np.int64(failed[m])
-    return total
+    return int(total)

@@ -85,11 +85,12 @@ def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
 
 
 @njit(cache=True)
-def _best(  # type: ignore[no-untyped-def]
-    now, arrival, signal, duration, probability, birth, kind, value, deadline, span, table,
-    price, failure, least, unsold,
-    plan, row_start, row_length, plan_failure, plan_price,
-):  # fmt: skip
+def _best(
+    now: int, arrival: Ints, signal: Ints, duration: Ints, probability: Floats,
+    birth: int, kind: int, value: float, deadline: int, span: int, table: Floats,
+    price: Floats, failure: Floats, least: float, unsold: float,
+    plan: Ints, row_start: Ints, row_length: Ints, plan_failure: Floats, plan_price: Floats,
+) -> tuple[int, float, float, float, float, bool]:  # fmt: skip
     rows = len(arrival)
     starts, durations = price.shape
     m, row = 0, 0
@@ -153,4 +154,4 @@ def _best(  # type: ignore[no-untyped-def]
             utility += best
         m += 1
         row = end
-    return m, utility, payment, at_once, volume, most <= 0.0
+    return m, utility, payment, at_once, volume, bool(most <= 0.0)

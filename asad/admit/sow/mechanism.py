@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,10 +249,10 @@ class Posted:
         ]
         return {"round": self._now, "births": self._births, "prices": self.relaxed.state(), "jobs": jobs}
 
-    def restore(self, kept: Mapping[str, Json]) -> None:
+    def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on from there: plans are binding, so every one of them stands as it was told."""
         try:
-            now, births = int(kept["round"]), int(kept["births"])  # type: ignore[arg-type]
+            now, births = int(kept["round"]), int(kept["births"])
             prices, jobs = kept["prices"], kept["jobs"]
             assert isinstance(prices, dict) and isinstance(jobs, list)
             found = [self._read(one) for one in jobs]
@@ -292,13 +293,12 @@ class Posted:
         sold = rounds_sold(held.price[held.row], self._unsold(held.statement))
         return None if sold is None else held.start + sold
 
-    def _read(self, told: Json) -> Active:
-        assert isinstance(told, dict)
-        statement = Statement.from_json(told["statement"])  # type: ignore[arg-type]
+    def _read(self, told: Mapping[str, Any]) -> Active:
+        statement = Statement.from_json(told["statement"])
         plan = LaunchPlan.from_json(told["plan"])
-        price, row = np.array(told["price"], np.float64), int(told["row"])  # type: ignore[arg-type]
+        price, row = np.array(told["price"], np.float64), int(told["row"])
         assert price.shape == (len(plan.start), self.bounds.max_duration) and -1 <= row < len(plan.start)
-        return Active(int(told["job"]), statement, plan, price, -1, row)  # type: ignore[arg-type]
+        return Active(int(told["job"]), statement, plan, price, -1, row)
 
     def _be_in(self, round: int) -> None:
         if round != self._now:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from asad.admit.sow.adversarial import UnitPrices
 from asad.admit.sow.demand import Demand
@@ -126,14 +127,14 @@ class Sow(Posted):
         }
         return {**super().state(), "learned": learned}
 
-    def restore(self, kept: Mapping[str, Json]) -> None:
+    def restore(self, kept: Mapping[str, Any]) -> None:
         """Raises UsageError for what `state` did not tell."""
         learned = kept.get("learned")
         try:
             assert isinstance(learned, dict)
             demand = learned["demand"]
             assert isinstance(demand, dict)
-            delta, planned, gone = (float(learned[key]) for key in ("delta", "planned", "gone"))  # type: ignore[arg-type]
+            delta, planned, gone = (float(learned[key]) for key in ("delta", "planned", "gone"))
             assert abs(delta) <= MOST_DELTA and 0.0 <= planned < math.inf and 0.0 <= gone < math.inf
         except (KeyError, TypeError, ValueError, AssertionError) as error:
             raise UsageError(f"sow: what was learned cannot be read ({error}); begin anew") from error

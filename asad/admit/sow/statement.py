@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -127,16 +127,16 @@ class Worth:
         return told
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Json]) -> Worth:
+    def from_json(cls, told: Mapping[str, Any]) -> Worth:
         """Raises UsageError for what is no value function."""
         try:
             table = told.get("table") or ()
             return cls(
-                str(told["kind"]),  # type: ignore[arg-type]
-                float(told["value"]),  # type: ignore[arg-type]
-                int(told["deadline"]),  # type: ignore[arg-type]
-                int(told.get("span", 1)),  # type: ignore[arg-type]
-                tuple(float(one) for one in table),  # type: ignore[union-attr, arg-type]
+                told["kind"],
+                float(told["value"]),
+                int(told["deadline"]),
+                int(told.get("span", 1)),
+                tuple(float(one) for one in table),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(
@@ -246,14 +246,14 @@ class Statement:
         return {"birth": self.birth, "demand": self.demand, "rows": rows, "worth": self.worth.to_json()}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Json]) -> Statement:
+    def from_json(cls, told: Mapping[str, Any]) -> Statement:
         """Raises UsageError for what is no statement."""
         try:
             rows, worth = told["rows"], told["worth"]
-            support = [(int(row[0]), int(row[1]), float(row[2])) for row in rows]  # type: ignore[union-attr, index, arg-type]
-            signal = [int(row[3]) for row in rows]  # type: ignore[union-attr, index, arg-type]
-            birth, demand = int(told["birth"]), int(told["demand"])  # type: ignore[arg-type]
-            function = Worth.from_json(worth)  # type: ignore[arg-type]
+            support = [(int(row[0]), int(row[1]), float(row[2])) for row in rows]
+            signal = [int(row[3]) for row in rows]
+            birth, demand = int(told["birth"]), int(told["demand"])
+            function = Worth.from_json(worth)
         except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError) as error:
             raise UsageError(f"statement: cannot be read ({error}); state it anew") from error
         return cls.of(birth, demand, support, function, signal)

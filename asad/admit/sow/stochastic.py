@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numba import njit
@@ -210,11 +210,11 @@ class BundlePrices:
         sold, used = cast(Json, self._sold.tolist()), cast(Json, self._used.tolist())
         return {"now": self._now, "sold": sold, "used": used}
 
-    def restore(self, kept: Mapping[str, Json]) -> None:
+    def restore(self, kept: Mapping[str, Any]) -> None:
         """Raises UsageError for what was told of other bundles."""
         try:
             sold, used = np.array(kept["sold"], np.float64), np.array(kept["used"], np.float64)
-            now = int(kept["now"])  # type: ignore[arg-type]
+            now = int(kept["now"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(f"sow-stochastic: kept prices cannot be read ({error}); begin anew") from error
         if sold.shape != self._sold.shape or used.shape != self._used.shape:
@@ -247,7 +247,9 @@ class SowStochastic(Posted):
 
 
 @njit(cache=True)
-def _cheapest(first, end, weight, price, sold, begin, finish):  # type: ignore[no-untyped-def]
+def _cheapest(
+    first: Ints, end: Ints, weight: Floats, price: Floats, sold: Floats, begin: int, finish: int
+) -> int:
     at = -1
     for k in range(len(first)):
         if first[k] > begin:
@@ -258,7 +260,9 @@ def _cheapest(first, end, weight, price, sold, begin, finish):  # type: ignore[n
 
 
 @njit(cache=True)
-def _least(first, end, weight, price, sold, now, demand, out):  # type: ignore[no-untyped-def]
+def _least(
+    first: Ints, end: Ints, weight: Floats, price: Floats, sold: Floats, now: int, demand: int, out: Floats
+) -> None:
     starts, durations = out.shape
     out[:] = np.inf
     for k in range(len(first)):
