@@ -12,6 +12,7 @@ import click
 
 from asad.cli.defer_fit import fit
 from asad.cli.deferral import status
+from asad.cli.trajectories import of_trajectories, trajectories
 from asad.errors import AsadError, UsageError
 
 if TYPE_CHECKING:
@@ -34,28 +35,7 @@ defer.add_command(fit)
 
 
 @defer.command(short_help="Train a network.")
-@click.option(
-    "--log", "path", type=click.Path(path_type=Path), metavar="FILE",
-    help="Learn from FILE: trajectories (.npz), or an accounting log.",
-)  # fmt: skip
-@click.option(
-    "--generate", "many", type=click.IntRange(8), metavar="N", help="Learn from N drawn trajectories."
-)
-@click.option(
-    "--setting", default="recorded", show_default=True, metavar="NAME",
-    help="From what they are drawn, as in asactl bench osdec.",
-)  # fmt: skip
-@click.option(
-    "--deferrable", default="share=0.2,window=4h", show_default=True, metavar="WORDS",
-    help="Of an accounting log: which share of the jobs is taken for deferrable, and by how much.",
-)  # fmt: skip
-@click.option(
-    "--step", default="30m", show_default=True, metavar="TIME", help="Of an accounting log: one step."
-)
-@click.option(
-    "--cores", type=click.IntRange(1), metavar="N",
-    help="Of an accounting log: cores of the cluster [default: the most in use].",
-)  # fmt: skip
+@of_trajectories
 @click.option(
     "--variant", default="osdec", show_default=True, metavar="NAME", help="The network and its recipe."
 )
@@ -118,7 +98,7 @@ def train(
 
     (name,) = chosen(variant, "--variant", tuple(VARIANTS))[:1]
     recipe = changed(VARIANTS[name], _assignments(options))
-    data = _data(path, many, setting, deferrable, step, cores)
+    data = _split(*trajectories(FIRST_SEED, path, many, setting, deferrable, step, cores))
     _make(folder)
     from asad.rl.seeds import train_seeds
 
@@ -199,17 +179,6 @@ def _assignments(options: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _data(
-    path: Path | None, many: int | None, setting: str, deferrable: str, step: str, cores: int | None
-) -> Data:
-    if (path is None) == (many is None):
-        raise UsageError("asactl defer: learn from --log FILE or from --generate N; give one of them")
-    if path is not None:
-        return _from_file(path, deferrable, step, cores)
-    assert many is not None
-    return _drawn(many, setting)
-
-
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -217,37 +186,13 @@ def _make(folder: Path) -> None:
         raise UsageError(f"--out {folder}: cannot be made ({error.strerror})") from error
 
 
-def _drawn(many: int, setting: str) -> Data:
-    from asad.cli.evaluation import chosen
-    from asad.replay.defer_instances import SETTINGS, draw_trajectories
+def _split(found: Trajectories, period: float) -> Data:
     from asad.rl.recipes import Data
 
-    (name,) = chosen(setting, "--setting", tuple(SETTINGS))[:1]
-    drawn = draw_trajectories(range(FIRST_SEED, FIRST_SEED + many), SETTINGS[name])
-    return _split(drawn, float(SETTINGS[name].period), Data)
-
-
-def _from_file(path: Path, deferrable: str, step: str, cores: int | None) -> Data:
-    from asad.replay.defer_instances import Setting, read_trajectories
-    from asad.rl.recipes import Data
-
-    if path.suffix == ".npz":
-        return _split(read_trajectories(path), float(Setting().period), Data)
-    from asad.cli.replay import seconds
-    from asad.replay.defer_logs import from_log, parse_deferrable
-    from asad.replay.readers import read_log
-
-    step_s = seconds(step, "--step")
-    share, window_s = parse_deferrable(deferrable)
-    trajectories, period = from_log(read_log(path).jobs, cores, step_s, share, window_s)
-    return _split(trajectories, period, Data)
-
-
-def _split(trajectories: Trajectories, period: float, made: type[Data]) -> Data:
-    many = len(trajectories)
+    many = len(found)
     if many < 4:
         raise UsageError(
             f"defer train: {many} trajectories are too few to learn from; give at least 4 (of a log: a longer one)"
         )
     kept = max(1, round(KEPT * many))
-    return made(trajectories.take(range(many - kept)), trajectories.take(range(many - kept, many)), period)
+    return Data(found.take(range(many - kept)), found.take(range(many - kept, many)), period)

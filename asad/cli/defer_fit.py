@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from asad.cli.trajectories import of_trajectories, trajectories
 from asad.errors import UsageError
 
 if TYPE_CHECKING:
-    from asad.defer.jobs import Trajectories
+    pass
 
 KEPT = 0.2
 """Part of the trajectories that nothing is tuned on: there the figures are measured."""
@@ -21,28 +22,7 @@ FIRST_SEED = 200_000
 
 
 @click.command(short_help="Tune linear, and fit what lookahead and rollout expect.")
-@click.option(
-    "--log", "path", type=click.Path(path_type=Path), metavar="FILE",
-    help="Learn from FILE: trajectories (.npz), or an accounting log.",
-)  # fmt: skip
-@click.option(
-    "--generate", "many", type=click.IntRange(5), metavar="N", help="Learn from N drawn trajectories."
-)
-@click.option(
-    "--setting", default="recorded", show_default=True, metavar="NAME",
-    help="From what they are drawn, as in asactl bench osdec.",
-)  # fmt: skip
-@click.option(
-    "--deferrable", default="share=0.2,window=4h", show_default=True, metavar="WORDS",
-    help="Of an accounting log: which share of the jobs is taken for deferrable, and by how much.",
-)  # fmt: skip
-@click.option(
-    "--step", default="30m", show_default=True, metavar="TIME", help="Of an accounting log: one step."
-)
-@click.option(
-    "--cores", type=click.IntRange(1), metavar="N",
-    help="Of an accounting log: cores of the cluster [default: the most in use].",
-)  # fmt: skip
+@of_trajectories
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of the search."
 )
@@ -84,19 +64,16 @@ def fit(
     from asad.defer.rollout import fit_sample, written_sample
     from asad.defer.scorers import make_scorer
 
-    if (path is None) == (many is None):
-        raise UsageError("defer fit: learn from --log FILE or from --generate N; give one of them")
-    found = _from_file(path, deferrable, step, cores) if path is not None else _drawn(many or 0, setting)
-    trajectories, period = found
-    count = len(trajectories)
+    found, steps = trajectories(FIRST_SEED, path, many, setting, deferrable, step, cores)
+    period, count = int(steps), len(found)
     if count < 5:
         raise UsageError(
             f"defer fit: {count} trajectories are too few to learn from; give at least 5 (of a log: a longer one)"
         )
-    if not len(trajectories.cores):
+    if not len(found.cores):
         raise UsageError("defer fit: there are no deferrable jobs to learn from; see --deferrable")
     apart = max(1, round(KEPT * count))
-    learned, kept = trajectories.take(range(count - apart)), trajectories.take(range(count - apart, count))
+    learned, kept = found.take(range(count - apart)), found.take(range(count - apart, count))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Doing(sys.stderr.isatty()) as doing:
@@ -137,27 +114,3 @@ def fit(
     click.echo('[defer.linear] weights = "…/linear.toml"')
     click.echo(f'[defer.lookahead] expected = "…/expected.toml", period = {period}')
     click.echo(f'[defer.rollout] expected = "…/expected.toml", sample = "…/sample.toml", period = {period}')
-
-
-def _drawn(many: int, setting: str) -> tuple[Trajectories, int]:
-    from asad.cli.evaluation import chosen
-    from asad.replay.defer_instances import SETTINGS, draw_trajectories
-
-    (name,) = chosen(setting, "--setting", tuple(SETTINGS))[:1]
-    drawn = draw_trajectories(range(FIRST_SEED, FIRST_SEED + many), SETTINGS[name])
-    return drawn, SETTINGS[name].period
-
-
-def _from_file(path: Path, deferrable: str, step: str, cores: int | None) -> tuple[Trajectories, int]:
-    from asad.replay.defer_instances import Setting, read_trajectories
-
-    if path.suffix == ".npz":
-        return read_trajectories(path), Setting().period
-    from asad.cli.replay import seconds
-    from asad.replay.defer_logs import from_log, parse_deferrable
-    from asad.replay.readers import read_log
-
-    step_s = seconds(step, "--step")
-    share, window_s = parse_deferrable(deferrable)
-    trajectories, period = from_log(read_log(path).jobs, cores, step_s, share, window_s)
-    return trajectories, int(period)

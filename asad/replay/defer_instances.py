@@ -15,7 +15,6 @@ The paper's trace (Azure's packing trace, cut in ways that are not told) is not 
 from __future__ import annotations
 
 import math
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,28 +25,14 @@ from scipy.signal import lfilter
 from asad.defer.jobs import Trajectories
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats
+from asad.replay.archives import read_archive
 
 KEYS = ("jobs", "offsets", "capacity")
 
 
 def read_trajectories(path: Path) -> Trajectories:
     """The trajectories of a file. Raises ConfigError that names the file, the key and the mend."""
-    try:
-        with path.open("rb") as file:  # by ourselves: numpy leaves a broken one open
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise ConfigError(
-                    f"{path}: is one array, not an archive of several; write it with numpy.savez"
-                )
-            with archive:
-                table = {key: archive[key] for key in archive.files if key in KEYS}
-    except ConfigError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"{path}: cannot be read as .npz ({reason}); see docs/reference/bench-osdec.md for its keys"
-        ) from error
+    table = read_archive(path, KEYS, "docs/reference/bench-osdec.md")
     for key in KEYS:
         if key not in table:
             raise ConfigError(f"{path}: {key} is missing; add it (the keys are {', '.join(KEYS)})")

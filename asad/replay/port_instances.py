@@ -24,7 +24,6 @@ by `scale` (64), so that they differ in steepness where the y are: with y of hun
 from __future__ import annotations
 
 import random
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from asad.errors import ConfigError, UsageError
 from asad.model import Floats
 from asad.place.ports import Copies, Ports
 from asad.place.utilities import FORMS, effective
+from asad.replay.archives import read_archive
 
 RANGES = ((1, 128), (2, 512), (0, 64), (0, 8), (0, 8), (0, 4))
 """Of capacities, the upper end excluded: CPU cores, memory (GB), GPUs, NPUs, TPUs, FPGAs."""
@@ -66,22 +66,7 @@ def read_port_instance(path: Path, reciprocal_scale: float = RECIPROCAL_SCALE) -
 
     Raises ConfigError that names the file, the key and the mend.
     """
-    try:
-        with path.open("rb") as file:  # by ourselves: numpy leaves a broken one open
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise ConfigError(
-                    f"{path}: is one array, not an archive of several; write it with numpy.savez"
-                )
-            with archive:
-                table = {key: archive[key] for key in archive.files if key in KEYS}
-    except ConfigError:
-        raise
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(
-            f"{path}: cannot be read as .npz ({reason}); see docs/reference/bench-oga.md for its keys"
-        ) from error
+    table = read_archive(path, KEYS, "docs/reference/bench-oga.md")
     return _Reader(str(path), table).instance(path.stem, reciprocal_scale)
 
 

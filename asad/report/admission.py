@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator
 
 from asad.report import units
 from asad.report.figures import INK, NARROW, PALETTE, WIDE, axes_at, legend, svg
-from asad.report.page import contents, shell, table_of
+from asad.report.page import bench_page, table_of
 
 Document = Mapping[str, Any]
 """What `asactl bench oasis --json` prints."""
@@ -54,20 +54,13 @@ def page(document: Document, command: str) -> str:
     if drawn:
         sections.append(("figures", "Figures", drawn))
     sections.append(("method", "How it was found", _method(command)))
-    titles = [(key, title) for key, title, _ in sections]
-    body = [
-        '<header><p class="kicker">asad <span>admission by OASiS</span></p>'
-        "<h1>Schemes of admission, side by side</h1>"
-        f'<p class="facts">{escape(_facts(document))}</p></header>',
-        contents(titles),
-        "<main>",
-        *(
-            f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{title}</h2>{text}</section>'
-            for key, title, text in sections
-        ),
-        "</main>",
-    ]
-    return shell("Admission by OASiS: schemes side by side", "", body, "verdict")
+    return bench_page(
+        "admission by OASiS",
+        "Schemes of admission, side by side",
+        _facts(document),
+        "Admission by OASiS: schemes side by side",
+        sections,
+    )
 
 
 def total_utility(document: Document, by: str, width: int) -> str:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from asad.report import units
 from asad.report.figures import INK, NARROW, WIDE, axes_at, legend, svg
-from asad.report.page import contents, shell, table_of
+from asad.report.page import bench_page, table_of
 
 Document = Mapping[str, Any]
 """What `asactl bench osdec --json` prints."""
@@ -30,19 +30,13 @@ def page(document: Document, command: str) -> str:
         if text:
             sections.append((key, title, text))
     sections.append(("method", "How it was found", _method(command)))
-    body = [
-        '<header><p class="kicker">asad <span>deferral by OSDEC</span></p>'
-        "<h1>When deferrable jobs start, side by side</h1>"
-        f'<p class="facts">{escape(_facts(document))}</p></header>',
-        contents([(key, title) for key, title, _ in sections]),
-        "<main>",
-        *(
-            f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{title}</h2>{text}</section>'
-            for key, title, text in sections
-        ),
-        "</main>",
-    ]
-    return shell("Deferral by OSDEC: policies side by side", "", body, "verdict")
+    return bench_page(
+        "deferral by OSDEC",
+        "When deferrable jobs start, side by side",
+        _facts(document),
+        "Deferral by OSDEC: policies side by side",
+        sections,
+    )
 
 
 def totals(document: Document, width: int) -> str:

@@ -89,6 +89,24 @@ def page(result: ReplayResult) -> str:
     )
 
 
+def bench_page(
+    system: str, heading: str, facts: str, title: str, sections: Sequence[tuple[str, str, str]]
+) -> str:
+    """The page of a benchmark: `sections` are (key, title, HTML), the first is the verdict; `facts` is plain text."""
+    body = [
+        f'<header><p class="kicker">asad <span>{system}</span></p><h1>{heading}</h1>'
+        f'<p class="facts">{escape(facts)}</p></header>',
+        contents([(key, name) for key, name, _ in sections]),
+        "<main>",
+        *(
+            f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{name}</h2>{text}</section>'
+            for key, name, text in sections
+        ),
+        "</main>",
+    ]
+    return shell(title, "", body, sections[0][0])
+
+
 def shell(title: str, styles: str, body: Sequence[str], first: str) -> str:
     """A whole page: `title` and `body` are HTML, `styles` rules beside the shared ones, `first` a section's key."""
     parts = [

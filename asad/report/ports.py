@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator
 
 from asad.report import units
 from asad.report.figures import INK, NARROW, WIDE, axes_at, legend, svg
-from asad.report.page import contents, shell, table_of
+from asad.report.page import bench_page, table_of
 
 Document = Mapping[str, Any]
 """What `asactl bench oga --json` prints."""
@@ -51,19 +51,13 @@ def page(document: Document, command: str) -> str:
     if figures:
         sections.append(("figures", "Figures", figures))
     sections.append(("method", "How it was found", _method(command)))
-    body = [
-        '<header><p class="kicker">asad <span>placement by OgaSched</span></p>'
-        "<h1>Capacities among ports, side by side</h1>"
-        f'<p class="facts">{escape(_facts(document))}</p></header>',
-        contents([(key, title) for key, title, _ in sections]),
-        "<main>",
-        *(
-            f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{title}</h2>{text}</section>'
-            for key, title, text in sections
-        ),
-        "</main>",
-    ]
-    return shell("Placement by OgaSched: policies side by side", "", body, "verdict")
+    return bench_page(
+        "placement by OgaSched",
+        "Capacities among ports, side by side",
+        _facts(document),
+        "Placement by OgaSched: policies side by side",
+        sections,
+    )
 
 
 def swept(document: Document, by: str, key: str, width: int) -> str:

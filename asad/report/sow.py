@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from asad.report import units
 from asad.report.figures import INK, NARROW, WIDE, axes_at, legend, svg
-from asad.report.page import contents, shell, table_of
+from asad.report.page import bench_page, table_of
 
 Document = Mapping[str, Any]
 """What `asactl bench sow --json` prints."""
@@ -37,19 +37,13 @@ def page(document: Document, instance: str, command: str) -> str:
         if text:
             sections.append((key, title, text))
     sections.append(("method", "How it was found", _method(command)))
-    body = [
-        '<header><p class="kicker">asad <span>statements of work</span></p>'
-        "<h1>Jobs announced before they come</h1>"
-        f'<p class="facts">{escape(units.plain(instance, 60))}</p></header>',
-        contents([(key, title) for key, title, _ in sections]),
-        "<main>",
-        *(
-            f'<section id="{key}" aria-labelledby="{key}-title"><h2 id="{key}-title">{title}</h2>{text}</section>'
-            for key, title, text in sections
-        ),
-        "</main>",
-    ]
-    return shell("Statements of work: policies side by side", "", body, "verdict")
+    return bench_page(
+        "statements of work",
+        "Jobs announced before they come",
+        units.plain(instance, 60),
+        "Statements of work: policies side by side",
+        sections,
+    )
 
 
 def welfare(document: Document, width: int) -> str:
