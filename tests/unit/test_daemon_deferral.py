@@ -236,11 +236,12 @@ def test_every_policy_can_be_configured_and_replayed() -> None:
 def test_the_example_in_the_shipped_configuration_is_right() -> None:
     lines = (ROOT / "profiles" / "asad.toml").read_text(encoding="utf-8").splitlines()
     example = [line[1:] for line in lines if line.startswith("#") and not line.startswith("# ")]
-    given = config("\n".join(["[policies]", 'defer = "edf"', *example]))
+    (name,) = {match[1] for line in example if (match := re.match(r"\[defer\.(\w+)\]", line))}
+    given = config("\n".join(["[policies]", f'defer = "{name}"', *example]))
     made = defer_policy(given, [])
     assert isinstance(made, Deferral)
     assert made.options == Options(), "it shows the defaults"
-    assert set(given.defer["edf"]) == set(Options._fields)
+    assert set(given.defer[name]) == set(Options._fields)
     assert set(given.defer["rules"][0]) == set(Rule._fields)
 
 
