@@ -569,6 +569,7 @@ class JobSample:
     """95th percentile of the same; NaN until the window is full."""
     cpu_time_s: float
     memory_bytes: float
+    """What it needs on this node: without clean page cache that nobody has mapped. NaN if nobody counts it."""
     throttled: float
     """Fraction of the periods in which its quota stopped it; NaN if it has none."""
     pressure: float

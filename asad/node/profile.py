@@ -20,6 +20,7 @@ import psutil  # type: ignore[import-untyped]
 
 from asad.model import JobSample
 from asad.node.cgroups import Cgroups, JobGroup, core_ids, read
+from asad.node.memory import needed_bytes
 from asad.node.pressure import Fractions
 from asad.node.progress import FOLDER, offer_file, read_progress, remove_file
 from asad.node.quotas import Quotas
@@ -187,7 +188,7 @@ class Profile:
             cpu_fraction=min(mean / count, 1.0),
             cpu_peak=min(peak / count, 1.0),
             cpu_time_s=watched.cpu_s,
-            memory_bytes=self._number(watched, "memory", "memory.usage_in_bytes" if v1 else "memory.current"),
+            memory_bytes=self._memory_bytes(watched),
             throttled=self._throttled(watched, cpu_stat, quota),
             pressure=pressure,
             read_bytes=io[0],
@@ -206,6 +207,13 @@ class Profile:
         if self.cgroups.version == 1:
             return self._number(watched, "cpuacct", "cpuacct.usage") / 1e9
         return key_value(cpu_stat, "usage_usec") / 1e6
+
+    def _memory_bytes(self, watched: Watched) -> float:
+        version = self.cgroups.version
+        charged = self._number(
+            watched, "memory", "memory.usage_in_bytes" if version == 1 else "memory.current"
+        )
+        return needed_bytes(charged, self._text(watched, "memory", "memory.stat"), version)
 
     def _throttled(self, watched: Watched, cpu_stat: str, quota: float) -> float:
         before, watched.periods = (

@@ -27,6 +27,7 @@ from typing import Any
 
 from asad.model import Json
 from asad.node.cgroups import Cgroups, JobGroup, memberships, numbers
+from asad.node.memory import needed_bytes
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,10 @@ def _memory(value: int) -> bool:
 MEMORY = Knob("memory", "memory.soft_limit_in_bytes", "memory.high", _memory)
 """v1 has nothing that slows a job down: its soft limit counts only when the whole node is short of memory."""
 MEMORY_SLACK = 0.1
-"""No memory limit is below what a job uses at that moment and this part of it besides."""
+"""No memory limit is below what a job needs at that moment (`needed_bytes`) and this part of it besides."""
+MOST_RECLAIM = 1 << 30
+"""A memory limit comes down to no more than this many bytes below what the job has: in v2 the kernel takes them back
+before the write returns, and the actor has other duties."""
 KNOBS = (QUOTA, BURST, IDLE, SHARES, MEMORY)
 LEAST_SHARES = {1: 2, 2: 1}
 USUAL_SHARES = {1: 1024, 2: 100}
@@ -221,8 +225,8 @@ class Quotas:
     def set_memory(self, group: JobGroup, high_bytes: float, why: str) -> bool:
         """Have memory of a job above `high_bytes` reclaimed, or lift that (NaN).
 
-        Whatever is asked for, the limit stays above what the job uses now, so that nobody is stopped by it at once.
-        Called each second, it follows a job that grows. False where it cannot be done.
+        Whatever is asked for, the limit stays above what the job needs now, so that nobody is stopped by it at once.
+        Called each second, it follows a job that grows, and comes down step by step. False where it cannot be done.
         """
         held = self.memory.get(group.job_id)
         if held is not None and held.group.inode != group.inode:
@@ -242,12 +246,12 @@ class Quotas:
         used = self._read(held.place / ("memory.usage_in_bytes" if self.version == 1 else "memory.current"))
         if not used.isdecimal():
             return False  # it ends just now
-        floor = int(used) * (1.0 + MEMORY_SLACK)
+        needed = needed_bytes(int(used), self._read(held.place / "memory.stat"), self.version)
+        floor = needed * (1.0 + MEMORY_SLACK)
         if high_bytes < floor <= held.high_bytes <= floor * (1.0 + MEMORY_SLACK):
             return True  # it has room enough still: what it uses changes all the time
-        wanted = max(
-            LEAST_MEMORY, PAGE_BYTES * math.ceil(min(max(high_bytes, floor), MOST_MEMORY) / PAGE_BYTES)
-        )
+        least = max(high_bytes, floor, int(used) - MOST_RECLAIM)
+        wanted = max(LEAST_MEMORY, PAGE_BYTES * math.ceil(min(least, MOST_MEMORY) / PAGE_BYTES))
         if held.high_bytes == wanted:
             return True
         known = group.job_id in self.memory

@@ -65,6 +65,20 @@ def test_means_are_nan_until_the_window_is_full_and_right_after(node: Node) -> N
     node.profile.close()
 
 
+def test_files_that_a_job_has_read_are_not_memory_that_it_needs(node: Node) -> None:
+    base, v1 = node.tree.job("7", (100, 101)), node.tree.version == 1
+    place = node.tree.root / "memory" / base.relative_to(node.tree.root / "freezer") if v1 else base
+    total = "total_" if v1 else ""
+    mapped, dirty = ("mapped_file", "dirty") if v1 else ("file_mapped", "file_dirty")
+    stat = {"active_file": 300_000, "inactive_file": 500_000, mapped: 100_000, dirty: 50_000}
+    lines = [f"{total}{name} {value}\n" for name, value in stat.items()]
+    write(place / "memory.stat", "anon 1\n" + "".join(lines) + "inactive_file_of_another_kernel x\n")
+    assert node.look(0.0)["7"].memory_bytes == 1_048_576 - 650_000
+    write(place / "memory.stat", f"{total}inactive_file 9999999\n")
+    assert node.look(5.0)["7"].memory_bytes == 0.0, "both are counted, but not at one time"
+    node.profile.close()
+
+
 def test_other_cores_begin_another_window(node: Node) -> None:
     node.tree.job("7", (100, 101))
     for look in range(WINDOW + 1):

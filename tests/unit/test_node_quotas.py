@@ -18,6 +18,7 @@ from asad.node.quotas import (
     KNOBS,
     LEAST_US,
     MEMORY,
+    MOST_RECLAIM,
     PAGE_BYTES,
     QUOTA,
     SHARES,
@@ -292,6 +293,28 @@ def test_a_memory_limit_stays_above_what_is_used_and_follows_it(limited: Limited
     write(limited.used, f"{10 * MIB}\n")
     assert limited.set(64 * MIB)
     assert limited.limit() == str(64 * MIB)
+
+
+def test_files_that_a_job_has_read_do_not_push_its_memory_limit_up(limited: Limited) -> None:
+    write(limited.used, f"{200 * MIB}\n")
+    cache = {1: "total_inactive_file", 2: "inactive_file"}[limited.version]
+    write(limited.used.with_name("memory.stat"), f"anon {20 * MIB}\n{cache} {180 * MIB}\n")
+    assert limited.set(64 * MIB)
+    assert limited.limit() == str(64 * MIB)
+
+
+def test_a_memory_limit_comes_down_in_steps_that_the_kernel_can_reclaim(limited: Limited) -> None:
+    cache = {1: "total_active_file", 2: "active_file"}[limited.version]
+    left, limits = 12 * MOST_RECLAIM + MIB, []
+    while not limits or limits[-1] > 64 * MIB:
+        write(limited.used, f"{left}\n")
+        write(limited.used.with_name("memory.stat"), f"{cache} {left}\n")
+        assert limited.set(64 * MIB)
+        limits.append(int(limited.limit()))
+        assert limits[-1] >= left - MOST_RECLAIM
+        left = limits[-1]
+    assert limits[-1] == 64 * MIB
+    assert len(limits) == 12
 
 
 def test_a_successor_lifts_the_memory_limits_of_a_killed_actor(limited: Limited) -> None:
