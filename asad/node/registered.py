@@ -25,6 +25,8 @@ import re
 import socket
 import struct
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +54,10 @@ AGENTS = ("mesos-agent", "mesos-slave", "lt-mesos-agent", "mesos-containeri")
 """What the processes are called that start executors (the kernel keeps 15 characters)."""
 REQUEST_BYTES = 4096
 REQUEST_S = 2.0
+PER_USER = 32
+"""So many processes of one user may ask at one time; root has no limit."""
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED)
+"""Errors of accepting a connection that pass."""
 MOST_JOBS = 10_000
 ANCESTORS = 32
 PEER = struct.Struct("3i")
@@ -97,6 +103,8 @@ class Registered:
         self._started_by_agent = started_by_agent or self._has_agent
         self._lock = threading.Lock()
         self._entries = self._load()
+        self._asking: Counter[int] = Counter()
+        """How many processes of each user ask just now."""
         self._server: socket.socket | None = None
         self._path: Path | None = None
         self.heard: Callable[[], None] = lambda: None
@@ -137,21 +145,33 @@ class Registered:
         while True:
             try:
                 connection, _ = server.accept()
-            except OSError:
-                return
-            with connection:
-                try:
-                    answer = self._answer(connection)
-                except (OSError, ValueError, KeyError, TypeError) as error:
-                    answer = f"it makes no sense ({error})"[:200]
-                with contextlib.suppress(OSError):
-                    connection.sendall(json.dumps({"ok": not answer, "error": answer}).encode() + b"\n")
+            except OSError as error:
+                if error.errno not in PASSING:
+                    return
+                time.sleep(0.1)
+                continue
+            # whoever is slow to ask keeps nobody else waiting
+            threading.Thread(target=self._attend, args=(connection,), name="registers", daemon=True).start()
 
-    def _answer(self, connection: socket.socket) -> str:
-        connection.settimeout(REQUEST_S)
-        pid, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
-        text = b""
+    def _attend(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            pid, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+            with self._lock:
+                self._asking[uid] += 1
+                crowd = uid != 0 and self._asking[uid] > PER_USER
+            try:
+                answer = "too many ask at once" if crowd else self._answer(connection, pid, uid)
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                answer = f"it makes no sense ({error})"[:200]
+            finally:
+                with self._lock:
+                    self._asking[uid] -= 1
+            connection.sendall(json.dumps({"ok": not answer, "error": answer}).encode() + b"\n")
+
+    def _answer(self, connection: socket.socket, pid: int, uid: int) -> str:
+        text, deadline = b"", time.monotonic() + REQUEST_S
         while b"\n" not in text:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
             piece = connection.recv(REQUEST_BYTES)
             text += piece
             if not piece or len(text) > REQUEST_BYTES:
