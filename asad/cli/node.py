@@ -21,7 +21,7 @@ from asad import __version__
 from asad.api.auth import open_authenticator
 from asad.api.nodes import NodeClient
 from asad.config import DEFAULT_PATH, Config, load
-from asad.errors import AsadError, UsageError
+from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.node.actor import Actor, Settings, sample_to_json
 from asad.node.cgroups import Cgroups
 from asad.node.profile import Profile
@@ -71,7 +71,6 @@ def asad_node(path: Path, node: str, cgroup_root: Path, once: bool) -> None:
 
 def run(config: Config, node: str, cgroups: Cgroups) -> None:
     """Run the actor until it is told to stop (SIGTERM or SIGINT)."""
-    authenticator = open_authenticator(config.nodes, "actor")  # nothing is touched before there are keys
     settings = Settings(
         node=node,
         state_dir=config.node.state_dir / node,
@@ -80,6 +79,14 @@ def run(config: Config, node: str, cgroups: Cgroups) -> None:
         guest_partitions=frozenset(config.node.guest_partitions),
         register=config.node.register,
     )
+    try:
+        authenticator = open_authenticator(config.nodes, "actor")
+    except ConfigError:
+        # nothing is begun without keys; but what a killed actor has left does not wait for them
+        if settings.state_dir.exists():
+            with contextlib.suppress(ClusterError):  # another one runs
+                Actor(settings, cgroups).mend()
+        raise
     actor = Actor(settings, cgroups, progress=folder_of(os.environ))
     client = NodeClient(config.node.daemon, node, authenticator, actor.hear, cgroup=cgroups.version)
     actor.link = client

@@ -16,6 +16,7 @@ import os
 import queue
 import re
 import socket
+import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -105,7 +106,7 @@ class Actor:
         self.inbox: queue.SimpleQueue[dict[str, Json] | None] = queue.SimpleQueue()
         self.announced = self._load_announced()
         self._roles: dict[tuple[str, int], bool] = {}
-        """The daemon's last word on each job, which holds when its lease has run out."""
+        """The daemon's last word on each job that was here then; it holds when its lease has run out."""
         self._partitions: dict[tuple[str, int], tuple[str, int]] = {}
         """What each job's environment says, and how often it was asked."""
         self._alone: dict[str, float] = {}
@@ -172,12 +173,15 @@ class Actor:
 
     def start(self) -> None:
         """Mend what a killed predecessor has left, and find guests that are here already."""
-        now_s = self.clock()
         if self.registered is not None:
             self.registered.listen(Path(self.settings.register))
-        self.jobs = self.cgroups.jobs(now_s)
+        self.mend()
+        self.scan(self.clock())
+
+    def mend(self) -> None:
+        """Lift what a killed predecessor has left."""
+        self.jobs = self.cgroups.jobs(self.clock())
         self.quotas.mend(self.jobs, "the actor starts: no lease is known")
-        self.scan(now_s)
 
     def close(self) -> None:
         """Lift every quota and let go of everything. Guests stay in the idle class."""
@@ -202,15 +206,15 @@ class Actor:
             self.samples.pop(job_id, None)
         if ended:
             here = {(group.job_id, group.inode) for group in self.jobs.values()}
-            self._roles = {key: role for key, role in self._roles.items() if key in here}
             self._partitions = {key: told for key, told in self._partitions.items() if key in here}
         self._forget_announced(ended)
         self.classify()
         self.apply(now_s)
 
     def classify(self) -> None:
-        """Who is a guest? What the daemon says of a job counts first, then the partition that Slurm started it in,
-        then an announcement, then a predecessor's mark (the idle class itself)."""
+        """Who is a guest? What the daemon says of a job that is here counts first, then the partition that Slurm
+        started it in, then what the daemon said before it came (it may have started by itself since), then a
+        predecessor's mark (the idle class itself)."""
         self.guests = set()
         for job_id, group in self.jobs.items():
             if self._is_guest(group):
@@ -223,9 +227,6 @@ class Actor:
 
     def _is_guest(self, group: JobGroup) -> bool:
         key = (group.job_id, group.inode)
-        role = self.leases.role(group.job_id)
-        if role is not None:
-            self._roles[key] = role
         if key in self._roles:
             return self._roles[key]
         partition, looks = self._partitions.get(key, ("", 0))
@@ -234,6 +235,9 @@ class Actor:
             self._partitions[key] = (partition, looks + 1)
         if partition:
             return partition in self.settings.guest_partitions
+        role = self.leases.role(group.job_id)
+        if role is not None:
+            return role
         return group.job_id in self.announced or self.quotas.is_idle(group)
 
     def apply(self, now_s: float) -> None:
@@ -325,6 +329,9 @@ class Actor:
                 log.warning("a lease that makes no sense is let be: %s", error)
                 return
             self.leases.renew(leases, length_s, now_s)
+            said = {lease.job_id: lease.guest for lease in leases}
+            here = [group for group in self.jobs.values() if group.job_id in said]
+            self._roles = {(group.job_id, group.inode): said[group.job_id] for group in here}
             self.classify()
             self.apply(now_s)
         elif kind == "announce":
@@ -424,7 +431,16 @@ def take_lock(folder: Path, node: str) -> IO[str]:
     Raises ClusterError when another actor holds it, or the folder cannot be used.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # whoever writes there has root write wherever a link of his leads
+        for place in (folder, folder.parent):
+            found = place.stat()
+            open_ = found.st_mode & stat.S_IWOTH and not (place != folder and found.st_mode & stat.S_ISVTX)
+            if open_ or found.st_uid not in (0, os.geteuid()):
+                raise ClusterError(
+                    f"{place}: others may write there; give it to root alone (chown root, chmod 0700), "
+                    "or choose another [node] state_dir"
+                )
         lock = (folder / "lock").open("a+", encoding="utf-8")
     except OSError as error:
         raise ClusterError(

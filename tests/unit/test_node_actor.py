@@ -17,7 +17,7 @@ from node_tree import Tree, write
 
 from asad.errors import ClusterError
 from asad.model import Json
-from asad.node.actor import ANNOUNCED_S, Actor, Settings, lease_from_json
+from asad.node.actor import ANNOUNCED_S, Actor, Settings, lease_from_json, take_lock
 from asad.node.cgroups import Cgroups
 
 
@@ -174,6 +174,33 @@ def test_a_withdrawn_offer_that_starts_in_its_own_partition_is_no_guest(node: No
     assert not node.idle(third)
 
 
+@pytest.mark.parametrize("daemon", ["lives", "is dead"])
+def test_an_offer_that_was_leased_and_withdrawn_makes_no_guest_of_its_job(node: Node, daemon: str) -> None:
+    """It starts by itself, on the very node, before the lease of the offer is renewed or has run out."""
+    node.actor.start()
+    node.lease(("3", True, 0.5))
+    third = node.tree.job("3", (300, 301), partition="batch")
+    for _ in range(3):
+        node.now_s += 1.0
+        node.actor.scan(node.now_s)
+    if daemon == "lives":
+        node.lease(("2", True, 0.5))
+    node.now_s += 20.0
+    node.actor.expire(node.now_s)
+    node.actor.scan(node.now_s)
+    assert not node.idle(third) and node.cap(third) == "max"
+
+
+def test_a_leased_job_that_tells_nothing_of_itself_is_what_the_lease_says(node: Node) -> None:
+    node.actor.start()
+    node.lease(("3", True, 0.5))
+    third = node.tree.job("3", (300, 301), environ={})
+    node.actor.scan(node.now_s)
+    assert node.idle(third)
+    node.lease(("3", False, None))
+    assert not node.idle(third)
+
+
 def test_announcements_survive_a_kill_and_end_with_their_job(node: Node) -> None:
     node.actor.follow({"kind": "announce", "id": 9, "job": "3"}, node.now_s)
     node.actor.lock.close()  # as kill -9 does
@@ -229,6 +256,23 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Pat
     (tmp_path / "state").write_text("a file")
     with pytest.raises(ClusterError, match=r"state: .*\[node\] state_dir"):
         Node(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_folder_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    """What root writes there, a link of theirs would lead elsewhere."""
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(mode)
+    with pytest.raises(ClusterError, match=r"state: others may write there; .*\[node\] state_dir"):
+        take_lock(state, "n1")
+    state.chmod(0o755)
+    tmp_path.chmod(mode)
+    if mode & 0o1000:  # nobody can put another folder into the place of ours
+        take_lock(state, "n1").close()
+    else:
+        with pytest.raises(ClusterError, match="others may write there"):
+            take_lock(state, "n1")
 
 
 # ------------------------------------------------------------------------------------------------------- pressure

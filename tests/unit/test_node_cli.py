@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from node_tree import Tree
 
 from asad.cli.node import asad_node, look
 from asad.node.cgroups import Cgroups
+from asad.node.quotas import Quotas
 
 ASAD_NODE = str(Path(sys.executable).with_name("asad-node"))
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/node-actor.md"
@@ -39,6 +41,19 @@ def test_it_refuses_to_start_without_keys_and_touches_nothing(tmp_path: Path, co
     assert done.stderr.startswith("asad-node: ")
     assert "munge" in done.stderr
     assert not (tmp_path / "state").exists()
+
+
+def test_without_keys_it_lifts_what_a_killed_one_has_left(tmp_path: Path, config: Path) -> None:
+    tree = Tree(tmp_path / "tree", 2)
+    base = tree.job("7", (100, 101))
+    cgroups = Cgroups(tree.root, "n1", tree.proc)
+    (tmp_path / "state/n1").mkdir(parents=True, mode=0o700)
+    quotas = Quotas(cgroups, tmp_path / "state/n1", time.time)
+    assert quotas.set_quota(cgroups.jobs(0.0)["7"], 0.5, "leased")  # and no more of that one
+    assert (base / "cpu.max").read_text().startswith("50000")
+    done = run("--config", str(config), "--cgroup-root", str(tree.root))
+    assert done.returncode == 2 and "munge" in done.stderr
+    assert (base / "cpu.max").read_text().startswith("max")
 
 
 def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
