@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
 
 from asad import __version__
+from asad.cli.output import keep_stdout
 from asad.errors import AsadError
 
 COMMANDS = {
@@ -70,8 +72,10 @@ def asactl() -> None:
 
 def main() -> None:
     """Entry point. Exit status: 0 done, 2 wrong usage or input, 3 no daemon, 4 not allowed, 1 anything else."""
+    keep_stdout()
     try:
         status = asactl(standalone_mode=False)  # what a command gave to ctx.exit
+        sys.stdout.flush()  # while it can still be told that nobody takes it
         sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
@@ -84,6 +88,15 @@ def main() -> None:
     except AsadError as error:
         click.echo(f"asactl: {error}", err=True)
         sys.exit(error.exit_status)
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # who read has gone, as `head` does
+        _drop_stdout()
         sys.exit(1)
+    except OSError as error:  # a disk that is full
+        _drop_stdout()
+        click.echo(f"asactl: {error}", err=True)
+        sys.exit(1)
+
+
+def _drop_stdout() -> None:
+    """What is left of the answer goes nowhere, so that the interpreter does not stumble over it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,14 +11,9 @@ Every part gives plain data for JSON. Speeds are of this machine; everything els
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -166,10 +161,7 @@ def offline(
         for number in range(len(some)):
             if step is not None:
                 step(f"offline optimum {number + 1} of {len(some)}{', packed' if packed else ''}")
-            with _solver_unheard():
-                plans.append(
-                    optimum(some, number, worth, packed=packed, span=span, time_limit_s=time_limit_s)
-                )
+            plans.append(optimum(some, number, worth, packed=packed, span=span, time_limit_s=time_limit_s))
         found[f"{key}total_mean"] = float(np.mean([plan.total for plan in plans]))
         found[f"{key}bound_mean"] = float(np.mean([plan.bound for plan in plans]))
         found[f"{key}gap_max"] = max(plan.gap for plan in plans)
@@ -260,29 +252,6 @@ def crowd(many: int, seed: int = 0) -> Waiting:
             ),
         ),
     )
-
-
-@contextmanager
-def _solver_unheard() -> Iterator[None]:
-    """HiGHS now and then prints a line of its own to standard output, which belongs to our figures."""
-    try:
-        kept = os.dup(1)
-    except OSError:  # closed: then nobody hears it
-        yield
-        return
-    c_library = ctypes.CDLL(None)
-    try:
-        sys.stdout.flush()
-        c_library.fflush(None)
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), 1)
-            try:
-                yield
-            finally:
-                c_library.fflush(None)
-                os.dup2(kept, 1)
-    finally:
-        os.close(kept)
 
 
 def _timed(what: Callable[[], object]) -> float:

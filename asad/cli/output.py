@@ -1,0 +1,36 @@
+"""Standard output belongs to what a command answers, so that `--json` is JSON whatever a library prints."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+
+
+def keep_stdout() -> None:
+    """Take standard output for Python alone: what compiled libraries print goes nowhere.
+
+    HiGHS writes a line of its own there now and then, whatever options say (HiGHS.jl, issue 312). What the terminal's
+    encoding lacks is replaced, instead of ending the command.
+    """
+    if sys.stdout is None:  # it was closed before us
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+        return
+    try:
+        if sys.stdout.fileno() != 1:
+            return
+    except io.UnsupportedOperation:  # it is no file: somebody who runs us gathers it
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+    sys.stdout = os.fdopen(
+        kept,
+        "w",
+        buffering=1 if os.isatty(kept) else -1,
+        encoding=sys.stdout.encoding,
+        errors="replace",
+    )
