@@ -127,6 +127,9 @@ def show(model: str, as_json: bool) -> None:
     from asad.defer.osdec import load, shipped
     from asad.report.units import plain
 
+    if not model and as_json:
+        click.echo(json.dumps(shipped(), indent=1))
+        return
     if not model:
         for variant, seeds in shipped().items():
             click.echo(f"{variant}: {', '.join(one['model'] for one in seeds)}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from dataclasses import asdict
 
@@ -12,9 +11,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from asad.cli.live import JSON, print_screen
+from asad.cli.live import JSON, daemon_store, print_screen
 from asad.cli.runs import duration, printable
-from asad.config import DEFAULT_PATH, Config, load
 from asad.store.records import AccountTotal
 from asad.store.store import Store
 
@@ -40,7 +38,7 @@ def ledger(store_url: str | None, days: float | None, as_json: bool) -> None:
     A job is entered when it has ended. Reads the store, so no daemon need run.
     """
     since_s = -math.inf if days is None else time.time() - days * DAY_S
-    with Store.open(store_url or _configured(), create=False) as store:
+    with Store.open(store_url or daemon_store(), create=False) as store:
         totals, place = store.account_totals(since_s), str(store)
     if as_json:
         click.echo(json.dumps([asdict(total) for total in totals], indent=2))
@@ -48,14 +46,6 @@ def ledger(store_url: str | None, days: float | None, as_json: bool) -> None:
         _print(totals)
     else:
         click.echo(f"{printable(place)} holds no entry: no job that lent or was a guest has ended")
-
-
-def _configured() -> str:
-    """The daemon's store. Raises ConfigError where the configuration is wrong."""
-    path = os.environ.get("ASAD_CONFIG")
-    if path is None and not DEFAULT_PATH.exists():
-        return Config().store_url
-    return load(path or DEFAULT_PATH).store_url
 
 
 def _print(totals: list[AccountTotal]) -> None:

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from asad.api.control import Refused, ask
 from asad.cli.runs import duration, printable
-from asad.config import DEFAULT_PATH, MODES, DaemonSettings, load
+from asad.config import DEFAULT_PATH, MODES, Config, DaemonSettings, load
 from asad.errors import AsadError, ConfigError
 
 Facts = Mapping[str, Any]
@@ -52,6 +52,14 @@ def control_socket(given: str | None) -> Path:
     ):  # not there, not ours to read, or wrong: `config check` is for that
         return load(os.environ.get("ASAD_CONFIG") or DEFAULT_PATH).daemon.socket
     return DaemonSettings().socket
+
+
+def daemon_store() -> str:
+    """Path or URL of the daemon's state store. Raises ConfigError where the configuration is wrong."""
+    path = os.environ.get("ASAD_CONFIG")
+    if path is None and not DEFAULT_PATH.exists():
+        return Config().store_url
+    return load(path or DEFAULT_PATH).store_url
 
 
 # ------------------------------------------------------------------------------------------------------ looking

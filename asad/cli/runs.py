@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
@@ -17,7 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from asad.errors import UsageError
+from asad.config import DEFAULT_PATH
+from asad.errors import ConfigError, UsageError
 from asad.model import (
     Admit,
     CoAllocate,
@@ -224,13 +227,21 @@ def explain(
 def ask_about(job: str, verb: str, socket_path: str | None) -> Mapping[str, Any] | None:
     """What the daemon answers to `verb` of a job; None if there is no daemon, or it does not know the job."""
     from asad.api.control import DaemonDown, Refused, ask
-    from asad.cli.live import control_socket  # which words its screens as we do
+    from asad.cli.live import control_socket, daemon_store  # which words its screens as we do
 
     try:
         answer = ask(control_socket(socket_path), verb, job=job)
-    except DaemonDown:
+    except DaemonDown as down:
         if socket_path is not None:
             raise
+        if "ASAD_CONFIG" in os.environ or DEFAULT_PATH.exists():  # there should be one
+            with contextlib.suppress(ConfigError):
+                click.echo(
+                    printable(
+                        f"asactl: {down}. Told from your own store; --store {daemon_store()} is the daemon's"
+                    ),
+                    err=True,
+                )
         return None
     except Refused as refusal:
         if refusal.exit_status == UsageError.exit_status:

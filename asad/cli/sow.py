@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,9 +17,18 @@ from rich.text import Text
 
 from asad.admit.sow.announcements import MOST_CHARACTERS, read_announcements, time_s, written
 from asad.api.control import ask
-from asad.cli.live import JSON, SOCKET, cells, clock_of, control_socket, print_screen, rows_of, table_of
+from asad.cli.live import (
+    JSON,
+    SOCKET,
+    cells,
+    clock_of,
+    control_socket,
+    daemon_store,
+    print_screen,
+    rows_of,
+    table_of,
+)
 from asad.cli.runs import EPOCH_FROM_S, duration, moment, printable
-from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.model import HOUSE
 
@@ -531,7 +539,7 @@ def ledger(
     --store the daemon tells you of your own account; operators read all.
     """
     if days is not None and store_url is None:
-        store_url = _configured()
+        store_url = daemon_store()
     if store_url is not None:
         from asad.store import statements as stated
         from asad.store.store import Store
@@ -545,14 +553,6 @@ def ledger(
         click.echo(json.dumps(facts, indent=1))
     else:
         print_screen(Group(*_ledger(facts, lines)))
-
-
-def _configured() -> str:
-    """The daemon's store. Raises ConfigError where the configuration is wrong."""
-    path = os.environ.get("ASAD_CONFIG")
-    if path is None and not DEFAULT_PATH.exists():
-        return Config().store_url
-    return load(path or DEFAULT_PATH).store_url
 
 
 def _ledger(facts: Mapping[str, Any], lines: bool) -> Iterator[Any]:

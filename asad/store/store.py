@@ -915,7 +915,7 @@ def _check_file(url: URL, create: bool) -> None:
     path = Path(str(url.database))
     if not create and not path.exists():
         raise UsageError(
-            f"{path}: there is no store; a replay makes it (`asactl replay`), or name another with --store"
+            f"{path}: there is no store yet: a replay or the daemon makes it; name another with --store"
         )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
