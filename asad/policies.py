@@ -180,11 +180,11 @@ def defer_policy(config: Config, applications: Sequence[str]) -> DeferPolicy:
         if given:
             raise ConfigError(f"{table}: at-once has no options; remove the table")
         return AtOnce()
+    plain, of_policy = DeferOptions()._asdict(), scorer_options(name)
+    taken = _checked(table, given, plain | of_policy)
+    options = DeferOptions(**plain | {key: value for key, value in taken.items() if key in plain})
+    _check_deferral(table, options)
     try:
-        plain, of_policy = DeferOptions()._asdict(), scorer_options(name)
-        taken = _checked(table, given, plain | of_policy)
-        options = DeferOptions(**plain | {key: value for key, value in taken.items() if key in plain})
-        _check_deferral(table, options)
         scorer = make_scorer(name, {key: value for key, value in taken.items() if key not in plain})
     except UsageError as error:
         raise ConfigError(f"{table} {error}") from error

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,10 +16,13 @@ import click
 from asad.api.control import ask
 from asad.cli.live import JSON, SOCKET, control_socket
 from asad.cli.runs import printable
-from asad.config import DEFAULT_PATH, Config, load
-from asad.policies import admit_policy, share_policy
+from asad.config import DEFAULT_PATH, Config, key_lines, load
+from asad.errors import ConfigError, UsageError
+from asad.policies import admit_policy, defer_policy, memory_loss, place_policy, share_policy
 
 FILE = click.argument("file", envvar="ASAD_CONFIG", default=str(DEFAULT_PATH), metavar="[FILE]")
+OWNERS_PLACE = re.compile(r"\[([\w.+-]+)\]:? ([\w-]+)?")
+"""How the owner of a table begins to tell what is wrong in it: `[defer.rollout] reserve …`."""
 
 
 @click.group()
@@ -27,19 +34,30 @@ def config() -> None:
 @FILE
 @JSON
 def check(file: str, as_json: bool) -> None:
-    """Check FILE [default: /etc/asad/asad.toml]; every fault is told with its line and its mend."""
-    settings = load(file)
-    share_policy(settings, [], 0)
-    admit_policy(settings, [])
-    check_plugins(settings)
+    """Check FILE [default: /etc/asad/asad.toml] and what it names; every fault is told with its line and its mend.
+
+    The cluster is not asked (`asactl doctor` does that), and what only the daemon's user may read is not opened
+    (`asad --check` does that).
+    """
+    try:
+        settings = load(file)
+        faults = faults_of(settings)
+        if faults:
+            lines = key_lines(Path(file).read_text(encoding="utf-8"))
+            raise ConfigError("\n".join(located(file, lines, fault) for fault in faults))
+    except ConfigError as error:
+        if as_json:
+            click.echo(json.dumps({"file": file, "ok": False, "faults": str(error).splitlines()}))
+        raise
     if as_json:
-        click.echo(json.dumps({"file": file, "ok": True}))
-    else:
-        click.echo(
-            f"{printable(file)} is right: mode {settings.daemon.mode}, cluster {printable(settings.daemon.cluster)}, "
-            f"admit policy {settings.policies.admit}, share policy {settings.policies.share}, "
-            f"a cycle each {settings.daemon.interval_s:g} s"
-        )
+        click.echo(json.dumps({"file": file, "ok": True, "faults": []}))
+        return
+    policies = settings.policies
+    click.echo(
+        f"{printable(file)} is right: mode {settings.daemon.mode}, cluster {printable(settings.daemon.cluster)}, "
+        f"policies {policies.admit}, {policies.defer}, {policies.place} and {policies.share} "
+        f"(admit, defer, place, share), a cycle each {settings.daemon.interval_s:g} s"
+    )
 
 
 @config.command(short_help="Which settings hold?")
@@ -57,12 +75,53 @@ def show(file: str, live: bool, socket_path: str | None, as_json: bool) -> None:
         click.echo(printable(line))
 
 
-def check_plugins(settings: Config) -> None:
-    """Let the cluster's plugin check its own table, by `read_settings` of its module `settings`. Raises ConfigError."""
-    for point in metadata.entry_points(group="asad.clusters", name=settings.daemon.cluster):
-        place = f"{point.module}.settings"
-        if find_spec(place) is not None:
-            import_module(place).read_settings(settings.clusters.get(point.name, {}))
+def faults_of(settings: Config) -> list[str]:
+    """What the owners of policies, trees, calibration and the cluster's table find wrong with them, one text each."""
+    looks = (
+        partial(share_policy, settings, [], 0),
+        partial(admit_policy, settings, []),
+        partial(defer_policy, settings, []),
+        partial(place_policy, settings, []),
+        partial(memory_loss, settings),
+        partial(check_cluster, settings),
+    )
+    faults = []
+    for look in looks:
+        try:
+            look()
+        except UsageError as error:
+            faults.append(str(error))
+    return faults
+
+
+def located(path: str, lines: Mapping[tuple[str, ...], int], fault: str) -> str:
+    """`fault` after the file and, where its table or key is written there, the line."""
+    found = OWNERS_PLACE.match(fault)
+    table = tuple(found[1].split(".")) if found else ()
+    line = lines.get((*table, found[2] or "")) or lines.get(table) if found else None
+    return printable(f"{path}:{line}: {fault}" if line else f"{path}: {fault}")
+
+
+def check_cluster(settings: Config) -> None:
+    """Is there such a cluster, and is its table right? Its plugin checks that by a function `read_settings` in the
+    module of its entry point or in a module `settings` below it. Raises ConfigError.
+    """
+    name, known = settings.daemon.cluster, metadata.entry_points(group="asad.clusters")
+    if name == "recorded":
+        log = settings.recorded.log
+        if not log:
+            raise ConfigError("[recorded] log: a recorded cluster needs a log; name one")
+        if not Path(log).is_file():
+            raise ConfigError(f"[recorded] log: there is no file {log}; name a log that can be read")
+        return
+    if name not in known.names:
+        there = ", ".join(sorted({*known.names, "recorded"}))
+        raise ConfigError(f"[daemon] cluster: there is no cluster plugin {name!r}; there are {there}")
+    module = import_module(known[name].module)
+    if hasattr(module, "__path__") and find_spec(f"{module.__name__}.settings") is not None:
+        module = import_module(f"{module.__name__}.settings")
+    if hasattr(module, "read_settings"):
+        module.read_settings(settings.clusters.get(name.rpartition("+")[2], {}))
 
 
 def toml_lines(table: dict[str, Any], name: str = "") -> list[str]:

@@ -22,7 +22,7 @@ from asad.api.munge import Munge
 from asad.api.tls import Tls
 from asad.cli import checks
 from asad.cli.checks import Finding, Slurm
-from asad.cli.config import check_plugins
+from asad.cli.config import faults_of
 from asad.cli.live import JSON, control_socket, print_screen
 from asad.cli.runs import printable
 from asad.config import DEFAULT_PATH, Config, load
@@ -71,7 +71,7 @@ def _print(findings: list[Finding], lines: list[str]) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for finding in findings:
-        said = Text(printable(finding.why))
+        said = Text("\n".join(printable(line) for line in finding.why.splitlines()))
         if finding.mend and finding.state != "ok":
             said.append(f"\n→ {printable(finding.mend)}", "dim")
         table.add_row(Text(finding.state, STYLES[finding.state]), Text(printable(finding.check)), said)
@@ -92,6 +92,10 @@ def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding
     config, finding = _configuration(config_path)
     yield finding
     yield from _of_plugin(config)
+    if config.daemon.cluster == "recorded" and slurm_conf is None:
+        yield _store(config)
+        yield _daemon(config)
+        return
     if config.daemon.cluster == "mesos" and slurm_conf is None:
         yield from _of_machine(config)
         return
@@ -117,6 +121,10 @@ def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding
         if slurm_conf is None:
             yield checks.clock_finding(text, asked_at)
             yield checks.rights_finding(slurm, _users(config.nodes.user), config.nodes.user)
+        lend, share_users = config.slurm.get("lend", ()), config.slurm.get("share_users", "same")
+        kinds = lend if isinstance(lend, list | tuple) else ()
+        yield from checks.lending_findings(slurm, guest_of, [str(kind) for kind in kinds], str(share_users))
+        yield checks.calibration_finding(config.guard.calibration)
     yield from _of_machine(config)
 
 
@@ -149,9 +157,10 @@ def _configuration(path: str | None) -> tuple[Config, Finding]:
         return Config(), Finding("configuration", "warn", why, mend)
     try:
         config = load(place)
-        check_plugins(config)
     except ConfigError as error:
         return Config(), Finding("configuration", "fail", str(error), f"asactl config check {place}")
+    if faults := faults_of(config):
+        return config, Finding("configuration", "fail", "\n".join(faults), f"asactl config check {place}")
     return config, Finding("configuration", "ok", f"{place} is right, mode {config.daemon.mode}")
 
 

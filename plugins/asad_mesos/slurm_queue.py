@@ -109,6 +109,14 @@ def read_queue(table: Any) -> QueueSettings:
     )
 
 
+def read_settings(table: Mapping[str, Any]) -> None:
+    """Check `[mesos]` with `[mesos.queue]` in it. Raises ConfigError that names the key and the mend."""
+    from asad_mesos import settings
+
+    read_queue(table.get("queue", {}))
+    settings.read_settings({key: value for key, value in table.items() if key != "queue"})
+
+
 @dataclass(slots=True)
 class Taken:
     """A job of Slurm's that we have in hand."""

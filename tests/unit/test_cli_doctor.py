@@ -11,19 +11,23 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from asad_slurm.settings import LEND
 from click.testing import CliRunner, Result
 
 from asad.cli import checks, doctor
 from asad.cli.asactl import asactl
 from asad.cli.checks import (
+    NOT_BY_DEFAULT,
     Finding,
     Slurm,
     actor_finding,
+    calibration_finding,
     cgroup_finding,
     clock_finding,
     cluster_findings,
     guest_line,
     job_submit_finding,
+    lending_findings,
     minutes,
     partition_findings,
     read_config,
@@ -161,6 +165,35 @@ def test_faults_of_the_cluster(changed: dict[str, str], check: str, state: str, 
     assert [text for each in found for text in each.lines] == ([line] if line else [])
     others = {name: other for name, other in states(found).items() if name != check}
     assert set(others.values()) == {"ok"}
+
+
+# ------------------------------------------------------------------------------------------- who lends to whom
+
+
+def test_what_lends_against_the_defaults_is_told() -> None:
+    ready = slurm({"AccountingStorageType": "accounting_storage/slurmdbd"}, batch={"DefaultTime": "01:00:00"})
+    by_default = list(lending_findings(ready, GUEST_OF, [], "same"))
+    assert set(states(by_default).values()) == {"ok"}
+    for kind in LEND:
+        (warned,) = [each for each in lending_findings(ready, GUEST_OF, [kind], "same") if each.state != "ok"]
+        assert (warned.check, warned.state) == ("lend", "warn") and f'"{kind}"' in warned.mend
+    assert states(lending_findings(ready, GUEST_OF, [], "account"))["share_users"] == "ok"
+    assert states(lending_findings(ready, GUEST_OF, [], "any"))["share_users"] == "warn"
+    assert set(NOT_BY_DEFAULT) == set(LEND), "every kind that the plugin knows"
+
+
+def test_who_has_no_limit_is_never_a_guest_and_limits_want_accounting() -> None:
+    unlimited = slurm(
+        {"AccountingStorageType": "(null)"}, batch={"DefaultTime": "NONE", "MaxTime": "UNLIMITED"}
+    )
+    found = states(lending_findings(unlimited, GUEST_OF, [], "same"))
+    assert (found["time limits"], found["accounting"]) == ("warn", "warn")
+    limited = slurm(batch={"DefaultTime": "NONE", "MaxTime": "1-00:00:00"})
+    assert states(lending_findings(limited, GUEST_OF, [], "same"))["time limits"] == "ok"
+
+
+def test_constants_of_another_machine_are_told() -> None:
+    assert calibration_finding("").state == "warn" and calibration_finding("/etc/asad/c.toml").state == "ok"
 
 
 # ---------------------------------------------------------------------------------------------------- partitions
@@ -507,6 +540,23 @@ def test_a_wrong_configuration_is_a_finding_and_the_rest_is_looked_at(site: Path
     assert by_check["configuration"]["state"] == "fail"
     assert "daemon" in by_check["configuration"]["why"]
     assert by_check["select"]["state"] == "ok"
+
+
+def test_options_of_a_policy_are_looked_at_and_each_fault_has_its_line(site: Path) -> None:
+    with (site / "asad.toml").open("a") as file:
+        file.write('[policies]\ndefer = "rollout"\n[defer.rollout]\nreserve = 5\n[share.asax]\nlate = 1\n')
+    printed = call(site, "--slurm-conf", str(site / "slurm.conf")).output
+    assert any("[share.asax] late: unknown option" in line for line in printed.splitlines())
+    assert any("[defer.rollout] reserve = 5; give" in line for line in printed.splitlines())
+    assert "\\n" not in printed
+
+
+def test_of_a_recorded_cluster_neither_slurm_nor_the_machine_is_looked_at(site: Path) -> None:
+    text = (site / "asad.toml").read_text().replace("[daemon]", '[daemon]\ncluster = "recorded"')
+    (site / "asad.toml").write_text(text + f'[recorded]\nlog = "{site}/asad.toml"\n')
+    result = call(site, "--json")
+    assert result.exit_code == 0
+    assert list(found(result)) == ["configuration", "store", "daemon"]
 
 
 def test_lines_to_add_are_printed(site: Path) -> None:

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from asad.api.control import ControlServer, DaemonDown, NotAllowed, Peer, Refused, Request
-from asad.cli import live
+from asad.cli import live, runs
 from asad.cli.asactl import COMMANDS, asactl
 from asad.cli.config import toml_lines
 from asad.errors import AsadError, ConfigError, UsageError
@@ -523,7 +523,15 @@ def test_explain_without_a_daemon_looks_into_the_store(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("ASAD_SOCKET", raising=False)
     monkeypatch.setattr(live, "control_socket", lambda given: Path(given or tmp_path / "none.sock"))
-    assert isinstance(call("explain", "5").exception, UsageError)
+    monkeypatch.setenv("ASAD_CONFIG", str(tmp_path / "asad.toml"))
+    (tmp_path / "asad.toml").write_text(f'[daemon]\nstate_dir = "{tmp_path}/state"\n')
+    result = call("explain", "5")
+    assert isinstance(result.exception, UsageError)
+    told = f"no daemon answers at {tmp_path}/none.sock"
+    assert told in result.stderr and f"--store {tmp_path}/state/asad.db is the daemon's" in result.stderr
+    monkeypatch.delenv("ASAD_CONFIG")
+    monkeypatch.setattr(runs, "DEFAULT_PATH", tmp_path / "none.toml")
+    assert not call("explain", "5").stderr, "where no daemon is configured nobody misses it"
     assert isinstance(call("explain", "5", "--socket", str(tmp_path / "none.sock")).exception, DaemonDown)
 
 
@@ -534,16 +542,40 @@ def test_config_check_says_right_or_where_it_is_wrong(tmp_path: Path) -> None:
     place = tmp_path / "asad.toml"
     place.write_text('[daemon]\nmode = "advise"\n')
     assert "asad.toml is right: mode advise, cluster slurm" in said("config", "check", str(place))
-    assert json.loads(said("config", "check", str(place), "--json")) == {"file": str(place), "ok": True}
-    for wrong, told in (
-        ('[daemon]\nmod = "advise"\n', "did you mean 'mode'"),
-        ("[slurm]\ntransprt = 1\n", "did you mean 'transport'"),
+    right = {"file": str(place), "ok": True, "faults": []}
+    assert json.loads(said("config", "check", str(place), "--json")) == right
+    mesos = '[daemon]\ncluster = "slurm+mesos"\n[mesos]\nmaster = "m1:5050"\n'
+    place.write_text(mesos + '[mesos.queue]\npartition = "mesos"\n')
+    assert "cluster slurm+mesos" in said("config", "check", str(place))
+    rollout = '[policies]\ndefer = "rollout"\n'
+    for wrong, line, told in (
+        ('[daemon]\nmod = "advise"\n', 2, "did you mean 'mode'"),
+        ("[slurm]\ntransprt = 1\n", 2, "did you mean 'transport'"),
+        (f"{mesos}rolle = 1\n", 5, "did you mean 'role'"),
+        (f"{mesos}[mesos.queue]\nhead = 0\n", 6, "is no number from 1"),
+        (f"{rollout}[defer.rollout]\nreserve = 5\n", 4, "give from 0 to 0.99"),
+        (f'{rollout}[defer.rollout]\nsample = "/none.toml"\n', 3, "/none.toml: cannot be read"),
+        ('[policies]\nplace = "oga"\n', 2, 'write share = "exclusive"'),
+        ('[daemon]\ncluster = "slrm"\n', 2, "there is no cluster plugin"),
+        ('[daemon]\ncluster = "recorded"\n[recorded]\nlog = "/none.txt"\n', 4, "there is no file"),
+        ('[guard]\ncalibration = "/none.toml"\n', 0, "/none.toml"),
+        (f"{rollout}[[defer.rules]]\nwindow = 3\n", 0, "did you mean 'window_s'"),
     ):
         place.write_text(wrong)
-        error = call("config", "check", str(place)).exception
+        done = call("config", "check", str(place), "--json")
+        error = done.exception
         assert isinstance(error, ConfigError)
         assert error.exit_status == 2
-        assert told in str(error)
+        place_of_it = f"{place}:{line}: " if line else f"{place}: "
+        assert str(error).startswith(place_of_it) and told in str(error)
+        assert json.loads(done.stdout) == {"file": str(place), "ok": False, "faults": [str(error)]}
+
+
+def test_config_check_tells_faults_of_several_tables_at_once(tmp_path: Path) -> None:
+    place = tmp_path / "asad.toml"
+    place.write_text("[slurm]\ntransprt = 1\n[share.asax]\nlate = 1\n")
+    faults = str(call("config", "check", str(place)).exception).splitlines()
+    assert [fault.split(": ")[0] for fault in faults] == [f"{place}:4", f"{place}:2"]
 
 
 def test_the_shipped_configuration_is_right_and_its_comments_are_the_defaults() -> None:
