@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +33,14 @@ def chosen(text: str, option: str, known: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def require_folder(page: Path | None) -> None:
+def require_folder(page: Path | None, option: str = "--page") -> None:
     """Before minutes of work: could the page be written? Raises UsageError."""
-    if page is not None and not page.parent.is_dir():
-        raise UsageError(f"--page {page}: there is no folder {page.parent}; make it first")
+    if page is None:
+        return
+    if not page.parent.is_dir():
+        raise UsageError(f"{option} {page}: there is no folder {page.parent}; make it first")
+    if page.is_dir() or not os.access(page.parent, os.W_OK):
+        raise UsageError(f"{option} {page}: cannot be written; name a file in a folder that you can write to")
 
 
 class Doing:

@@ -25,21 +25,18 @@ if TYPE_CHECKING:
     from asad.replay.results import ReplayResult
     from asad.replay.run import Progress, Settings
 
-POLICIES = "slurm,static,asax,greedy-oracle"
-
 
 @click.command(short_help="Replay an accounting log under several policies.")
 @click.argument("log", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--policy",
-    default=POLICIES,
-    show_default=True,
     metavar="NAME,…",
     help="Policies: slurm (left alone), fcfs, conservative; static, asax, asax-paper, greedy-oracle lend; "
     "first-fit, fairness, drf, binpack, spread, oga place and lend; oasis, oasis-paper, fifo-admit, drf-admit, "
     "rrh-admit, dorm-admit admit; fifo-defer, sjf-defer, edf-defer, tetris-defer, biggest-defer, linear-defer, "
     "lookahead-defer, rollout-defer, osdec put deferrable jobs off; sow, sow-paper plan statements of work. slurm is "
-    "always run, as the baseline.",
+    "always run, as the baseline. [default: slurm,static,asax,greedy-oracle; with --utility, --deferrable or "
+    "--statements instead slurm and oasis, rollout-defer or sow]",
 )
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
@@ -162,7 +159,7 @@ POLICIES = "slurm,static,asax,greedy-oracle"
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar.")
 def replay(
     log: str,
-    policy: str,
+    policy: str | None,
     nodes: int | None,
     cores: int | None,
     memory: str | None,
@@ -202,10 +199,11 @@ def replay(
       asactl replay log.txt --machine /etc/slurm/slurm.conf --report page.html
       asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,fcfs,conservative,asax
     """
+    from asad.cli.evaluation import require_folder
     from asad.replay.demand import DemandProfile, read_demand
     from asad.replay.machine import from_flags, infer, read_machine
     from asad.replay.readers import read_log
-    from asad.replay.run import Settings, fitting_rows
+    from asad.replay.run import Settings, fitting_rows, usual_policies
 
     if (nodes is None) != (cores is None):
         raise UsageError("--nodes and --cores go together: give both, or neither to infer the machine")
@@ -213,8 +211,14 @@ def replay(
         raise UsageError("--machine and --nodes both describe the machine; give one of them")
     if memory is not None and nodes is None:
         raise UsageError("--memory is memory of each node: give --nodes and --cores with it")
+    if policy is None:
+        policies = usual_policies(
+            utilities=bool(utilities), deferrable=bool(deferrable), statements=statements is not None
+        )
+    else:
+        policies = tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
     settings = Settings(
-        policies=tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip())),
+        policies=policies,
         seed=seed,
         repeat=repeat,
         poll_s=seconds(poll, "--poll"),
@@ -232,8 +236,7 @@ def replay(
         contention=contention,
         vary_demand=vary_demand,
     )
-    if report is not None and not report.parent.is_dir():  # said now, and not after an hour of replaying
-        raise UsageError(f"--report {report}: there is no folder {report.parent}; make it first")
+    require_folder(report, "--report")
     names = [name.strip() for name in columns.split(",")] if columns else None
     recorded = read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
     if len(recorded.jobs) == 0:
@@ -253,7 +256,7 @@ def replay(
         recorded, left_out = _leave_out(recorded, fitting_rows(recorded, described, settings.use_memory))
         if left_out:
             facts["does_not_fit"] = left_out
-    with _progress(show=not quiet and not as_json and sys.stderr.isatty()) as progress:
+    with _progress(show=not quiet and sys.stderr.isatty()) as progress:
         result = _run(recorded, described, settings, store, facts, progress)
     result.settings["command"] = ["asactl", *sys.argv[1:]]
     if report is not None:

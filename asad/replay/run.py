@@ -104,6 +104,9 @@ POLICIES = (*SCHEDULING, *LENDING, *PLACING, *ADMITTING, *DEFERRING, *STATING)
 
 DEFAULT_POLICIES = ("slurm", "static", "asax", "greedy-oracle")
 
+BEST = {"utilities": "oasis", "deferrable": "rollout-defer", "statements": "sow"}
+"""What a replay is told about its jobs → the policy that is best for such jobs; the evaluations tell why."""
+
 YEAR_S = 365 * 86400.0
 """What the scheduler plans with for a job of unlimited time."""
 
@@ -118,6 +121,13 @@ PLACEBOS, PLACEBOS_LONG = 20, 3
 
 Progress = Callable[[str, int, int], None]
 """(what is being done, jobs ended, jobs in all)"""
+
+
+def usual_policies(*, utilities: bool, deferrable: bool, statements: bool) -> tuple[str, ...]:
+    """What is replayed where nobody names a policy: lending, or the best for jobs of the kinds that are declared."""
+    told = {"utilities": utilities, "deferrable": deferrable, "statements": statements}
+    best = tuple(BEST[kind] for kind, given in told.items() if given)
+    return ("slurm", *best) if best else DEFAULT_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,6 +431,7 @@ def leave_alone(bench: Bench, name: str, workload: Workload | None = None, what:
     if bench.progress is None or jobs == 0:
         cluster.run()
     else:
+        bench.progress(what or name, 0, jobs)  # seen while the first replay compiles
         first, last = float(cluster.workload.submit_s[0]), float(cluster.workload.submit_s[-1])
         for until in np.linspace(first, last, 50)[1:].tolist():
             cluster.run(until)
@@ -531,6 +542,8 @@ def _drive(
 ) -> None:
     """The cycle at every poll until all is over; `look` is called every 256 cycles and at the end."""
     jobs = len(cluster.workload)
+    if bench.progress is not None:
+        bench.progress(what, 0, jobs)
     wake_s = np.inf
     while cluster.advance(wake_s):
         wake_s = cycle.run_once()

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
 from asad.errors import AsadError
+from asad.replay.run import BEST, DEFAULT_POLICIES
 from asad.share.asax import Options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,14 +84,18 @@ def test_defaults_of_replay_are_those_in_its_table() -> None:
             cells = line.split("|")
             rows |= dict.fromkeys(re.findall(r"--[a-z-]+", cells[1]), cells[-2].strip())
     for parameter in COMMANDS["asactl replay"].params:
-        if (
-            isinstance(parameter, click.Option)
-            and parameter.show_default
-            and "--policy" not in parameter.opts
-        ):
+        if isinstance(parameter, click.Option) and parameter.show_default:
             assert rows[parameter.opts[0]] == str(parameter.default)
+    usual = f"The default is `{','.join(DEFAULT_POLICIES)}`"
     policy = next(p for p in COMMANDS["asactl replay"].params if p.name == "policy")
-    assert f"The default is `{policy.default}`" in REPLAY
+    assert usual in REPLAY
+    assert isinstance(policy, click.Option) and f"[default: {','.join(DEFAULT_POLICIES)};" in str(policy.help)
+    for kind, best in BEST.items():
+        told = " ".join(REPLAY[REPLAY.index(usual) :].split("\n\n")[0].split())
+        option = {"utilities": "--utility"}.get(kind, f"--{kind}")
+        assert (
+            f"`{option}` `slurm,{best}`" in told and option in str(policy.help) and best in str(policy.help)
+        )
 
 
 def test_every_policy_is_documented() -> None:

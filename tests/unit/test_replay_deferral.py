@@ -25,6 +25,7 @@ from asad.replay.contention import load_contention
 from asad.replay.deferrable import Declared, deferrable_of, read_declared
 from asad.replay.readers import read_log
 from asad.replay.recorded import RecordedCluster, Workload
+from asad.replay.run import DEFAULT_POLICIES, usual_policies
 from asad.replay.worth import arrays_of
 from asad.share.exclusive import Exclusive
 
@@ -252,3 +253,15 @@ def test_a_log_that_tells_nobody_deferrable_is_refused(tmp_path: Path, log: Path
         replay(path, "--policy", "edf-defer")
     told = replay(log, "--policy", "edf-defer", "--json")
     assert told["policies"]["edf-defer"]["deferrable"] == 1 and not told["settings"]["deferrable"]
+
+
+def test_where_no_policy_is_named_the_best_for_what_is_declared_is_replayed(log: Path) -> None:
+    told = replay(log, "--json", "--deferrable", "share=0.4,window=8h")
+    assert list(told["policies"]) == ["slurm", "rollout-defer"]
+    assert usual_policies(utilities=True, deferrable=True, statements=False) == (
+        "slurm",
+        "oasis",
+        "rollout-defer",
+    )
+    assert usual_policies(utilities=False, deferrable=False, statements=True) == ("slurm", "sow")
+    assert usual_policies(utilities=False, deferrable=False, statements=False) == DEFAULT_POLICIES
