@@ -209,6 +209,8 @@ def memory(look: Look, decision: Decision) -> str:
                 guests = snapshot.core_guest[cores]
                 held = float(jobs.memory_bytes_per_core[decision.host]) * (first[node + 1] - first[node])
                 held += float(jobs.memory_bytes_per_core[guests[guests >= 0]].sum())
+                if math.isnan(held):
+                    return "it is not known how much memory is left beside the host"
                 fits += max(0, int((machine.memory_bytes[node] - held) / need + TOLERANCE))
             if fits < jobs.cores[decision.guest]:
                 return "its memory does not fit beside the host"

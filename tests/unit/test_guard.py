@@ -88,6 +88,11 @@ def test_the_made_up_cluster_is_sound() -> None:
         ({}, CoAllocate(CAUSE, WAITING, HOST, (1,), 0.3), "whole nodes): node n1 is not wholly held"),
         ({"cores": {WAITING: 3}}, offer(), "one guest a core): there are not enough cores"),
         ({"memory_bytes_per_core": {WAITING: 6.0}}, offer(), "memory): its memory does not fit"),
+        (
+            {"memory_bytes_per_core": {HOST: math.nan, WAITING: 1.0}},
+            offer(),
+            "memory): it is not known how much memory is left",
+        ),
         ({"cpu_fraction": {HOST: math.nan}}, offer(), "host floor): the CPU use of its host has not been"),
         ({}, offer(share=0.61), "host floor): the host uses 30% and keeps 10% of headroom"),
         ({}, SetShare(CAUSE, GUEST, 0.7), "host floor): the host uses 30%"),
