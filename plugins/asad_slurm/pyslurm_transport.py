@@ -137,7 +137,13 @@ class PyslurmTransport(CommandTransport):
                 )
             pieces.append(piece)
         line, _, self._buffer = b"".join(pieces).partition(b"\n")
-        answer: dict[str, Any] = loads(line)
+        try:
+            answer: dict[str, Any] = loads(line)
+        except ValueError as error:
+            self.close()
+            raise ClusterError(
+                f'pyslurm: its answer cannot be read ({clean(str(error))[:120]}); set transport = "command"'
+            ) from None
         if not answer.get("ok"):
             raise ClusterError(f"pyslurm: {clean(str(answer.get('error', '')))[:300]}")
         return answer

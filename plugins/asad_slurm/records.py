@@ -23,11 +23,29 @@ from typing import Any, NamedTuple
 
 from asad.errors import ClusterError
 
-loads: Callable[[bytes], Any] = json.loads
+
+def _json(text: bytes) -> Any:
+    return json.loads(text.decode())  # json's own way to read bytes lets halves of characters pass
+
+
+_strict: Callable[[bytes], Any] = _json
 with contextlib.suppress(ImportError):  # json does the same in four times the time
     import orjson
 
-    loads = orjson.loads
+    _strict = orjson.loads
+
+
+def loads(text: bytes) -> Any:
+    """What JSON of Slurm's says. Raises ValueError if it is none.
+
+    Slurm passes on the bytes of users, which need not be UTF-8 (`sbatch -J $'caf\\xe9'`): those that are not are
+    replaced.
+    """
+    try:
+        return _strict(text)
+    except ValueError:
+        return _strict(text.decode("utf-8", "replace").encode())
+
 
 WAITS, RUNS, LEAVES, ENDED = range(4)
 """Phases of a job. A job that leaves (completing, also before a requeue) holds its cores and is nothing else."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,6 +69,21 @@ def test_hostile_name_is_harmless() -> None:
     assert (told.name, told.user, told.account) == ("�]0;owned�", "a�b", "�x")
 
 
+@pytest.mark.parametrize("strict", [records._strict, records._json])
+@pytest.mark.parametrize("name", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80"])
+def test_a_name_that_is_not_utf_8_hides_nobody(
+    name: bytes, strict: Callable[[bytes], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_strict", strict)
+    text = answer(a_job(1), a_job(2, name="NAME", comment="asad:NAME"), a_job(3)).replace(b"NAME", name)
+    reader = JobReader()
+    jobs = reader.read(text)
+    assert [job.text for job in jobs] == ["1", "2", "3"]
+    assert jobs[1].name == name.decode("utf-8", "replace") == jobs[1].comment.removeprefix("asad:")
+    assert reader.read(text)[1] is jobs[1] and reader.parsed == 0
+    assert repr(reader._read_whole(text)) == repr(jobs)
+
+
 def test_text_that_looks_like_json_does_not_cut_a_job() -> None:
     name = '"},\n    {\n      "account": "x", "jobs": [ {'
     jobs = JobReader().read(answer(a_job(1, name=name), a_job(2, comment='}],"jobs":[]')))
@@ -114,7 +130,7 @@ def test_too_old_a_slurm_is_refused() -> None:
 
 def test_json_without_orjson_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = JobReader().read(SQUEUE)
-    monkeypatch.setattr(records, "loads", json.loads)
+    monkeypatch.setattr(records, "_strict", records._json)
     assert repr(JobReader().read(SQUEUE)) == repr(fast)
 
 
