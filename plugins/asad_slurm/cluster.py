@@ -887,7 +887,10 @@ def choose_transport(settings: Settings) -> Transport:
     pyslurm = PyslurmTransport(settings.timeout_s)
     try:
         pyslurm.start()
+        if settings.transport == "auto":
+            pyslurm.look()
     except ClusterError:
+        pyslurm.close()
         if settings.transport == "pyslurm":
             raise
         return CommandTransport(settings.timeout_s)

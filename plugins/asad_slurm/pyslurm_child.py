@@ -111,6 +111,7 @@ def _node(node: Any) -> dict[str, Any]:
         "state": str(node.state).replace("+", " ").split(),
         "partitions": list(getattr(node, "partitions", None) or []),
         "active_features": list(getattr(node, "active_features", None) or []),
+        "has_gres": bool(getattr(node, "configured_gres", None)),
     }
 
 

@@ -46,14 +46,21 @@ class PyslurmTransport(CommandTransport):
         self._known: dict[str, JobRecord] = {}
 
     def look(self) -> Look:
+        """All jobs and nodes. Raises ClusterError on a cluster with gres too: pyslurm shows those of `--gres` alone."""
         answer = self._ask({"op": "look"})
         try:
             jobs = [self._same(read_job(job)) for job in answer["jobs"]]
             nodes: list[NodeRecord] = read_nodes({"nodes": answer["nodes"]})
+            gres = any(node["has_gres"] for node in answer["nodes"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ClusterError(
                 f'pyslurm: its answer cannot be read ({clean(str(error))[:120]}); set transport = "command"'
             ) from None
+        if gres:
+            raise ClusterError(
+                "pyslurm: nodes here have gres, and it does not tell which jobs hold or want some by --gpus, by task "
+                'or by socket; set transport = "command"'
+            )
         self._known = {job.text: job for job in jobs}
         return Look(jobs, nodes)
 

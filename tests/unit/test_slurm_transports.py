@@ -271,17 +271,22 @@ class Nodes(dict):
     @staticmethod
     def load():
         return Nodes({{"n1": Thing(name="n1", total_cpus=2, effective_cpus=2, real_memory=4000, state="ALLOCATED",
-            threads=1, partitions=["batch", "guest"], active_features=["fast"]),
+            threads=1, partitions=["batch", "guest"], active_features=["fast"], configured_gres={gres}),
             "n2": Thing(name="n2", total_cpus=2, real_memory=4000, state="IDLE+DRAIN")}})
 """
 
 
 def fake_pyslurm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, on_import: str = "", on_load: str = "pass"
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    on_import: str = "",
+    on_load: str = "pass",
+    gres: str = "{}",
 ) -> None:
     folder = tmp_path / "fake"
     folder.mkdir(exist_ok=True)
-    (folder / "pyslurm.py").write_text(FAKE.format(on_import=on_import, on_load=on_load))
+    (folder / "pyslurm.py").write_text(FAKE.format(on_import=on_import, on_load=on_load, gres=gres))
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.syspath_prepend(folder)
 
@@ -399,5 +404,19 @@ def test_auto_takes_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     finally:
         chosen.close()
     assert type(choose_transport(Settings(transport="command"))) is CommandTransport
+    fake_pyslurm(tmp_path, monkeypatch, gres="{'gpu': 4}")
+    assert type(choose_transport(Settings(timeout_s=20.0))) is CommandTransport
     fake_pyslurm(tmp_path, monkeypatch, on_import="time.sleep(600)")
     assert type(choose_transport(Settings(timeout_s=0.5))) is CommandTransport
+
+
+def test_where_nodes_have_gres_pyslurm_does_not_say_who_wants_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_pyslurm(tmp_path, monkeypatch, gres="{'gpu': 4}")
+    transport = PyslurmTransport(20.0)
+    try:
+        with pytest.raises(ClusterError, match=r'--gpus, .* set transport = "command"'):
+            transport.look()
+    finally:
+        transport.close()
