@@ -40,7 +40,8 @@ def leases(
             bound = host >= 0 and cores > 0 and not math.isnan(share)
             quota = min(1.0, share * lent / cores) if bound else NAN
             high_bytes = memory.get(row, NAN)
-            lease = Lease(raw[row], True, raw[host] if host >= 0 else "", quota, cores, high_bytes)
+            # where another guest has taken the cores of an offer, it holds none; but a lease for none is no lease
+            lease = Lease(raw[row], True, raw[host] if host >= 0 else "", quota, max(1, cores), high_bytes)
             wanted.setdefault(names[node], []).append(lease)
             if host >= 0:
                 left = 1.0 - share if capped and bound else NAN

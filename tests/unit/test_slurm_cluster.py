@@ -26,8 +26,10 @@ from slurm_samples import (
     sample,
 )
 
+from asad.api.wire import lease_to_json
 from asad.errors import ClusterError
 from asad.model import BARS, NODE_BARS, Cluster, ExtendLimit, SetMemory, SetShare, Withdraw
+from asad.node.actor import lease_from_json
 
 Make = Callable[..., Lab]
 
@@ -420,6 +422,16 @@ def test_an_offered_job_that_slurm_starts_in_its_own_partition_is_nobodys_guest(
     at = row(snapshot, "10")
     assert "10" in names(snapshot, snapshot.running)
     assert snapshot.jobs.host[at] == -1 and math.isnan(snapshot.jobs.share[at])
+
+
+def test_an_offer_whose_cores_another_guest_has_taken_costs_nobody_his_lease(make: Make) -> None:
+    """An actor obeys all that is said of its node, or nothing."""
+    lab = make()
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    lab.slurm.add(running(11, {"n1": 2}, partition="guest"))  # by somebody who may send jobs there
+    lab.snapshot(5)
+    told = lab.actors.granted[-1]["n1"]
+    assert [lease_from_json(lease_to_json(lease)).job_id for lease in told] == ["11", "10", "1"]
 
 
 def test_a_share_is_changed_and_binds_at_once(make: Make) -> None:
