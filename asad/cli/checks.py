@@ -337,6 +337,57 @@ def guest_line(slurm: Slurm, source: str, guest: str) -> str:
     return " ".join(words)
 
 
+def lending_findings(
+    slurm: Slurm, sources: Collection[str], lend: Collection[str], share_users: str
+) -> Iterator[Finding]:
+    """Who lends, who borrows, and with whom: `[slurm] lend` and `share_users`, and what Slurm says of `sources`."""
+    for kind, (whose, why) in NOT_BY_DEFAULT.items():
+        if kind in lend:
+            yield Finding("lend", "warn", f"{whose} lend here: {why}", f'[slurm] lend, without "{kind}"')
+    if not set(lend) & set(NOT_BY_DEFAULT):
+        others = ", ".join(whose for whose, _ in NOT_BY_DEFAULT.values())
+        yield Finding("lend", "ok", f"these do not lend: {others}")
+    if share_users == "any":
+        why = "host and guest may be of different users, who then share a node's processes and /tmp"
+        yield Finding("share_users", "warn", why, '[slurm] share_users = "same", or "account"')
+    else:
+        yield Finding("share_users", "ok", f"host and guest are of one {ONE_OF.get(share_users, 'user')}")
+    for source in (name for name in sources if name in slurm.partitions):
+        if {slurm.of(source, key).lower() for key in ("MaxTime", "DefaultTime")} <= NOTHING:
+            why = f"jobs of {source} that name no --time have no limit, and are never guests"
+            yield Finding(
+                "time limits", "warn", why, f"in the line PartitionName={source}: DefaultTime=1-00:00:00"
+            )
+        else:
+            yield Finding("time limits", "ok", f"every job of {source} has a time limit")
+    if slurm.get("AccountingStorageType").lower() != "accounting_storage/slurmdbd":
+        why = "without slurmdbd no limit of an association or a QOS is known, and no extension stops at one"
+        yield Finding("accounting", "warn", why, "AccountingStorageType=accounting_storage/slurmdbd")
+    else:
+        yield Finding("accounting", "ok", "extensions stop at limits of associations and QOS")
+
+
+ONE_OF = {"same": "user", "account": "account"}
+NOT_BY_DEFAULT = {
+    "multi-node": ("jobs on several nodes", "one that is slowed on one node is slowed on all"),
+    "gres": ("jobs with gres", "what slows one keeps its GPUs waiting too"),
+    "whole-memory": ("jobs with --mem=0", "Slurm finds no memory for a guest beside them"),
+    "exclusive": ("jobs with --exclusive", "Slurm starts no guest beside them"),
+    "shared-node": ("jobs beside other batch jobs", "Slurm chooses whose cores of the node a guest gets"),
+}
+"""Kinds of hosts that lend only by `[slurm] lend`: who they are, and what comes of it."""
+
+
+def calibration_finding(path: str) -> Finding:
+    """Is it known what sharing costs on these nodes? `path` is `[guard] calibration`."""
+    if path:
+        return Finding("calibration", "ok", f"what sharing costs is told by {path}")
+    why = "what two memory-bound jobs cost each other was measured on another machine, and vetoes their pairs here"
+    return Finding(
+        "calibration", "warn", why, "asactl calibrate on a node; its file into [guard] calibration"
+    )
+
+
 def _tier(slurm: Slurm, partition: str) -> int:
     value = slurm.of(partition, "PriorityTier")
     return int(value) if value.isdigit() else 1
