@@ -16,6 +16,7 @@ import base64
 import contextlib
 import http.client
 import json
+import math
 import os
 import pwd
 import queue
@@ -39,6 +40,13 @@ CALL_S = 10.0
 POLL_S = 0.1
 AGAIN_S = 2.0
 """An update that nobody has acknowledged is told again after this."""
+PATIENCE_S = 2.0
+PATIENCE = "MESOS_SUBSCRIPTION_BACKOFF_MAX"
+"""An agent that has come back waits so long for its executors, and ends those that have not subscribed by then."""
+TRIES = 4
+"""So often within this an executor tries."""
+LATER = (404, 503)
+"""What an agent answers that is still coming up."""
 LINGER_S = 30.0
 """So long it waits for more tasks, or for the last acknowledgement, before it ends."""
 RECOVERY_S = 900.0
@@ -95,6 +103,10 @@ def register(path: str, message: dict[str, Any]) -> str:
     return "" if answer.get("ok") else str(answer.get("error"))
 
 
+class Forgotten(Exception):
+    """The agent does not know this executor, or not any more; the message says what it answered."""
+
+
 class Agent:
     """The agent's executor API. `inbox` is given every event, and None when the connection has ended."""
 
@@ -104,6 +116,13 @@ class Agent:
         self.executor_id = {"value": environ["MESOS_EXECUTOR_ID"]}
         self.token = environ.get("MESOS_EXECUTOR_AUTHENTICATION_TOKEN", "")
         self.inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._said = ""
+
+    def _say_once(self, text: str) -> None:
+        """An agent that is away for minutes is asked a thousand times."""
+        if text != self._said:
+            say(text)
+        self._said = text
 
     def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
         host, _, port = self.endpoint.rpartition(":")
@@ -118,7 +137,10 @@ class Agent:
         return connection.getresponse()
 
     def subscribe(self, tasks: list[dict[str, Any]], updates: list[dict[str, Any]]) -> bool:
-        """Subscribe, and read events in a thread; False if the agent does not take us now."""
+        """Subscribe, and read events in a thread; False if the agent does not take us now.
+
+        Raises Forgotten if it never will: its resources are others' by now, and a successor may run elsewhere.
+        """
         body = {
             "type": "SUBSCRIBE",
             "subscribe": {"unacknowledged_tasks": tasks, "unacknowledged_updates": updates},
@@ -127,13 +149,17 @@ class Agent:
         try:
             response = self._post(connection, body)
             if response.status != 200:
-                say(f"the agent answered {response.status}: {response.read(300)!r}")
+                why = f"the agent answered {response.status}: {response.read(300)!r}"
                 connection.close()
+                if 400 <= response.status < 500 and response.status not in LATER:
+                    raise Forgotten(why)
+                self._say_once(why)
                 return False
         except (OSError, http.client.HTTPException) as error:
-            say(f"the agent does not answer: {error}")
+            self._say_once(f"the agent does not answer: {error}")
             connection.close()
             return False
+        self._said = ""
         if connection.sock is not None:
             connection.sock.settimeout(None)
         threading.Thread(target=self._read, args=(connection, response), daemon=True).start()
@@ -193,6 +219,7 @@ class Executor:
         self.agent = Agent(environ)
         self.sandbox = Path(environ.get("MESOS_SANDBOX") or environ.get("MESOS_DIRECTORY") or ".")
         self.recovery_s = seconds(environ.get("MESOS_RECOVERY_TIMEOUT", ""), RECOVERY_S)
+        self.retry_s = seconds(environ.get(PATIENCE, ""), PATIENCE_S) / TRIES
         self.checkpoint = environ.get("MESOS_CHECKPOINT") == "1"
         self.grace_s = seconds(environ.get("MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", ""), 5.0)
         self.socket = environ.get(VARIABLE) or REGISTER
@@ -214,13 +241,18 @@ class Executor:
         while True:
             now = time.monotonic()
             if not connected and now >= wait_s:
-                connected = self.agent.subscribe(
-                    list(self.unknown.values()), [update for update, _ in self.updates.values()]
-                )
                 alone_s = alone_s or now
-                wait_s = now + AGAIN_S
+                wait_s = now + self.retry_s
+                try:
+                    connected = self.agent.subscribe(
+                        list(self.unknown.values()), [update for update, _ in self.updates.values()]
+                    )
+                except Forgotten as error:
+                    say(f"{error}; its tasks end")
+                    wait_s = math.inf
+                    self._stop_all()
                 if connected:
-                    alone_s = 0.0
+                    alone_s, idle_s = 0.0, now
             try:
                 event = self.agent.inbox.get(timeout=POLL_S)
             except queue.Empty:
@@ -238,8 +270,10 @@ class Executor:
             expected = int(self.data.get("tasks", 1))
             own = sum(not task.guest for task in self.tasks.values())
             complete = own >= expected and not self.updates
+            # an agent that is away must hear how its tasks ended, or they are taken for lost and run again
+            lingered = now - idle_s > LINGER_S and (connected or not self.updates)
             if all(task.over for task in self.tasks.values()) and (
-                (complete and self.tasks) or self.stopping or now - idle_s > LINGER_S
+                (complete and self.tasks) or self.stopping or lingered
             ):
                 self._tell_all()
                 return 0

@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from protocol import refused_executor_call, refused_headers
+
 EXECUTOR = Path(__file__).resolve().parents[2] / "plugins" / "asad_mesos" / "executor.py"
 
 
@@ -35,6 +37,12 @@ class Agent:
         self.updates: list[dict[str, Any]] = []
         self.subscriptions: list[dict[str, Any]] = []
         self.acknowledges = True
+        self.answer: tuple[int, str] | None = None
+        """Status and sentence that subscribers get; None: they are taken."""
+        self.attempts = 0
+        """So often an executor wanted to subscribe."""
+        self.refused: list[str] = []
+        """Why calls were refused that no executor should make."""
         self._write: Callable[[bytes], Any] | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -50,13 +58,27 @@ class Agent:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                if body["type"] == "SUBSCRIBE":
-                    agent._subscribe(self, body)
+                subscribes = body.get("type") == "SUBSCRIBE"
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                why = refused_headers(headers, str(body.get("type")))[1] or refused_executor_call(body)
+                if why:
+                    agent.refused.append(why)
+                    self.reply(400, why)
                     return
-                agent._hear(body)  # before the answer: the next update is sent after it
-                self.send_response(202)
-                self.send_header("Content-Length", "0")
+                agent.attempts += subscribes
+                if agent.answer is not None:
+                    self.reply(*agent.answer)
+                elif subscribes:
+                    agent._subscribe(self, body)
+                else:
+                    agent._hear(body)  # before the answer: the next update is sent after it
+                    self.reply(202, "")
+
+            def reply(self, status: int, text: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
+                self.wfile.write(text.encode())
 
             def log_message(self, *args: Any) -> None:
                 return None
@@ -73,6 +95,7 @@ class Agent:
             server.shutdown()
             server.server_close()
             thread.join()
+            assert not self.refused
 
     def _subscribe(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         closed = self._closed = threading.Event()
@@ -94,6 +117,8 @@ class Agent:
             }
         )
         self.subscriptions.append(body["subscribe"])
+        for update in body["subscribe"].get("unacknowledged_updates", ()):
+            self._hear({"update": update})
         closed.wait()
         with contextlib.suppress(OSError):
             handler.connection.shutdown(socket.SHUT_RDWR)
@@ -161,6 +186,7 @@ class Agent:
                     "MESOS_SANDBOX": str(sandbox),
                     "MESOS_CHECKPOINT": "1",
                     "MESOS_RECOVERY_TIMEOUT": "15mins",
+                    "MESOS_SUBSCRIPTION_BACKOFF_MAX": "2secs",
                     "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD": "1secs",
                     "MESOS_EXECUTOR_AUTHENTICATION_TOKEN": "secret",
                     **environment,

@@ -6,12 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agent import EXECUTOR, Agent
+from asad_mesos import executor
 from asad_mesos.launch import encoded
 
 from asad.node.cgroups import Cgroups
@@ -36,7 +38,14 @@ def launch(agent: Agent, command: str, task_id: str = "m7.1.0", **more: Any) -> 
     agent.send(
         {
             "type": "LAUNCH",
-            "launch": {"task": {"name": "x", "task_id": {"value": task_id}, "data": data}},
+            "launch": {
+                "task": {
+                    "name": "x",
+                    "task_id": {"value": task_id},
+                    "agent_id": {"value": "S0"},
+                    "data": data,
+                }
+            },
         }
     )
 
@@ -130,6 +139,68 @@ def test_it_outlives_a_restart_of_its_agent(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         assert process.wait(15.0) == 0
         assert agent.states("m7.1.0")[-1] == "TASK_FINISHED"
+
+
+def test_an_agent_that_comes_back_finds_it_in_time(tmp_path: Path) -> None:
+    """Agents end executors that have not subscribed within `--executor_reregistration_timeout`."""
+    with (
+        Agent(encoded(JOB)).running() as agent,
+        agent.executor(tmp_path, MESOS_SUBSCRIPTION_BACKOFF_MAX="400ms") as process,
+    ):
+        launch(agent, "while [ ! -e go ]; do sleep 0.05; done")
+        assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
+        agent.answer, before = (503, "Agent has not finished recovery"), agent.attempts
+        agent.disconnect()
+        assert agent.until(lambda: agent.attempts >= before + 6, 5.0), "many tries while it waits for one"
+        agent.answer = None
+        assert agent.until(lambda: len(agent.subscriptions) == 2)
+        (tmp_path / "go").touch()
+        assert process.wait(15.0) == 0
+        assert agent.states("m7.1.0")[-1] == "TASK_FINISHED"
+    assert (tmp_path / "stderr").read_text().count("has not finished recovery") == 1, "told once"
+
+
+def test_an_agent_that_does_not_know_it_any_more_is_not_asked_for_ever(tmp_path: Path) -> None:
+    with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
+        launch(agent, "trap 'touch ended; exit' TERM; while :; do sleep 0.05; done")
+        assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
+        time.sleep(0.3)  # the shell sets its trap
+        agent.answer = (400, "Executor cannot be found")
+        agent.disconnect()
+        assert process.wait(10.0) == 0
+    assert (tmp_path / "ended").exists(), "nobody counts what it uses: a successor may run elsewhere"
+    assert "Executor cannot be found'; its tasks end" in (tmp_path / "stderr").read_text()
+
+
+def test_what_ends_while_its_agent_is_away_is_told_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executor, "LINGER_S", 0.2)
+    monkeypatch.setattr(executor, "say", lambda text: None)
+    monkeypatch.chdir(tmp_path)
+    with Agent(encoded(JOB)).running() as agent:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "MESOS_AGENT_ENDPOINT": f"127.0.0.1:{agent.port}",
+            "MESOS_FRAMEWORK_ID": "framework",
+            "MESOS_EXECUTOR_ID": "executor",
+            "MESOS_CHECKPOINT": "1",
+            "MESOS_SUBSCRIPTION_BACKOFF_MAX": "400ms",
+        }
+        thread = threading.Thread(target=executor.Executor(environ).run, daemon=True)
+        thread.start()
+        launch(agent, "while [ ! -e go ]; do sleep 0.05; done; touch over")
+        assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
+        agent.answer = (503, "Agent has not finished recovery")
+        agent.disconnect()
+        (tmp_path / "go").touch()
+        assert agent.until(lambda: (tmp_path / "over").exists())
+        time.sleep(1.0)
+        assert thread.is_alive(), "else the agent takes the task for lost, and it is run again"
+        agent.answer = None
+        assert agent.until(lambda: agent.states("m7.1.0")[-1] == "TASK_FINISHED")
+        thread.join(10.0)
+        assert not thread.is_alive()
 
 
 def test_a_shutdown_ends_its_tasks(tmp_path: Path) -> None:
