@@ -98,6 +98,8 @@ PASS_TASKS = 4000
 LOOK_S = 0.5
 """Limits, kills and silent tasks are looked at this often."""
 REVIVE_S = 1.0
+IDLE_S = 60.0
+"""While nobody waits, what is declined is not offered again within this; who comes then has it offered by REVIVE."""
 FALSE_STARTS = 100
 """So often a job may be queued again without any task having started."""
 MOST_WAIT_S = 60.0
@@ -369,6 +371,9 @@ class Framework(State):
         if any(wants(job, now_s) for *_, job in self.listed()):
             self._calls.append({"type": "REVIVE"})
 
+    def _refusal_s(self, waits: bool) -> float:
+        return self.options.refuse_s if waits else max(self.options.refuse_s, IDLE_S)
+
     def _decline(self, offer_ids: Sequence[str], refuse_s: float, now_s: float) -> None:
         for offer_id in offer_ids:
             self.longest_hold_s = max(self.longest_hold_s, now_s - self.agents.offers[offer_id][1])
@@ -629,7 +634,7 @@ class Framework(State):
             if not kept[agents.number[offer.agent_id]] or offer.unavailable
         ]
         if idle:
-            self._decline(idle, self.options.refuse_s, now_s)
+            self._decline(idle, self._refusal_s(misses > 0), now_s)
 
     def _for_guests(self, count: int) -> NDArray[np.bool_]:
         """Agents on which tasks of ours run, and of which a guest could use what is withheld: revocable resources, or
@@ -665,7 +670,7 @@ class Framework(State):
             free = np.where(allowed, pool[:, : len(self.agents)], 0)
             if revocable:  # CPU is what is revocable; memory, devices and disk are not
                 regular = self.agents.free[:, : len(self.agents)]
-                free[MEM:] = np.where(allowed, regular[MEM:], 0) + free[MEM:]
+                free[MEM:] = np.where(allowed, regular[MEM:], 0)
             placed, fits, _ = self._placing.place(job, wanted, free)
             if fits and placed:
                 self._launch([(job, placed)], True, now_s, beside=event.host, revocable=revocable)
@@ -799,7 +804,7 @@ class Framework(State):
                 if self.options.inside and math.isfinite(job.spec.time_limit_s) and not job.beside:
                     of = kept.setdefault(job.job_id, {})
                     of.update((name, list(executor)) for name, executor in made.items())
-            refuse_s = 0.0 if more_wait else self.options.refuse_s
+            refuse_s = 0.0 if more_wait else self._refusal_s(False)
             self._calls.append(launch.accept(offer_ids, infos, refuse_s))
         for job_id, executors in kept.items():  # jobs that may be hosts: what a guest has to say to join them
             if executors:

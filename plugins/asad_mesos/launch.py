@@ -141,10 +141,7 @@ def described(
             sliver = min(SLIVER, amounts[CPUS] // 2)
             amounts = [amounts[CPUS] - sliver, *amounts[MEM:]]
             memory = thousandths(options.executor_memory_mb)
-            if task.revocable:
-                resources = _draw(pieces, [sliver], True) + draw(pieces, [0, memory], False)
-            else:
-                resources = draw(pieces, [sliver, memory], False)
+            resources = _draw(pieces, [sliver, memory], task.revocable)
             user = job.spec.user if options.executor_user == "job" else "root"
             count = 1 if job.spec.elastic else len(tasks)
             made[task.executor] = Executor(options.executor, user, resources, count, guest)
@@ -170,15 +167,10 @@ def described(
 
 
 def _draw(pieces: list[Piece], amounts: Sequence[int], revocable: bool) -> list[dict[str, Any]]:
-    """Of revocable resources as much as there is of a kind, if that is enough; the rest of others."""
+    """The CPUs of these amounts out of revocable ones, or all out of others."""
     if not revocable:
         return draw(pieces, amounts, False)
-    soft = []
-    for name, amount in enumerate(amounts):
-        has = sum(piece.amount for piece in pieces if piece.name == name and piece.revocable)
-        soft.append(amount if has >= amount else 0)
-    hard = [amount - soft[name] for name, amount in enumerate(amounts)]
-    return draw(pieces, soft, True) + draw(pieces, hard, False)
+    return draw(pieces, amounts[:MEM], True) + draw(pieces, [0, *amounts[MEM:]], False)
 
 
 def key_of(executor: Mapping[str, Any]) -> str:

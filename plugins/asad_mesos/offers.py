@@ -2,7 +2,8 @@
 
 Agents keep their number while the framework lives, so that amounts are rows of arrays and a gang is fitted into ten
 thousand offers at once. Of an offer only what anybody may use is taken: volumes, shared resources, those of resource
-providers and reservations with labels are somebody's, and are left alone.
+providers and reservations with labels are somebody's, and are left alone. Of what is revocable only CPUs are taken:
+a task and its executor must not mix revocable memory with other memory.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ def read_offer(plain: Mapping[str, Any]) -> Offer:
         name = resource["name"]
         usable = name in NAMES and resource.get("type", "SCALAR") == "SCALAR" and "scalar" in resource
         if not usable or "shared" in resource or "provider_id" in resource or _taken(resource):
+            continue
+        if "revocable" in resource and name != NAMES[CPUS]:
             continue
         amount = thousandths(float(resource["scalar"]["value"]))
         if 0 < amount < MOST:
