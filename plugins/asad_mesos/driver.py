@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import itertools
 import os
 import signal
 import subprocess
@@ -22,6 +23,8 @@ CHILD = Path(__file__).with_name("driver_child.py")
 NEEDED = ("pymesos", "addict", "kazoo", "six", "httptools")
 INSTALL = "pip install 'asad[mesos]' && pip install --no-deps pymesos==0.3.15"
 READ_BYTES = 1 << 20
+MOST_LINES = 512
+"""Calls in one write: thousands of acknowledgements are small."""
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "TZ")
 
 
@@ -59,8 +62,8 @@ class Driver:
         for descriptor in (self.stdin, self.stdout):
             flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
             fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
-        with contextlib.suppress(OSError):  # a full event of ten thousand offers is megabytes long
-            fcntl.fcntl(self.stdout, fcntl.F_SETPIPE_SZ, READ_BYTES)
+            with contextlib.suppress(OSError):  # a full event of ten thousand offers is megabytes long
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, READ_BYTES)
         self._out: deque[memoryview] = deque()
         self._pieces: list[bytes] = []
         self.sent = self.through = 0
@@ -94,14 +97,16 @@ class Driver:
         """Write what the pipe takes; False if nobody reads it any more."""
         try:
             while self._out:
-                taken = os.write(self.stdin, self._out[0])
-                if taken < len(self._out[0]):
+                taken = os.writev(self.stdin, list(itertools.islice(self._out, MOST_LINES)))
+                while self._out and taken >= len(self._out[0]):
+                    taken -= len(self._out.popleft())
+                if taken:
                     self._out[0] = self._out[0][taken:]
                     return True
-                self._out.popleft()
         except BlockingIOError:
             return True
         except OSError:
+            self._out.clear()
             return False
         return True
 

@@ -5,9 +5,10 @@ waits for ever on a connection that is half open. Here it may: the parent (`asad
 kills this process and starts another, which subscribes with the same framework id.
 
 The first line on stdin says how to subscribe; after that one JSON line a call of the scheduler API (`{"call":…}`), or
-`{"beat":true}`. On the descriptor that was stdout one JSON line an event of the master (`{"event":…}`), a call that is
-through (`{"done":N}`) or has failed (`{"failed":N,"why":…}`). When stdin ends, or stays silent for longer than offers
-may be held, this process ends: then the master takes every offer back. It never sends TEARDOWN of itself.
+`{"beat":true}`. On the descriptor that was stdout one JSON line an event of the master (`{"event":…}`), or that the
+first N calls are through (`{"done":N}`), or that the Nth has failed (`{"failed":N,"why":…}`). When stdin ends, or stays
+silent for longer than offers may be held, this process ends: then the master takes every offer back. It never sends
+TEARDOWN of itself.
 
 Runs as a script, with the standard library, pymesos and what that needs alone.
 """
@@ -48,7 +49,13 @@ class Answers:
 
     def tell(self, **body: Any) -> None:
         """One line. A parent that is gone ends this process."""
-        line = json.dumps(body, separators=(",", ":")).encode() + b"\n"
+        self._write(json.dumps(body, separators=(",", ":")).encode() + b"\n")
+
+    def relay(self, event: str) -> None:
+        """An event, as the master has written it."""
+        self._write(b'{"event":' + event.encode() + b"}\n")
+
+    def _write(self, line: bytes) -> None:
         try:
             with self._lock:
                 view = memoryview(line)
@@ -56,6 +63,15 @@ class Answers:
                     view = view[self._file.write(view) :]
         except OSError:
             os._exit(0)
+
+
+class Verbatim:
+    """Stands for `json` where pymesos reads: ten thousands of events only pass through here, and stay as they came."""
+
+    @staticmethod
+    def loads(text: str) -> str:
+        """The text itself."""
+        return text
 
 
 def load_pymesos() -> Any:
@@ -80,6 +96,7 @@ def load_pymesos() -> Any:
     log.propagate = False
     log.addHandler(logging.NullHandler())
     pymesos.process.SLEEP_TIMEOUT_INIT = 0.05  # `gen_request` waits
+    pymesos.process.json = Verbatim
     pymesos.process.PIPE_BUF = READ_BYTES  # an event of ten thousand offers is megabytes long
     return pymesos
 
@@ -138,8 +155,12 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
             answers.tell(master=master)
             super().change_master(master)
 
-        def on_event(self, event: dict[str, Any]) -> None:
-            """Everything goes to the parent; nothing may raise, for that would tear the driver down."""
+        def on_event(self, text: str) -> None:
+            """Everything goes to the parent; what is no JSON ends the driver, and the parent starts another."""
+            if not any(word in text for word in ('"SUBSCRIBED"', '"ERROR"', "\n")):
+                answers.relay(text)
+                return
+            event = json.loads(text)
             kind = event.get("type")
             if kind == "SUBSCRIBED":
                 self.attempts = 1  # should it be cut, that is no refusal
@@ -179,6 +200,13 @@ def _address(master: str) -> str:
     return text if ":" in text else f"{text}:5050"
 
 
+def _why(raised: Any) -> str:
+    """Why pymesos has given up: what its thread has raised, with what a master has answered in a few words."""
+    text = str(raised[1]) if raised else "pymesos gave up"
+    found = re.fullmatch(r"Failed with HTTP (\d+): b?['\"]?(.*?)['\"]?", text, re.DOTALL)
+    return (f"it answers {found[1]} {found[2]}".rstrip() if found else text)[:1000]
+
+
 class Calls:
     """Calls on a connection of their own, several under way at a time, answered in order.
 
@@ -191,50 +219,59 @@ class Calls:
         self._peer = ""
         self._stream = ""
         self._received = b""
+        self._unsent: list[bytes] = []
         self.under_way = 0
+        """Calls that have not come to an end, those that are not sent yet too."""
         self.ended = 0
 
     def send(self, text: bytes) -> None:
-        """Hand a call to the master; what becomes of it is told to the parent, perhaps later."""
+        """Hand a call to the master, perhaps with the next ones; what becomes of it is told to the parent later."""
         try:
             request = self._driver.request(text)
             self._connect()
-            assert self._socket is not None
-            self.under_way += 1
-            self._socket.sendall(request)
         except OSError as error:
-            self._fail(f"{type(error).__name__}: {error}", own=self.under_way == 0)
+            self.under_way += 1
+            self._fail(error)
             return
+        self.under_way += 1
+        self._unsent.append(request)
         if self.under_way >= WINDOW:
             self.collect(WINDOW // 2)
 
     def collect(self, left: int = 0) -> None:
         """Wait until no more than `left` calls are under way."""
-        while self.under_way > left:
-            head, found, rest = self._received.partition(b"\r\n\r\n")
-            if found:
-                length = re.search(rb"\r\ncontent-length:\s*(\d+)", head, re.IGNORECASE)
-                size = int(length[1]) if length else 0
-                if len(rest) >= size:
-                    self._received = rest[size:]
-                    self.under_way -= 1
-                    self.ended += 1
-                    status = head.split(b" ", 2)[1:2]
-                    if status and status[0].startswith(b"2"):
-                        self._answers.tell(done=self.ended)
-                    else:
-                        text = (head.split(b"\r\n")[0] + b": " + rest[:size]).decode(errors="replace")
-                        self._answers.tell(failed=self.ended, why=text[:1000])
-                    continue
-            try:
-                assert self._socket is not None
-                piece = self._socket.recv(1 << 16)
-                if not piece:
-                    raise ConnectionError("the master closed the connection of calls")
-            except OSError as error:
-                self._fail(f"{type(error).__name__}: {error}", own=False)
-                return
+        before = self.ended
+        try:
+            if self._unsent and self._socket is not None:
+                self._socket.sendall(b"".join(self._unsent))
+            self._unsent.clear()
+            while self.under_way > left:
+                self._collect_one()
+        except OSError as error:
+            self._fail(error)
+            return
+        if self.ended > before:
+            self._answers.tell(done=self.ended)
+
+    def _collect_one(self) -> None:
+        """Take an answer, or wait for more of it. Raises OSError."""
+        head, found, rest = self._received.partition(b"\r\n\r\n")
+        length = re.search(rb"\r\ncontent-length:\s*(\d+)", head, re.IGNORECASE) if found else None
+        size = int(length[1]) if length else 0
+        if not found or len(rest) < size:
+            assert self._socket is not None
+            piece = self._socket.recv(1 << 16)
+            if not piece:
+                raise ConnectionError("the master closed the connection of calls")
             self._received += piece
+            return
+        self._received = rest[size:]
+        self.under_way -= 1
+        self.ended += 1
+        status = head.split(b" ", 2)[1:2]
+        if not status or not status[0].startswith(b"2"):
+            text = (head.split(b"\r\n")[0] + b": " + rest[:size]).decode(errors="replace")
+            self._answers.tell(failed=self.ended, why=text[:1000])
 
     def _connect(self) -> None:
         master, stream = str(self._driver.master), str(self._driver.stream_id)
@@ -248,12 +285,12 @@ class Calls:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peer, self._stream, self._received = master, stream, b""
 
-    def _fail(self, why: str, *, own: bool) -> None:
-        """All that are under way have failed, or one that never was."""
-        for _ in range(max(self.under_way, int(own))):
-            self.ended += 1
-            self._answers.tell(failed=self.ended, why=why[:1000])
+    def _fail(self, error: OSError) -> None:
+        """All that are under way have failed."""
+        self.ended += self.under_way
         self.under_way = 0
+        self._unsent.clear()
+        self._answers.tell(failed=self.ended, why=f"{type(error).__name__}: {error}"[:1000])
         self.close()
 
     def close(self) -> None:
@@ -309,7 +346,7 @@ def main() -> int:
             if driver.aborted:
                 break
     except KeyboardInterrupt:
-        answers.tell(closed=True, why="pymesos gave up")
+        answers.tell(closed=True, why=_why(pymesos.process._exc_info))
     finally:
         with contextlib.suppress(Exception):
             driver.stop(failover=True)

@@ -50,6 +50,13 @@ REFUSED_S = 30.0
 """A master that refuses us (a role, a principal) is asked again after this."""
 HEARTBEAT_S = 15.0
 JOIN_S = 10.0
+MENDS = {
+    "answers 401": "see [mesos] principal and secret_file",
+    "answers 403": "see [mesos] principal and role",
+    "does not match principal": "see [mesos] principal and secret_file",
+    "principal is not allowed": "give [mesos] principal back, or end the framework under the old one (asactl teardown)",
+}
+"""Words of a refusal → what to do about it."""
 
 
 class Session:
@@ -198,7 +205,7 @@ class Session:
                 self._handle(Ticked())
                 self._watch(now)
             if self._driver is not None and not self._driver.write():
-                self._break("the process that runs pymesos has ended", 1)
+                self._hear(self._driver, now)  # it has ended, and may have said why
             if self.journal.lines > MOST_LINES and not self._backlog:
                 with contextlib.suppress(JournalError):
                     self.journal.rewrite(self.framework.dump())
@@ -250,16 +257,18 @@ class Session:
                 self._heard_s = now
                 events += self._read_event(line["event"], now)
             elif "done" in line:
-                driver.through += 1
+                driver.through = line["done"]
                 self._progress_s = now
             elif "failed" in line:
-                driver.through += 1
+                driver.through = line["failed"]
                 self._progress_s = now
                 if "not connected" not in line["why"]:
                     self._take(events)
                     self._break(f"the master refused a call: {line['why']}", 1)
                     return
             elif "closed" in line:
+                if "why" in line:
+                    self.trouble = _refusal(str(line["why"]))
                 refused = not self._subscribed and len(self._masters) > 1
                 self._subscribed = False
                 events.append(Disconnected())
@@ -308,8 +317,7 @@ class Session:
         return []
 
     def _read_error(self, message: str, now: float) -> list[Event]:
-        shown = "".join(c for c in message[:300] if c.isprintable())
-        self.trouble = f"the master refuses the framework: {shown}"
+        self.trouble = _refusal(message)
         self._subscribed = False
         if "has been removed" in message:
             return [Removed(message)]
@@ -403,3 +411,10 @@ class Session:
     def child(self) -> int:
         """Process that runs pymesos; 0 for none."""
         return self._driver.pid if self._driver is not None else 0
+
+
+def _refusal(message: str) -> str:
+    """What an operator is told of a master that does not take us."""
+    shown = "".join(c for c in message[:300] if c.isprintable())
+    mend = next((f"; {mend}" for words, mend in MENDS.items() if words in message), "")
+    return f"the master refuses the framework: {shown}{mend}"

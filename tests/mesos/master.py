@@ -27,6 +27,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
+from protocol import (
+    misfit,
+    refused_call,
+    refused_executor,
+    refused_framework,
+    refused_headers,
+    refused_resources,
+)
 
 OVER = {
     "TASK_FINISHED",
@@ -185,7 +193,8 @@ class Master:
         quiet: bool = False,
     ) -> None:
         """`task_s` tells how long a task runs (0: until it is killed); `split` cuts the stream into odd chunks;
-        `credentials` are secrets by principal; `quiet` sends no updates of running tasks but the first."""
+        `credentials` are secrets by principal; `quiet` sends no updates of running tasks but the first, and does not
+        look at each field of a call."""
         self.master_id = master_id or str(uuid.uuid4())
         self.heartbeat_s, self.allocation_s, self.resend_s = heartbeat_s, allocation_s, resend_s
         self.task_s, self.split, self.credentials, self.version = task_s, split, credentials, version
@@ -217,6 +226,8 @@ class Master:
         self.subscriptions = 0
         self.teardowns = 0
         self.messages: list[dict[str, Any]] = []
+        self.refused: list[str] = []
+        """Why calls were refused that no framework should make, in the order in which they came."""
         self.leader = ""
         """Another master to redirect to."""
         self.open = True
@@ -478,23 +489,16 @@ class Master:
             self._reply(writer, "400 Bad Request", f"Failed to parse body into JSON: {error}")
             return None
         kind = call.get("type")
-        if kind not in CALLS:
-            self._reply(
-                writer,
-                "400 Bad Request",
-                "Failed to validate scheduler::Call: Expecting 'type' to be present",
-            )
+        status, why = refused_headers(headers, str(kind))
+        if not why:
+            status, why = "400 Bad Request", self._refused(call, principal)
+        if why:
+            self.refused.append(why)
+            self._reply(writer, status, why)
             return None
         self.calls[kind] += 1
         if kind == "SUBSCRIBE":
-            return self._subscribe(call, headers, writer, principal)
-        if "framework_id" not in call:
-            self._reply(
-                writer,
-                "400 Bad Request",
-                "Failed to validate scheduler::Call: Expecting 'framework_id' to be present",
-            )
-            return None
+            return self._subscribe(call, writer)
         framework_id = str(call["framework_id"]["value"])
         framework = self.frameworks.get(framework_id)
         if framework is None or framework.removed:
@@ -516,6 +520,24 @@ class Master:
         self._tell()
         return None
 
+    def _refused(self, call: dict[str, Any], principal: str) -> str:
+        """Why a call is no valid one; empty if it is."""
+        kind = call.get("type")
+        invalid = "Failed to validate scheduler::Call"
+        if kind not in CALLS:
+            return f"{invalid}: Expecting 'type' to be present"
+        if not self.quiet and (why := misfit(call, "Call")):
+            return f"Failed to convert JSON into Call protobuf: {why}"
+        if why := refused_call(call):
+            return f"{invalid}: {why}"
+        if kind != "SUBSCRIBE":
+            return "" if "framework_id" in call else f"{invalid}: Expecting 'framework_id' to be present"
+        told = call["subscribe"]["framework_info"].get("principal", principal)
+        if principal and told != principal:
+            why = f"Authenticated principal '{principal}' does not match principal '{told}' set in `FrameworkInfo`"
+            return f"{invalid}: {why}"
+        return ""
+
     def _principal(self, authorization: str) -> str:
         with contextlib.suppress(ValueError):
             scheme, _, coded = authorization.partition(" ")
@@ -526,28 +548,19 @@ class Master:
 
     # --------------------------------------------------------------------------------------------------- the stream
 
-    def _subscribe(
-        self, call: dict[str, Any], headers: dict[str, str], writer: asyncio.StreamWriter, principal: str
-    ) -> Framework | None:
+    def _subscribe(self, call: dict[str, Any], writer: asyncio.StreamWriter) -> Framework | None:
         self.subscriptions += 1
         info = call["subscribe"]["framework_info"]
         stream = str(uuid.uuid4())
-        if principal and info.get("principal", principal) != principal:
-            text = f"Framework principal '{info['principal']}' does not match authenticated principal '{principal}'"
-            self._reply(writer, "403 Forbidden", text)
-            return None
         head = (
             f"HTTP/1.1 200 OK\r\nDate: {email.utils.formatdate(usegmt=True)}\r\nTransfer-Encoding: chunked\r\n"
             f"Mesos-Stream-Id: {stream}\r\nContent-Type: application/json\r\n\r\n"
         )
         writer.write(head.encode())
-        wrong = next((role for role in info.get("roles", []) if ".." in role.split("/")), None)
         given = call.get("framework_id", {}).get("value", "")
         framework = self.frameworks.get(given) if given else None
-        error = ""
-        if wrong is not None:
-            error = f"'FrameworkInfo.roles' contains invalid role: Role '{wrong}' cannot include '..' as a component"
-        elif framework is not None and framework.removed:
+        error = refused_framework(info, framework.info if framework is not None else None)
+        if not error and framework is not None and framework.removed:
             error = "Framework has been removed"
         if error:
             self._write(writer, {"type": "ERROR", "error": {"message": error}})
@@ -564,7 +577,8 @@ class Master:
         self._withdraw(framework.framework_id)
         framework.info, framework.stream, framework.writer, framework.active = info, stream, writer, True
         framework.filters.clear()
-        framework.suppressed = False
+        suppressed = set(call["subscribe"].get("suppressed_roles", ()))
+        framework.suppressed = bool(suppressed) and suppressed >= set(info.get("roles", ()))
         ip, port = "127.0.0.1", self.port
         self._write(
             writer,
@@ -792,14 +806,20 @@ class Master:
                     name: wanted.get(name, 0.0) + of_executor.get(name, 0.0) for name in wanted | of_executor
                 }
             short = any(value > left[name] + 1e-6 for name, value in total.items())
-            text = ""
+            text = refused_resources(resources, [] if executor is None else executor.get("resources", []))
             if not resources:
                 text = "Task uses no resources"
+            elif info["task_id"]["value"] in self.tasks and not self.tasks[info["task_id"]["value"]].over:
+                text = f"Task has duplicate ID: {info['task_id']['value']}"
+            elif info["agent_id"]["value"] != agent.agent_id:
+                text = f"Task uses invalid agent {info['agent_id']['value']} while agent {agent.agent_id} is expected"
+            elif (executor is None) == ("command" not in info):
+                text = "Task should have at least one (but not both) of CommandInfo or ExecutorInfo present"
+            elif executor is not None and (wrong := refused_executor(executor, framework.framework_id)):
+                text = wrong
             elif known is not None and known.info != executor:
                 text = "ExecutorInfo is not compatible with existing ExecutorInfo with same ExecutorID"
-            elif total.get("cpus", 0.0) > 0 and revocable + soft_executor > 0:
-                text = "Cannot use both revocable and non-revocable 'cpus' at the same time"
-            elif short or revocable + soft_executor > soft + 1e-6 or ("command" in info and executor):
+            elif short or revocable + soft_executor > soft + 1e-6:
                 text = f"Task uses more resources {dict(total)} than available {dict(left)}"
             if text:
                 self._refuse_task(framework, info, "TASK_ERROR", text, "REASON_TASK_INVALID")

@@ -33,6 +33,7 @@ def session(master: Master | str | list[str], folder: Path, **settings: Any) -> 
         yield opened
     finally:
         opened.close()
+    assert not isinstance(master, Master) or not master.refused
 
 
 def wait(true: Callable[[], Any], timeout_s: float = 10.0) -> bool:

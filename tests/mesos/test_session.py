@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asad_mesos.framework import Cancelled, Scaled
+from asad_mesos.framework import IDLE_S, Cancelled, Scaled
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.journal import JournalError
 from asad_mesos.session import Session
@@ -315,9 +315,24 @@ def test_principal_and_secret_are_sent_and_a_wrong_one_is_told(tmp_path: Path) -
             assert runs(opened, job)
         secret.write_text("wrong")
         with session(master, tmp_path / "b", principal="asad", secret_file=str(secret)) as opened:
-            assert not opened.wait(2.0)
-            assert opened.trouble
+            assert wait(lambda: "it answers 401; see [mesos] principal" in opened.trouble), opened.trouble
+            assert not opened.subscribed
             assert master.subscriptions == 1, "a refused principal never subscribes"
+
+
+def test_another_principal_may_not_take_a_framework_over(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    secret.chmod(0o600)
+    with Master(2, credentials={"asad": "s3cret", "other": "s3cret"}).running() as master:
+        with session(master, tmp_path / "a", principal="asad", secret_file=str(secret)) as opened:
+            (job,) = opened.submit(gang(2))
+            assert runs(opened, job)
+        with session(master, tmp_path / "a", principal="other", secret_file=str(secret)) as opened:
+            assert wait(lambda: "give [mesos] principal back" in opened.trouble), opened.trouble
+        with session(master, tmp_path / "a", principal="asad", secret_file=str(secret)) as opened:
+            assert opened.wait(5.0)
+        assert len(master.running_tasks()) == 2
 
 
 def test_a_refused_role_is_told_and_not_asked_for_again_and_again(master: Master, tmp_path: Path) -> None:
@@ -327,6 +342,18 @@ def test_a_refused_role_is_told_and_not_asked_for_again_and_again(master: Master
         assert not opened.wait(3.0)
         assert "invalid role" in opened.trouble
         assert master.subscriptions <= 2
+
+
+def test_who_waits_for_nothing_declines_for_long_and_asks_again_when_it_does(
+    master: Master, tmp_path: Path
+) -> None:
+    with session(master, tmp_path) as opened:
+        assert wait(lambda: len(master.frameworks) == 1)
+        (framework,) = master.frameworks.values()
+        assert wait(lambda: len(framework.filters) == len(master.agents))
+        assert min(framework.filters.values()) - time.monotonic() > IDLE_S - 10.0
+        (job,) = opened.submit(gang(4))
+        assert runs(opened, job), "its offers came at once"
 
 
 def test_a_removed_framework_starts_anew_and_queues_its_jobs_again(master: Master, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from asad_mesos.cluster import MesosCluster
+from asad_mesos.driver_child import Calls
 from asad_mesos.events import Offered, Submitted, Subscribed, Updated
 from asad_mesos.framework import Framework, FrameworkFault
 from asad_mesos.jobs import Group, Spec, spec_from_json
@@ -159,6 +161,7 @@ def test_what_is_somebodys_in_an_offer_is_left_alone() -> None:
         scalar("cpus", 4.0),
         scalar("cpus", 2.0, revocable={}),
         scalar("mem", 100.0, shared={}),
+        scalar("mem", 400.0, revocable={}),
         scalar("mem", 200.0),
         scalar("disk", 50.0, disk={"persistence": {"id": "x"}}),
         scalar("disk", 70.0, provider_id={"value": "p"}),
@@ -517,3 +520,49 @@ def test_the_plugin_speaks_within_a_second(tmp_path: Path) -> None:
     cluster.close()
     assert time.monotonic() - begin < 5.0
     assert [path.name for path in tmp_path.iterdir()] == ["mesos.journal.lock"]
+
+
+class Told:
+    """What a child tells its parent."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def tell(self, **body: Any) -> None:
+        self.lines.append(body)
+
+
+class Connected:
+    """As much of a driver as calls need; they are answered by nobody."""
+
+    stream_id, connected = "stream", True
+
+    def __init__(self, port: int) -> None:
+        self.master = f"127.0.0.1:{port}"
+
+    def request(self, text: bytes) -> bytes:
+        if not self.connected:
+            raise ConnectionError("not connected")
+        return text
+
+
+def test_every_call_comes_to_an_end_though_several_are_under_way() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        driver, told = Connected(server.getsockname()[1]), Told()
+        calls = Calls(driver, told, 5.0)
+        calls.send(b"one")
+        calls.send(b"two")
+        peer, _ = server.accept()
+        with peer:
+            driver.connected = False
+            calls.send(b"three")
+            assert [line["failed"] for line in told.lines] == [3], "that one too, though it was never sent"
+            driver.connected = True
+            calls.send(b"four")
+            again, _ = server.accept()
+            with again:
+                again.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\nok")
+                calls.collect()
+                assert again.recv(100) == b"four", "on a connection of its own"
+        calls.close()
+    assert told.lines[1:] == [{"done": 4}]
