@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.errors import UsageError
 from asad.model import (
     Admit,
     Arrays,
@@ -96,6 +97,28 @@ class Workload:
     partitions: tuple[str, ...] = ()
     deadline_s: Floats | None = None
     """By this each must have ended, NaN for none; None: nobody has one. Nothing ends a job for it here."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for columns of unequal length, and for codes and rows that are none.
+
+        What the simulation itself reads is checked where it begins (`engine.new_state`).
+        """
+        count = len(self)
+        for column in fields(self):
+            value = getattr(self, column.name)
+            if isinstance(value, np.ndarray) and len(value) != count:
+                raise UsageError(
+                    f"workload: column {column.name} has {len(value)} rows, and submit_s {count}; give one a job"
+                )
+        wrong = np.flatnonzero(self.application < 0)
+        if len(wrong):
+            raise UsageError(
+                f"workload: column application, row {wrong[0]}: {self.application[wrong[0]]}; give codes from 0"
+            )
+        if beyond := [row for row in self.hints if not 0 <= row < count]:
+            raise UsageError(
+                f"workload: a hint of row {beyond[0]}, and there are {count} jobs; name rows from 0"
+            )
 
     def __len__(self) -> int:
         return len(self.submit_s)
