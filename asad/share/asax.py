@@ -35,6 +35,7 @@ from asad.share.history import (
     expected_run,
     longest_run,
     new_history,
+    require_known,
     run_deviation,
     shortest_run,
 )
@@ -915,6 +916,7 @@ class Asax:
         )
         if all(map(is_, tables, self._tables)):
             return
+        require_known(snapshot.jobs.application, self._met)
         self._tables = tables
         rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
         n, m = len(self.experts), len(self.actions)

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
 from asad.experts.state import FEATURES
-from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
-from asad.share.history import History, expected_run, new_history, record
+from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
+from asad.share.history import History, expected_run, new_history, record, require_known
 from asad.share.learner import PAPER, Weights, add_case, meet, new_weights
+from asad.share.memory import grow
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
 from asad.share.pair import F_FAIR_SHARE, F_HAPPINESS, describe, draw
 
@@ -136,25 +137,41 @@ class AsaxPaper:
     def __init__(
         self, experts: Sequence[Expert], application_names: Sequence[str], rng: np.random.Generator
     ) -> None:
-        """`application_names` are those of the codes in the snapshots' `application` column."""
+        """`application_names` are those of the codes in the snapshots' `application` column; a list may grow."""
         self.experts = tuple(experts)
         self.leaf_names = leaf_names(self.experts)
         self.compiled = compile_experts(self.experts)
         self.actions = np.array(self.experts[0].actions)
         self.weights: Weights = new_weights(len(application_names), len(self.experts))
         self.history: History = new_history(len(application_names))
+        self._application_names = application_names
+        self._applications: NDArray[np.int32] | None = None
         self.rng = rng
         self.decided = 0
         self._rows = -1
+        self._machine: Machine | None = None
         self._unlearned: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
 
     def wake_s(self) -> float:
         """Never."""
         return math.inf
 
+    def _meet_applications(self, application: NDArray[np.int32]) -> None:
+        """Make room for the applications that have come since."""
+        if application is self._applications:
+            return
+        known = len(self._application_names)
+        require_known(application, known)
+        self._applications = application
+        if known > len(self.history.runs) - 1:
+            weights, self.history = grow(self.weights, self.history, max(64, 2 * known))
+            assert weights is not None
+            self.weights = weights
+
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Losses of hosts that have ended."""
         jobs = snapshot.jobs
+        self._meet_applications(jobs.application)
         record(self.history, jobs, finished)
         for row, run_s in zip(finished.row.tolist(), finished.run_s.tolist(), strict=True):
             opinions = self._unlearned.pop(row, None)
@@ -168,10 +185,11 @@ class AsaxPaper:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """A share for guests beside a new host, then new guests."""
+        self._meet_applications(snapshot.jobs.application)
         rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
-        if rows != self._rows:
+        if rows != self._rows or snapshot.machine is not self._machine:
             n, m = len(self.experts), len(self.actions)
-            self._rows = rows
+            self._rows, self._machine = rows, snapshot.machine
             self._openings = new_openings(nodes, rows)
             self._ceiling = np.zeros(rows)
             self._first = snapshot.machine.first_core

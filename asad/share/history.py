@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.errors import UsageError
 from asad.model import Finished, Jobs
 from asad.share.kept import borrowing
 
@@ -35,6 +36,19 @@ class History(NamedTuple):
 def new_history(applications: int) -> History:
     """Nothing has ended yet."""
     return History(*(np.zeros(applications + 1) for _ in History._fields))
+
+
+def require_known(application: NDArray[np.int32], names: int) -> None:
+    """Every code has a name; raises UsageError with the first that has none.
+
+    Codes index tables in compiled code, which checks nothing, and they come from any cluster.
+    """
+    wrong = np.flatnonzero((application < 0) | (application >= names))
+    if len(wrong):
+        raise UsageError(
+            f"jobs: column application, row {wrong[0]}: {application[wrong[0]]}, and {names} applications have a "
+            "name; a cluster names an application before it shows a job of it"
+        )
 
 
 def record(history: History, jobs: Jobs, finished: Finished) -> None:

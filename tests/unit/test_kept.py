@@ -6,12 +6,15 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from asad.errors import UsageError
 from asad.experts import load_experts
 from asad.model import Decision, Finished, Machine, Snapshot
 from asad.replay.contention import load_contention
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.share.asax import Asax
+from asad.share.asax_paper import AsaxPaper
 from asad.share.kept import keep
 
 JOBS = 400
@@ -104,3 +107,34 @@ def test_kept_arrays_live_as_long_as_what_keeps_them() -> None:
 
     kept = [keep(np.full(1000, float(k))) for k in range(100)]
     assert [first(one) for one in kept] == list(range(100))
+
+
+@pytest.mark.parametrize("make", [Asax, AsaxPaper])
+def test_applications_that_come_later_are_decided_on_like_known_ones(
+    make: type[Asax] | type[AsaxPaper],
+) -> None:
+    def story(names: list[str], more: list[str]) -> list[Decision]:
+        cluster = crowd()
+        policy = make(load_experts(None), names, np.random.default_rng(1))
+        names.extend(more)  # as the list of a live cluster grows
+        decisions: list[Decision] = []
+        while cluster.advance(policy.wake_s()):
+            snapshot = cluster.snapshot()
+            policy.learn(snapshot, cluster.finished())
+            decided = list(policy.decide(snapshot))
+            cluster.apply(decided)
+            decisions += decided
+        return decisions
+
+    known = story(list("abcde"), [])
+    assert len(known) > 20
+    assert story([], list("abcde")) == known
+
+
+@pytest.mark.parametrize("make", [Asax, AsaxPaper])
+def test_an_application_without_a_name_is_refused(make: type[Asax] | type[AsaxPaper]) -> None:
+    cluster = crowd()
+    policy = make(load_experts(None), list("abcd"), np.random.default_rng(1))
+    assert cluster.advance()
+    with pytest.raises(UsageError, match=r"column application, row .*: 4, and 4 applications have a name"):
+        policy.learn(cluster.snapshot(), cluster.finished())
