@@ -524,7 +524,7 @@ class Quotas:
             {
                 "job_id": held.group.job_id,
                 "path": str(held.place),
-                "inode": held.place.stat().st_ino if held.place.exists() else 0,
+                "inode": inode_of(held.place),
                 "before": held.before,
             }
             for held in self.memory.values()
@@ -566,6 +566,14 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
+
+
+def inode_of(path: Path) -> int:
+    """Of a file or folder, 0 if it is gone."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 def put(path: Path, text: str) -> None:

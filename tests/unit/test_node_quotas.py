@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -324,6 +325,24 @@ def test_a_successor_lifts_the_memory_limits_of_a_killed_actor(limited: Limited)
     after.mend(limited.node.jobs(), "the actor starts")
     assert limited.limit() == str(512 * MIB), "what the site had set"
     assert after.memory == {}
+
+
+def test_a_memory_group_that_vanishes_while_it_is_written_down_is_no_error(
+    limited: Limited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert limited.set(64 * MIB)
+    place, real = limited.file.parent, Path.stat
+
+    def stat(path: Path, **how: bool) -> os.stat_result:
+        found = real(path, **how)
+        if path == place:
+            shutil.rmtree(place)
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert limited.node.quotas._save()
+    limited.node.quotas.lift_all("the actor stops")
+    assert limited.node.quotas.memory == {}
 
 
 def test_all_memory_limits_are_lifted_at_the_end(limited: Limited) -> None:
