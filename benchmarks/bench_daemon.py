@@ -184,7 +184,7 @@ class Told:
     def update(self, raw: int | str, changes: Mapping[str, str]) -> Answer:
         raise AssertionError("nothing is changed in advise mode")
 
-    def split_task(self, text: str, required_nodes: str) -> int:
+    def split_task(self, text: str, excluded_nodes: str) -> int:
         return 0
 
     def partitions(self) -> list[Partition]:

@@ -692,7 +692,7 @@ class SlurmCluster:
         why = refusal(snapshot, decision, guest, host, self._nodes, self._guest_nodes, settings)
         if why:
             return why
-        raw = guest.raw if guest.tasks == 1 else self.transport.split_task(guest.text, guest.required_nodes)
+        raw = guest.raw if guest.tasks == 1 else self.transport.split_task(guest.text, guest.excluded_nodes)
         if raw == 0:
             return "its next task does not wait any more"
         names = tuple(snapshot.machine.node_names[node] for node in decision.nodes)
@@ -748,10 +748,10 @@ class SlurmCluster:
         if decision.how not in EVICTIONS:
             return f"there is no way {decision.how!r:.40} to evict it"
         try:
-            self._journal.write("evict", self._clock(), str(record.raw), how=decision.how)
+            self._journal.write("evict", self._clock(), record.alone, how=decision.how)
         except JournalError as error:
             return str(error)
-        answer = self.transport.evict(record.raw, decision.how)
+        answer = self.transport.evict(record.alone, decision.how)
         if answer.done:
             return ""
         return f"Slurm refused: {answer.why}" if answer.certain else answer.why
@@ -811,7 +811,7 @@ class SlurmCluster:
             minutes = max(0, math.floor(room_s / 60.0))
         if minutes == 0:
             return "its limit may not be moved beyond its partition's, its association's or a reservation"
-        answer = self.transport.update(record.raw, {"TimeLimit": f"+{minutes}"})
+        answer = self.transport.update(record.alone, {"TimeLimit": f"+{minutes}"})
         if not answer.done:
             return f"Slurm refused: {answer.why}"
         jobs.extended_s[row] += 60.0 * minutes

@@ -85,14 +85,14 @@ class Transport(Protocol):
         """
         ...
 
-    def evict(self, raw: int, how: str) -> Answer:
+    def evict(self, job: str, how: str) -> Answer:
         """End a running job: `requeue-hold` (it waits again, held until its owner releases it) or `cancel`."""
         ...
 
-    def split_task(self, text: str, required_nodes: str) -> int:
+    def split_task(self, text: str, excluded_nodes: str) -> int:
         """Make a waiting task of an array (`12_3`) a job of its own; its number, 0 if it does not wait any more.
 
-        `required_nodes` is what its user asked for, and stays.
+        `excluded_nodes` is what its user excluded, and stays.
         """
         ...
 
@@ -136,10 +136,8 @@ class CommandTransport:
         words = [f"{key}={value}" for key, value in changes.items()]
         return self._change(["scontrol", "update", f"jobid={raw}", *words])
 
-    def evict(self, raw: int, how: str) -> Answer:
-        return self._change(
-            ["scancel", str(raw)] if how == "cancel" else ["scontrol", "requeuehold", str(raw)]
-        )
+    def evict(self, job: str, how: str) -> Answer:
+        return self._change(["scancel", job] if how == "cancel" else ["scontrol", "requeuehold", job])
 
     def _change(self, argv: list[str]) -> Answer:
         """Have Slurm do something; never raises."""
@@ -156,10 +154,11 @@ class CommandTransport:
             return Answer(False, str(error), certain=False)
         return Answer(True, "")
 
-    def split_task(self, text: str, required_nodes: str) -> int:
+    def split_task(self, text: str, excluded_nodes: str) -> int:
         try:
-            # any change of one task makes a job of it; this one changes nothing
-            self._run(["scontrol", "update", f"jobid={text}", f"ReqNodeList={required_nodes}"])
+            # any change of one task makes a job of it; this one changes nothing, of a task that has just started too
+            # (the nodes that it requires would shrink it to them)
+            self._run(["scontrol", "update", f"jobid={text}", f"ExcNodeList={excluded_nodes}"])
             shown = self._run(["scontrol", "show", "job", "--oneliner", text]).decode(errors="replace")
         except ClusterError:
             return 0

@@ -24,7 +24,9 @@ class Offer:
     """A lending that was offered to a job, from then until the job has ended."""
 
     job: str
+    """By this name Slurm's commands mean it alone (`12`, of an array `12_3`)."""
     raw: int
+    """By this number its cgroups are named; of the last task of an array it is that of the whole array."""
     partition: str
     """Where it waited, and the nodes that its user asked for: what is given back."""
     required_nodes: str
@@ -121,7 +123,7 @@ class Offers:
         except JournalError as error:
             return str(error)
         answer = self._transport.update(
-            offer.raw, {"Partition": offer.guest_partition, "ReqNodeList": fold(offer.nodes)}
+            offer.job, {"Partition": offer.guest_partition, "ReqNodeList": fold(offer.nodes)}
         )
         if answer.done:
             self.open[offer.job] = offer
@@ -143,7 +145,7 @@ class Offers:
         if offer is None:
             return "nothing is offered to it"
         answer = self._transport.update(
-            offer.raw, {"Partition": offer.partition, "ReqNodeList": offer.required_nodes}
+            offer.job, {"Partition": offer.partition, "ReqNodeList": offer.required_nodes}
         )
         if not answer.done:
             return answer.why

@@ -117,6 +117,12 @@ class JobRecord(NamedTuple):
     nice: int
     admin_comment: str
 
+    @property
+    def alone(self) -> str:
+        """What Slurm's commands take for this job and no other. By the number of an array they mean all of its tasks,
+        and the last of them that waits keeps that number for its own."""
+        return self.text if self.array else str(self.raw)
+
 
 NUMBERS = (
     "cores",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from asad_slurm.cluster import SlurmCluster
 from asad_slurm.command import Answer, Ended, Look, Partition, Reservation
+from asad_slurm.nodesets import expand
 from asad_slurm.records import JobReader, NodeReader
 from asad_slurm.settings import read_settings
 
@@ -149,11 +150,14 @@ class SlurmInMemory:
             return Answer(False, self.refuses)
         if self.denies in changes:
             return Answer(False, f"scontrol: Access/permission denied for job {raw}")
-        job = self.jobs[int(raw)]
-        if "Partition" in changes:
-            if job["job_state"] != "PENDING":
-                return Answer(False, "Job is no longer pending execution")
-            job["partition"], job["required_nodes"] = changes["Partition"], changes["ReqNodeList"]
+        meant = self._meant(str(raw))
+        if len(meant) > 1 and ("ReqNodeList" in changes or changes.get("TimeLimit", "").startswith("+")):
+            return Answer(False, "scontrol: error: Job resizing not supported for job arrays")
+        if "ReqNodeList" in changes and "Partition" not in changes:
+            changes = {"Partition": meant[0]["partition"], **changes}
+        job = meant[0]
+        if "Partition" in changes and not self._move(job, changes):
+            return Answer(False, "Job is no longer pending execution")
         if "StartTime" in changes:
             words = changes["StartTime"]
             wanted = calendar.timegm(time.strptime(words, "%Y-%m-%dT%H:%M:%S")) if words != "now" else 0
@@ -172,29 +176,50 @@ class SlurmInMemory:
             job["end_time"] += 60 * int(changes["TimeLimit"])
         return Answer(True, "")
 
-    def evict(self, raw: int, how: str) -> Answer:
+    def _meant(self, name: str) -> list[dict[str, Any]]:
+        """The jobs that Slurm's commands take a name for, the one with that number first: an array's is all tasks."""
+        array, is_task, task = name.partition("_")
+        if is_task:
+            of_array = [job for job in self.jobs.values() if job["array_job_id"] == int(array)]
+            return [job for job in of_array if task in (str(job["array_task_id"]), job["array_task_string"])]
+        found = [job for job in self.jobs.values() if int(name) in (job["job_id"], job["array_job_id"])]
+        return sorted(found, key=lambda job: job["job_id"] != int(name))
+
+    @staticmethod
+    def _move(job: dict[str, Any], changes: Mapping[str, str]) -> bool:
+        """Other partition and node list; a job that runs is shrunk to the list if its partition is that already."""
+        nodes = changes["ReqNodeList"]
+        if job["job_state"] == "PENDING":
+            job["partition"], job["required_nodes"] = changes["Partition"], nodes
+            return True
+        if (
+            job["partition"] == changes["Partition"]
+            and nodes
+            and set(expand(nodes)) < set(expand(job["nodes"]))
+        ):
+            job["nodes"] = nodes
+            return True
+        return False
+
+    def evict(self, job: str, how: str) -> Answer:
         """As scancel and scontrol requeuehold do."""
-        self.updates.append((str(raw), {"evict": how}))
+        self.updates.append((job, {"evict": how}))
         if self.hangs:
             self.answers = False
             return Answer(False, "scontrol: no answer within 1 s", certain=False)
         if self.refuses:
             return Answer(False, self.refuses)
-        job = self.jobs[raw]
-        if how == "cancel":
-            job |= {"job_state": "CANCELLED", "end_time": int(self.now_s)}
-        else:
-            waits = a_job(raw)
-            job |= {
-                key: waits[key]
-                for key in ("job_state", "nodes", "job_resources", "node_count")
-                if key in waits
-            }
-            job |= {"state_reason": "JobHeldUser", "priority": 0, "start_time": 0, "end_time": 0}
-            job["restart_cnt"] = job.get("restart_cnt", 0) + 1
+        for one in self._meant(job):
+            if how == "cancel":
+                one |= {"job_state": "CANCELLED", "end_time": int(self.now_s)}
+                continue
+            waits = a_job(one["job_id"])
+            one |= {key: waits[key] for key in ("job_state", "nodes", "job_resources", "node_count")}
+            one |= {"state_reason": "JobHeldUser", "priority": 0, "start_time": 0, "end_time": 0}
+            one["restart_cnt"] = one.get("restart_cnt", 0) + 1
         return Answer(True, "")
 
-    def split_task(self, text: str, required_nodes: str) -> int:
+    def split_task(self, text: str, excluded_nodes: str) -> int:
         array, _, task = text.partition("_")
         meta = self.jobs[int(array)]
         number = max(self.jobs) + 1

@@ -543,13 +543,42 @@ def test_a_task_of_an_array_is_made_a_job_of_its_own(make: Make) -> None:
     snapshot = lab.snapshot()
     assert lab.offer(snapshot, "20_3", "1", "n1") == ""
     assert lab.actors.announced == [(("n1",), "21")]
-    assert lab.slurm.updates == [("21", {"Partition": "guest", "ReqNodeList": "n1"})]
+    assert lab.slurm.updates == [("20_3", {"Partition": "guest", "ReqNodeList": "n1"})]
     snapshot = lab.snapshot(5)
     assert lab.slurm.jobs[21]["partition"] == "guest"
     assert snapshot.jobs.offered_s[row(snapshot, "20_3")] == START_S
     assert "20_4" in names(snapshot, snapshot.queue)
     lab.slurm.start(21, "n1", START_S + 6)
     assert names(lab.snapshot(5), lab.snapshot().guests) == ["20_3"]
+
+
+def test_the_last_task_of_an_array_is_not_taken_for_all_of_it(make: Make) -> None:
+    """It has the number of the array itself, by which Slurm's commands mean every task, and refuse this of arrays."""
+    lab = make()
+    del lab.slurm.jobs[2]
+    of_array = {"array_job_id": 20, "cpus": 1, "memory_per_node": 100}
+    lab.slurm.add(
+        a_job(20, array_task_string="9", **of_array),
+        a_job(21, array_task_id=3, **of_array),  # split off for an offer that it did not take
+        running(22, {"n2": 2}, **(of_array | {"array_task_id": 4, "cpus": 2})),
+    )
+    lab.actors.tell("n2", sample(22))
+    snapshot = lab.snapshot()
+    assert lab.offer(snapshot, "20_9", "1", "n1") == ""
+    assert lab.actors.announced == [(("n1",), "20")]
+    assert {job: lab.slurm.jobs[job]["partition"] for job in (20, 21, 22)} == {
+        20: "guest",
+        21: "batch",
+        22: "batch",
+    }
+    assert lab.cluster.apply([Withdraw(BECAUSE, row(snapshot, "20_9"))])[0].done
+    assert lab.slurm.jobs[20]["partition"] == "batch"
+    lab.slurm.start(20, "n4", START_S + 1)
+    lab.actors.tell("n4", sample(20, cores=1))
+    limits = {job: lab.slurm.jobs[job]["time_limit"] for job in (20, 21, 22)}
+    extension = ExtendLimit(BECAUSE, row(lab.snapshot(5), "20_9"), 60.0)
+    assert lab.cluster.apply([extension])[0].done
+    assert {job: lab.slurm.jobs[job]["time_limit"] - limits[job] for job in limits} == {20: 1, 21: 0, 22: 0}
 
 
 def test_slurm_says_no(make: Make) -> None:

@@ -51,6 +51,17 @@ def test_a_running_job_is_evicted_as_its_owner_chose(lab: Lab, how: str) -> None
         assert np.isnan(seen.jobs.start_s[at]) and at not in seen.queue and at not in seen.running
 
 
+@pytest.mark.parametrize("how", EVICTIONS)
+def test_the_last_task_of_an_array_goes_alone(lab: Lab, how: str) -> None:
+    """It has the number of the array itself, by which scancel and scontrol mean every task."""
+    lab.slurm.add(
+        running(40, {"n3": 2}, array_job_id=40, array_task_id=7),
+        running(41, {"n4": 2}, array_job_id=40, array_task_id=6),
+    )
+    assert evict(lab, "40_7", how) == ""
+    assert lab.slurm.jobs[40]["job_state"] != "RUNNING" and lab.slurm.jobs[41]["job_state"] == "RUNNING"
+
+
 def test_who_does_not_run_is_not_evicted(lab: Lab) -> None:
     assert evict(lab, "10", "cancel") == "it does not run any more"
     at = row(lab.snapshot(5), "30")

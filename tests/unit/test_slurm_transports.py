@@ -217,7 +217,7 @@ def test_a_task_is_split_and_keeps_its_nodes(bin_dir: Path) -> None:
     )
     transport = CommandTransport(5.0)
     assert transport.split_task("6_3", "n1") == 21
-    assert calls(bin_dir) == ["update jobid=6_3 ReqNodeList=n1", "show job --oneliner 6_3"]
+    assert calls(bin_dir) == ["update jobid=6_3 ExcNodeList=n1", "show job --oneliner 6_3"]
     assert transport.split_task("6_4", "") == 0  # another task than the one that was asked for
 
 
