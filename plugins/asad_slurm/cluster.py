@@ -154,7 +154,13 @@ class SlurmCluster:
         self._rows.jobs.share[:] = NAN
         self._link.grant({})
         self.transport.answers = True
-        said = []
+        said: list[str] = []
+        waits = [job for job, offer in self._offers.open.items() if not offer.started]
+        if waits:
+            try:  # a job may have started since the last look, and what is asked of one that waits may shrink it
+                said += self._watch_offers(self.transport.look().jobs)
+            except ClusterError as error:
+                return [f"{job}: its offer stays open: {error}" for job in waits]
         for job, offer in list(self._offers.open.items()):
             if offer.started:
                 continue
@@ -639,9 +645,9 @@ class SlurmCluster:
 
     def _watch_offers(self, jobs: list[JobRecord]) -> list[str]:
         """Take back or close the offers that are over."""
-        if not self._offers.open:
+        texts = self._offers.watched()
+        if not texts:
             return []
-        texts = {offer.raw: text for text, offer in self._offers.open.items()}
         # a job is found by Slurm's number: a task of an array goes by its array's name until it is split
         offered = {texts[job.raw]: job for job in jobs if job.raw in texts and job.tasks == 1}
         said = self._offers.watch(offered, (job.text for job in jobs if job.phase == RUNS), self._clock())

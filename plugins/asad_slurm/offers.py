@@ -8,6 +8,7 @@ is.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from asad_slurm.command import Transport
 from asad_slurm.journal import Journal, JournalError
-from asad_slurm.nodesets import fold
+from asad_slurm.nodesets import expand, fold
 from asad_slurm.records import ENDED, RUNS, WAITS, JobRecord
 
 
@@ -95,6 +96,9 @@ class Offers:
     ) -> None:
         self._transport, self._journal, self._patience_s, self._clock = transport, journal, patience_s, clock
         self.open: dict[str, Offer] = {}
+        self._returned: dict[str, Offer] = {}
+        """Taken back a short time ago: a controller that is killed forgets what it has not saved, and shows some of
+        them again."""
         self._waits: dict[str, tuple[float, float]] = {}
         """By job whose offer was not taken: since when it gets no other, and for how long."""
 
@@ -151,7 +155,8 @@ class Offers:
             return answer.why
         del self.open[job]
         self._note(what, job)
-        now_s = self._clock()
+        now_s = offer.home_since_s = self._clock()
+        self._returned[job] = offer
         if not offer.started and not offer.stale and passed(offer.time_s, now_s, self._patience_s):
             self._wait_longer(job, now_s, self._patience_s)
         return ""
@@ -163,6 +168,7 @@ class Offers:
         batch jobs that run.
         """
         said = []
+        self._reopen(jobs, now_s)
         running = frozenset(hosts)
         # requeued guests first: they wait for nodes that they never asked for
         for job, offer in sorted(self.open.items(), key=lambda item: not item[1].started):
@@ -178,13 +184,39 @@ class Offers:
                     else f"{job}: {why}; it waits in {offer.partition} again"
                 )
                 offer.stale = bool(failure)
-            else:
-                del self.open[job]
-                self._note("closed", job)
-                said.append(f"{job}: {why}")
+                continue
+            if record is not None and record.phase == WAITS and is_pinned(offer, record):
+                # whoever moved it need not have known of our node list: nobody else would ever take it off
+                answer = self._transport.update(job, {"ReqNodeList": offer.required_nodes})
+                if not answer.done:
+                    said.append(
+                        f"{job}: {why}, but it is still bound to the nodes of its offer: {answer.why}"
+                    )
+                    continue
+                why += "; it is bound to the nodes of its offer no more"
+            del self.open[job]
+            self._note("closed", job)
+            said.append(f"{job}: {why}")
         if len(self._waits) > 100_000:
             self._waits.clear()
         return said
+
+    def watched(self) -> dict[int, str]:
+        """By Slurm's number, the jobs to whom something is offered, or was a short time ago."""
+        return {offer.raw: job for offers in (self._returned, self.open) for job, offer in offers.items()}
+
+    def _reopen(self, jobs: Mapping[str, JobRecord], now_s: float) -> None:
+        """Look for offers that were taken back, and of which Slurm has forgotten it."""
+        for job, offer in list(self._returned.items()):
+            record = jobs.get(job)
+            if job in self.open or passed(offer.home_since_s, now_s, REMEMBERED_S):
+                del self._returned[job]
+            elif record is not None and record.phase == WAITS and record.partition == offer.guest_partition:
+                line = offer.to_json()
+                with contextlib.suppress(JournalError):  # then it is tried again
+                    self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
+                    offer.stale, offer.home_since_s = True, math.nan
+                    self.open[job] = self._returned.pop(job)
 
     def _over(
         self, offer: Offer, record: JobRecord | None, running: frozenset[str], now_s: float
@@ -232,6 +264,18 @@ class Offers:
             return
 
 
+def is_pinned(offer: Offer, record: JobRecord) -> bool:
+    """Does a job still have the node list of its offer, which is not its user's?"""
+    if record.required_nodes == offer.required_nodes:
+        return False
+    try:
+        return set(expand(record.required_nodes)) == set(offer.nodes)
+    except ValueError:
+        return False
+
+
+REMEMBERED_S = 600.0
+"""Slurm saves what was changed within seconds, and is back some minutes after it was killed."""
 REFUSED_S = 5.0
 """Slurm may refuse because a node or Slurm itself is just coming back: another offer is tried soon."""
 

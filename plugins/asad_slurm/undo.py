@@ -28,6 +28,8 @@ ALIVE = "offers.alive"
 CLOSES = frozenset(("withdrawn", "restored", "refused", "closed"))
 BEGIN, THROTTLE, NICE = CHANGES = ("StartTime", "ArrayTaskThrottle", "Nice")
 """What is changed of jobs, as scontrol calls it."""
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
+"""States of a job that waits, as squeue calls them."""
 SETTLES_S = 60.0
 """A change that is not seen at once may yet come: Slurm was asked, and had not answered."""
 
@@ -101,7 +103,7 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
         if 0.0 <= now_s - float(offer.get("time_s", 0.0)) < older_than_s:
             continue
         try:
-            state, partition = _look(str(offer.get("raw", job)), timeout_s)
+            state, partition, nodes = _look(job, timeout_s)
         except (OSError, subprocess.SubprocessError) as error:
             said.append(f"{job}: Slurm could not be asked ({_clean(error)}); the offer stays open")
             failed += 1
@@ -110,9 +112,17 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
             said.append(f"{job}: it has ended")
             _note(path, "closed", now_s, job)
         elif partition != offer["guest_partition"]:
-            said.append(f"{job}: somebody else has moved it back")
-            _note(path, "closed", now_s, job)
-        elif state == "PENDING":
+            # whoever moved it need not have known of our node list: nobody else would ever take it off
+            own = offer.get("required_nodes", "")
+            pinned = state in WAITING and nodes == offer.get("nodes") != own
+            why = _update(job, [f"ReqNodeList={own}"], timeout_s) if pinned else ""
+            if why:
+                said.append(f"{job}: still bound to the nodes of its offer ({why}); the offer stays open")
+                failed += 1
+            else:
+                said.append(f"{job}: somebody else has moved it back")
+                _note(path, "closed", now_s, job)
+        elif state in WAITING:
             why = _restore(offer, timeout_s)
             if why:
                 said.append(f"{job}: not taken back ({why}); the offer stays open")
@@ -213,16 +223,16 @@ def _look_closely(job: str, timeout_s: float) -> dict[str, int] | None:
         raise subprocess.SubprocessError("squeue's answer cannot be read") from None
 
 
-def _look(raw: str, timeout_s: float) -> tuple[str, str]:
-    """State and partition of a job; empty if Slurm does not know it any more."""
+def _look(job: str, timeout_s: float) -> tuple[str, str, str]:
+    """State, partition and required nodes of a job; empty if Slurm does not know it any more."""
     answer = _run(
-        ["squeue", "--noheader", "--all", "--states=all", "--format=%T|%P", f"--jobs={raw}"], timeout_s
+        ["squeue", "--noheader", "--all", "--states=all", "--format=%T|%P|%n", f"--jobs={job}"], timeout_s
     )
     if answer.returncode != 0:
         if "Invalid job id" in answer.stderr:
-            return "", ""
+            return "", "", ""
         raise subprocess.SubprocessError(answer.stderr.strip() or "squeue failed")
-    state, _, partition = answer.stdout.strip().partition("|")
+    state, partition, nodes = [*answer.stdout.partition("\n")[0].strip().split("|"), "", ""][:3]
     ended = {
         "COMPLETED",
         "CANCELLED",
@@ -233,13 +243,13 @@ def _look(raw: str, timeout_s: float) -> tuple[str, str]:
         "BOOT_FAIL",
         "DEADLINE",
     }
-    return ("", "") if state in ended or not state else (state, partition.split("\n")[0])
+    return ("", "", "") if state in ended or not state else (state, partition, nodes)
 
 
 def _restore(offer: dict[str, Any], timeout_s: float) -> str:
     """Give a waiting job its partition and node list back; why not, or the empty string."""
     changes = [f"Partition={offer['partition']}", f"ReqNodeList={offer.get('required_nodes', '')}"]
-    return _update(str(offer.get("raw", offer["job"])), changes, timeout_s)
+    return _update(str(offer["job"]), changes, timeout_s)
 
 
 def _update(job: str, words: list[str], timeout_s: float) -> str:
@@ -283,6 +293,7 @@ def _run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
         argv,
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=timeout_s,
         stdin=subprocess.DEVNULL,
         env=keep,

@@ -36,6 +36,7 @@ from asad.model import (
     Cause,
     CoAllocate,
     Decision,
+    Evict,
     ExtendLimit,
     Lease,
     Outcome,
@@ -446,6 +447,45 @@ def test_a_withdrawal_gives_back_the_users_own_node_list(port: Port, closed: Non
     assert np.isnan(snapshot.jobs.offered_s[port.row(snapshot, guest)])
     assert (snapshot.core_guest == -1).all()
     assert not open_offers(port.folder / "offers.journal")
+
+
+def test_the_last_task_of_an_array_is_offered_undone_extended_and_evicted_alone(
+    port: Port, closed: None
+) -> None:
+    """It has the number of the whole array, by which Slurm's commands mean all tasks or refuse."""
+    node = port.slurm.node_names[0]
+    host = port.run(f"--nodelist={node}")
+    port.slurm.wait(host, state="RUNNING")
+    array = port.run("--array=0-1")
+    first, last = f"{array}_0", f"{array}_1"
+    port.slurm.wait(first, state="RUNNING")
+    before = port.facts(last)
+    outcome = port.lend(port.see_waiting(last), last, host)
+    assert outcome.done, outcome.reason
+    assert port.facts(last) == ("PENDING", "guest", node) and port.facts(first)[:2] == ("RUNNING", "batch")
+    said, failed = undo(port.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
+    assert (said, failed) == ([f"{last}: waits in batch again"], 0)
+    assert port.facts(last) == before
+    port.let_end(host)
+    snapshot = port.see(lambda at: last in at.jobs.job_id[at.running], "it starts in its turn")
+    limit = port.slurm.job(first)["TimeLimit"]
+    row = port.row(snapshot, last)
+    assert port.slurm.job(last)["TimeLimit"] == limit
+    extended, evicted = port.cluster.apply([ExtendLimit(CAUSE, row, 60.0), Evict(CAUSE, row, "cancel")])
+    assert extended.done and evicted.done, (extended.reason, evicted.reason)
+    port.slurm.wait(last, state="CANCELLED")
+    assert port.slurm.job(last)["TimeLimit"] != limit
+    assert port.facts(first)[0] == "RUNNING" and port.slurm.job(first)["TimeLimit"] == limit
+
+
+def test_a_job_that_its_user_moves_home_is_freed_of_the_nodes_of_its_offer(port: Port, closed: None) -> None:
+    hosts = port.hosts()
+    guest = port.run()
+    assert port.lend(port.see_waiting(guest), guest, hosts[0]).done
+    port.slurm.run("scontrol", "update", f"jobid={guest}", "Partition=batch")
+    assert port.facts(guest) == ("PENDING", "batch", port.slurm.node_names[0]), "the list is not the user's"
+    port.look()
+    assert port.facts(guest) == ("PENDING", "batch", "(null)")
 
 
 def test_when_the_host_ends_first_the_guest_is_freed_and_the_next_host_decided_anew(port: Port) -> None:

@@ -657,6 +657,51 @@ def test_a_requeued_guest_is_restored_first(make: Make) -> None:
     assert names(snapshot, snapshot.queue) == ["10"] and len(lab.cluster.finished(0.0).row) == 0
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_an_offer_that_a_killed_controller_shows_again_is_taken_back_again(make: Make, started: bool) -> None:
+    """It had not saved that the job is home; nothing of the journal's offers is open by then."""
+    lab = make()
+    lab.slurm.jobs[10] |= {"required_nodes": "n1"}
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    if started:
+        lab.slurm.start(10, "n1", START_S + 2)
+        lab.snapshot(5)
+    before = a_job(10, partition="guest", required_nodes="n1", restart_cnt=int(started))
+    lab.slurm.jobs[10] = dict(before)
+    lab.snapshot(61)
+    assert lab.slurm.jobs[10]["partition"] == "batch"
+    lab.slurm.jobs[10] = dict(before)
+    lab.snapshot(5)
+    assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("batch", "n1")
+    lab.slurm.jobs[10] |= {"partition": "guest"}  # long after that it is somebody else's doing
+    lab.snapshot(601)
+    assert lab.slurm.jobs[10]["partition"] == "guest"
+
+
+@pytest.mark.parametrize("own", ["", "n1"])
+def test_a_job_that_its_user_moves_home_is_bound_to_no_node_of_its_offer(make: Make, own: str) -> None:
+    lab = make()
+    lab.slurm.jobs[10] |= {"required_nodes": own}
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    lab.slurm.jobs[10] |= {"partition": "long"}  # and the list stays as it is
+    lab.snapshot(5)
+    assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("long", own)
+    freed = "" if own else "; it is bound to the nodes of its offer no more"
+    assert lab.cluster.said == [f"10: somebody else has moved it back{freed}"]
+    assert lab.cluster.recover() == []
+
+
+def test_a_job_that_has_started_since_is_not_shrunk_when_all_is_released(make: Make) -> None:
+    """Slurm takes a node list that is set of a running job for the nodes that it shall keep."""
+    lab = make()
+    lab.slurm.jobs[10] |= {"required_nodes": "n1"}
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    lab.slurm.end(1, START_S + 1)
+    lab.slurm.add(running(10, {"n1": 1, "n4": 1}, required_nodes="n1"))  # moved home by its user
+    assert lab.cluster.release() == ["10: it had started by itself"]
+    assert lab.slurm.jobs[10]["nodes"] == "n1,n4" and len(lab.slurm.updates) == 1
+
+
 def test_the_next_daemon_takes_back_what_the_last_one_left(make: Make) -> None:
     lab = make()
     lab.slurm.add(a_job(11, required_nodes="n2", cpus=1, memory_per_node=100))

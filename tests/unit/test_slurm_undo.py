@@ -36,6 +36,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     squeue = f"""\
         #!/bin/sh
         case "$*" in *--Format=*) cat {folder}/waiting 2>/dev/null; exit 0;; esac
+        echo "$*" >> {folder}/asked
         [ -s {folder}/state ] || {{ echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }}
         cat {folder}/state
         """
@@ -54,9 +55,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def offered(tmp_path: Path, time_s: float = 1000.0) -> Path:
+def offered(tmp_path: Path, time_s: float = 1000.0, job: str = "12") -> Path:
     journal = Journal(tmp_path)
-    journal.write("offer", time_s, "12", **OFFER)
+    journal.write("offer", time_s, job, **OFFER)
     return journal.path
 
 
@@ -64,7 +65,7 @@ def test_a_waiting_job_gets_back_what_it_had(
     tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = offered(tmp_path)
-    (slurm / "state").write_text("PENDING|guest\n")
+    (slurm / "state").write_text("PENDING|guest|n2\n")
     assert main(["--state-dir", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "12: waits in batch again\n"
     assert (slurm / "calls").read_text() == "update jobid=12 Partition=batch ReqNodeList=n1\n"
@@ -78,6 +79,8 @@ def test_a_waiting_job_gets_back_what_it_had(
     [
         ("RUNNING|guest", "12: it runs as a guest, and is left alone", True),
         ("PENDING|batch", "12: somebody else has moved it back", False),
+        ("PENDING|long|n1", "12: somebody else has moved it back", False),
+        ("RUNNING|batch|n2", "12: somebody else has moved it back", False),
         ("COMPLETED|guest", "12: it has ended", False),
         ("", "12: it has ended", False),
     ],
@@ -92,10 +95,35 @@ def test_other_jobs_are_left_alone(
     assert not (slurm / "calls").exists() and bool(open_offers(path)) == stays
 
 
-def test_a_requeued_guest_is_restored(tmp_path: Path, slurm: Path) -> None:
+def test_a_job_that_was_moved_home_without_its_node_list_gets_that_too(
+    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its user did: it would wait for the nodes of its offer for ever."""
+    path = offered(tmp_path)
+    (slurm / "state").write_text("PENDING|batch|n2\n")
+    (slurm / "refuse").touch()
+    assert main(["--state-dir", str(tmp_path)]) == 1
+    assert "still bound to the nodes of its offer" in capsys.readouterr().out and open_offers(path)
+    (slurm / "refuse").unlink()
+    assert main(["--state-dir", str(tmp_path)]) == 0
+    assert (slurm / "calls").read_text().splitlines()[-1] == "update jobid=12 ReqNodeList=n1"
+    assert open_offers(path) == {}
+
+
+def test_the_last_task_of_an_array_is_not_taken_for_all_of_it(tmp_path: Path, slurm: Path) -> None:
+    """It has the number of the array itself, by which squeue and scontrol mean every task."""
+    offered(tmp_path, job="12_7")
+    (slurm / "state").write_text("PENDING|guest|n2\n")
+    assert main(["--state-dir", str(tmp_path)]) == 0
+    assert "--jobs=12_7" in (slurm / "asked").read_text()
+    assert (slurm / "calls").read_text() == "update jobid=12_7 Partition=batch ReqNodeList=n1\n"
+
+
+@pytest.mark.parametrize("state", ["PENDING", "REQUEUE_HOLD", "SPECIAL_EXIT"])
+def test_a_requeued_guest_is_restored(tmp_path: Path, slurm: Path, state: str) -> None:
     offered(tmp_path)
     Journal(tmp_path).write("started", 1001.0, "12")
-    (slurm / "state").write_text("PENDING|guest\n")
+    (slurm / "state").write_text(f"{state}|guest|n2\n")
     assert main(["--state-dir", str(tmp_path)]) == 0
     assert "Partition=batch ReqNodeList=n1" in (slurm / "calls").read_text()
 
