@@ -212,7 +212,10 @@ class CommandTransport:
                 name, _, wall = line.partition("|")
                 if wall:
                     by_qos[name] = duration_s(wall)
-        except ClusterError:
+        except ClusterError as error:
+            if "accounting_storage" not in str(error):
+                raise
+            self._accounting = False  # this Slurm keeps none; asking again changes nothing
             return {}, {}
         return by_user, by_qos
 

@@ -47,12 +47,15 @@ class Limits:
                 (one.name, one.start_s, one.end_s, frozenset(expand(one.nodes)))
                 for one in transport.reservations()
             ]
-            if now_s >= self._next_walls_s:
-                self._wall_of_user, self._wall_of_qos = transport.wall_limits()
-                self._next_walls_s = now_s + RARELY_S
         except (ClusterError, ValueError) as error:
             return f"partitions and reservations are as they were: {error}"
         self._next_s = now_s + SELDOM_S
+        if now_s >= self._next_walls_s:
+            try:
+                self._wall_of_user, self._wall_of_qos = transport.wall_limits()
+            except ClusterError as error:
+                return f"limits of associations and QOS are as they were: {error}"
+            self._next_walls_s = now_s + RARELY_S
         return ""
 
     def tier(self, partition: str) -> float:

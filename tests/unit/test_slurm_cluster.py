@@ -764,6 +764,31 @@ def test_extensions_stop_where_they_must(make: Make) -> None:
     assert extend(lab, 600.0)[0] and lab.slurm.updates[-1] == ("1", {"TimeLimit": "+1"})
 
 
+def test_limits_of_associations_outlive_a_database_that_is_away_and_are_asked_for_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = make()
+    lab.slurm.walls = ({("physics", "ann", ""): 3600.0}, {})
+
+    def latest_end_s(after_s: float) -> float:
+        snapshot = lab.snapshot(after_s)
+        return float(snapshot.jobs.latest_end_s[row(snapshot, "1")]) - (START_S - 60)
+
+    def away() -> None:
+        raise ClusterError("sacctmgr: Connection refused")
+
+    assert latest_end_s(0) == 3600.0
+    with monkeypatch.context() as broken:
+        broken.setattr(lab.slurm, "wall_limits", away)
+        assert latest_end_s(3601) == 3600.0
+    assert (
+        lab.cluster.said[-1]
+        == "limits of associations and QOS are as they were: sacctmgr: Connection refused"
+    )
+    lab.slurm.walls = ({("physics", "ann", ""): 1800.0}, {})
+    assert latest_end_s(301) == 1800.0
+
+
 # ------------------------------------------------------------------------------------------------------------ finished
 
 

@@ -174,8 +174,16 @@ def test_limits_of_associations(bin_dir: Path) -> None:
     command(bin_dir, "sacctmgr", script)
     walls = CommandTransport(5.0).wall_limits()
     assert walls == ({("physics", "ann", ""): 43200.0}, {"long": 604800.0})
-    command(bin_dir, "sacctmgr", "exit 1")
-    assert CommandTransport(5.0).wall_limits() == ({}, {})
+    command(
+        bin_dir, "sacctmgr", "echo 'sacctmgr: error: Sending PersistInit msg: Connection refused' >&2; exit 1"
+    )
+    with pytest.raises(ClusterError, match="Connection refused"):
+        CommandTransport(5.0).wall_limits()
+    none = "Only 'accounting_storage/slurmdbd' is supported."
+    command(bin_dir, "sacctmgr", f'echo x >> {bin_dir}/calls; echo "{none}" >&2; exit 1')
+    transport = CommandTransport(5.0)
+    assert transport.wall_limits() == transport.wall_limits() == ({}, {})
+    assert len(calls(bin_dir)) == 1
 
 
 def test_accounting_of_forgotten_jobs(bin_dir: Path) -> None:
