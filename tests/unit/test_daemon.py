@@ -19,20 +19,13 @@ import numpy as np
 import pytest
 from small_cluster import GUEST, HOST, NOW, OTHER_HOST, WAITING, cluster
 
-from asad import daemon as daemon_module
 from asad.api.control import NotAllowed, Peer, Refused, Request, ask
 from asad.config import Config, parse
-from asad.daemon import (
-    Daemon,
-    Gains,
-    NoNodes,
-    Steady,
-    check,
-    notify,
-    only_one,
-    watchdog_s,
-    within,
-)
+from asad.daemon import Daemon, NoNodes, check, errands, knowledge, only_one, stages, systemd
+from asad.daemon.gains import Gains
+from asad.daemon.knowledge import within
+from asad.daemon.pace import Steady
+from asad.daemon.systemd import notify, watchdog_s
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Finished, Json, Outcome, SetShare, Snapshot
 from asad.policies import share_policy
@@ -185,7 +178,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
         **options: Any,
     ) -> Life:
         held, wishes = held or Held(), Wishes()
-        monkeypatch.setattr(daemon_module, "share_policy", lambda *_: wishes)
+        monkeypatch.setattr(stages, "share_policy", lambda *_: wishes)
         config = configuration(tmp_path, mode, more)
         daemon = Daemon(config, cluster=held, **options)
         status: list[int] = []
@@ -306,16 +299,16 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
 
 
 def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(5)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(5)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         notify("READY=1", "STATUS=well")
-        assert systemd.recv(100) == b"READY=1\nSTATUS=well"
-        monkeypatch.setattr(daemon_module, "NOTIFY_S", 0.001)
+        assert listener.recv(100) == b"READY=1\nSTATUS=well"
+        monkeypatch.setattr(systemd, "NOTIFY_S", 0.001)
         for _ in range(600):  # more than it takes while it is busy
             notify("WATCHDOG=1")
-        systemd.close()
+        listener.close()
     notify("READY=1")  # nobody there: no error
     monkeypatch.delenv("NOTIFY_SOCKET")
     notify("READY=1")
@@ -605,7 +598,7 @@ def test_what_oga_has_learned_outlives_the_process_and_another_policy_gives_back
 def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(
     live: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon_module, "SAVE_S", 0.05)
+    monkeypatch.setattr(knowledge, "SAVE_S", 0.05)
     monkeypatch.setattr("asad.store.writer.AGAIN_S", 0.02)
     life = live()
     life.cycles(2)
@@ -622,7 +615,7 @@ def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(
     assert again.cluster.done
     wait_for(lambda: "not a database" in again.ask("status")["store"]["trouble"])
     (tmp_path / "kept.db").rename(database)
-    wait_for(lambda: again.daemon._remembered)
+    wait_for(lambda: again.daemon.knowledge.remembered)
     again.cycles(2)
     wait_for(lambda: again.ask("status")["store"]["trouble"] == "")
     stop(again)
@@ -769,7 +762,7 @@ def test_a_request_that_comes_in_a_long_cycle_is_told_so(
     live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life = live()
-    monkeypatch.setattr(daemon_module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(errands, "ANSWER_S", 0.1)
     gate = threading.Event()
 
     class Hung(Held):
@@ -781,7 +774,7 @@ def test_a_request_that_comes_in_a_long_cycle_is_told_so(
     life.daemon.cluster = life.daemon.cycle.cluster = hung = Hung()
     wait_for(lambda: hung.looks)
     with pytest.raises(AsadError, match="in the middle of a cycle"):
-        life.daemon.handle(Request("pause"), NOBODY)
+        life.daemon.requests.handle(Request("pause"), NOBODY)
     assert life.ask("status")["mode"] == "enforce", "what needs no cycle is answered all the same"
     gate.set()
     life.daemon.stop()
@@ -875,7 +868,7 @@ def test_a_stop_goes_on_when_nothing_can_be_given_back(
 def test_a_daemon_that_cannot_start_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon_module, "share_policy", lambda *_: Wishes())
+    monkeypatch.setattr(stages, "share_policy", lambda *_: Wishes())
     with contextlib.closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 from test_daemon import configuration, wait_for
 
-from asad import daemon as daemon_module
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
 from asad.admit.live import Admission, Options
@@ -24,7 +23,7 @@ from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl
 from asad.config import Config, parse
-from asad.daemon import Daemon
+from asad.daemon import Daemon, stages
 from asad.errors import ConfigError
 from asad.model import Decision, Outcome
 from asad.policies import admit_policy
@@ -80,7 +79,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """Start daemons; all are stopped at the end."""
     lives: list[tuple[Daemon, threading.Thread]] = []
     monkeypatch.setattr(
-        daemon_module,
+        stages,
         "admit_policy",
         lambda _config, names: Admission("as-soon", AsSoonAsRoom, names, OPTIONS),
     )
@@ -145,7 +144,7 @@ def test_a_stop_gives_everything_back_and_a_start_makes_it_so_again(begin: Any) 
     daemon.stop()
     wait_for(lambda: cluster.released)
     assert math.isnan(cluster.jobs[1].begin_s) and cluster.jobs[0].throttle == 0
-    wait_for(lambda: daemon._wake_in.fileno() == -1)
+    wait_for(lambda: daemon.errands.fileno() == -1)
     begin(cluster)
     assert (cluster.jobs[1].begin_s, cluster.jobs[0].throttle) == (begin_s, throttle)
     assert cluster.illegal == []
@@ -208,7 +207,7 @@ def test_what_was_decided_is_told_from_the_store(begin: Any, tmp_path: Path) -> 
 def test_status_names_the_admit_policy_and_everyone_explains_nothing(
     tmp_path: Path, begin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon_module, "admit_policy", lambda *_: Everyone())
+    monkeypatch.setattr(stages, "admit_policy", lambda *_: Everyone())
     daemon, _ = begin(Live([2], two()))
     place = daemon.config.daemon.socket
     assert ask(place, "status")["admit"] == "everyone"
@@ -243,7 +242,7 @@ def test_other_slots_give_everything_back_and_ask_anew(begin: Any, monkeypatch: 
     cluster = Live([2], two())
     daemon, _ = begin(cluster, reread=lambda: dataclasses.replace(daemon.config, share={"asax": {}}))
     monkeypatch.setattr(
-        daemon_module,
+        stages,
         "admit_policy",
         lambda _config, names: Admission("as-soon", AsSoonAsRoom, names, OPTIONS._replace(slot_s=200.0)),
     )

@@ -16,11 +16,10 @@ from deferred_cluster import HOUR_S, Yielding, job
 from slotted_cluster import EPOCH, Job
 from test_daemon import configuration, wait_for
 
-from asad import daemon as daemon_module
 from asad.api.control import Refused, ask
 from asad.cli.asactl import asactl
 from asad.config import Config, PolicySettings, parse
-from asad.daemon import Daemon
+from asad.daemon import Daemon, stages
 from asad.defer.at_once import AtOnce
 from asad.defer.live import Deferral, Options, rehearse
 from asad.defer.scorers import SCORERS, make_scorer
@@ -85,7 +84,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """Start daemons; all are stopped at the end."""
     lives: list[tuple[Daemon, threading.Thread]] = []
     monkeypatch.setattr(
-        daemon_module,
+        stages,
         "defer_policy",
         lambda _config, names: Deferral("edf-defer", make_scorer("edf"), names, Options(), poll_s=30.0),
     )
@@ -153,7 +152,7 @@ def test_what_was_learned_outlives_the_process(begin: Any, tmp_path: Path) -> No
     cluster.pass_by(4000.0)
     after(cluster, 2)
     daemon.stop()
-    wait_for(lambda: daemon._wake_in.fileno() == -1)
+    wait_for(lambda: daemon.errands.fileno() == -1)
     with Store.open(str(tmp_path / "asad.db")) as store:
         kept = store.load_learned("slurm/defer")
     assert any(name.startswith("day ") for name in kept)
@@ -183,7 +182,7 @@ def test_what_is_put_off_no_more_is_given_back(
     wait_for(lambda: daemon.cycle.defer is not before)
     after(cluster, 2)
     assert cluster.held == {"2"} and cluster.released == 0, "the same policy goes on"
-    monkeypatch.setattr(daemon_module, "defer_policy", lambda *_: AtOnce())
+    monkeypatch.setattr(stages, "defer_policy", lambda *_: AtOnce())
     text = text.replace("guests_cap = 7", "guests_cap = 8")
     daemon.reload()
     wait_for(lambda: cluster.released == 1)

@@ -16,13 +16,12 @@ from slotted_cluster import Job
 from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, Evicting, FirstFit, announced, job
 from test_daemon import configuration, wait_for
 
-from asad import daemon as daemon_module
 from asad.admit.everyone import Everyone
 from asad.admit.sow.live import Options, Statements
 from asad.api.control import Refused, ask
 from asad.cli.asactl import asactl
 from asad.config import Config, parse
-from asad.daemon import Daemon
+from asad.daemon import Daemon, stages
 from asad.errors import AsadError, ConfigError
 from asad.model import HOUSE, Decision, Outcome
 from asad.policies import admit_policy
@@ -89,7 +88,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     def made(_config: Config, names: Sequence[str]) -> Statements:
         return Statements("sow", FirstFit, names, OPTIONS)
 
-    monkeypatch.setattr(daemon_module, "admit_policy", made)
+    monkeypatch.setattr(stages, "admit_policy", made)
 
     def start(cluster: Live, mode: str = "enforce") -> Daemon:
         daemon = Daemon(configuration(tmp_path, mode), cluster=cluster, clock=lambda: cluster.now_s)
@@ -264,7 +263,7 @@ def test_nothing_is_promised_by_a_daemon_that_only_looks_on(begin: Any, tmp_path
 def test_a_daemon_without_statements_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Any
 ) -> None:
-    monkeypatch.setattr(daemon_module, "admit_policy", lambda _config, _names: Everyone())
+    monkeypatch.setattr(stages, "admit_policy", lambda _config, _names: Everyone())
     begin(Live([]))
     for verb, arguments in (("sow-submit", {}), ("sow-status", {}), ("sow-quote", {"cores": 1})):
         with pytest.raises(Refused, match="no statements of work are taken here"):

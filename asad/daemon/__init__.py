@@ -1,0 +1,29 @@
+"""The daemon: a live cluster, cycle after cycle. What a cycle does stands in `asad.cycle`.
+
+One thread, the main one, owns cluster, policies and guard (`daemon`). The control socket's threads hand their requests
+(`requests`) over to it (`errands`), the metrics endpoint and `status` tell what the last cycle left (`figures`), and
+the state store is written by a thread of its own; so neither a slow store nor an operator holds up a cycle.
+"""
+
+from asad.daemon.clusters import (
+    ActsByItself,
+    KeepsPromises,
+    LiveCluster,
+    NoNodes,
+    TakesJobs,
+    open_cluster,
+)
+from asad.daemon.daemon import Daemon, only_one
+from asad.daemon.stages import check
+
+__all__ = [
+    "ActsByItself",
+    "Daemon",
+    "KeepsPromises",
+    "LiveCluster",
+    "NoNodes",
+    "TakesJobs",
+    "check",
+    "only_one",
+    "open_cluster",
+]

@@ -1,0 +1,126 @@
+"""What a daemon needs of a cluster beside the port, and how the configured one is opened."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from asad.config import Config
+from asad.errors import ConfigError
+from asad.model import Cluster, Json, Lease, NodeLink, NodeReport, Outcome
+from asad.replay.playback import Playback
+
+
+class LiveCluster(Cluster, Protocol):
+    """A cluster plugin's object: the port, and what a daemon needs beside it."""
+
+    applications: list[str]
+    """Names of the codes in `Jobs.application`; the list grows."""
+    ledger: list[dict[str, Any]]
+    """What lending gave to and took from jobs that ended; whoever reads it empties it."""
+    said: list[str]
+    """Sentences about what happened besides; whoever reads them empties the list."""
+
+    def sentence(self) -> str:
+        """The cluster and how it is reached, in one line."""
+        ...
+
+    def recover(self) -> list[str]:
+        """Undo what an earlier daemon left; a sentence for each thing undone."""
+        ...
+
+    def release(self) -> list[str]:
+        """Take back every offer that is not taken and every quota; a sentence for each."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is open."""
+        ...
+
+
+@runtime_checkable
+class KeepsPromises(Protocol):
+    """A cluster on which what is changed of jobs that wait outlives the daemon that did it."""
+
+    def give_back(self, *, begin: bool = True) -> list[str]:
+        """Let every job that waits have its own again, with `begin` also its begin time; a sentence for each."""
+        ...
+
+
+@runtime_checkable
+class TakesJobs(Protocol):
+    """A cluster to which jobs are submitted through the daemon (Mesos has no queue of its own)."""
+
+    def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
+        """The answer to `submit`, `cancel`, `tasks` or `teardown`, asked by that user. Raises AsadError."""
+        ...
+
+
+@runtime_checkable
+class ActsByItself(Protocol):
+    """A cluster that acts not only on decisions (it takes jobs out of another's queue)."""
+
+    acted: list[tuple[str, Outcome]]
+    """What it did: the job's name, and the outcome of a decision about row 0. Whoever reads it empties it."""
+
+    def may_act(self, may: bool) -> None:
+        """May it, until told otherwise? Not before the first time."""
+        ...
+
+
+class NoNodes:
+    """The node actors of a cluster that has none."""
+
+    def reports(self) -> Mapping[str, NodeReport]:
+        """None."""
+        return {}
+
+    def announce(self, node_names: Sequence[str], job_id: str) -> bool:
+        """Nobody takes note."""
+        return False
+
+    def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
+        """Nobody is granted anything."""
+
+
+def open_cluster(
+    config: Config, nodes: NodeLink, state_dir: Path, clock: Callable[[], float] = time.time
+) -> LiveCluster:
+    """The cluster that the configuration names. Raises ConfigError and what the plugin raises."""
+    name = config.daemon.cluster
+    if name == "recorded":
+        played = config.recorded
+        if not played.log:
+            raise ConfigError("[recorded] log: a recorded cluster needs a log; name one with --log FILE")
+        return Playback(
+            played.log,
+            policy=_held_as(config),
+            admit=config.policies.admit,
+            defer=config.policies.defer,
+            nodes=played.nodes,
+            cores=played.cores,
+            memory=played.memory,
+            demand=played.demand,
+            speed=played.speed,
+            seed=played.seed,
+            poll_s=config.daemon.interval_s,
+            monotonic=time.monotonic,
+        )
+    found = {point.name: point for point in entry_points(group="asad.clusters")}
+    if name not in found:
+        there = ", ".join(sorted({*found, "recorded"}))
+        raise ConfigError(f"[daemon] cluster: there is no cluster plugin {name!r}; there are {there}")
+    table = name.rpartition("+")[2]  # slurm+mesos: the queue of one, the nodes of the other, and its table
+    opened: LiveCluster = found[name].load()(
+        config.clusters.get(table, {}), nodes=nodes, state_dir=state_dir, clock=clock
+    )
+    return opened
+
+
+def _held_as(config: Config) -> str:
+    """The policy that decides how a recorded cluster holds guests."""
+    lends = config.policies.share != "exclusive" or config.policies.place == "native"
+    return config.policies.share if lends else config.policies.place

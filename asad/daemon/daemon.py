@@ -1,0 +1,556 @@
+"""The daemon's lifecycle: start, cycle after cycle, reload, stop.
+
+The main thread goes through this file from top to bottom. Signals only set a flag and wake it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar, cast
+
+from asad import __version__
+from asad.api.auth import open_authenticator
+from asad.api.control import ControlServer, Peer
+from asad.api.nodes import NodeServer
+from asad.config import MODES, Config, Mode
+from asad.cycle import Cycle
+from asad.daemon.clusters import ActsByItself, KeepsPromises, LiveCluster, NoNodes, open_cluster
+from asad.daemon.errands import Errands
+from asad.daemon.figures import Figures
+from asad.daemon.knowledge import Knowledge
+from asad.daemon.pace import Pace, Steady
+from asad.daemon.requests import Requests, plain_config, without_password
+from asad.daemon.stages import Stages, decided_by, stages_of
+from asad.daemon.systemd import Heartbeat, notify
+from asad.defer.live import Deferral
+from asad.errors import AsadError, UsageError
+from asad.metrics import Endpoint
+from asad.model import Json, NodeLink, Outcome, Snapshot
+from asad.policies import rehearse
+from asad.replay.playback import Playback
+from asad.store.records import QuotaChange
+from asad.store.writer import RunStart, Writer
+
+log = logging.getLogger(__name__)
+
+FORGET_S = 3600.0
+"""What is older than the retention is removed this often."""
+REHEARSAL_S = 900.0
+"""So long systemd is asked to wait while a policy is compiled; half a minute is usual, once."""
+SENTENCE_S = 1.0
+"""No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
+FIXED = ("cluster", "state_dir", "store", "socket")
+"""Of `[daemon]`: what takes effect at a start alone."""
+FIXED_TABLES = ("nodes", "metrics", "recorded")
+T = TypeVar("T")
+
+
+class Daemon:
+    """One daemon. `run` starts it and returns when it has stopped; `stop` and `reload` may be called from anywhere."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        reread: Callable[[], Config] | None = None,
+        cluster: LiveCluster | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`reread` gives the configuration as it is now, for a reload; `cluster` stands in for the configured one."""
+        self.config, self.clock = config, clock
+        self._reread, self._given, self._monotonic = reread, cluster, monotonic
+        self._stopping = self._reloading = False
+        self.errands = Errands()
+        self.requests = Requests(self)
+        self.figures = Figures(clock())
+        self.endpoint: Endpoint | None = None
+        self._heart = Heartbeat(monotonic)
+        self._recovered = False
+        """What an earlier daemon left is undone."""
+        self._told_at = -math.inf
+        self._forgot_at = monotonic()
+
+    def stop(self) -> None:
+        """Stop after the cycle under way."""
+        self._stopping = True
+        self.errands.wake()
+
+    def reload(self) -> None:
+        """Read the configuration again."""
+        self._reloading = True
+        self.errands.wake()
+
+    def handle_signals(self) -> None:
+        """SIGTERM and SIGINT stop, SIGHUP reloads. Only in the main thread."""
+        signal.set_wakeup_fd(self.errands.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self, "_stopping", True))
+        signal.signal(signal.SIGHUP, lambda *_: setattr(self, "_reloading", True))
+
+    def run(self) -> int:
+        """Start, cycle until stopped or the log has ended, stop; the exit status.
+
+        Raises AsadError if it cannot start.
+        """
+        with contextlib.ExitStack() as opened:
+            opened.callback(self.errands.close)
+            if threading.current_thread() is threading.main_thread():
+                opened.callback(signal.set_wakeup_fd, -1)
+            opened.enter_context(only_one(self.config.daemon.state_dir))
+            self._start(opened)
+            notify("READY=1", f"STATUS={self.cluster.sentence()}")
+            try:
+                self._cycles()
+            finally:
+                notify("STOPPING=1")
+                self._stop()
+        return 0
+
+    # ------------------------------------------------------------------------------------------------------- start
+
+    def _start(self, opened: contextlib.ExitStack) -> None:
+        """Open everything; nobody is answered, and nothing lent, before what an earlier daemon left is seen to."""
+        self._open_cluster(opened)
+        stages = stages_of(self.config, self.cluster.applications)
+        if self.nodes is not None:
+            self.nodes.start()
+            opened.callback(self.nodes.stop)
+        self._open_store(stages, opened)
+        self.cycle = Cycle(
+            self.cluster,
+            *stages,
+            stages.guard(self.config),
+            self._record,
+            mode=self.config.daemon.mode,
+            paused=self._pause_file.exists(),
+            keep=self.knowledge.keep_promises,
+        )
+        self.pace: Pace
+        if isinstance(self.cluster, Playback):
+            self.pace = self.cluster
+        else:
+            self.pace = Steady(self.config.daemon.interval_s, self._monotonic)
+        self.knowledge.remember()
+        self._recover()
+        self._read()
+        self._open_doors(opened)
+        log.info(
+            "asad %s: %s, policies %s%s; control socket %s; state store %s",
+            __version__,
+            self.cycle.mode,
+            stages.sentence,
+            ", paused" if self.cycle.paused else "",
+            self.config.daemon.socket,
+            without_password(self.config.store_url),
+        )
+        if self._is_real:
+            self._rehearse()
+
+    @property
+    def _is_real(self) -> bool:
+        """Neither a log that is played, nor a stand-in."""
+        return self._given is None and self.config.daemon.cluster != "recorded"
+
+    def _open_cluster(self, opened: contextlib.ExitStack) -> None:
+        """The cluster, and the link to its node actors."""
+        config = self.config
+        self.nodes: NodeServer | None = None
+        self.link: NodeLink = NoNodes()
+        if self._is_real:
+            keys = open_authenticator(config.nodes, "daemon")
+            self.link = self.nodes = NodeServer(config.nodes.listen, keys, config.lease_s, clock=self.clock)
+        self.cluster = self._given or open_cluster(config, self.link, config.daemon.state_dir, self.clock)
+        opened.callback(lambda: self.cluster.close())
+
+    def _open_store(self, stages: Stages, opened: contextlib.ExitStack) -> None:
+        """Who writes the store, and what is to be remembered from it."""
+        config = self.config
+        machine = {"cluster": config.daemon.cluster}
+        self.writer = Writer(config.store_url, RunStart(stages.run, machine, plain_config(config)))
+        opened.callback(self.writer.close, {})
+        self.knowledge = Knowledge(config, self.writer, stages, self._monotonic)
+
+    def _open_doors(self, opened: contextlib.ExitStack) -> None:
+        """The control socket, and the metrics endpoint."""
+        config = self.config
+        self.control = ControlServer(config.daemon.socket, self.requests.handle, config.daemon.operators)
+        self.control.start()
+        opened.callback(self.control.stop)
+        if config.metrics.listen:
+            self.endpoint = Endpoint(config.metrics.listen, self.figures.readings)
+            opened.callback(self.endpoint.close)
+
+    def _recover(self, *, quietly: bool = True) -> None:
+        """Undo what an earlier daemon left, before anything new is lent. `quietly`: the first cycle tries again."""
+        try:
+            done = self.cluster.recover()
+            acts = self.cycle.mode == "enforce"
+            stages = self.knowledge.stages
+            if not (acts and stages.promises) and isinstance(self.cluster, KeepsPromises):
+                # an earlier daemon promised what this one does not keep; begin times the defer stage takes up
+                done += self.cluster.give_back(begin=not (acts and stages.defers))
+            for sentence in done:
+                log.info("recovered: %s", sentence)
+            self._recovered = True
+        except AsadError as error:
+            if not quietly:
+                raise
+            log.warning("what an earlier daemon left could not be undone yet: %s", error)
+
+    def _rehearse(self) -> None:
+        """Have the policies compiled before quotas wait for their first cycle."""
+        notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * REHEARSAL_S)}", "STATUS=compiling the policy")
+        begin = self._monotonic()
+        try:
+            rehearse(self.config)
+        except Exception:
+            log.exception("the policy could not be rehearsed; its first cycle may take long")
+        names = f"{self.cycle.admit.name}, {self.cycle.place.name} and {self.cycle.share.name}"
+        log.info("rehearsed %s in %.1f s", names, self._monotonic() - begin)
+
+    # ------------------------------------------------------------------------------------------------------ cycles
+
+    def _cycles(self) -> None:
+        wake_s = math.inf
+        while not self._stopping:
+            due = self.pace.next_cycle(wake_s)
+            if due is None:
+                log.info("the log has ended: %s", self.cluster.sentence())
+                if not self.config.recorded.stay:
+                    return
+                self._wait(math.inf)
+                return
+            self._wait(due)
+            if not self._stopping:
+                wake_s = self._one_cycle()
+
+    def _wait(self, until: float) -> None:
+        """Until then, or until stopped: tell systemd that we live, do errands, reload."""
+        while True:
+            self._heart.beat()
+            self.errands.do()
+            if self._reloading:
+                self._reloading = False
+                self._reload()
+            left = until - self._monotonic()
+            if self._stopping or left <= 0:
+                return
+            self.errands.wait(min(left, self._heart.every_s, 60.0))
+
+    def _one_cycle(self) -> float:
+        """A cycle and what follows from it. Whatever goes wrong in it, the next one comes."""
+        begin, wake_s = self._monotonic(), math.inf
+        try:
+            if not self._recovered:
+                self._recover(quietly=False)
+            if isinstance(self.cluster, ActsByItself):
+                self.cluster.may_act(self.cycle.mode == "enforce" and not self.cycle.paused)
+            wake_s = self.cycle.run_once()
+            self.figures.completed += 1
+            sentence = self.cycle.sentence()
+        except AsadError as error:
+            self.figures.failed += 1
+            sentence = f"cycle {self.cycle.number} skipped: {error}"
+        except Exception as error:
+            self.figures.failed += 1
+            log.exception("a fault of asad's in cycle %d", self.cycle.number)
+            sentence = (
+                f"cycle {self.cycle.number} broken off by a fault of asad's: {type(error).__name__}: {error}"
+            )
+        wall_s = self._monotonic() - begin
+        if isinstance(self.pace, Steady) and wall_s > self.pace.interval_s:
+            missed = int(wall_s / self.pace.interval_s)
+            sentence += (
+                f"; it took {wall_s:.1f} s, so {missed} more {'was' if missed == 1 else 'were'} skipped"
+            )
+        try:
+            self._after(wall_s, sentence)
+        except Exception:
+            log.exception("a fault of asad's after cycle %d", self.cycle.number)
+        self._tell(sentence)
+        return wake_s
+
+    def _record(self, number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
+        """What became of the decisions of a cycle: counted, and kept where it is news."""
+        news = self.figures.tally.count(outcomes)
+        if news:
+            self.writer.record(number, snapshot.time_s, news, snapshot.jobs.job_id, snapshot.jobs.host)
+
+    def _after(self, wall_s: float, sentence: str) -> None:
+        """Keep and tell what the cycle has left."""
+        cycle, figures = self.cycle, self.figures
+        snapshot, finished = cycle.snapshot, cycle.finished
+        cycle.finished = None  # a cycle that fails early must not count the same ends twice
+        if snapshot is not None and finished is not None:
+            ends = figures.gains.take(snapshot, finished, cycle.outcomes)
+            if ends:
+                self.writer.record_ends(ends)
+        if not cycle.outcomes:
+            figures.tally.nothing_decided()
+        self._drain()
+        figures.end_cycle(cycle, wall_s, sentence)
+        self._read()
+        self.knowledge.save_in_time()
+        if snapshot is not None and self._monotonic() - self._forgot_at >= FORGET_S:
+            self._forgot_at = self._monotonic()
+            self.writer.forget_before(snapshot.time_s - 86_400.0 * self.config.daemon.retention_days)
+
+    def _drain(self) -> None:
+        """Ledger and quota changes into the store, and what cluster and policies have to say into the log."""
+        said = _emptied(self.cluster.said)
+        if isinstance(self.cycle.defer, Deferral):
+            said += _emptied(self.cycle.defer.said)
+        for sentence in said:
+            log.info("%s", sentence)
+        if isinstance(self.cluster, ActsByItself):
+            for job, outcome in _emptied(self.cluster.acted):
+                self.writer.record(self.cycle.number, self.now_s, [outcome], [job], [-1])
+        rows = _emptied(self.cluster.ledger)
+        if rows:
+            self.writer.add_ledger(self.figures.gains.enter(rows))
+        if self.nodes is not None and self.nodes.audit:
+            self.writer.add_quota_changes(_quota_changes(self.nodes))
+
+    def _read(self) -> None:
+        """What is told until the next cycle."""
+        if isinstance(self.pace, Steady):
+            self.figures.skipped = self.pace.skipped
+        self.figures.read(self.config, self.cycle, self.cluster, self.link, self.writer)
+
+    def _tell(self, sentence: str) -> None:
+        now = self._monotonic()
+        if now - self._told_at >= SENTENCE_S:
+            self._told_at = now
+            log.info("%s", sentence)
+            notify(f"STATUS={sentence[:500]}")
+        else:
+            log.debug("%s", sentence)
+
+    @property
+    def now_s(self) -> float:
+        """Now by the clock of the cluster: a log has a time of its own."""
+        if isinstance(self.cluster, Playback) and self.cycle.snapshot is not None:
+            return self.cycle.snapshot.time_s
+        return self.clock()
+
+    # --------------------------------------------------------------------------------------------------- by request
+
+    @property
+    def _pause_file(self) -> Path:
+        return self.config.daemon.state_dir / "paused"
+
+    def pause(self, paused: bool, peer: Peer) -> Json:
+        """Pause or resume; a pause outlives a restart."""
+        self.cycle.paused = paused
+        log.info("%s by %s", "paused" if paused else "resumed", peer.user)
+        try:
+            if paused:
+                self._pause_file.write_text(f"by {peer.user}\n", encoding="utf-8")
+            else:
+                self._pause_file.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s: %s; a restart will not know of it", self._pause_file, error.strerror)
+        self._read()
+        return {"paused": paused}
+
+    def give_back(self, peer: Peer) -> Json:
+        """Pause, and take back every offer and quota now."""
+        self.pause(True, peer)
+        return {"paused": True, "done": cast(Json, self._release())}
+
+    def change_mode(self, mode: str, peer: Peer) -> Json:
+        """Another mode, until the next start. Raises UsageError for one that there is not."""
+        if mode not in MODES:
+            raise UsageError(f"there is no mode {mode!r:.40}; choose {', '.join(MODES)}")
+        before = self.cycle.mode
+        if mode != before:
+            log.info("mode %s instead of %s by %s, until the next start", mode, before, peer.user)
+            self._set_mode(cast(Mode, mode))
+        return {"mode": mode, "before": before}
+
+    def _set_mode(self, mode: Mode) -> None:
+        """A daemon that acts no more gives back what is out."""
+        if self.cycle.mode == "enforce" and mode != "enforce":
+            self._release()
+        self.cycle.mode = mode
+        self._read()
+
+    def _release(self) -> list[str]:
+        """Take back all offers and quotas; what could not be is left to asad-undo and to the leases' end."""
+        try:
+            done = self.cluster.release()
+        except Exception as error:
+            log.error("not everything could be given back: %s", error)
+            return [f"not everything could be given back: {error}"]
+        self.cycle.admit.given_back()
+        self.cycle.defer.given_back()
+        for sentence in done:
+            log.info("released: %s", sentence)
+        return done
+
+    # ------------------------------------------------------------------------------------------------------ reload
+
+    def _reload(self) -> None:
+        notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            if self._reread is None:
+                raise UsageError("there is no configuration file; start with --config FILE")
+            self._take_over(self._reread())
+            log.info("reloaded %s", self.config.path)
+        except Exception as error:
+            log.error("reload: the old configuration stays: %s", error)
+            if not isinstance(error, AsadError):
+                log.exception("a fault of asad's")
+        finally:
+            notify("READY=1")
+
+    def _take_over(self, new: Config) -> None:
+        """Go on with a new configuration; whatever it raises, the old one holds."""
+        old = self.config
+        new = _but_for_what_is_fixed(old, new)
+        cluster = self._cluster_of(new)
+        stages = before = self.knowledge.stages
+        if cluster is not self.cluster or decided_by(new) != decided_by(old):
+            stages = stages_of(new, cluster.applications)
+        guard = stages.guard(new)
+        if stages is not before:
+            self.knowledge.save_statements()  # what is not kept yet is not handed over
+            stages.take_over(before)
+        # nothing of the new configuration can be wrong any more
+        self.knowledge.switch(stages)
+        if self.cycle.mode == "enforce" and _leaves_behind(before, stages):
+            self._release()
+        self.config = new
+        self.cycle.admit, self.cycle.defer, self.cycle.place, self.cycle.share = stages
+        self.cycle.guard = guard
+        if cluster is not self.cluster:
+            self._move_to(cluster)
+        self.knowledge.remember()
+        if isinstance(self.pace, Steady):
+            self.pace.interval_s = new.daemon.interval_s
+        if self.nodes is not None:
+            self.nodes.lease_s = new.lease_s
+        self.control.operators = new.daemon.operators
+        logging.getLogger().setLevel(new.daemon.log_level.upper())
+        if new.daemon.mode != old.daemon.mode:
+            self._set_mode(new.daemon.mode)
+
+    def _cluster_of(self, new: Config) -> LiveCluster:
+        """The cluster, opened anew if its own settings have changed."""
+        name = new.daemon.cluster
+        if not self._is_real or new.clusters.get(name, {}) == self.config.clusters.get(name, {}):
+            return self.cluster
+        return open_cluster(new, self.link, new.daemon.state_dir, self.clock)
+
+    def _move_to(self, cluster: LiveCluster) -> None:
+        """Leave the old cluster object as it would be left by a stop, and begin with the new one."""
+        self._release()
+        self.cluster.close()
+        self.cluster = self.cycle.cluster = cluster
+        self.figures.gains.forget_rows()
+        self._recovered = False
+        self._recover()
+
+    # -------------------------------------------------------------------------------------------------------- stop
+
+    def _stop(self) -> None:
+        """Give back what can be given back, keep what was learned; nothing here may fail the rest."""
+        self.errands.refuse()
+        if self.cycle.mode == "enforce":
+            self._release()
+        self.knowledge.save()
+        figures = self.figures
+        metrics = figures.gains.to_json() | {
+            "cycles": figures.completed,
+            "cycles_failed": figures.failed,
+        }
+        if not self.writer.close(metrics):
+            log.error(
+                "the state store did not take the last decisions: %s", self.writer.trouble or "it is busy"
+            )
+        log.info("stopped after %d cycles", figures.completed)
+
+
+@contextlib.contextmanager
+def only_one(state_dir: Path) -> Iterator[None]:
+    """Hold the lock of `state_dir`. Raises AsadError that says who does, if another daemon runs."""
+    path = state_dir / "asad.lock"
+    try:
+        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise AsadError(
+            f"{path}: {error.strerror}; [daemon] state_dir must be a folder that this user can write"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read(100).strip()
+            raise AsadError(
+                f"{path}: another daemon runs here ({holder if holder.isprintable() else '?'}); "
+                "stop it, or give this one a state_dir of its own"
+            ) from error
+        file.truncate(0)
+        file.write(f"process {os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _but_for_what_is_fixed(old: Config, new: Config) -> Config:
+    """The new configuration with what a start alone can change as it was; the log tells what that is."""
+    fixed = {name: getattr(old.daemon, name) for name in FIXED}
+    tables = {name: getattr(old, name) for name in FIXED_TABLES}
+    later = [f"[daemon] {name}" for name, value in fixed.items() if getattr(new.daemon, name) != value]
+    later += [f"[{name}]" for name, value in tables.items() if getattr(new, name) != value]
+    if later:
+        log.warning("%s changed, which takes effect at the next start", ", ".join(later))
+    return dataclasses.replace(new, daemon=dataclasses.replace(new.daemon, **fixed), **tables)
+
+
+def _leaves_behind(before: Stages, now: Stages) -> bool:
+    """Is something out that nobody would look after any more?"""
+    return (
+        now.slots != before.slots  # what was promised by other slots is no promise any more
+        or (before.defers and not now.defers)  # nobody renews or ends what is held back
+        or now.place.name != before.place.name  # shares and memory limits that another policy has set
+    )
+
+
+def _quota_changes(nodes: NodeServer) -> list[QuotaChange]:
+    """What node actors have told of the files they wrote, and nobody has asked for before."""
+    changes = []
+    while nodes.audit:
+        row = nodes.audit.popleft()
+        old, new = row.get("old"), row.get("new")
+        changes.append(
+            QuotaChange(
+                str(row.get("node")),
+                float(cast(float, row.get("time_s"))),
+                str(row.get("job_id")),
+                str(row.get("file")),
+                None if old is None else str(old),
+                None if new is None else str(new),
+                str(row.get("why")),
+            )
+        )
+    return changes
+
+
+def _emptied(rows: list[T]) -> list[T]:
+    """What is in the list, which is empty thereafter."""
+    taken = rows[:]
+    del rows[: len(taken)]
+    return taken

@@ -1,0 +1,175 @@
+"""What the policies have learned and promised, in the state store: known again at the start, kept as it grows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from asad.admit.live import Admission
+from asad.admit.sow.live import Statements
+from asad.config import Config
+from asad.daemon.stages import Memory, Remembers, Stages
+from asad.defer.live import Deferral
+from asad.errors import AsadError
+from asad.model import Json
+from asad.store import statements as stated
+from asad.store.store import Store
+from asad.store.writer import Writer
+
+log = logging.getLogger(__name__)
+
+KEEP_S = 1.0
+"""So long a cycle waits for the store to take what was promised, before it acts on it."""
+SAVE_S = 60.0
+"""What was learned is kept this often, and at the end."""
+LOAD_S = 10.0
+"""So long a store may take to tell what was learned before."""
+T = TypeVar("T")
+
+
+def within(seconds: float, function: Callable[[], T]) -> T:
+    """What `function` gives, or its error; TimeoutError if it takes too long, and then it is left to itself."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(function())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer.result(seconds)
+
+
+class Knowledge:
+    """Of the policies of all stages. A store that does not tell what was known costs no cycle: it is asked again."""
+
+    def __init__(
+        self, config: Config, writer: Writer, stages: Stages, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`config` names the cluster and the store, which stay the same for life."""
+        self.stages = stages
+        self._cluster, self._url = config.daemon.cluster, config.store_url
+        self._writer, self._monotonic = writer, monotonic
+        self.remembered: set[str] = set()
+        """Stages that know what they had learned before this start."""
+        self._saved: dict[str, Memory] = {}
+        """By stage: what is kept."""
+        self._saved_at = monotonic()
+
+    def scope(self, stage: str) -> str:
+        """Under which the store keeps what a stage's policy knows."""
+        return f"{self._cluster}/{self.stages.scope(stage)}"
+
+    # -------------------------------------------------------------------------------------------------- known again
+
+    def remember(self) -> None:
+        """What was learned before this start. A store that does not tell is asked again when it is time to save."""
+        for stage, policy in self.stages.learners.items():
+            if stage not in self.remembered and not self._remember(stage, policy):
+                return
+
+    def _remember(self, stage: str, policy: Remembers) -> bool:
+        url, scope = self._url, self.scope(stage)
+
+        def read() -> dict[str, dict[str, Json]]:
+            with Store.open(url) as store:
+                if isinstance(policy, Statements):
+                    return stated.memory(store, scope)
+                return store.load_learned(scope)
+
+        try:
+            memory = within(LOAD_S, read)
+        except (AsadError, TimeoutError) as error:
+            why = str(error) or f"it did not answer within {LOAD_S:.0f} s"
+            log.warning("what was learned before is not known, until the store tells: %s", why)
+            return False
+        policy.restore(memory)
+        self.remembered.add(stage)
+        self._saved[stage] = dict(memory)
+        if memory:
+            log.info("remembers %s", _told(stage, memory))
+        return True
+
+    # -------------------------------------------------------------------------------------------------------- kept
+
+    def save_in_time(self) -> None:
+        """Keep at once what others rely on, and everything that was learned once in a while."""
+        admit, defer = self.stages.admit, self.stages.defer
+        if isinstance(admit, Admission | Statements) and admit.changed:
+            self.save_stage("admit")
+        if isinstance(defer, Deferral) and defer.changed:
+            self.save_stage("defer")
+        if self._monotonic() - self._saved_at >= SAVE_S:
+            self.save()
+
+    def save(self) -> None:
+        """Keep what has been learned since the last time."""
+        self._saved_at = self._monotonic()
+        for stage in self.stages.learners:
+            self.save_stage(stage)
+
+    def save_stage(self, stage: str) -> None:
+        """Keep what one stage has learned since the last time."""
+        if stage not in self.remembered:
+            if not self._writer.trouble:
+                self.remember()
+            return  # what is kept is more than what a few minutes have taught
+        policy = self.stages.learners[stage]
+        if isinstance(policy, Statements):
+            self._writer.save_statements(self.scope(stage), stated.changes_of(policy.unkept()))
+            return
+        try:
+            state = policy.state()
+        except Exception:
+            log.exception("what was learned could not be told")
+            return
+        saved = self._saved.get(stage, {})
+        changed = {name: entry for name, entry in state.items() if saved.get(name) != entry}
+        self._saved[stage] = dict(state)
+        self._writer.save_learned(self.scope(stage), changed)
+
+    def keep_promises(self) -> None:
+        """What admission has promised is in the store before the cluster is told of it, unless the store is away."""
+        admit = self.stages.admit
+        if not isinstance(admit, Admission | Statements) or not admit.changed:
+            return
+        if not self.kept_now() and not self._writer.trouble:
+            log.warning("the state store did not take within %g s what admission has promised", KEEP_S)
+
+    def kept_now(self) -> bool:
+        """Keep what admission has promised, and wait for it; False if the store is away."""
+        self.save_stage("admit")
+        return not self._writer.trouble and self._writer.wait_until_written(KEEP_S)
+
+    def save_statements(self) -> None:
+        """Keep what has changed of statements of work, which is told only once."""
+        if isinstance(self.stages.admit, Statements):
+            self.save_stage("admit")
+
+    def switch(self, stages: Stages) -> None:
+        """Others take over. What those of another name knew is kept first; `remember` asks what the new ones knew."""
+        before, now = self.stages.scopes, stages.scopes
+        changed = [stage for stage in stages._fields if before.get(stage) != now.get(stage)]
+        if changed:
+            self.save()
+        for stage in changed:
+            self.remembered.discard(stage)
+            self._saved.pop(stage, None)
+        self.stages = stages
+
+
+def _told(stage: str, memory: Memory) -> str:
+    """What was remembered, for the log."""
+    if stage == "defer":
+        return f"{len(memory) - ('*' in memory)} days of what on-demand jobs left"
+    if stage == "admit":
+        promised = sum(
+            name.startswith(("seat ", "statement ")) and bool(known) for name, known in memory.items()
+        )
+        return f"what admission said of {promised} jobs"
+    return f"{len(memory) - ('*' in memory)} applications"

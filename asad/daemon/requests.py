@@ -1,0 +1,320 @@
+"""What `asactl` asks of a daemon. Called in threads of the control socket: whatever needs the cluster or a policy is an
+errand of the main thread, the rest is told from what the last cycle left and from the state store."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from asad import __version__
+from asad.admit.live import Admission
+from asad.admit.sow.announcements import MOST_STATEMENTS, Announcement, announcement_of
+from asad.admit.sow.live import Statements
+from asad.api.control import Peer, Request, may_change
+from asad.config import Config
+from asad.daemon.clusters import TakesJobs
+from asad.defer.live import Deferral
+from asad.errors import AsadError, UsageError
+from asad.model import Json, Snapshot
+from asad.status import job_rows, known, node_rows
+from asad.store import statements as stated
+from asad.store.store import Store
+
+if TYPE_CHECKING:
+    from asad.daemon.daemon import Daemon
+
+WRITTEN_S = 2.0
+"""So long a reader of the store waits for what was said before to be written."""
+
+
+class Requests:
+    """Of one daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def handle(self, request: Request, peer: Peer) -> Json:
+        """The answer to one request. Raises AsadError."""
+        daemon, ask = self._daemon, self._daemon.errands.ask
+        match request.verb:
+            case "status":
+                return self._status()
+            case "metrics":
+                return daemon.figures.readings.text()
+            case "config":
+                return cast(Json, plain_config(daemon.config))
+            case "explain":
+                return self._explain(request.text("job"))
+            case "jobs":
+                return ask(lambda: self._jobs(request))
+            case "nodes":
+                return ask(self._nodes)
+            case "admission":
+                return ask(lambda: self._admission(request.text("job", "")))
+            case "deferral":
+                return ask(lambda: self._deferral(request.text("job", "")))
+            case "progress":
+                return ask(lambda: self._progress(request.text("job")))
+            case "sow-submit" | "sow-cancel" | "sow-quote" | "sow-status":
+                return ask(lambda: self._statements(request, peer))
+            case "sow-ledger":
+                return self._statement_ledger(peer)
+            case "submit" | "cancel" | "tasks" | "teardown":
+                return ask(lambda: self._of_the_cluster(request, peer))
+            case "pause" | "resume":
+                return ask(lambda: daemon.pause(request.verb == "pause", peer))
+            case "release":
+                return ask(lambda: daemon.give_back(peer))
+            case "mode":
+                return ask(lambda: daemon.change_mode(request.text("mode", daemon.cycle.mode), peer))
+        raise UsageError(f"the daemon does not know how to {request.verb}")
+
+    # ------------------------------------------------------------------------------------------- the daemon, and a job
+
+    def _status(self) -> dict[str, Json]:
+        """The state of the daemon as of the last cycle."""
+        daemon, cycle = self._daemon, self._daemon.cycle
+        return {
+            "version": __version__,
+            "mode": cycle.mode,
+            "paused": cycle.paused,
+            "policy": cycle.share.name,
+            "admit": cycle.admit.name,
+            "defer": cycle.defer.name,
+            "place": cycle.place.name,
+            "now_s": daemon.now_s,
+            **daemon.figures.to_json(),
+            "store": {
+                "url": without_password(daemon.config.store_url),
+                "run": daemon.writer.run_id,
+                "trouble": daemon.writer.trouble,
+                "dropped": daemon.writer.dropped,
+            },
+        }
+
+    def _explain(self, job: str) -> Json:
+        """The story of a job: what the store has of it in the newest run that touched it, and how it is now."""
+        daemon = self._daemon
+        with contextlib.suppress(AsadError):
+            daemon.writer.wait_until_written(WRITTEN_S)
+        live = None
+        defer = daemon.cycle.defer
+        deferral = None
+        if isinstance(defer, Deferral):
+            deferral = daemon.errands.ask(lambda: cast(Json, defer.explain(job)))
+        if daemon.cycle.snapshot is not None:
+            rows = daemon.errands.ask(lambda: self._rows(job))
+            live = rows[0] if rows else None
+        with Store.open(daemon.config.store_url, create=False) as store:
+            runs = store.runs_of(job)
+            if not runs and live is None and deferral is None:
+                raise UsageError(
+                    f"job {job!r:.40}: it neither runs nor waits, and lending did not touch it in any run; "
+                    "asactl jobs lists those that run and wait"
+                )
+            run = next((run for run in runs if run.id == daemon.writer.run_id), runs[0] if runs else None)
+            story = [] if run is None else [decision.to_json() for decision in store.decisions(run.id, job)]
+            ends = [] if run is None else [end.to_json() for end in store.job_ends(run.id, job)]
+            quotas = [dataclasses.asdict(change) for change in store.quota_changes(job, limit=100)]
+        others = [
+            {"id": other.id, "policy": other.policy, "state": other.state}
+            for other in runs
+            if other is not run
+        ]
+        return {
+            "job": job,
+            "live": live,
+            "deferral": deferral,
+            "run": None if run is None else run.to_json(),
+            "others": cast(Json, others),
+            "decisions": cast(Json, story),
+            "ends": cast(Json, ends),
+            "quotas": cast(Json, quotas),
+        }
+
+    # ---------------------------------------------------------------------------------------------------- the cluster
+
+    def _snapshot(self) -> Snapshot:
+        snapshot = self._daemon.cycle.snapshot
+        if snapshot is None:
+            raise AsadError(
+                f"nothing has been seen yet: {self._daemon.figures.sentence}; try again after a cycle"
+            )
+        return snapshot
+
+    def _rows(self, only: str | None = None) -> list[dict[str, Json]]:
+        return job_rows(self._snapshot(), self._daemon.cluster.applications, only)
+
+    def _jobs(self, request: Request) -> Json:
+        """Jobs by `job`, `state` (`running`: guests too, for they run) and `user`, at most `limit` of them."""
+        wanted = {key: request.arguments.get(key) for key in ("job", "state", "user")}
+        states = {"running": ("running", "guest")}.get(str(wanted["state"]), (wanted["state"],))
+        rows = [
+            row
+            for row in self._rows()
+            if (wanted["job"] in (None, row["job"]))
+            and (wanted["state"] is None or row["state"] in states)
+            and (wanted["user"] in (None, row["user"]))
+        ]
+        limit = request.arguments.get("limit")
+        shown = rows[:limit] if isinstance(limit, int) and limit >= 0 else rows
+        return {"now_s": self._daemon.now_s, "total": len(rows), "jobs": cast(Json, shown)}
+
+    def _nodes(self) -> Json:
+        daemon = self._daemon
+        rows = node_rows(self._snapshot(), daemon.link.reports(), daemon.clock())
+        return {"now_s": daemon.now_s, "nodes": cast(Json, rows)}
+
+    def _progress(self, job: str) -> Json:
+        """What a job tells of itself, by node, and its happiness."""
+        rows = self._rows(job)
+        if not rows:
+            raise UsageError(f"job {job!r:.40} neither runs nor waits; asactl jobs lists those that do")
+        told: dict[str, Json] = {
+            name: known(report.jobs[job].progress)
+            for name, report in self._daemon.link.reports().items()
+            if job in report.jobs
+        }
+        return {"job": job, "state": rows[0]["state"], "happiness": rows[0]["happiness"], "progress": told}
+
+    def _of_the_cluster(self, request: Request, peer: Peer) -> Json:
+        """What the cluster answers; jobs run as whom the kernel says that asks."""
+        cluster = self._daemon.cluster
+        if not isinstance(cluster, TakesJobs):
+            name = self._daemon.config.daemon.cluster
+            raise UsageError(
+                f"jobs of this cluster ({name}) are submitted to it itself, not through asad; use its own commands "
+                "(sbatch, scancel), or set [daemon] cluster to mesos"
+            )
+        return cluster.request(request.verb, request.arguments, peer.user, peer.uid)
+
+    # ----------------------------------------------------------------------------------------- admission and deferral
+
+    def _admission(self, job: str) -> Json:
+        """What admission says of a job and has planned for it; without a job, of all."""
+        admit = self._daemon.cycle.admit
+        if isinstance(admit, Statements):
+            raise UsageError(f"[policies] admit is {admit.name}: asactl sow status tells of statements")
+        if not isinstance(admit, Admission):
+            raise UsageError("every job is admitted here: [policies] admit is everyone")
+        if not job:
+            return cast(Json, admit.overview())
+        told = admit.explain(job)
+        if told is None:
+            raise UsageError(
+                f"job {job!r:.40}: admission does not know it: it is gone, or tells no utility and no rule has one; "
+                "asactl admit status lists those that it knows"
+            )
+        return cast(Json, told)
+
+    def _deferral(self, job: str) -> Json:
+        """What the defer stage says of a job; without a job, of all."""
+        defer = self._daemon.cycle.defer
+        if not isinstance(defer, Deferral):
+            raise UsageError("nothing is put off here: [policies] defer is at-once")
+        if not job:
+            return cast(Json, defer.overview())
+        told = defer.explain(job)
+        if told is None:
+            raise UsageError(
+                f"job {job!r:.40}: the defer stage does not know it: it is gone, not deferrable, or steered by "
+                "admission; asactl defer status lists those that it knows"
+            )
+        return cast(Json, told)
+
+    # ---------------------------------------------------------------------------------------------- statements of work
+
+    def _statements(self, request: Request, peer: Peer) -> Json:
+        """Statements of work: taken, taken back, quoted and told of; his who asks, as the kernel says."""
+        daemon = self._daemon
+        admit = daemon.cycle.admit
+        if not isinstance(admit, Statements):
+            raise UsageError(
+                f"no statements of work are taken here: [policies] admit is {admit.name}; sow and sow-paper take them"
+            )
+        whose = None if may_change(peer, daemon.control.operators) else peer.user
+        match request.verb:
+            case "sow-status":
+                return cast(Json, admit.status(whose))
+            case "sow-quote":
+                return self._quote(admit, request)
+            case "sow-cancel":
+                return self._withdraw(admit, request, whose)
+        return self._submit(admit, request, peer)
+
+    def _quote(self, admit: Statements, request: Request) -> Json:
+        cores = request.arguments.get("cores")
+        if not isinstance(cores, int) or isinstance(cores, bool):
+            raise UsageError("cores is missing or no whole number; write --cores 8")
+        return cast(Json, admit.quote(cores, self._daemon.now_s))
+
+    def _withdraw(self, admit: Statements, request: Request, whose: str | None) -> Json:
+        number = request.arguments.get("statement")
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise UsageError("the number of the statement is missing; asactl sow status lists them")
+        told = admit.withdraw(number, whose, self._daemon.now_s)
+        return {"statement": cast(Json, told), "kept": self._daemon.knowledge.kept_now()}
+
+    def _submit(self, admit: Statements, request: Request, peer: Peer) -> Json:
+        daemon, cycle, now_s = self._daemon, self._daemon.cycle, self._daemon.now_s
+        if cycle.mode == "observe" or cycle.paused:
+            why = "it is paused (asactl resume)" if cycle.paused else "its mode is observe"
+            raise UsageError(f"nothing new is promised while the daemon only looks on: {why}")
+        owner = peer.user
+        if peer.uid == 0 and "user" in request.arguments:
+            owner = request.text("user")
+        answers = admit.submit(_announced(request, now_s), owner, now_s)
+        return {
+            "statements": cast(Json, answers),
+            "acts": cycle.mode == "enforce",
+            "kept": daemon.knowledge.kept_now(),
+            "now_s": now_s,
+            "round_s": admit.options.round_s,
+        }
+
+    def _statement_ledger(self, peer: Peer) -> Json:
+        """The asker's own lines and balance; of an operator all. Read from the store."""
+        daemon = self._daemon
+        with contextlib.suppress(AsadError):
+            daemon.writer.wait_until_written(WRITTEN_S)
+        account = None if may_change(peer, daemon.control.operators) else peer.user
+        with Store.open(daemon.config.store_url, create=False) as store:
+            return cast(Json, stated.ledger(store, daemon.knowledge.scope("admit"), account))
+
+
+def _announced(request: Request, now_s: float) -> list[Announcement]:
+    """The statements of a request, those that come again as often as it says. Raises UsageError."""
+    given, times = request.arguments.get("statements"), request.arguments.get("times", 1)
+    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
+        raise UsageError("there is no statement; asactl sow submit FILE sends those of a file")
+    if not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_STATEMENTS:
+        raise UsageError(f"times: write a whole number from 1 to {MOST_STATEMENTS}")
+    found: list[Announcement] = []
+    for number, plain in enumerate(given, 1):
+        try:
+            one = announcement_of(cast("Mapping[str, Any]", plain), now_s)
+        except UsageError as error:
+            raise UsageError(f"statement {number}: {error}") from None
+        if times > 1 and not one.every_s:
+            raise UsageError(
+                f"statement {number}: every: it comes once, and {times} are asked for; write every"
+            )
+        found += [one.later(again) for again in range(times)]
+    if len(found) > MOST_STATEMENTS:
+        raise UsageError(f"{len(found)} statements; send at most {MOST_STATEMENTS} at one time")
+    return found
+
+
+def plain_config(config: Config) -> dict[str, Any]:
+    """Settings as plain data, without a password."""
+    told = config.to_json()
+    told["daemon"]["store"] = without_password(config.store_url)
+    return told
+
+
+def without_password(url: str) -> str:
+    """The URL of a store as it may be told."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
