@@ -22,7 +22,7 @@ from asad.admit.schemes import scheme_maker, scheme_options
 from asad.admit.sow import MECHANISMS, mechanism_of, mechanism_options
 from asad.admit.sow.live import Options as StatementOptions
 from asad.admit.sow.live import Statements
-from asad.admit.sow.live import rehearse as rehearse_mechanism
+from asad.admit.sow.rehearsal import rehearse as rehearse_mechanism
 from asad.admit.utility import parse_utility, site_utilities
 from asad.config import Config
 from asad.defer import DeferPolicy

@@ -10,18 +10,17 @@ from typing import Any, Literal
 import numpy as np
 
 from asad.admit.elastic import Allotment
-from asad.model import Json
+from asad.admit.steered import Steered, plain
+from asad.model import Json, Outcome, SetThrottle, Snapshot
 
 State = Literal["admitted", "declined", "unfit", "ended", "released"]
 """`unfit` jobs were never put to the scheme; of `ended` ones nothing waits any more, so there is nothing to steer.
 `released` are parameter servers whose workers are all gone: they are given back, then forgotten."""
-EXACT_S = 1.5
-"""Times that differ by less are one."""
 STATES: tuple[State, ...] = ("admitted", "declined", "unfit", "ended", "released")
 
 
 @dataclass(slots=True)
-class Commitment:
+class Commitment(Steered):
     """One job (an array is one job) that told its utility. Slots count from the epoch, in lengths of a slot."""
 
     key: str
@@ -67,34 +66,17 @@ class Commitment:
     """Most tasks at one time by its user's own wish; 0 for no bound."""
     turn_came: bool = False
     """Of a rigid job: its start slot has come, so nothing defers it any more."""
-    let_go: bool = False
-    """Somebody took our deferral back by hand: it is not deferred again."""
-    deferred_s: float = math.nan
-    """Until when we have deferred it, as the cluster confirmed."""
     throttled: int = -1
     """The throttle that we have set last, as the cluster confirmed; -1 for none."""
-    wished_s: float = math.nan
     wished_tasks: int = -1
-    """The deferral and the throttle that we have asked for last: the cluster may have obeyed and we died of it."""
-    told: bool = False
-    """The cluster knows whether it is admitted."""
+    """The throttle that we have asked for last: the cluster may have obeyed and we died of it."""
     asked_at: int = 0
     """How many jobs had ended when it was last asked for."""
-    row: int = -1
-    """Of the snapshot; of no meaning in another process."""
-    again_s: float = -math.inf
-    """Before this nothing is wished again that the cluster refused."""
-    found_deferred: bool = True
-    """Our deferral has not been missed since the start of the process."""
 
     def width(self, slot: int) -> int:
         """Workers in a slot of the plan."""
         there = self.schedule.get(slot)
         return 0 if there is None else there.width
-
-    def defers(self, begin_s: float) -> bool:
-        """Is a begin time of our making? Clusters keep times in whole seconds."""
-        return abs(begin_s - self.deferred_s) < EXACT_S or abs(begin_s - self.wished_s) < EXACT_S
 
     def servers(self, slot: int) -> int:
         """Parameter servers in a slot of the plan."""
@@ -109,18 +91,29 @@ class Commitment:
         """First slot from `slot` on in which it has workers; None for none."""
         return min((at for at, there in self.schedule.items() if at >= slot and there.width), default=None)
 
+    def servers_for(self, width: int) -> int:
+        """Parameter servers that so many workers need."""
+        return math.ceil(width / self.workers_per_server - 1e-9)
+
+    def heed(self, outcome: Outcome, now_s: float) -> bool:
+        """What became of a wish; was it done?"""
+        done = Steered.heed(self, outcome, now_s)
+        if done and isinstance(outcome.decision, SetThrottle):
+            self.throttled = outcome.decision.tasks
+        return done
+
     def to_json(self) -> dict[str, Json]:
         """Plain data; numbers that are not known are None."""
-        plain: dict[str, Json] = {
-            name: _known(getattr(self, name)) for name in (*TEXTS, *NUMBERS, *WHOLES, *TRUTHS)
+        told: dict[str, Json] = {
+            name: plain(getattr(self, name)) for name in (*TEXTS, *NUMBERS, *WHOLES, *TRUTHS)
         }
-        plain["state"] = self.state
-        plain["schedule"] = {
+        told["state"] = self.state
+        told["schedule"] = {
             str(slot): [there.worker_server.tolist(), there.workers.tolist()]
             + ([there.parameter_server.tolist(), there.servers.tolist()] if len(there.servers) else [])
             for slot, there in sorted(self.schedule.items())
         }
-        return plain
+        return told
 
 
 TEXTS = ("key", "hint", "utility", "reason", "companion", "beside")
@@ -159,30 +152,44 @@ LATER: Mapping[str, Json] = {
 """What earlier versions did not tell, and what it is then."""
 
 
-def commitment_from_json(plain: Mapping[str, Json]) -> Commitment | None:
+def commitment_of(snapshot: Snapshot, row: int, **facts: Any) -> Commitment:
+    """A new one of the job in that row: what the cluster tells of it, and `facts`, by name of the field."""
+    jobs = snapshot.jobs
+    return Commitment(
+        hint=snapshot.hints.get(row, ""),
+        submit_s=float(jobs.submit_s[row]),
+        cores=int(jobs.cores[row]),
+        memory_bytes_per_core=float(np.nan_to_num(jobs.memory_bytes_per_core[row])),
+        deadline_s=float(jobs.deadline_s[row]),
+        row=row,
+        **facts,
+    )
+
+
+def commitment_from_json(kept: Mapping[str, Json]) -> Commitment | None:
     """What `Commitment.to_json` told; None if it cannot be read, since a daemon that starts is worth more."""
-    plain = {**LATER, **plain}
+    kept = {**LATER, **kept}
     try:
-        state = plain["state"]
+        state = kept["state"]
         if state not in STATES:
             return None
-        columns: dict[str, Any] = {name: str(plain[name]) for name in TEXTS}
-        columns |= {name: _number(plain[name]) for name in NUMBERS}
-        columns |= {name: _whole(plain[name]) for name in WHOLES}
-        columns |= {name: plain.get(name) is True for name in TRUTHS}
-        kept = plain["schedule"]
-        if not isinstance(kept, dict):
+        columns: dict[str, Any] = {name: str(kept[name]) for name in TEXTS}
+        columns |= {name: _number(kept[name]) for name in NUMBERS}
+        columns |= {name: _whole(kept[name]) for name in WHOLES}
+        columns |= {name: kept.get(name) is True for name in TRUTHS}
+        planned = kept["schedule"]
+        if not isinstance(planned, dict):
             return None
-        schedule = {int(slot): _allotment(there) for slot, there in kept.items()}
+        schedule = {int(slot): _allotment(there) for slot, there in planned.items()}
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return Commitment(state=state, schedule=schedule, found_deferred=False, **columns)
 
 
-def _allotment(plain: Json) -> Allotment:
-    if not isinstance(plain, list) or len(plain) not in (2, 4):
+def _allotment(told: Json) -> Allotment:
+    if not isinstance(told, list) or len(told) not in (2, 4):
         raise ValueError("no allotment")
-    columns = [np.array(column, dtype=np.int32) for column in plain]
+    columns = [np.array(column, dtype=np.int32) for column in told]
     if any(column.ndim != 1 or (column < 0).any() for column in columns):
         raise ValueError("no counts")
     while len(columns) < 4:
@@ -221,13 +228,6 @@ def renumbered(
 def _numbers(before: Sequence[str], now: Sequence[str]) -> list[int]:
     number = {name: at for at, name in enumerate(now)}
     return [number.get(name, -1) for name in before]
-
-
-def _known(value: object) -> Json:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    assert isinstance(value, bool | int | str)
-    return value
 
 
 def _number(value: Json) -> float:

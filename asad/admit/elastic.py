@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +129,30 @@ class Scheme(Protocol):
 
     def allot(self, slot: int, left: Mapping[int, int]) -> Mapping[int, Allotment]:
         """Who gets what in `slot`; `left` holds the worker-slots still to do of every admitted job not yet done."""
+        ...
+
+
+@runtime_checkable
+class PlansAhead(Scheme, Protocol):
+    """What a scheme can do besides that fixes its schedules when a job arrives."""
+
+    def leave(self, number: int, slot: int) -> None:
+        """Job `number` is done or gone: what it holds from `slot` on is free."""
+        ...
+
+    def extend(self, number: int, slot: int, work: int) -> Schedule:
+        """Plan `work` more worker-slots from `slot` on at present prices; its schedule from then on."""
+        ...
+
+    def resume(self, number: int, job: ElasticJob, schedule: Schedule) -> None:
+        """Hold what was planned in an earlier life."""
+        ...
+
+    def occupy(self, slot: int, workers: Floats, servers: Floats | None = None) -> None:
+        """(T, H, R) what others hold of the worker servers from `slot` on; replaces what was told before.
+
+        (T, K, R) of the parameter servers, if there are any.
+        """
         ...
 
 

@@ -28,6 +28,11 @@ class Seen:
     in_queue: bool = False
 
     @property
+    def tasks(self) -> int:
+        """That wait or run."""
+        return self.waiting + len(self.running)
+
+    @property
     def any_row(self) -> int:
         """A row that tells of the job."""
         return self.row if self.row >= 0 else self.running[0]

@@ -125,9 +125,9 @@ class Foretold(Statements):
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """Nobody keeps what a replay promised: what is over is only counted."""
         super().heed(outcomes)
-        self.evicted_jobs.update(promise.job for promise in self._ended if promise.state == "evicted")
-        self._ended.clear()
-        self._lines.clear()
+        self.evicted_jobs.update(promise.job for promise in self._book.ended if promise.state == "evicted")
+        self._book.ended.clear()
+        self._book.lines.clear()
 
     def wake_s(self) -> float:
         """The next birth, too."""

@@ -28,31 +28,28 @@ new round what the mechanism takes besides. Source: 004, Algorithm 1; the mappin
 from __future__ import annotations
 
 import math
-import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
-import numpy as np
-
-from asad.admit.seen import OPTED_OUT, name_of
-from asad.admit.sow import Mechanism, mechanism_of
-from asad.admit.sow.announcements import Announcement, Run
+from asad.admit.sow import Mechanism
+from asad.admit.sow.announcements import Announcement
+from asad.admit.sow.arrivals import Arrival, Arrivals, number_of
+from asad.admit.sow.book import Book
+from asad.admit.sow.options import Options
+from asad.admit.sow.others import Others
 from asad.admit.sow.promises import (
-    EXACT_S,
     SLACK,
     Promise,
     mechanism_row,
     promise_from_json,
     statement_of,
-    worth_of,
 )
 from asad.admit.sow.statement import NEVER, Bounds
+from asad.admit.sow.steering import Terms, loosen, start_s, steer
+from asad.admit.steered import plain
 from asad.errors import AsadError, UsageError
 from asad.model import (
-    BARS,
-    HOUSE,
-    NODE_BARS,
     STATEMENTS_OVER,
     Admit,
     Cause,
@@ -61,78 +58,16 @@ from asad.model import (
     Defer,
     Evict,
     Finished,
-    Floats,
-    Ints,
     Json,
     Outcome,
     Snapshot,
     Start,
 )
 
-DOWN = NODE_BARS.index("it is drained, down or not answering")
-NOT_YET = (
-    BARS.index("it is held, or waits for something other than its turn"),
-    BARS.index("it depends on a job that has not ended"),
-)
-"""Bars of a job that is not shown in the queue because it could not start; others are too far behind to be shown."""
 MOST_UNITS = 30_000
 """A mechanism counts no further; a larger cluster is counted in units of several cores."""
-REFUSED_S = 120.0
-"""What the cluster refused is not wished again sooner."""
-MICRO = 1_000_000
 REMEMBERED = 1000
 """So many statements that are over are still told of; the store has all."""
-_HINT = re.compile(r"(?:^|;)\s*(?:asad:)?sow\s*=\s*([0-9]{1,12})\s*(?:;|$)", re.ASCII)
-
-
-class Options(NamedTuple):
-    """Options of `sow` and `sow-paper` on a cluster, by name as in asad.toml."""
-
-    round_s: float = 600.0
-    """Length of a round."""
-    span: int = 288
-    """A job starts at most so many rounds after it was announced."""
-    most_rounds: int = 144
-    """Rounds of the longest job that is planned."""
-    most_cores: int = 0
-    """Cores of the largest job that is planned; 0: a quarter of the cluster."""
-    most_value: float = 1000.0
-    """No statement is worth more."""
-    least_value: float = 1.0
-    """What is worth less counts as worth nothing."""
-    window_s: float = 3600.0
-    """A job is known by its name so long before the first time at which it was announced to come."""
-    patience_s: float = 600.0
-    """So long a job whose start has come waits for cores before anybody goes for it."""
-    most_open: int = 200
-    """Statements of one owner that are open at one time."""
-
-    def check(self) -> None:
-        """Raises UsageError for what is out of range."""
-        if not 2.0 <= self.round_s <= 604_800.0:
-            raise UsageError(f"round_s = {self.round_s:g}; give from 2 to 604800 seconds")
-        if not 1 <= self.span <= 10_000:
-            raise UsageError(f"span = {self.span}; give from 1 to 10000 rounds")
-        if not 1 <= self.most_rounds <= 10_000:
-            raise UsageError(f"most_rounds = {self.most_rounds}; give from 1 to 10000 rounds")
-        if not 0 < self.least_value <= self.most_value <= 1e9:
-            raise UsageError(
-                f"values from {self.least_value:g} to {self.most_value:g}; give 0 < least_value ≤ most_value"
-            )
-        if not 0.0 <= self.patience_s < math.inf:
-            raise UsageError(f"patience_s = {self.patience_s:g}; give 0 or more seconds")
-        if self.most_open < 1:
-            raise UsageError(f"most_open = {self.most_open}; give at least 1")
-
-
-class Seen(NamedTuple):
-    """A job that may be a statement's."""
-
-    row: int
-    job: str
-    arrival_s: float
-    """From when it could start."""
-    runs: bool
 
 
 class Statements:
@@ -149,8 +84,11 @@ class Statements:
     ) -> None:
         """`make` a mechanism for a cluster; `applications` names the codes of `Jobs.application` and may grow."""
         self.name, self.options = name, options or Options()
-        self._make, self._applications = make, applications
-        self._most_defer_s = most_defer_s
+        self._make = make
+        self._terms = Terms(name, self.options.round_s, most_defer_s)
+        self._arrivals = Arrivals(applications, self.options)
+        self._others = Others(self.options.round_s)
+        self._book = Book()
         self._mechanism: Mechanism | None = None
         self._unit = 1
         self._cores = 0
@@ -161,10 +99,6 @@ class Statements:
         """Numbers that the mechanism knows."""
         self.over: deque[Promise] = deque(maxlen=REMEMBERED)
         """Those of which nothing more becomes, the newest last."""
-        self._runs: dict[int, tuple[float, float]] = {}
-        """By code of an application: jobs that have ended, and how long they ran (s); learned anew by each process."""
-        self._told_wrong: dict[str, str] = {}
-        """Jobs whose hint is wrong, and why; they have been told."""
         self._next = 1
         self._round = -1
         self._now_s = -math.inf
@@ -174,12 +108,6 @@ class Statements:
         """Why there is no mechanism."""
         self._kept: Mapping[str, Mapping[str, Json]] | None = None
         self._ready = False
-        self._dirty: set[int] = set()
-        self._unplanned: set[int] = set()
-        """Numbers whose plan has not been told by `unkept`."""
-        self._lines: list[dict[str, Json]] = []
-        self._ended: list[Promise] = []
-        """Over since `unkept` told last."""
         self.consents: dict[str, str] = {}
         """By number of a job: how its owner agreed to its eviction. The guard holds us to it."""
         self.changed = False
@@ -240,7 +168,7 @@ class Statements:
             self.counts["stated"] += 1
             self.counts["planned"] += promise.state == "planned"
             self._promises[number] = promise
-            self._unplanned.add(number)
+            self._book.plan(promise)
             self._known.add(number)
             self._touch(promise)
             if answer.plan.never:
@@ -281,7 +209,7 @@ class Statements:
             "cores": cores,
             "round_s": options.round_s,
             "first_s": self._round * options.round_s,
-            "price": [[_finite(one) for one in row] for row in price.tolist()],
+            "price": [[plain(one) for one in row] for row in price.tolist()],
             "failure": [[float(one) for one in row] for row in failure.tolist()],
         }
 
@@ -290,7 +218,7 @@ class Statements:
         rows = [*self._promises.values(), *self.over]
         return {
             "policy": self.name,
-            "now_s": _finite(self._now_s),
+            "now_s": plain(self._now_s),
             "round_s": self.options.round_s,
             "cores": self._cores,
             "counts": dict(self.counts),
@@ -318,11 +246,9 @@ class Statements:
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Whose job has ended, and how."""
         self._now_s = snapshot.time_s
+        self._others.learn(snapshot, finished)
         well = finished.completed
         for at, row in enumerate(finished.row.tolist()):
-            code = int(snapshot.jobs.application[row])
-            count, total_s = self._runs.get(code, (0.0, 0.0))
-            self._runs[code] = count + 1.0, total_s + max(1.0, float(finished.run_s[at]))
             number = self._of_job.get(str(snapshot.jobs.job_id[row]))
             if number is not None:
                 completed = well is None or bool(well[at])
@@ -338,23 +264,18 @@ class Statements:
         if mechanism is None:
             return []
         self._miss(mechanism)
-        arrived, wrong = self._match(snapshot)
+        arrived, wrong = self._arrivals.look(snapshot, self._promises, self._of_job)
         decisions: list[Decision] = [
-            Decline(Cause(self.name, why, {"job": job}), row) for job, row, why in wrong
+            Decline(Cause(self.name, one.why, {"job": one.job}), one.row) for one in wrong
         ]
         if new_round or arrived:
             self._occupy(snapshot, mechanism)
-        for promise, seen in arrived:
-            self._arrive(mechanism, promise, seen)
+        for arrival in arrived:
+            self._arrive(mechanism, arrival)
         rows = self._look(snapshot, mechanism)
         self._enter(mechanism)
         self._evict(snapshot, mechanism, rows)
-        for number, promise in list(self._promises.items()):
-            row = rows.get(number, -1)
-            if row >= 0 and snapshot.time_s >= promise.again_s:
-                promise.row = row
-                decisions += self._steer(snapshot, promise)
-        return decisions
+        return decisions + self._steer(snapshot, rows)
 
     def relax(self, snapshot: Snapshot) -> list[Decision]:
         """Only those whose start has come, and whom we still hold back."""
@@ -366,11 +287,8 @@ class Statements:
             return decisions
         for number, row in self._look(snapshot, mechanism).items():
             promise = self._promises[number]
-            begin_s = float(snapshot.jobs.begin_s[row])
-            due = promise.state != "arrived" or self._start_s(promise) <= snapshot.time_s + EXACT_S
-            if begin_s > snapshot.time_s and promise.defers(begin_s) and due:
-                promise.row = row
-                decisions.append(Start(self._cause(promise, "its round has come"), row))
+            promise.row = row
+            decisions += loosen(snapshot, promise, self._terms)
         return decisions
 
     def heed(self, outcomes: Sequence[Outcome]) -> None:
@@ -383,21 +301,11 @@ class Statements:
             promise = by_row.get(decision.job)
             if promise is None or decision.cause.policy != self.name:
                 continue
-            if not outcome.done:
-                if outcome.reason != "advise":
-                    promise.again_s = self._now_s + REFUSED_S
-                continue
-            match decision:
-                case Admit() | Decline():
-                    promise.told = True
-                case Defer():
-                    promise.deferred_s, promise.found_deferred = decision.until_s, True
-                case Start():
-                    promise.deferred_s = math.nan
-                case Evict():
+            if promise.heed(outcome, self._now_s):
+                if isinstance(decision, Evict):
                     self._close(promise, "evicted", promise.reason, charged=True)
-                    continue
-            self._touch(promise)
+                else:
+                    self._touch(promise)
 
     def given_back(self) -> None:
         """Whoever was deferred may start as its user had it: what is missing of it, nobody took by hand."""
@@ -498,59 +406,27 @@ class Statements:
             self._promises[number].entered = rows[number]["row"] != -1
 
     def _occupy(self, snapshot: Snapshot, mechanism: Mechanism) -> None:
-        """Tell what others hold, from this round on, up to the end of their time limits."""
-        rounds = mechanism.bounds.span + mechanism.bounds.max_duration
-        rows, cores = self._others(snapshot, overdue=True)
-        change = np.zeros(rounds + 1)
-        ends = self._expected_end_s(snapshot, rows) / self.options.round_s
-        until = np.clip(np.floor(ends + 0.5) - self._round, 1, rounds)
-        change[0] = cores.sum() + self._down(snapshot)
-        np.add.at(change, until.astype(np.int64), -cores)
-        held = np.minimum(np.ceil(np.cumsum(change[:-1]) / self._unit), mechanism.bounds.capacity)
-        mechanism.occupy(self._round, np.maximum(held, 0).astype(np.int32))
-
-    def _others(self, snapshot: Snapshot, *, overdue: bool) -> tuple[Ints, np.ndarray]:
-        """Rows and cores of what runs and no plan of the mechanism's holds now.
-
-        `overdue`: also what a plan held, and runs on for longer than was stated.
-        """
-        mine = set()
-        for number, promise in self._promises.items():
-            if promise.state not in ("running", "evicting") or number not in self._known:
-                continue
-            if overdue and self._round >= promise.start + promise.longest:
-                continue
-            if (
-                overdue or promise.start <= self._round
-            ):  # who runs before its start is in no plan of this round
-                mine.add(promise.job)
-        rows = snapshot.running
-        if mine:
-            names = snapshot.jobs.job_id
-            rows = np.array([row for row in rows.tolist() if str(names[row]) not in mine], np.int32)
-        return rows, snapshot.jobs.cores[rows].astype(np.float64)
-
-    def _expected_end_s(self, snapshot: Snapshot, rows: Ints) -> Floats:
-        """(n,) when others are expected to end: as jobs of their kind did, else at their limits; inf for none."""
-        jobs = snapshot.jobs
-        end_s: Floats = np.nan_to_num(jobs.limit_end_s[rows], nan=np.inf, posinf=np.inf)
-        means = [self._runs.get(code, (0.0, math.nan)) for code in jobs.application[rows].tolist()]
-        mean_s = np.array([total_s / count if count else math.nan for count, total_s in means])
-        usual_s = np.maximum(jobs.start_s[rows] + mean_s, snapshot.time_s + self.options.round_s / 2)
-        sooner: Floats = np.fmin(end_s, usual_s)
-        return sooner
-
-    def _down(self, snapshot: Snapshot) -> float:
-        """Cores of nodes that hold nothing now."""
-        return float(snapshot.machine.cores[snapshot.node_bar == DOWN].sum())
+        """Tell what others hold, from this round on; and what a plan held, and runs on for longer than was stated."""
+        bounds, present = mechanism.bounds, self._round
+        planned = {
+            promise.job for promise in self._held_by_plans() if present < promise.start + promise.longest
+        }
+        rounds = bounds.span + bounds.max_duration
+        held = self._others.held(snapshot, planned, present, rounds, self._unit, bounds.capacity)
+        mechanism.occupy(present, held)
 
     def _supply(self, snapshot: Snapshot, mechanism: Mechanism) -> int:
-        """Units that are left for plans in this round: others count that hold theirs beyond it."""
-        rows, cores = self._others(snapshot, overdue=False)
-        end_s = (self._round + 1) * self.options.round_s
-        stays = ~(snapshot.jobs.limit_end_s[rows] <= end_s)
-        left = self._cores - self._down(snapshot) - float(cores[stays].sum())
-        return min(mechanism.bounds.capacity, max(0, math.floor(left / self._unit)))
+        """Units that are left for plans in this round; who runs before its start is in no plan of it."""
+        planned = {promise.job for promise in self._held_by_plans() if promise.start <= self._round}
+        return self._others.supply(snapshot, planned, self._round, self._unit, mechanism.bounds.capacity)
+
+    def _held_by_plans(self) -> list[Promise]:
+        """Those that run and that the mechanism knows."""
+        return [
+            promise
+            for number, promise in self._promises.items()
+            if promise.state in ("running", "evicting") and number in self._known
+        ]
 
     # ------------------------------------------------------------------------------------------------- who has come
 
@@ -561,102 +437,14 @@ class Statements:
                 self._leave(mechanism, promise)
                 self._close(promise, "missed", "its job has not come when it was announced to")
 
-    def _match(self, snapshot: Snapshot) -> tuple[list[tuple[Promise, Seen]], list[tuple[str, int, str]]]:
-        """Jobs that have come for statements, and jobs whose hint is wrong: number, row, why."""
-        jobs, now_s = snapshot.jobs, snapshot.time_s
-        waits = [promise for promise in self._promises.values() if promise.state == "planned"]
-        found: list[tuple[Promise, Seen]] = []
-        wrong: list[tuple[str, int, str]] = []
-        queued = set(snapshot.queue.tolist())
-        running = set(snapshot.running.tolist())
-        taken: set[int] = set()
-        for row, text in snapshot.hints.items():
-            if "sow" not in text or (row not in running and not math.isnan(jobs.start_s[row])):
-                continue
-            named, job = _HINT.search(text), str(jobs.job_id[row])
-            if named is None or job in self._of_job:
-                continue
-            begin_s, bar = float(jobs.begin_s[row]), int(jobs.guest_bar[row])
-            if row not in running and row not in queued and not begin_s > now_s and bar in NOT_YET:
-                continue
-            promise = self._promises.get(int(named[1]))
-            why = self._unfit(snapshot, row, promise, named[1])
-            if why or promise is None:
-                if row not in running and self._told_wrong.get(job) != why:
-                    wrong.append((job, row, why))
-                self._told_wrong[job] = why
-                continue
-            self._told_wrong.pop(job, None)
-            taken.add(promise.number)
-            arrival_s = float(jobs.start_s[row]) if row in running else max(now_s, np.nan_to_num(begin_s))
-            found.append((promise, Seen(row, job, float(arrival_s), row in running)))
-        by_name: dict[tuple[str, str, int], list[Promise]] = {}
-        for promise in sorted(waits, key=lambda one: (one.first_arrival, one.number)):
-            if promise.announced.name and promise.number not in taken:
-                key = promise.owner, promise.announced.name, promise.announced.cores
-                by_name.setdefault(key, []).append(promise)
-        if by_name:
-            found += self._match_names(snapshot, by_name, queued, running)
-        if self._told_wrong:
-            there = {str(jobs.job_id[row]) for row in snapshot.hints}
-            self._told_wrong = {job: why for job, why in self._told_wrong.items() if job in there}
-        return found, wrong
-
-    def _unfit(self, snapshot: Snapshot, row: int, promise: Promise | None, number: str) -> str:
-        """Why a job may not have the statement that its hint names; the empty string if it may."""
-        jobs = snapshot.jobs
-        user, _, _ = self._application(snapshot, row).partition("/")
-        if promise is None or promise.owner not in ("", user):
-            return f"there is no open statement {number} of its user; asactl sow status lists those that there are"
-        if promise.state != "planned":
-            return f"statement {number} is that of job {promise.job}"
-        if jobs.array[row] >= 0:
-            return f"statement {number} is of one job, and it is an array"
-        if jobs.cores[row] > promise.announced.cores:
-            return (
-                f"it asks for {jobs.cores[row]} cores, and statement {number} is of {promise.announced.cores}"
-            )
-        bar = int(jobs.guest_bar[row])
-        return "it is left alone: it opted out" if bar in OPTED_OUT else ""
-
-    def _match_names(
-        self,
-        snapshot: Snapshot,
-        by_name: Mapping[tuple[str, str, int], list[Promise]],
-        queued: set[int],
-        running: set[int],
-    ) -> Iterator[tuple[Promise, Seen]]:
-        """Jobs without a hint that came as a statement says, by user, name and cores."""
-        jobs, now_s, options = snapshot.jobs, snapshot.time_s, self.options
-        born_s = min(promise.born_s for waits in by_name.values() for promise in waits)
-        anybody = {key[1:]: waits for key, waits in by_name.items() if not key[0]}
-        rows = np.array(sorted(queued | running), np.int32)
-        rows = rows[(jobs.submit_s[rows] >= born_s) & (jobs.array[rows] < 0)]
-        for row in rows[np.argsort(jobs.submit_s[rows], kind="stable")].tolist():
-            job = str(jobs.job_id[row])
-            if job in self._of_job or "sow" in snapshot.hints.get(row, ""):
-                continue
-            application = self._application(snapshot, row)
-            user, name, cores = application.partition("/")[0], name_of(application), int(jobs.cores[row])
-            waits = by_name.get((user, name, cores)) or anybody.get((name, cores))
-            if not waits or int(jobs.guest_bar[row]) in OPTED_OUT:
-                continue
-            for promise in waits:
-                early_s = promise.first_arrival * options.round_s - options.window_s
-                late_s = (promise.last_arrival + 1) * options.round_s
-                if promise.born_s <= jobs.submit_s[row] and early_s <= now_s <= late_s:
-                    waits.remove(promise)
-                    runs = row in running
-                    arrival_s = float(jobs.start_s[row]) if runs else now_s
-                    yield promise, Seen(row, job, arrival_s, runs)
-                    break
-
-    def _arrive(self, mechanism: Mechanism, promise: Promise, seen: Seen) -> None:
+    def _arrive(self, mechanism: Mechanism, arrival: Arrival) -> None:
         """A job has come: its start by the plan, which holds whatever the mechanism still knows."""
-        arrival = max(promise.birth, self._round, math.ceil(seen.arrival_s / self.options.round_s - SLACK))
-        promise.job, promise.row, promise.arrival = seen.job, seen.row, arrival
-        self._of_job[seen.job] = promise.number
-        row = promise.plan_row_of(arrival)
+        promise = arrival.promise
+        from_round = math.ceil(arrival.from_s / self.options.round_s - SLACK)
+        promise.job, promise.row = arrival.job, arrival.row
+        promise.arrival = max(promise.birth, self._round, from_round)
+        self._of_job[arrival.job] = promise.number
+        row = promise.plan_row_of(promise.arrival)
         start = NEVER if row < 0 else int(promise.plan.start[row])
         if start != NEVER:
             promise.state, promise.start = "arrived", start
@@ -777,31 +565,12 @@ class Statements:
         self.over.append(promise)
         self.counts[state] += 1
         self._touch(promise)
-        self._dirty.discard(promise.number)
-        self._ended.append(promise)
+        self._book.end(promise)
         if not charged:
             return
-        promise.paid_micro = round(price * MICRO)
-        self.paid_micro += promise.paid_micro
-        what = "paid" if state == "completed" else state
         time_s = self._now_s if math.isnan(promise.ended_s) else promise.ended_s
-        for account, amount in ((promise.owner, -promise.paid_micro), (HOUSE, promise.paid_micro)):
-            self._lines.append(
-                {
-                    "number": promise.number,
-                    "account": account,
-                    "time_s": time_s,
-                    "job": promise.job,
-                    "what": what,
-                    "amount_micro": amount,
-                }
-            )
-
-    def worth(self, promise: Promise) -> float:
-        """What its completion was worth to its owner; 0 if it did not complete."""
-        if promise.state != "completed":
-            return 0.0
-        return worth_of(promise.announced, promise.ended_s, promise.birth, self.options.round_s)
+        self._book.charge(promise, price, time_s)
+        self.paid_micro += promise.paid_micro
 
     # ------------------------------------------------------------------------------------------------- steering
 
@@ -812,7 +581,7 @@ class Statements:
         late = [
             promise.number
             for promise in self._promises.values()
-            if promise.state == "arrived" and promise.entered and self._start_s(promise) <= late_s
+            if promise.state == "arrived" and promise.entered and start_s(promise, self._terms) <= late_s
             if promise.row in queued
         ]
         if not late:
@@ -825,12 +594,9 @@ class Statements:
         if ahead:  # the cluster was quicker than we: who runs before his start is in no plan of this round
             gone = ahead[-1]
             self._leave(mechanism, gone)
-            gone.state, gone.reason = (
-                "evicting",
-                (
-                    f"it ran before its start in round {gone.start}, and statement {min(late)}, born earlier, is due"
-                ),
-            )
+            gone.state = "evicting"
+            due = f"statement {min(late)}, born earlier, is due"
+            gone.reason = f"it ran before its start in round {gone.start}, and {due}"
             self._touch(gone)
             return
         for eviction in mechanism.evict(self._round, self._supply(snapshot, mechanism)):
@@ -848,105 +614,33 @@ class Statements:
             else:
                 self._close(promise, "cancelled", eviction.reason, charged=True)
 
-    def _steer(self, snapshot: Snapshot, promise: Promise) -> Iterator[Decision]:
-        """What makes the cluster follow the plan of one job that is there."""
-        jobs, now_s, row = snapshot.jobs, snapshot.time_s, promise.row
-        if promise.state == "evicting":
-            yield Evict(self._cause(promise, promise.reason), row, promise.announced.eviction)
-            return
-        if promise.state == "running":
-            return
-        begin_s = float(jobs.begin_s[row])
-        waits_s = begin_s if begin_s > now_s else math.nan
-        self._accept(promise, waits_s, now_s)
-        own = promise.defers(waits_s)
-        if promise.state == "leaving":
-            if not promise.told:
-                yield Decline(self._cause(promise, promise.reason, self._story(promise)), row)
-            if own:
-                yield Start(self._cause(promise, "nothing is promised to it any more"), row)
-            elif promise.told:
-                self._let_go(promise)
-            return
-        if not promise.told:
-            yield Admit(self._cause(promise, promise.reason, self._story(promise)), row)
-        until_s = math.nan if promise.let_go else self._until_s(snapshot, promise)
-        if until_s > now_s:  # never of NaN
-            sooner = math.isnan(waits_s) or until_s > waits_s + EXACT_S
-            later = own and until_s < waits_s - EXACT_S
-            if until_s > now_s + EXACT_S and (sooner or later):
-                if not abs(until_s - promise.wished_s) < EXACT_S:
-                    promise.wished_s = until_s
-                    self._touch(promise)
-                why = f"by its plan it starts in round {promise.start}"
-                yield Defer(self._cause(promise, why, {"until_s": until_s}), row, until_s)
-        elif own:
-            yield Start(self._cause(promise, "its round has come", {"round": self._round}), row)
-
-    def _accept(self, promise: Promise, waits_s: float, now_s: float) -> None:
-        """Our deferral may have been taken back: by a restart, that is put right; by hand, it stays so."""
-        if promise.deferred_s > now_s + EXACT_S:
-            if math.isnan(waits_s):
-                promise.let_go = promise.let_go or promise.found_deferred
-                promise.deferred_s = math.nan
+    def _steer(self, snapshot: Snapshot, rows: Mapping[int, int]) -> list[Decision]:
+        """What makes the cluster follow the plans of those jobs that are there."""
+        decisions: list[Decision] = []
+        for number, promise in list(self._promises.items()):
+            row = rows.get(number, -1)
+            if row < 0 or snapshot.time_s < promise.again_s:
+                continue
+            promise.row = row
+            found, new = steer(snapshot, promise, self._round, self._terms)
+            if new:
                 self._touch(promise)
-            else:
-                promise.found_deferred = True
-
-    def _start_s(self, promise: Promise) -> float:
-        return promise.start * self.options.round_s
-
-    def _until_s(self, snapshot: Snapshot, promise: Promise) -> float:
-        """When its start comes, no later than a deferral may be, and than its own deadline leaves."""
-        jobs, row, now_s = snapshot.jobs, promise.row, snapshot.time_s
-        until_s = min(self._start_s(promise), now_s + self._most_defer_s)
-        deadline_s, limit_s = float(jobs.deadline_s[row]), float(jobs.time_limit_s[row])
-        if math.isfinite(deadline_s):
-            needs_s = limit_s if math.isfinite(limit_s) else promise.longest * self.options.round_s
-            until_s = min(until_s, deadline_s - needs_s)
-        return until_s
-
-    def _story(self, promise: Promise) -> dict[str, Json]:
-        """The numbers behind a verdict; those of the plan of this arrival."""
-        return {
-            "statement": promise.number,
-            "state": promise.state,
-            "start_s": self._start_s(promise) if promise.planned else None,
-            "expected_payment": promise.payment,
-            "expected_utility": promise.utility,
-        }
-
-    def _cause(self, promise: Promise, reason: str, detail: Mapping[str, Json] | None = None) -> Cause:
-        return Cause(self.name, reason, {"job": promise.job, "statement": promise.number, **(detail or {})})
-
-    def _application(self, snapshot: Snapshot, row: int) -> str:
-        code = int(snapshot.jobs.application[row])
-        return self._applications[code] if 0 <= code < len(self._applications) else ""
+            if promise.state == "leaving" and not found:
+                self._let_go(promise)
+            decisions += found
+        return decisions
 
     # ------------------------------------------------------------------------------------------------- knowledge
 
     def _touch(self, promise: Promise) -> None:
         promise.changed_s = max(promise.changed_s, self._now_s)
-        self._dirty.add(promise.number)
+        self._book.change(promise)
         self.changed = True
 
     def unkept(self) -> dict[str, Any]:
         """What has changed since the last time, as rows of the store: statements, plans, entries, and our memory."""
         self.changed = False
-        changed = [self._promises[number] for number in sorted(self._dirty) if number in self._promises]
-        changed += self._ended
-        plans = [promise for promise in changed if promise.number in self._unplanned]
-        told = {
-            "statements": [promise.to_row() for promise in changed],
-            "plans": [promise.plan_row() for promise in plans],
-            "entries": list(self._lines),
-            "memory": self._memory(),
-        }
-        self._dirty.clear()
-        self._ended.clear()
-        self._lines.clear()
-        self._unplanned.clear()
-        return told
+        return {**self._book.unkept(self._promises), "memory": self._memory()}
 
     def _memory(self) -> dict[str, dict[str, Json]]:
         told: dict[str, dict[str, Json]] = {"*": {"next": self._next, "round_s": self.options.round_s}}
@@ -993,34 +687,6 @@ class Statements:
         self._mechanism, self._cores, self._ready = None, 0, True
 
 
-def number_of(text: str) -> int | None:
-    """The statement that a hint names (`sow=17`); None if it names none."""
-    found = _HINT.search(text)
-    return None if found is None else int(found[1])
-
-
-def rehearse(name: str, options: Mapping[str, Any] | None = None, *, dry: bool = False) -> None:
-    """Made-up jobs through a mechanism that is thrown away, so that what it compiles is compiled before real ones come.
-
-    `dry`: only make it, which shows whether its options can be. Raises UsageError if they cannot.
-    """
-    mechanism = mechanism_of(name, Bounds(8, 2, 4, 10.0, 8), options)
-    if dry:
-        return
-    made_up = Announcement(
-        "made up", 1, 0.0, (Run(0.0, 5.0, 0.5), Run(5.0, 12.0, 0.5)), 5.0, "deadline", 60.0, ""
-    )
-    for number, present in enumerate((1, 2)):
-        mechanism.step(present)
-        mechanism.occupy(present, np.ones(12, np.int32))
-        mechanism.submit(number, statement_of(made_up, present, 5.0, 1, mechanism.bounds))
-        mechanism.tables(1)
-        mechanism.arrive(number, present)
-        mechanism.evict(present)
-        mechanism.complete(number, present + 1)
-    mechanism.restore(mechanism.state())
-
-
 def _bounds_json(bounds: Bounds) -> dict[str, Json]:
     return {
         "capacity": bounds.capacity,
@@ -1032,6 +698,4 @@ def _bounds_json(bounds: Bounds) -> dict[str, Json]:
     }
 
 
-def _finite(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
+__all__ = ["Options", "Statements", "number_of"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -12,11 +12,10 @@ import numpy as np
 from asad.admit.sow.announcements import Announcement, announcement_of
 from asad.admit.sow.launch import rounds_sold
 from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
+from asad.admit.steered import Steered, plain
 from asad.errors import UsageError
 from asad.model import STATEMENTS_OVER, Json
 
-EXACT_S = 1.5
-"""Times that differ by less are one."""
 SLACK = 0.05
 """Of a round: what comes or ends so much after its boundary counts for the round before."""
 OPEN = ("planned", "arrived", "running", "evicting", "leaving")
@@ -29,7 +28,7 @@ TEXTS = ("becomes",)
 
 
 @dataclass(slots=True)
-class Promise:
+class Promise(Steered):
     """One statement. Rounds count from the epoch."""
 
     number: int
@@ -62,26 +61,12 @@ class Promise:
     rounds: int = 0
     """That it ran."""
     paid_micro: int = 0
-    wished_s: float = math.nan
-    """The deferral that we have asked for last: the cluster may have obeyed and we died of it."""
-    deferred_s: float = math.nan
-    """Until when we have deferred it, as the cluster confirmed."""
     started_s: float = math.nan
     ended_s: float = math.nan
-    told: bool = False
-    """The cluster knows what became of it on arrival."""
-    let_go: bool = False
-    """Somebody took our deferral back by hand: it is not deferred again."""
     becomes: str = ""
     """Of one that is leaving: `declined` or `cancelled`."""
-    found_deferred: bool = True
-    """Our deferral has not been missed since the start of the process."""
     entered: bool = False
     """The mechanism knows that its job has come."""
-    row: int = -1
-    """Of the snapshot; of no meaning in another process."""
-    again_s: float = field(default=-math.inf)
-    """Before this nothing is wished again that the cluster refused."""
 
     @property
     def planned(self) -> bool:
@@ -103,10 +88,6 @@ class Promise:
         later = np.flatnonzero(self.plan.arrival >= arrival)
         return int(later[0]) if len(later) else -1
 
-    def defers(self, begin_s: float) -> bool:
-        """Is a begin time of our making? Clusters keep times in whole seconds."""
-        return abs(begin_s - self.deferred_s) < EXACT_S or abs(begin_s - self.wished_s) < EXACT_S
-
     def sold(self, most_value: float) -> int:
         """Rounds that were sold to it from its start on: beyond them a round costs what nobody would pay."""
         row = np.array(self.price[self.plan_row_of(self.arrival)])
@@ -121,7 +102,7 @@ class Promise:
     def to_row(self) -> dict[str, Json]:
         """Of the store: what `promise_from_json` reads, without the plan."""
         progress: dict[str, Json] = {
-            name: _known(getattr(self, name)) for name in (*NUMBERS, *WHOLES, *TRUTHS, *TEXTS)
+            name: plain(getattr(self, name)) for name in (*NUMBERS, *WHOLES, *TRUTHS, *TEXTS)
         }
         return {
             "number": self.number,
@@ -131,7 +112,7 @@ class Promise:
             "state": self.state,
             "reason": self.reason,
             "born_s": self.born_s,
-            "changed_s": _known(self.changed_s) or self.born_s,
+            "changed_s": plain(self.changed_s) or self.born_s,
             "announced": self.announced.to_json(),
             "progress": progress,
         }
@@ -159,8 +140,8 @@ class Promise:
             "first_s": self.first_arrival * round_s,
             "last_s": self.last_arrival * round_s,
             "start_s": self.start * round_s if self.planned else None,
-            "started_s": _known(self.started_s),
-            "ended_s": _known(self.ended_s),
+            "started_s": plain(self.started_s),
+            "ended_s": plain(self.ended_s),
             "eviction": self.announced.eviction,
         }
         if not own:
@@ -281,13 +262,6 @@ def mechanism_row(
         "price": [list(row) for row in promise.price],
         "row": promise.plan_row_of(promise.arrival) if arrived else -1,
     }
-
-
-def _known(value: object) -> Json:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    assert isinstance(value, bool | int | str)
-    return value
 
 
 def _number(value: Any) -> float:

@@ -1,0 +1,72 @@
+"""What jobs without a plan hold, and what they leave to plans, in rounds and units of a mechanism."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Set
+
+import numpy as np
+
+from asad.model import NODE_BARS, Finished, Floats, Ints, Snapshot
+
+DOWN = NODE_BARS.index("it is drained, down or not answering")
+
+
+class Others:
+    """They are expected to run as long as jobs of their kind did before, else up to the end of their time limits."""
+
+    def __init__(self, round_s: float) -> None:
+        self._round_s = round_s
+        self._ran: dict[int, tuple[float, float]] = {}
+        """By code of an application: jobs that have ended, and how long they ran (s); learned anew by each process."""
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """How long jobs ran that have ended."""
+        codes = snapshot.jobs.application[finished.row].tolist()
+        for code, run_s in zip(codes, finished.run_s.tolist(), strict=True):
+            count, total_s = self._ran.get(code, (0.0, 0.0))
+            self._ran[code] = count + 1.0, total_s + max(1.0, run_s)
+
+    def held(
+        self, snapshot: Snapshot, planned: Set[str], present: int, rounds: int, unit: int, capacity: int
+    ) -> Ints:
+        """(rounds,) units held from round `present` on by all that runs and is not among the `planned` jobs."""
+        rows, cores = _rows_but(snapshot, planned)
+        change = np.zeros(rounds + 1)
+        ends = self._expected_end_s(snapshot, rows) / self._round_s
+        until = np.clip(np.floor(ends + 0.5) - present, 1, rounds)
+        change[0] = cores.sum() + _down(snapshot)
+        np.add.at(change, until.astype(np.int64), -cores)
+        held = np.minimum(np.ceil(np.cumsum(change[:-1]) / unit), capacity)
+        return np.maximum(held, 0).astype(np.int32)
+
+    def supply(self, snapshot: Snapshot, planned: Set[str], present: int, unit: int, capacity: int) -> int:
+        """Units that are left for the `planned` jobs in this round: others count that hold theirs beyond it."""
+        rows, cores = _rows_but(snapshot, planned)
+        stays = ~(snapshot.jobs.limit_end_s[rows] <= (present + 1) * self._round_s)
+        left = snapshot.machine.total_cores - _down(snapshot) - float(cores[stays].sum())
+        return min(capacity, max(0, math.floor(left / unit)))
+
+    def _expected_end_s(self, snapshot: Snapshot, rows: Ints) -> Floats:
+        """(n,) when others are expected to end: as jobs of their kind did, else at their limits; inf for none."""
+        jobs = snapshot.jobs
+        end_s: Floats = np.nan_to_num(jobs.limit_end_s[rows], nan=np.inf, posinf=np.inf)
+        means = [self._ran.get(code, (0.0, math.nan)) for code in jobs.application[rows].tolist()]
+        mean_s = np.array([total_s / count if count else math.nan for count, total_s in means])
+        usual_s = np.maximum(jobs.start_s[rows] + mean_s, snapshot.time_s + self._round_s / 2)
+        sooner: Floats = np.fmin(end_s, usual_s)
+        return sooner
+
+
+def _rows_but(snapshot: Snapshot, planned: Set[str]) -> tuple[Ints, Floats]:
+    """Rows and cores of what runs and is not planned."""
+    rows = snapshot.running
+    if planned:
+        names = snapshot.jobs.job_id
+        rows = np.array([row for row in rows.tolist() if str(names[row]) not in planned], np.int32)
+    return rows, snapshot.jobs.cores[rows].astype(np.float64)
+
+
+def _down(snapshot: Snapshot) -> float:
+    """Cores of nodes that hold nothing now."""
+    return float(snapshot.machine.cores[snapshot.node_bar == DOWN].sum())
