@@ -212,6 +212,13 @@ def cluster_findings(slurm: Slurm) -> Iterator[Finding]:
             "MinJobAge=300",
             ("MinJobAge=300",),
         )
+    if "jobs" in slurm.words("PrivateData"):
+        yield Finding(
+            "private data",
+            "warn",
+            "users do not see each other's jobs in Slurm, and asactl shows them to everybody who comes to its socket",
+            "RuntimeDirectoryMode=0750 in asad.service: then only root and the group asad come to it",
+        )
     if "associations" in slurm.words("AccountingStorageEnforce"):
         yield Finding(
             "associations",

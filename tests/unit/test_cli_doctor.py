@@ -156,6 +156,7 @@ def test_the_shipped_example_is_ready() -> None:
         ({"TaskPlugin": "task/none"}, "cores", "warn", None),
         ({"MinJobAge": "2 sec"}, "finished jobs", "warn", "MinJobAge=300"),
         ({"AccountingStorageEnforce": "associations,limits"}, "associations", "warn", None),
+        ({"PrivateData": "accounts,jobs"}, "private data", "warn", None),
     ],
 )
 def test_faults_of_the_cluster(changed: dict[str, str], check: str, state: str, line: str | None) -> None:
