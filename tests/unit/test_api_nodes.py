@@ -621,6 +621,25 @@ def test_plain_talk_to_a_tls_server_is_refused(
         until(lambda: server.refused == 1, "it counts")
 
 
+def test_who_shows_no_certificate_is_refused_whatever_he_says(
+    serve: Callable[..., NodeServer], authority: Authority
+) -> None:
+    server = serve(authority.tls("head", "localhost"))
+    context = ssl.create_default_context(cafile=str(authority.folder / "ca.pem"))
+    greeting = frame(pack({"asad": 1, "node": "n1"}))
+    report = frame(pack({"kind": "report", "node": "n1", "jobs": {}}))
+    # in TLS 1.3 the client's end of the handshake is over before the server has looked for a certificate
+    with (
+        socket.create_connection(server.address, timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+        contextlib.suppress(OSError),
+    ):
+        connection.sendall(greeting + report)
+        assert connection.recv(100) == b""
+    until(lambda: server.refused == 1, "it counts")
+    assert server.connected == [] and server.reports() == {}
+
+
 def test_names_of_a_certificate() -> None:
     assert certificate_names({"subject": ((("commonName", "n1"),),)}) == {"n1"}
     both = {"subject": ((("commonName", "n1"),),), "subjectAltName": (("DNS", "n2"), ("IP Address", "::1"))}
