@@ -96,6 +96,8 @@ class Offers:
     ) -> None:
         self._transport, self._journal, self._patience_s, self._clock = transport, journal, patience_s, clock
         self.open: dict[str, Offer] = {}
+        self._unread: dict[str, dict[str, Any]] = {}
+        """Lines of the journal that make no sense to us; they stay there."""
         self._returned: dict[str, Offer] = {}
         """Taken back a short time ago: a controller that is killed forgets what it has not saved, and shows some of
         them again."""
@@ -108,12 +110,12 @@ class Offers:
             try:
                 self.open[job] = Offer.from_json(line, nodes)
             except (KeyError, TypeError, ValueError):
-                continue  # asad-undo reads less of a line, and says what it cannot take back
+                self._unread[job] = line  # asad-undo reads less of a line, and says what it cannot take back
         self.compact()
 
     def compact(self) -> None:
         """Shorten the journal to what is open. Raises JournalError; the journal is then as it was."""
-        self._journal.compact({job: offer.to_json() for job, offer in self.open.items()})
+        self._journal.compact(self._unread | {job: offer.to_json() for job, offer in self.open.items()})
 
     def offer(self, offer: Offer) -> str:
         """Make an offer; why it was not made, or the empty string."""

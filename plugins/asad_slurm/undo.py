@@ -111,6 +111,9 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
         if not state:
             said.append(f"{job}: it has ended")
             _note(path, "closed", now_s, job)
+        elif not {"partition", "guest_partition"} <= offer.keys():
+            said.append(f"{job}: its line in {path.name} makes no sense; see `scontrol show job {job}`")
+            failed += 1
         elif partition != offer["guest_partition"]:
             # whoever moved it need not have known of our node list: nobody else would ever take it off
             own = offer.get("required_nodes", "")

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 from asad_slurm import undo
+from asad_slurm.command import CommandTransport
 from asad_slurm.journal import Journal, JournalError
+from asad_slurm.nodesets import expand
+from asad_slurm.offers import Offers
 from asad_slurm.undo import ALIVE, SETTLES_S, in_part, main, open_changes, open_offers, undo_changes
 
 OFFER = {
@@ -200,6 +203,23 @@ def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
     journal.write("offer", 1001.0, "14", **OFFER)
     path.write_bytes(path.read_bytes() + b'\xff\xfe[]\n"x"\n')
     assert list(journal.open_offers()) == ["12", "14"]
+
+
+def test_an_offer_that_cannot_be_read_stays_until_it_is_over_and_stops_no_other(
+    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of another version, say."""
+    journal = Journal(tmp_path)
+    journal.write("offer", 1000.0, "11", guest_partition="guest", partition="batch")
+    journal.write("offer", 1000.0, "13", nodes="n1")
+    path = offered(tmp_path)
+    offers = Offers(CommandTransport(5.0), journal, 60.0, lambda: 1000.0)
+    offers.load(expand)
+    assert list(offers.open) == ["12"] and open_offers(path).keys() == {"11", "12", "13"}
+    (slurm / "state").write_text("PENDING|guest|n2\n")
+    assert main(["--state-dir", str(tmp_path)]) == 1
+    assert open_offers(path).keys() == {"13"}
+    assert "13: its line in offers.journal makes no sense" in capsys.readouterr().out
 
 
 def test_a_journal_is_compacted_to_what_is_open(tmp_path: Path) -> None:
