@@ -29,8 +29,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from asad.compiling import compiled
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -96,7 +97,7 @@ class Need(NamedTuple):
     work: int
 
 
-@njit(cache=True)
+@compiled
 def servers_for(ratio: float, workers: int) -> int:
     """Parameter servers that `workers` workers need (constraints 6 and 7), as `ElasticJob.servers_for`."""
     if workers == 0 or ratio <= 0.0:
@@ -104,7 +105,7 @@ def servers_for(ratio: float, workers: int) -> int:
     return max(1, int(np.ceil(workers * ratio - ROUNDING)))
 
 
-@njit(cache=True)
+@compiled
 def refresh(side: Side, row: int) -> None:
     """Prices and free amounts of one slot, by equation (22)."""
     price, free, taken, capacity = side.price, side.free, side.taken, side.capacity
@@ -122,7 +123,7 @@ def refresh(side: Side, row: int) -> None:
     side.stale[row] = False
 
 
-@njit(cache=True)
+@compiled
 def _offers(side: Side, row: int, demand: Array, most: int, unit: Array, room: Array) -> int:
     """Price of one task on each server (`unit`), and how many fit there (`room`, at most `most`).
 
@@ -150,7 +151,7 @@ def _offers(side: Side, row: int, demand: Array, most: int, unit: Array, room: A
     return total
 
 
-@njit(cache=True)
+@compiled
 def _cheapest(unit: Array, room: Array, most: int) -> Counts:
     """Servers with room, the cheapest first (ties: the first), as many as `most` tasks may need."""
     candidates = np.flatnonzero(room > 0.0)
@@ -161,7 +162,7 @@ def _cheapest(unit: Array, room: Array, most: int) -> Counts:
     return candidates[np.argsort(unit[candidates], kind="mergesort")]
 
 
-@njit(cache=True)
+@compiled
 def _sums(unit: Array, room: Array, most: int) -> Array:
     """Cost of the cheapest 0, 1, … `most` tasks."""
     out = np.empty(most + 1)
@@ -176,7 +177,7 @@ def _sums(unit: Array, room: Array, most: int) -> Array:
     return out
 
 
-@njit(cache=True)
+@compiled
 def _curve(workers: Side, servers: Side, row: int, need: Need, scratch: Array, out: Array) -> int:
     """COST_t of Algorithm 2 for every number of workers: `out[y]`, y from 0 to the number returned."""
     limit = min(need.most_workers, need.work)
@@ -207,7 +208,7 @@ def _curve(workers: Side, servers: Side, row: int, need: Need, scratch: Array, o
     return most
 
 
-@njit(cache=True)
+@compiled
 def _envelope(curve: Array, most: int, vertex: Counts) -> int:
     """The vertices of the lower convex envelope of `curve[0..most]`; returns how many."""
     count = 0
@@ -238,7 +239,7 @@ class _Near(NamedTuple):
     """Its length, at least `short`."""
 
 
-@njit(cache=True)
+@compiled
 def _nearest(curves: Array, vertex: Counts, vertices: Counts, slots: int, work: int, slope: float) -> _Near:
     """The choice on the envelopes of the first `slots` slots, `slope` being where they are full."""
     choice = np.zeros(slots, np.int64)
@@ -261,7 +262,7 @@ def _nearest(curves: Array, vertex: Counts, vertices: Counts, slots: int, work: 
     return _Near(slope, choice, work - done, -1, 0)
 
 
-@njit(cache=True)
+@compiled
 def _change_one(curves: Array, most: Counts, choice: Counts, change: int) -> tuple[float, int]:
     """The cheapest single slot to do `change` more work in (or less): what it adds to the cost, and which it is."""
     best, slot = np.inf, -1
@@ -274,7 +275,7 @@ def _change_one(curves: Array, most: Counts, choice: Counts, change: int) -> tup
     return best, slot
 
 
-@njit(cache=True)
+@compiled
 def _rounded(curves: Array, most: Counts, near: _Near) -> tuple[float, Counts]:
     """A schedule close to the envelope: cost and widths. Always possible, since the envelope's vertices are."""
     choice = near.choice.copy()
@@ -310,7 +311,7 @@ class _Slack(NamedTuple):
     """Slope beyond the ends."""
 
 
-@njit(cache=True)
+@compiled
 def _slack(curves: Array, vertex: Counts, vertices: Counts, near: _Near, gap: float) -> _Slack:
     """Segments of the envelopes whose single unit costs less than `gap`, in the order of their reduced slopes."""
     slots = len(near.choice)
@@ -344,7 +345,7 @@ def _slack(curves: Array, vertex: Counts, vertices: Counts, near: _Near, gap: fl
     return _Slack(position, cost, min(gap, near.slope), gap)
 
 
-@njit(cache=True)
+@compiled
 def _at_least(slack: _Slack, change: float) -> float:
     """Reduced cost of doing `change` more work than the choice (less: negative, or doing too much at λ a unit)."""
     position, reduced = slack.position, slack.reduced
@@ -362,7 +363,7 @@ def _at_least(slack: _Slack, change: float) -> float:
     return least
 
 
-@njit(cache=True)
+@compiled
 def _improve(
     curves: Array,
     vertex: Counts,
@@ -473,7 +474,7 @@ def _improve(
     return True, cost, choice
 
 
-@njit(cache=True)
+@compiled
 def _curves_and_bounds(
     workers: Side,
     servers: Side,
@@ -542,7 +543,7 @@ def _curves_and_bounds(
     return curves[:looked], most[:looked], vertex[:looked], vertices[:looked], bound[:looked], slope[:looked]
 
 
-@njit(cache=True)
+@compiled
 def _nearly(
     curves: Array,
     most: Counts,
@@ -565,7 +566,7 @@ def _nearly(
     return Found(-1, nothing.payoff, cost, worth[end], 0.0, nothing.widths)
 
 
-@njit(cache=True)
+@compiled
 def _search(
     workers: Side,
     servers: Side,
@@ -652,7 +653,7 @@ class Windows(NamedTuple):
     """(starts, H)"""
 
 
-@njit(cache=True)
+@compiled
 def _windows(side: Side, rows: Counts, demand: Array, most: int, length: int) -> Windows:
     """Over `length` slots, which are as many as there are rows at most."""
     slots, servers = len(rows), side.price.shape[2]
@@ -671,7 +672,7 @@ def _windows(side: Side, rows: Counts, demand: Array, most: int, length: int) ->
     return Windows(total, room[: slots - length + 1])
 
 
-@njit(cache=True)
+@compiled
 def _run_cost(windows: Windows, start: int, length: int, count: int) -> float:
     """Of `count` tasks that stay where they are for `length` slots; infinite if they do not fit."""
     if count == 0:
@@ -684,7 +685,7 @@ def _run_cost(windows: Windows, start: int, length: int, count: int) -> float:
     return cost
 
 
-@njit(cache=True)
+@compiled
 def best_run(
     workers: Side,
     servers: Side,
@@ -731,7 +732,7 @@ def best_run(
     return Found(best.end, best.payoff, best.cost, best.utility, 0.0, widths)
 
 
-@njit(cache=True)
+@compiled
 def take_run(side: Side, rows: Counts, demand: Array, count: int) -> tuple[Counts, Counts]:
     """Take the servers that are cheapest over all these rows together for `count` tasks: servers and tasks on each.
 
@@ -757,7 +758,7 @@ def take_run(side: Side, rows: Counts, demand: Array, count: int) -> tuple[Count
     return server, tasks[server]
 
 
-@njit(cache=True)
+@compiled
 def least_by_slot(side: Side, rows: Counts, demand: Array) -> Array:
     """(n,) what one task costs in each of these rows: least over the servers; infinite where none has room."""
     servers = side.price.shape[2]
@@ -771,7 +772,7 @@ def least_by_slot(side: Side, rows: Counts, demand: Array) -> Array:
     return out
 
 
-@njit(cache=True)
+@compiled
 def most_by_slot(workers: Side, servers: Side, rows: Counts, need: Need) -> Counts:
     """(n,) how many workers the job could have in each of these rows."""
     scratch = np.empty((4, max(workers.price.shape[2], servers.price.shape[2])))
@@ -782,7 +783,7 @@ def most_by_slot(workers: Side, servers: Side, rows: Counts, need: Need) -> Coun
     return out
 
 
-@njit(cache=True)
+@compiled
 def take(side: Side, rows: Counts, demand: Array, counts: Counts) -> tuple[Counts, Counts, Counts]:
     """Take the cheapest servers for `counts[i]` tasks in row `rows[i]` (lines 25-40 and, of Algorithm 1, 9 and 11).
 

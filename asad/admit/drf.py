@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
 from asad.admit.placing import Counts, Room, allotment, most_at_once, room_for
+from asad.compiling import compiled
 from asad.model import Floats, Ints
 
 
-@njit(cache=True)
+@compiled
 def share_out(
     free_workers: Floats,
     free_servers: Floats,

@@ -7,10 +7,10 @@ Cost of placing one job: O((H + K)·R).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from asad.admit.elastic import Allotment, ElasticJob, Servers
+from asad.compiling import compiled
 from asad.model import Floats, Ints
 
 SLACK = 1e-9
@@ -20,7 +20,7 @@ Counts = NDArray[np.int32]
 """(H,) or (K,): how many stand on each server."""
 
 
-@njit(cache=True)
+@compiled
 def room_for(free: Floats, demand: Floats, most: int) -> int:
     """How many of `demand` (R,) fit into `free` (R,) of one server, at most `most`."""
     fit = most
@@ -31,7 +31,7 @@ def room_for(free: Floats, demand: Floats, most: int) -> int:
     return fit
 
 
-@njit(cache=True)
+@compiled
 def first_fit(free: Floats, demand: Floats, count: int, out: Counts) -> bool:
     """Take `count` of `demand` from the first servers of `free` (H, R) with room; `out` (H,) says how many of each.
 

@@ -21,16 +21,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from asad.admit.drf import dominant_share
 from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
 from asad.admit.placing import Room, first_fit, most_at_once
+from asad.compiling import compiled
 from asad.model import Floats
 
 
-@njit(cache=True)
+@compiled
 def list_schedule(
     free_workers: Floats,
     free_servers: Floats,

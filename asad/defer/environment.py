@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer.features import TREND, Weighted, linear_score, trend
 from asad.defer.jobs import Past, Scorer, Trajectories, Waiting, Worth
 from asad.defer.packing import PACKINGS, Packing, pack, starts
@@ -230,7 +230,7 @@ def _play(world: World, weights: Floats, gains: NDArray[np.float64]) -> None:
 # ------------------------------------------------------------------------------------------------------ compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _most_waiting(first: Ints, submitted: Ints, latest: Ints, steps: int) -> int:
     most = 1
     here = np.empty(steps + 1, np.int64)
@@ -247,7 +247,7 @@ def _most_waiting(first: Ints, submitted: Ints, latest: Ints, steps: int) -> int
     return most
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def look_one(
     b: int,
     now: int,
@@ -295,7 +295,7 @@ def look_one(
     past[5, b, now] = long / max(many, 1)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _look(
     now: int,
     cores: Ints,
@@ -313,7 +313,7 @@ def _look(
         look_one(b, now, cores, duration, latest, submitted, first, started, rows, count, coming, past)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _score(
     now: int,
     weights: Floats,
@@ -346,7 +346,7 @@ def _score(
             )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def step_one(
     b: int,
     now: int,
@@ -388,7 +388,7 @@ def step_one(
     return value, delay, max(0.0, held[b, now] - capacity[b, now])
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _step(
     now: int,
     scores: Floats,
@@ -414,7 +414,7 @@ def _step(
         gains[2, b] += violation
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _play_weighted(
     weights: Floats,
     skip_fit: bool,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.defer.jobs import Waiting
 from asad.errors import UsageError
 from asad.model import Floats, Ints
@@ -27,7 +27,7 @@ TREND = 6
 """Steps over which the trend of C_t is taken."""
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def trend(now: float, before: float, steps: int) -> float:
     """By which share of itself C_t rises a step, −1 to 1: `before` is what it was `steps` ago."""
     if steps <= 0:
@@ -35,7 +35,7 @@ def trend(now: float, before: float, steps: int) -> float:
     return float(max(-1.0, min(1.0, (now - before) / (steps * max(1.0, now)))))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def linear_score(
     w: Floats, cores: float, duration: float, slack: float, delay: float, age: float, free: float, rise: float
 ) -> float:
@@ -54,7 +54,7 @@ def linear_score(
     )
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _scores(
     w: Floats,
     now: int,

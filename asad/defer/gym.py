@@ -21,9 +21,9 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer.environment import World
 from asad.defer.jobs import Trajectories, Worth
 from asad.defer.packing import Packing
@@ -192,7 +192,7 @@ class DeferVectorEnv(VectorEnv[Observation, NDArray[np.float32], NDArray[Any]]):
         return seen, reward, np.full(self.num_envs, self._ended), nowhere, dict(parts)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _show(
     now: int,
     scale: float,

@@ -26,9 +26,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer.expected import Expected, of_past, read_expected
 from asad.defer.jobs import Waiting
 from asad.errors import UsageError
@@ -102,7 +102,7 @@ class Lookahead:
         return found
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _gains(
     room: Floats,
     cores: Ints,
@@ -177,7 +177,7 @@ def _gains(
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _want(
     upto: Floats,
     wanted: Floats,
@@ -210,7 +210,7 @@ def _want(
         wanted[min(steps, t + duration)] -= part
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def fill(cores: Ints, gain: Floats, free: int) -> NDArray[np.int64]:
     """Rows of the set worth most, Σ c·gain, that fits into `free` cores; gains are above 0. Cost: O(n · free)."""
     many = len(cores)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.defer.outlook import CLASSES, CLUSTER_COLUMNS, JOB_COLUMNS, LEAD, LOOK, TERMS
 from asad.errors import ConfigError
 from asad.model import Floats
@@ -286,7 +286,7 @@ def _gru_of(model: Model, name: str, rows: Floats) -> Floats:
     return found
 
 
-@njit(cache=True)
+@compiled
 def _gru(rows: Floats, into: Floats, bias: Floats, back: Floats, bias_back: Floats) -> Floats:
     """(n, hidden) The states after each of n rows, as `torch.nn.GRU` has them, from a state of 0."""
     many, hidden = len(rows), back.shape[1]

@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer.expected import fit
 from asad.defer.jobs import Trajectories
 from asad.defer.prices import HORIZON, find_prices, gain_of
@@ -158,7 +158,7 @@ def fit_coming(trajectories: Trajectories, period: float) -> tuple[Floats, Float
     return coming, unknown
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def forecast(
     capacity: Floats, sine: float, cosine: float, scale: float, weights: Floats, ahead: Floats
 ) -> None:
@@ -171,7 +171,7 @@ def forecast(
         ahead[h] = max(said, 0.0)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def describe(
     now: int,
     to_end: int,

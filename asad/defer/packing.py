@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer.jobs import Scorer, Waiting
 from asad.errors import UsageError
 from asad.model import Floats, Ints
@@ -21,7 +21,7 @@ Packing = Literal["prefix", "skip-fit"]
 PACKINGS: tuple[Packing, ...] = ("prefix", "skip-fit")
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def pack(scores: Floats, cores: Ints, free: float, skip_fit: bool) -> NDArray[np.bool_]:
     """(n,) Who starts: by falling score, equal ones in the order of their rows, into `free` cores (below 0: nobody).
 

@@ -11,9 +11,9 @@ Cost: O(jobs), compiled; under 0.2 ms with 200 jobs.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer.outlook import CLUSTER_WIDTH, JOB_WIDTH
 from asad.model import Floats
 
@@ -25,7 +25,7 @@ def size(hidden: int) -> int:
     return hidden * (JOB_WIDTH + CLUSTER_WIDTH + 2) + JOB_WIDTH + 1
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def score_rows(
     weights: Floats, hidden: int, jobs: Floats | Singles, cluster: Floats | Singles, scores: Floats
 ) -> None:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.model import Floats, Ints
 
 ROUNDS = 24
@@ -29,7 +29,7 @@ FIRST = 0.5
 MOST = 24.0
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def find_prices(
     room: Floats,
     cores: Ints,
@@ -79,7 +79,7 @@ def find_prices(
             price[s] = min(MOST, max(0.0, price[s] + pace * (level - room[s]) / scale))
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _exp(x: float) -> float:
     """Of a number of 0 or less, to a hundredth: choices need no more, and it takes a fifth of the time."""
     y = max(1.0 + x / 64.0, 0.0)
@@ -91,7 +91,7 @@ def _exp(x: float) -> float:
     return y * y
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _want(
     upto: Floats,
     wanted: Floats,
@@ -120,7 +120,7 @@ def _want(
         wanted[min(steps, t + duration)] -= part
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def gain_of(
     upto: Floats, cores: int, duration: int, earliest: int, latest: int, delay: float
 ) -> tuple[float, float]:

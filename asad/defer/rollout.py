@@ -27,9 +27,9 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer.expected import Expected, of_past
 from asad.defer.features import linear_score
 from asad.defer.jobs import Trajectories, Waiting
@@ -223,7 +223,7 @@ def _is_job(row: Any) -> bool:
     return whole and all(0 <= value < 10**6 for value in row) and min(row[:2]) > 0
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _play(
     weights: Floats,
     capacity: Floats,
@@ -312,7 +312,7 @@ def _play(
     return worth
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _counts(duration: int, steps: int, left: int) -> int:
     """Steps of a run that count: those that are played, and all where it runs beyond the end of the trajectory."""
     if duration >= left and left <= steps:

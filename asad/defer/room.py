@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.model import NODE_BARS, Floats, Ints, Snapshot
 
 CELL_S = 300.0
@@ -76,7 +76,7 @@ def left_over(
     return found
 
 
-@njit(cache=True)
+@compiled
 def first_fits(left: Floats, group: Ints, cores: Ints, length: Ints, earliest: Ints) -> Ints:
     """(n,) The first cell from which on each job fits for its length, each in turn beside those before it.
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.errors import ConfigError
 from asad.experts.state import INDEX
 from asad.experts.tree import Expert, Node, faults
@@ -84,7 +84,7 @@ def leaf_names(experts: Sequence[Expert]) -> tuple[str, ...]:
     return tuple(leaf.name for expert in experts for leaf in expert.leaves)
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def evaluate_all(
     compiled: CompiledExperts, x: NDArray[np.float32], p: NDArray[np.float64], leaf: NDArray[np.int32]
 ) -> None:

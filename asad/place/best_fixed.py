@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.linalg import lu_factor, lu_solve
 
+from asad.compiling import compiled
 from asad.errors import AsadError
 from asad.model import Codes, Floats, Ints
 from asad.place.ports import Ports
@@ -224,7 +224,7 @@ class _Barrier:
         return float(_dual(p.first, p.port, p.requests, p.capacities, p.alpha, p.form, self.weights, prices))
 
 
-@njit(cache=True)
+@compiled
 def _solve_blocks(
     order: NDArray[np.int64], start: NDArray[np.int64], inverse: Floats, stiff: Floats, v: Floats
 ) -> Floats:
@@ -245,7 +245,7 @@ def _solve_blocks(
     return out
 
 
-@njit(cache=True)
+@compiled
 def _overhead_matrices(
     order: NDArray[np.int64],
     start: NDArray[np.int64],
@@ -276,7 +276,7 @@ def _overhead_matrices(
     return out
 
 
-@njit(cache=True)
+@compiled
 def _gains(form: Codes, alpha: Floats, y: Floats) -> Floats:
     found = np.empty(len(y))
     for i in range(len(y)):
@@ -284,7 +284,7 @@ def _gains(form: Codes, alpha: Floats, y: Floats) -> Floats:
     return found
 
 
-@njit(cache=True)
+@compiled
 def _derivatives(form: Codes, alpha: Floats, y: Floats) -> tuple[Floats, Floats]:
     first, second = np.empty(len(y)), np.empty(len(y))
     for i in range(len(y)):
@@ -293,7 +293,7 @@ def _derivatives(form: Codes, alpha: Floats, y: Floats) -> tuple[Floats, Floats]
     return first, second
 
 
-@njit(cache=True)
+@compiled
 def _dual(
     first: Ints,
     port: Ints,

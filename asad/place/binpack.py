@@ -8,8 +8,8 @@ a slot: O(E · K · log R). Source: Zhao et al., section 4: BinPacking, Kubernet
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.model import Floats, Ints
 from asad.place.ports import Ports
 
@@ -37,7 +37,7 @@ class BinPack:
         return found
 
 
-@njit(cache=True)
+@compiled
 def _fill(
     begin: Ints,
     edges: Ints,

@@ -8,8 +8,8 @@ al., section 4, after Ghodsi et al., NSDI 2011 (the default of YARN and Mesos).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.model import Floats, Ints
 from asad.place.ports import Ports
 
@@ -39,7 +39,7 @@ class Drf:
         return found
 
 
-@njit(cache=True)
+@compiled
 def _in_order(
     first: Ints, port: Ints, order: Ints, requests: Floats, capacities: Floats, x: Floats
 ) -> Floats:

@@ -7,8 +7,8 @@ to nobody. Options: none. Cost of a slot: O(E · K). Source: Zhao et al., sectio
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.model import Floats, Ints
 from asad.place.ports import Ports
 
@@ -32,7 +32,7 @@ def fair(ports: Ports, x: Floats) -> Floats:
     return found
 
 
-@njit(cache=True)
+@compiled
 def _fair(first: Ints, port: Ints, requests: Floats, capacities: Floats, x: Floats) -> Floats:
     resources = capacities.shape[1]
     y = np.zeros((len(port), resources))

@@ -28,8 +28,8 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.errors import UsageError
 from asad.model import Codes, Floats, Ints, Json
 from asad.place.fairness import fair
@@ -223,7 +223,7 @@ def gradient(ports: Ports, y: Floats, x: Floats) -> Floats:
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def ascend(
     first: Ints,
     port: Ints,

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.errors import UsageError
 from asad.model import Codes, Floats, Ints
 from asad.place.utilities import FORMS, gain
@@ -192,7 +192,7 @@ class Copies(NamedTuple):
         return (self.number <= counts[self.of]).astype(np.float64)
 
 
-@njit(cache=True)
+@compiled
 def _gain_and_overhead(
     first: Ints, port: Ints, alpha: Floats, form: Codes, beta: Floats, y: Floats, x: Floats
 ) -> tuple[float, float]:
@@ -215,7 +215,7 @@ def _gain_and_overhead(
     return found, overhead
 
 
-@njit(cache=True)
+@compiled
 def _violation(first: Ints, port: Ints, requests: Floats, capacities: Floats, y: Floats) -> float:
     worst = 0.0
     for r in range(len(first) - 1):

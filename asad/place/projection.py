@@ -13,8 +13,8 @@ it does not project where another cap binds, or where there is slack.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.model import Floats, Ints
 from asad.place.ports import Ports
 
@@ -27,7 +27,7 @@ def project(ports: Ports, z: Floats) -> Floats:
     return y
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def project_all(
     first: Ints, port: Ints, requests: Floats, capacities: Floats, y: Floats, tau: Floats
 ) -> None:
@@ -46,7 +46,7 @@ def project_all(
                 y[begin + i, k] = z[i]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def project_one(z: Floats, most: Floats, many: int, capacity: float, guess: float) -> float:
     """Project z[:many] onto 0 <= y <= most, Σy <= capacity, where it stands.
 
@@ -81,7 +81,7 @@ def project_one(z: Floats, most: Floats, many: int, capacity: float, guess: floa
     return tau
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _exact_step(z: Floats, most: Floats, many: int, capacity: float, tau: float) -> float:
     """τ if one Newton step from `tau` gives it; else -1. What is above 0 and fills the capacity is τ."""
     total, falling, left, right = 0.0, 0, -np.inf, np.inf
@@ -98,7 +98,7 @@ def _exact_step(z: Floats, most: Floats, many: int, capacity: float, tau: float)
     return step if left <= step <= right else -1.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _threshold(z: Floats, most: Floats, many: int, capacity: float, guess: float) -> float:
     low, high = 0.0, 0.0
     for i in range(many):

@@ -17,8 +17,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from asad.compiling import compiled
 from asad.model import Codes, Floats
 
 FORMS = ("linear", "log", "reciprocal", "poly")
@@ -31,7 +31,7 @@ def effective(alpha: Floats, form: Codes, reciprocal_scale: float) -> Floats:
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def gain(form: int, alpha: float, y: float) -> float:
     """f(y)."""
     if form == LINEAR:
@@ -43,7 +43,7 @@ def gain(form: int, alpha: float, y: float) -> float:
     return alpha * (math.sqrt(y + 1.0) - 1.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def slope(form: int, alpha: float, y: float) -> float:
     """f'(y)."""
     if form == LINEAR:
@@ -55,7 +55,7 @@ def slope(form: int, alpha: float, y: float) -> float:
     return 0.5 * alpha / math.sqrt(y + 1.0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def curvature(form: int, alpha: float, y: float) -> float:
     """f''(y), 0 or below."""
     if form == LINEAR:
@@ -67,7 +67,7 @@ def curvature(form: int, alpha: float, y: float) -> float:
     return -0.25 * alpha / ((y + 1.0) * math.sqrt(y + 1.0))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def taken_at(form: int, alpha: float, price: float, most: float) -> float:
     """The y in [0, most] that maximises f(y) - price · y; of `linear` at its own price, `most`."""
     if price <= 0.0:

@@ -30,11 +30,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import allocating, borrowing, compiled
 from asad.errors import UsageError
-from asad.share.kept import Kept, allocating, borrowing
+from asad.share.kept import Kept
 
 FCFS, EASY, CONSERVATIVE = 0, 1, 2
 ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
@@ -197,13 +197,13 @@ class State(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ event heap
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _earlier(time: float, order: int, other_time: float, other_order: int) -> bool:
     """Earlier first; at the same moment ends in order of their starts, then arrivals in order of the log."""
     return time < other_time or (time == other_time and order < other_order)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _seat(s: State, i: int, time: float, order: int, job: int) -> None:
     s.heap[i].time, s.heap[i].order, s.heap[i].job = time, order, job
     n = len(s.job)
@@ -367,7 +367,7 @@ def _next_candidate(s: State, position: int, free: int, extra: int, window: floa
 # ------------------------------------------------------------------------------------ admission: who is in the queue
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _is_job(s: State, job: int) -> bool:
     """Rows come from outside, and compiled code does not check them."""
     return 0 <= job < len(s.job)
@@ -1719,7 +1719,7 @@ def known_until(s: State, other: State) -> float:
     return until
 
 
-@njit(cache=True)
+@compiled
 def follow(s: State, other: State) -> None:
     """Let `s` come as near to the present of `other` as is known: what has happened there by then is certain."""
     learn_ends(s, other)
@@ -1731,7 +1731,7 @@ def follow(s: State, other: State) -> None:
         run_until(s, min(until, max(s.f[NOW], _next_event(s))))
 
 
-@njit(cache=True)
+@compiled
 def advance(kept: Kept, wake: float) -> bool:
     """`run_to_poll`, and then the twin, if there is one."""
     s, twin, _ = kept.all
@@ -1741,7 +1741,7 @@ def advance(kept: Kept, wake: float) -> bool:
     return going_on
 
 
-@njit(cache=True)
+@compiled
 def observe(kept: Kept, interval: float, twin_interval: float) -> int:
     """Everything that a snapshot shows, in one call; how many jobs there are in the queue that it shows.
 
@@ -1764,7 +1764,7 @@ def observe(kept: Kept, interval: float, twin_interval: float) -> int:
     return count
 
 
-@njit(cache=True)
+@compiled
 def ended_since(kept: Kept, first: int, since: float) -> tuple[Any, ...]:
     """Row, end, run time, seconds lost and CPU of the jobs that ended as the `first` or later, after `since`."""
     s, _, _ = kept.all

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer.environment import Gains, World
 from asad.defer.jobs import Trajectories, Worth
 from asad.defer.network import STEP_COLUMNS
@@ -134,7 +134,7 @@ class Batch:
             self.steps[:, : self.known] = self._history[:, now + 1 - self.known : now + 1]
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _look_at_all(
     now: int,
     to_end: int,

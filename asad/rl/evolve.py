@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.defer import perceptron
 from asad.defer.jobs import Trajectories
 from asad.defer.outlook import CLUSTER_WIDTH, JOB_COLUMNS, JOB_WIDTH
@@ -52,7 +52,7 @@ def total(weights: Floats, hidden: int, batch: Batch, trajectories: Trajectories
     return found
 
 
-@njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def score_all(
     weights: Floats,
     hidden: int,

@@ -20,9 +20,9 @@ from operator import is_
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import borrowing, compiled
 from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
 from asad.experts.state import FEATURES
@@ -39,7 +39,7 @@ from asad.share.history import (
     run_deviation,
     shortest_run,
 )
-from asad.share.kept import Kept, borrowing, keep
+from asad.share.kept import Kept, keep
 from asad.share.learner import ASAD, Weights, add_case, meet, new_weights
 from asad.share.limits import extensions
 from asad.share.memory import Memory, fill, grow, to_memory
@@ -199,7 +199,7 @@ def _ceilings(view: View, history: History, o: Options, memo: Memo, forecast: bo
             memo.ceiling[host] = ceiling
 
 
-@njit(cache=True)
+@compiled
 def _learn_case(
     weights: Weights,
     application: int,
@@ -215,7 +215,7 @@ def _learn_case(
     add_case(weights, len(weights.rounds) - 1, increments, ASAD, o.most_cases)
 
 
-@njit(cache=True)
+@compiled
 def _feedback(view: View, weights: Weights, o: Options, memo: Memo) -> None:
     """Learn what the shares decided in earlier cycles have done to their hosts and guests."""
     for i in range(len(view.guests)):
@@ -294,7 +294,7 @@ def _or_never(time: float) -> float:
     return np.inf if np.isnan(time) else time
 
 
-@njit(cache=True)
+@compiled
 def _revise(
     view: View,
     openings: Openings,
@@ -366,7 +366,7 @@ def _revise(
     return count
 
 
-@njit(cache=True)
+@compiled
 def _note(
     view: View,
     weights: Weights,
@@ -568,7 +568,7 @@ def _allow(
     return some
 
 
-@njit(cache=True)
+@compiled
 def _offer(
     view: View,
     openings: Openings,
@@ -664,7 +664,7 @@ def _offer(
     return count
 
 
-@njit(cache=True)
+@compiled
 def _offer_by_forecast(
     view: View,
     openings: Openings,
@@ -804,7 +804,7 @@ def _count_losers(
             memo.shared[view.host[guest]] = True
 
 
-@njit(cache=True)
+@compiled
 def _learn(
     kept: Kept,
     now: float,
@@ -832,7 +832,7 @@ def _learn(
     _watch_starts(view, o, memo)
 
 
-@njit(cache=True)
+@compiled
 def _decide(
     kept: Kept,
     now: float,

@@ -17,9 +17,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
 from asad.experts.state import FEATURES
@@ -37,7 +37,7 @@ LARGEST = 0.9
 """The greatest action; a node from which anything is lent already has no room for it, and so for no second guest."""
 
 
-@njit(cache=True)
+@compiled
 def _printed_happiness(view: View, history: History, host: int) -> float:
     """Eq. (1) as printed; it has the unit s² and grows with the work that is left."""
     run = expected_run(history, view.application[host], view.limit[host])
@@ -45,7 +45,7 @@ def _printed_happiness(view: View, history: History, host: int) -> float:
     return abs(view.limit_end[host] - view.now) * left / max(view.pace[host], 1e-3)
 
 
-@njit(cache=True)
+@compiled
 def _choose(
     view: View,
     experts: CompiledExperts,
@@ -72,7 +72,7 @@ def _choose(
     return draw(p, weights.alpha[view.application[host]], every, 0.0, mixture, rng.random())
 
 
-@njit(cache=True)
+@compiled
 def _offer(
     view: View,
     openings: Openings,

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.share.history import History, expected_cpu, expected_run, run_deviation
 from asad.share.openings import ROOM, Openings, View
 
@@ -73,7 +73,7 @@ class Outlook(NamedTuple):
     """(R + Q,) two of these are no pair."""
 
 
-@njit(cache=True)
+@compiled
 def foreseeable(view: View, history: History, most_waiting: int, deviation: float) -> bool:
     """Are the jobs few and well known: at most so many wait, and none deviates more than this part from its mean?"""
     if len(view.queue) > most_waiting:
@@ -87,7 +87,7 @@ def foreseeable(view: View, history: History, most_waiting: int, deviation: floa
     return True
 
 
-@njit(cache=True)
+@compiled
 def outlook(
     view: View, openings: Openings, history: History, overhead: float, headroom: float, poll_s: float
 ) -> Outlook:
@@ -163,14 +163,14 @@ def outlook(
     return a
 
 
-@njit(cache=True)
+@compiled
 def _left(view: View, job: int, run: float) -> float:
     """How much of its work a running job has before it (s alone), if `run` is expected of it in all."""
     done = view.now - view.start[job] - view.lost[job]
     return float(max(run - done, OVERDUE * done))
 
 
-@njit(cache=True)
+@compiled
 def _scenario(a: Outlook, deviation: NDArray[np.float64], rng: np.random.Generator) -> Outlook:
     """The same with run times drawn around what is expected; `deviation` (R + Q,) in seconds."""
     R = len(a.run_end)
@@ -210,7 +210,7 @@ def _scenario(a: Outlook, deviation: NDArray[np.float64], rng: np.random.Generat
 WAITS, RUNS, ENDED, GUEST = range(4)
 
 
-@njit(cache=True)
+@compiled
 def forecast(
     a: Outlook,
     beside: NDArray[np.int32],
@@ -377,7 +377,7 @@ def forecast(
                             memory_free[n] += a.memory[job]
 
 
-@njit(cache=True)
+@compiled
 def _join(
     a: Outlook,
     waiting: int,
@@ -439,7 +439,7 @@ def _join(
     return False
 
 
-@njit(cache=True)
+@compiled
 def _room(free: int, memory_free: float, memory: float) -> int:
     """Cores of a node that a job with so much memory a core can have."""
     if memory <= 0 or memory_free == np.inf:
@@ -447,7 +447,7 @@ def _room(free: int, memory_free: float, memory: float) -> int:
     return min(free, int(max(0.0, memory_free) / memory + ROOM))
 
 
-@njit(cache=True)
+@compiled
 def _reserve(
     a: Outlook,
     head: int,
@@ -469,7 +469,7 @@ def _reserve(
     return np.inf, 0
 
 
-@njit(cache=True)
+@compiled
 def _cost(
     end: NDArray[np.float64],
     guest_end: NDArray[np.float64],
@@ -489,7 +489,7 @@ def _cost(
     return cost + makespan_weight * last
 
 
-@njit(cache=True)
+@compiled
 def best_pairs(
     a: Outlook,
     deviation: NDArray[np.float64],
@@ -545,7 +545,7 @@ MOVES = 40
 """Changes of the pairs that one search makes at the most."""
 
 
-@njit(cache=True)
+@compiled
 def _may_pair(a: Outlook, waiting: int, host: int, beside: NDArray[np.int32]) -> bool:
     """May this waiting job be a guest of that batch job? -1 stands for no host, and is always possible."""
     R = len(a.run_end)
@@ -560,7 +560,7 @@ def _may_pair(a: Outlook, waiting: int, host: int, beside: NDArray[np.int32]) ->
     return bool(host < R or beside[host - R] < 0)
 
 
-@njit(cache=True)
+@compiled
 def _mean_cost(
     outlooks: list[Outlook],
     beside: NDArray[np.int32],

@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.model import Cause, CoAllocate, Decision, Finished, Floats, SetShare, Snapshot
 from asad.share.limits import extensions
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
@@ -22,7 +22,7 @@ LEAST = 0.02
 """Shares below this are not worth a guest."""
 
 
-@njit(cache=True)
+@compiled
 def _best_pairs(
     view: View,
     openings: Openings,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.compiling import borrowing
 from asad.errors import UsageError
 from asad.model import Finished, Jobs
-from asad.share.kept import borrowing
 
 
 class History(NamedTuple):

@@ -7,13 +7,10 @@ finds the very same arrays in its `all`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-from numba import njit, types
+from numba import types
 from numba.experimental import structref
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @structref.register
@@ -34,21 +31,3 @@ structref.define_proxy(Kept, _KeptType, ["all"])  # type: ignore[no-untyped-call
 def keep(*values: Any) -> Kept:
     """`values` for compiled code, which unpacks them: `view, memo = kept.all`."""
     return Kept(values)  # type: ignore[no-untyped-call]
-
-
-_WITHOUT_COUNTS: dict[str, Any] = {"_nrt": False}
-_WITH_COUNTS: dict[str, Any] = {"_nrt": True}
-
-
-def borrowing(function: Function) -> Function:
-    """`njit` for functions that allocate no array and return none: they borrow their caller's.
-
-    Otherwise each call counts the references to every array of its arguments up and down again, in atomic steps of
-    5 ns. numba refuses to compile what would allocate here.
-    """
-    return cast(Function, njit(cache=True, **_WITHOUT_COUNTS)(function))
-
-
-def allocating(function: Function) -> Function:
-    """`njit` for functions that do allocate, and are called by some that borrow: else they would inherit that."""
-    return cast(Function, njit(cache=True, **_WITH_COUNTS)(function))

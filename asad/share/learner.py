@@ -19,8 +19,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from asad.compiling import compiled
 
 PAPER, ASAD = 0, 1
 
@@ -63,13 +64,13 @@ def new_weights(applications: int, experts: int) -> Weights:
     return weights
 
 
-@njit(cache=True)
+@compiled
 def gamma(experts: int, t: int) -> float:
     """γ_t = √(ln n / t) for t ≥ 1; non-increasing."""
     return float(np.sqrt(np.log(max(experts, 2)) / t))
 
 
-@njit(cache=True)
+@compiled
 def meet(w: Weights, application: int) -> None:
     """An application seen for the first time starts from what the whole cluster has learned."""
     if w.rounds[application] < 0:
@@ -80,7 +81,7 @@ def meet(w: Weights, application: int) -> None:
             w.prior[application, i] = -np.log(max(w.alpha[-1, i], 1e-300)) / rate
 
 
-@njit(cache=True)
+@compiled
 def add_case(w: Weights, row: int, increments: NDArray[np.float64], mode: int, most_cases: int) -> bool:
     """Add one case's risk p_i(a_j)·ℓ (each in [0, 1]) to the round of `row`; end the round if it is due.
 
@@ -119,13 +120,13 @@ def add_case(w: Weights, row: int, increments: NDArray[np.float64], mode: int, m
     return True
 
 
-@njit(cache=True)
+@compiled
 def excess_risk(w: Weights, row: int) -> float:
     """E_t of eq. (4): risk of the mixture over that of the best expert."""
     return float(w.mixture_risk[row] - w.risk[row].min())
 
 
-@njit(cache=True)
+@compiled
 def bound(w: Weights, row: int) -> float:
     """Theorem 1's bound on the excess risk, (ln n + ½ Σ γ²)/γ_t; 0 before the first round."""
     if w.rounds[row] < 1:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.model import Cause, Decision, ExtendLimit, Snapshot
 
 AHEAD = 4
 """Polls before a limit at which it is extended: two may be missed."""
 
 
-@njit(cache=True)
+@compiled
 def _near(
     now: float,
     poll_s: float,

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import borrowing, compiled
 from asad.model import Snapshot
-from asad.share.kept import borrowing
 
 ROOM = 1e-9
 """Shares are sums of tenths: what is smaller than this is rounding."""
@@ -156,7 +155,7 @@ def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
     return View(snapshot.time_s, snapshot.queue, snapshot.running, snapshot.guests, *columns, known)
 
 
-@njit(cache=True)
+@compiled
 def see(
     columns: Columns,
     now: float,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.compiling import borrowing
 from asad.experts.state import INDEX
 from asad.share.history import History, expected_cpu
-from asad.share.kept import borrowing
 from asad.share.openings import View
 
 F_CPU, F_CPU_P95, F_MEMORY, F_PAIR = INDEX["cpu"], INDEX["cpu_p95"], INDEX["memory"], INDEX["memory_pair"]

@@ -10,14 +10,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
 
 
-@njit(cache=True)
+@compiled
 def _first_fits(
     view: View, openings: Openings, share: float, out: NDArray[np.int32], nodes: NDArray[np.int32]
 ) -> int:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
-from numba import njit
 
 from asad.admit.sow.prices import Terms, price_table, unit_price
 from asad.admit.sow.statement import Bounds
+from asad.compiling import compiled
 from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
 
@@ -98,7 +98,7 @@ class UnitPrices:
         self._unit[at] = unit_price(self._low[at], self._steep[at], room, self._used[at])
 
 
-@njit(cache=True)
+@compiled
 def _take(
     low: Floats,
     steep: Floats,

@@ -25,10 +25,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from asad.admit.sow.statement import NEVER, Bounds, Statement
+from asad.compiling import compiled
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 
@@ -226,7 +226,7 @@ class Futures:
     """By slot and future: its end if it is not evicted."""
 
 
-@njit(cache=True)
+@compiled
 def _mix(x: np.uint64) -> np.uint64:
     """The finaliser of splitmix64: 64 bits that look like chance from any others."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -234,7 +234,7 @@ def _mix(x: np.uint64) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True)
+@compiled
 def _draw_in(world: tuple[Any, ...], order: Index, now: int, seed: np.uint64, cancel: bool) -> None:
     """Each job of `order` in turn: what is contradicted is drawn anew, then it takes its place in each future."""
     (
@@ -307,7 +307,7 @@ def _draw_in(world: tuple[Any, ...], order: Index, now: int, seed: np.uint64, ca
         cut[slot] = gone
 
 
-@njit(cache=True)
+@compiled
 def _redraw(
     row: NDArray[np.uint16],
     fits: NDArray[np.bool_],
@@ -339,7 +339,7 @@ def _redraw(
             row[m] = k
 
 
-@njit(cache=True)
+@compiled
 def _hold(load: Shorts, begin: Shorts, end: Shorts, now: np.int16, demand: np.int16) -> None:
     """`_take` of a round in which there is room for all."""
     for m in range(len(load)):
@@ -347,7 +347,7 @@ def _hold(load: Shorts, begin: Shorts, end: Shorts, now: np.int16, demand: np.in
         load[m] = np.int16(load[m] + np.int16(runs * demand))
 
 
-@njit(cache=True)
+@compiled
 def _take(
     load: Shorts,
     burst: Shorts,
@@ -376,7 +376,7 @@ def _take(
     return some
 
 
-@njit(cache=True)
+@compiled
 def _estimate(
     load: Shorts,
     burst: Shorts,
@@ -425,7 +425,7 @@ def _estimate(
                 out[i, d] = part if part >= threshold else 0.0
 
 
-@njit(cache=True)
+@compiled
 def _full(load: Shorts, burst: Shorts, most: np.int16, flags: NDArray[np.uint8]) -> bool:
     """Where a new job would have to go in this round; is there such a future at all?"""
     found = np.uint8(0)
@@ -436,7 +436,7 @@ def _full(load: Shorts, burst: Shorts, most: np.int16, flags: NDArray[np.uint8])
     return bool(found != 0)
 
 
-@njit(cache=True)
+@compiled
 def _add(burst: Shorts, failed: NDArray[np.uint8]) -> bool:
     found = np.uint8(0)
     for m in range(len(burst)):
@@ -446,13 +446,13 @@ def _add(burst: Shorts, failed: NDArray[np.uint8]) -> bool:
     return bool(found != 0)
 
 
-@njit(cache=True)
+@compiled
 def _or(flags: NDArray[np.uint8], failed: NDArray[np.uint8]) -> None:
     for m in range(len(flags)):
         failed[m] |= flags[m]
 
 
-@njit(cache=True)
+@compiled
 def _sum(failed: NDArray[np.uint8]) -> int:
     total = np.int64(0)
     for m in range(len(failed)):

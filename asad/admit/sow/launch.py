@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from asad.admit.sow.statement import NEVER, LaunchPlan, Statement
+from asad.compiling import compiled
 from asad.model import Floats, Ints
 
 KINDS = {"deadline": 0, "linear": 1, "own": 2}
@@ -84,7 +84,7 @@ def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
     return starts
 
 
-@njit(cache=True)
+@compiled
 def _best(
     now: int, arrival: Ints, signal: Ints, duration: Ints, probability: Floats,
     birth: int, kind: int, value: float, deadline: int, span: int, table: Floats,

@@ -20,9 +20,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from asad.admit.sow.statement import Bounds
+from asad.compiling import compiled
 from asad.errors import UsageError
 from asad.model import Floats
 
@@ -50,7 +50,7 @@ def paper_terms(bounds: Bounds, delta: float) -> Terms:
     return Terms(low, max(bounds.max_value, low), supply)
 
 
-@njit(cache=True)
+@compiled
 def unit_price(low: float, steep: float, room: float, load: float) -> float:
     """λ: `steep` is ln(U/L), `room` is K - c_max; inf where nothing is sold any more."""
     if load >= room:
@@ -58,7 +58,7 @@ def unit_price(low: float, steep: float, room: float, load: float) -> float:
     return float(low * np.exp(steep * load / room))
 
 
-@njit(cache=True)
+@compiled
 def price_table(unit: Floats, first: int, demand: int, out: Floats) -> None:
     """(S, D) price of `demand` units from each start on for 1, …, D rounds; `unit` is a ring of rounds."""
     starts, durations = out.shape

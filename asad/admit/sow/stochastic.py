@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from numba import njit
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.prices import paper_terms
 from asad.admit.sow.statement import NEVER, Bounds, Statement
+from asad.compiling import compiled
 from asad.errors import AsadError, UsageError
 from asad.model import Floats, Ints, Json
 
@@ -246,7 +246,7 @@ class SowStochastic(Posted):
         )  # fmt: skip
 
 
-@njit(cache=True)
+@compiled
 def _cheapest(
     first: Ints, end: Ints, weight: Floats, price: Floats, sold: Floats, begin: int, finish: int
 ) -> int:
@@ -259,7 +259,7 @@ def _cheapest(
     return at
 
 
-@njit(cache=True)
+@compiled
 def _least(
     first: Ints, end: Ints, weight: Floats, price: Floats, sold: Floats, now: int, demand: int, out: Floats
 ) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.compiling import compiled
 from asad.model import Floats, Ints, JobLog
 from asad.replay.readers.recorded import BadValue, Faults, Recorded, absent_columns, nothing_ran, quoted
 
@@ -45,7 +45,7 @@ PARTITION = re.compile(r"^(\d+)[ \t]+(\S.*)$", re.ASCII | re.MULTILINE)
 DATA, COMMENT, BLANK, REJECTED = 0, 1, 2, 3
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled(nogil=True)
 def _scan(
     text: NDArray[np.uint8], first_byte: NDArray[np.int64], kind: NDArray[np.uint8], table: Floats
 ) -> None:
