@@ -251,6 +251,8 @@ class Offers:
             return "its host has ended"
         if now_s >= offer.estimate_s:
             return "its own turn has come"
+        if not is_bound(offer, record):
+            return "somebody else has changed its node list"
         return None
 
     def _wait_longer(self, job: str, now_s: float, first_s: float) -> None:
@@ -266,14 +268,17 @@ class Offers:
             return
 
 
-def is_pinned(offer: Offer, record: JobRecord) -> bool:
-    """Does a job still have the node list of its offer, which is not its user's?"""
-    if record.required_nodes == offer.required_nodes:
-        return False
+def is_bound(offer: Offer, record: JobRecord) -> bool:
+    """Does a job have the node list of its offer?"""
     try:
         return set(expand(record.required_nodes)) == set(offer.nodes)
     except ValueError:
         return False
+
+
+def is_pinned(offer: Offer, record: JobRecord) -> bool:
+    """Does a job have the node list of its offer, which is not its user's?"""
+    return is_bound(offer, record) and record.required_nodes != offer.required_nodes
 
 
 REMEMBERED_S = 600.0

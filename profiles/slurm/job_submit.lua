@@ -1,4 +1,4 @@
--- Keeps users out of the guest partitions: only asad's user, root and SlurmUser send jobs there.
+-- Keeps users out of the guest partitions: only asad's user, root and SlurmUser send jobs there, and say on which nodes.
 --
 -- Copy it to the folder of slurm.conf on the controller, set the names below, and add `JobSubmitPlugins=lua` to slurm.conf.
 -- If you have a job_submit.lua already, copy everything down to the line of dashes into it, and begin your own two functions
@@ -40,6 +40,23 @@ function asad_refuses(partitions, uid)
    return nil
 end
 
+-- Why `uid` may not change a job so: a job that asad has sent to a guest partition stays on the nodes that it was offered
+-- there, or goes back. On others it would run beside jobs of whomever.
+function asad_refuses_change(job_desc, job_rec, uid)
+   local why = asad_refuses(job_desc.partition, uid)
+   if why or job_desc.partition ~= nil or not guest_partitions[job_rec.partition] then
+      return why
+   end
+   local nodes = job_desc.req_nodes ~= nil
+   for _, field in ipairs({ "min_nodes", "max_nodes" }) do
+      nodes = nodes or (job_desc[field] ~= nil and job_desc[field] ~= slurm.NO_VAL)
+   end
+   if nodes and asad_refuses(job_rec.partition, uid) then
+      return "it has an offer of asad for the nodes that it is bound to; move it to its own partition first"
+   end
+   return nil
+end
+
 -- ------------------------------------------------------------------------------------------------------------------
 
 function slurm_job_submit(job_desc, part_list, submit_uid)
@@ -49,7 +66,7 @@ function slurm_job_submit(job_desc, part_list, submit_uid)
 end
 
 function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
-   local why = asad_refuses(job_desc.partition, modify_uid)
+   local why = asad_refuses_change(job_desc, job_rec, modify_uid)
    if why then slurm.log_user("%s", why) return slurm.ESLURM_ACCESS_DENIED end
    return slurm.SUCCESS
 end

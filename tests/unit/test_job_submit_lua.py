@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "profiles" / "slurm" / "job_submi
 LUA = shutil.which("lua5.3") or shutil.which("lua")
 STUB = """
 told = {}
-slurm = { SUCCESS = 0, ERROR = -1, ESLURM_ACCESS_DENIED = 2002,
+slurm = { SUCCESS = 0, ERROR = -1, ESLURM_ACCESS_DENIED = 2002, NO_VAL = 4294967294,
           log_user = function(form, ...) told[#told + 1] = string.format(form, ...) end }
 dofile(arg[1])
 asad_user, slurm_user = "nobody", "daemon"
@@ -21,7 +21,11 @@ guest_partitions = { guest = true, ["guest-long"] = true }
 local partition = arg[3] ~= "-" and arg[3] or nil
 local answer
 if arg[2] == "submit" then answer = slurm_job_submit({ partition = partition }, {}, tonumber(arg[4]))
-else answer = slurm_job_modify({ partition = partition }, { partition = "guest" }, {}, tonumber(arg[4])) end
+else
+   desc = desc or { min_nodes = slurm.NO_VAL, max_nodes = slurm.NO_VAL }
+   desc.partition = partition
+   answer = slurm_job_modify(desc, rec or { partition = "guest" }, {}, tonumber(arg[4]))
+end
 print(answer)
 print(table.concat(told, "\\n"))
 """
@@ -58,6 +62,16 @@ def test_everything_else_is_let_be(verb: str, partition: str | None) -> None:
 @pytest.mark.parametrize("uid", [0, NOBODY, DAEMON])
 def test_root_asads_user_and_slurm_user_may(verb: str, uid: int) -> None:
     assert call(verb, "guest", uid) == (0, "")
+
+
+@pytest.mark.parametrize("change", ['req_nodes = ""', 'req_nodes = "n2"', "min_nodes = 2", "max_nodes = 4"])
+def test_a_job_that_asad_has_sent_there_is_on_no_other_nodes(change: str) -> None:
+    desc = f"desc = {{ {change} }}"
+    code, told = call("modify", None, SOMEBODY, desc)
+    assert code == 2002 and "move it to its own partition first" in told
+    assert call("modify", "batch", SOMEBODY, desc) == (0, "")
+    assert call("modify", None, NOBODY, desc) == call("modify", None, 0, desc) == (0, "")
+    assert call("modify", None, SOMEBODY, f'{desc}; rec = {{ partition = "batch" }}') == (0, "")
 
 
 def test_a_user_that_is_not_in_passwd_has_its_number_in_the_script() -> None:

@@ -678,6 +678,19 @@ def test_an_offer_that_a_killed_controller_shows_again_is_taken_back_again(make:
     assert lab.slurm.jobs[10]["partition"] == "guest"
 
 
+@pytest.mark.parametrize("nodes", ["", "n2", "n[1-2]"])
+def test_an_offer_whose_nodes_its_user_has_changed_is_taken_back(make: Make, nodes: str) -> None:
+    """He could be beside whomever otherwise, where job_submit.lua does not keep him from it."""
+    lab = make()
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    lab.snapshot(1)
+    assert lab.slurm.jobs[10]["partition"] == "guest"
+    lab.slurm.jobs[10] |= {"required_nodes": nodes}
+    lab.snapshot(1)
+    assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("batch", "")
+    assert lab.cluster.said == ["10: somebody else has changed its node list; it waits in batch again"]
+
+
 @pytest.mark.parametrize("own", ["", "n1"])
 def test_a_job_that_its_user_moves_home_is_bound_to_no_node_of_its_offer(make: Make, own: str) -> None:
     lab = make()
