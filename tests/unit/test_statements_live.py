@@ -106,6 +106,20 @@ def test_a_wrong_hint_is_told_once_and_the_job_let_be(hint: str, facts: dict[str
     assert not math.isnan(world.cluster.jobs[1].all[0].end_s)
 
 
+def test_two_jobs_that_name_one_statement_at_once_have_it_once() -> None:
+    first, second = job("7", run=5, at=1, hint="sow=1"), job("8", run=2, at=1, hint="sow=1")
+    world = World([first, second])
+    world.submit(announced("", due=1, runs=[(0, 5, 1.0)]))
+    world.run(2)
+    assert world.rows[1]["job"] == "7" and world.state_of(1) == "running"
+    (told,) = [decision for _, decision in world.cluster.done if isinstance(decision, Decline)]
+    assert told.cause.reason == "statement 1 is that of job 7" and told.cause.detail["job"] == "8"
+    world.run(9)
+    assert world.state_of(1) == "completed" and world.rows[1]["job"] == "7"
+    assert world.charged(1) == {"ann": -5_000_000, HOUSE: 5_000_000}
+    assert not math.isnan(second.all[0].end_s)
+
+
 def test_a_plan_without_a_start_leaves_the_job_in_the_queue() -> None:
     world = World([job("7", at=1, hint="sow=1")])
     (told,) = world.submit(announced("", due=3, value=1.0))

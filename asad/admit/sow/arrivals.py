@@ -84,6 +84,7 @@ class Arrivals:
         jobs, now_s = snapshot.jobs, snapshot.time_s
         found: list[Arrival] = []
         wrong: list[Wrong] = []
+        come: dict[int, str] = {}
         for row, text in snapshot.hints.items():
             if "sow" not in text or (row not in running and not math.isnan(jobs.start_s[row])):
                 continue
@@ -95,12 +96,15 @@ class Arrivals:
                 continue
             promise = promises.get(number)
             why = self._unfit(snapshot, row, promise, number)
+            if not why and number in come:
+                why = f"statement {number} is that of job {come[number]}"
             if why or promise is None:
                 if row not in running and self._told_wrong.get(job) != why:
                     wrong.append(Wrong(job, row, why))
                 self._told_wrong[job] = why
                 continue
             self._told_wrong.pop(job, None)
+            come[number] = job
             from_s = float(jobs.start_s[row]) if row in running else max(now_s, np.nan_to_num(begin_s))
             found.append(Arrival(promise, row, job, float(from_s)))
         if self._told_wrong:
