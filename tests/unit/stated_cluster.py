@@ -31,19 +31,24 @@ APPLICATIONS = ["ann/train/1", "bob/sim/1", "ann/store/1"]
 
 
 class Evicting(Obedient):
-    """Obeys Evict too. Jobs whose name is in `fails` do not end well; `held` jobs wait for their owner's release."""
+    """Obeys Evict too. Jobs whose name is in `fails` do not end well; `held` jobs wait for their owner's release.
+
+    Those in `leaves` neither run nor have ended: they still hold their cores, as while Slurm completes a job.
+    """
 
     def __init__(self, nodes: Sequence[int], jobs: Sequence[Job]) -> None:
         super().__init__(nodes, jobs)
         self.fails: set[str] = set()
         self.held: set[str] = set()
+        self.leaves: set[str] = set()
         self.evicted: list[str] = []
 
     def snapshot(self) -> Snapshot:
         """Nobody's hint is seen before he is."""
         seen = super().snapshot()
         hints = {row: text for row, text in seen.hints.items() if seen.jobs.submit_s[row] <= self.now_s}
-        return replace(seen, hints=hints)
+        stay = [row for row in seen.running.tolist() if self._job_of(row).name not in self.leaves]
+        return replace(seen, hints=hints, running=np.array(stay, np.int32))
 
     def _eligible(self, job: Job) -> bool:
         return job.name not in self.held and super()._eligible(job)

@@ -120,6 +120,18 @@ def test_two_jobs_that_name_one_statement_at_once_have_it_once() -> None:
     assert not math.isnan(second.all[0].end_s)
 
 
+@pytest.mark.parametrize("seen_to_run", [True, False])
+def test_who_is_seen_while_the_cluster_completes_it_is_charged_when_it_has_ended(seen_to_run: bool) -> None:
+    world = World([job("7", run=3, at=1, hint="sow=1")])
+    world.submit(announced("", due=1, runs=[(0, 3, 1.0)]))
+    world.run(2 if seen_to_run else 1)
+    world.cluster.leaves.add("7")
+    world.run(3)
+    assert world.state_of(1) == ("running" if seen_to_run else "arrived")
+    world.run(6)
+    assert world.state_of(1) == "completed" and world.charged(1)["ann"] == -3_000_000
+
+
 def test_a_plan_without_a_start_leaves_the_job_in_the_queue() -> None:
     world = World([job("7", at=1, hint="sow=1")])
     (told,) = world.submit(announced("", due=3, value=1.0))

@@ -501,8 +501,9 @@ class Statements:
                 self._close(promise, "failed", "it was requeued, and not by a plan", charged=True)
                 continue
             elif not waits and not runs:
-                self._gone(mechanism, promise)
-                continue
+                if not (there and _holds_cores(snapshot, row)):
+                    self._gone(mechanism, promise)
+                continue  # who leaves, and has not left, is told of when he has
             rows[number] = row
         return rows
 
@@ -685,6 +686,11 @@ class Statements:
         self._other_rounds = common.get("round_s") not in (None, self.options.round_s)
         self._kept = memory
         self._mechanism, self._cores, self._ready = None, 0, True
+
+
+def _holds_cores(snapshot: Snapshot, row: int) -> bool:
+    """A job that neither waits nor runs any more is leaving as long as it does: its end is still to be told."""
+    return bool((snapshot.core_owner == row).any() or (snapshot.core_guest == row).any())
 
 
 def _bounds_json(bounds: Bounds) -> dict[str, Json]:
