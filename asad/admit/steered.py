@@ -40,6 +40,10 @@ class Steered:
         """Is a begin time of our making?"""
         return abs(begin_s - self.deferred_s) < EXACT_S or abs(begin_s - self.wished_s) < EXACT_S
 
+    def held(self, now_s: float) -> bool:
+        """May it be that we hold it back?"""
+        return self.deferred_s > now_s or self.wished_s > now_s
+
     def accept(self, begin_s: float, now_s: float) -> bool:
         """See the begin time that it has now, NaN for none to come; has our deferral been taken back?"""
         if not self.deferred_s > now_s + EXACT_S:

@@ -243,6 +243,24 @@ def test_a_statement_is_taken_back_before_its_job_runs() -> None:
         world.policy.withdraw(1, "ann", world.cluster.now_s)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_takes_a_statement_back_has_his_waiting_job_back_too(restarted: bool) -> None:
+    waits = job("7", at=1, hint="sow=1", cores=2)
+    world = World([waits, job("1", run=1, cores=4)])
+    world.submit(announced("", due=8, cores=2))
+    world.run(2)
+    assert waits.begin_s == EPOCH + 8 * ROUND_S and waits.admitted
+    world.policy.withdraw(1, "ann", world.cluster.now_s)
+    if restarted:
+        world.restart()
+    world.run(4)
+    assert math.isnan(waits.begin_s) and not math.isnan(waits.all[0].start_s), (
+        "nothing holds it back any more"
+    )
+    assert world.state_of(1) == "withdrawn" and world.charged(1) == {}
+    assert "decline" in world.cluster.kinds("7"), "nor does it come before others"
+
+
 def test_a_deferral_that_was_taken_back_by_hand_stays_so() -> None:
     world = World([job("1", run=3, cores=4), job("7", at=1, hint="sow=1", cores=2)])
     world.submit(announced("", due=8, cores=2))

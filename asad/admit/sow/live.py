@@ -190,7 +190,7 @@ class Statements:
         if promise.state in ("running", "evicting"):
             raise UsageError(f"statement {number}: its job {promise.job} runs; scancel {promise.job} ends it")
         self._leave(mechanism, promise)
-        self._close(promise, "withdrawn", "its owner has taken it back")
+        self._take_leave(promise, "withdrawn", "its owner has taken it back")
         return self.told(promise)
 
     def quote(self, cores: int, now_s: float) -> dict[str, Json]:
@@ -518,6 +518,14 @@ class Statements:
             self._let_go(promise)
         else:
             self._close(promise, "withdrawn", "its job was gone before it was seen to begin")
+
+    def _take_leave(self, promise: Promise, becomes: str, reason: str) -> None:
+        """Nothing is promised any more to a job; one that waits, and is held back by us, is let go first."""
+        if promise.state in ("arrived", "leaving") and (promise.told or promise.held(self._now_s)):
+            promise.state, promise.becomes, promise.reason, promise.told = "leaving", becomes, reason, False
+            self._touch(promise)
+        else:
+            self._close(promise, becomes, reason, charged=becomes == "cancelled")
 
     def _let_go(self, promise: Promise) -> None:
         """Nothing is left to be told or taken back of one that is leaving."""

@@ -64,7 +64,7 @@ class Promise(Steered):
     started_s: float = math.nan
     ended_s: float = math.nan
     becomes: str = ""
-    """Of one that is leaving: `declined` or `cancelled`."""
+    """Of one that is leaving: `declined`, `cancelled` or `withdrawn`."""
     entered: bool = False
     """The mechanism knows that its job has come."""
 
