@@ -229,6 +229,17 @@ def test_what_others_hold_is_taken_from_the_capacity() -> None:
     assert world.cluster.jobs[1].begin_s == EPOCH + 5 * ROUND_S
 
 
+def test_who_asks_for_prices_first_in_every_round_does_not_hide_what_others_hold() -> None:
+    world = World([job("9", run=5, at=1.5, cores=3)])
+    world.run(1)
+    for half in range(3, 10):
+        world.policy.quote(1, EPOCH + half * ROUND_S / 2)
+        world.run(half / 2)
+    (told,) = world.submit(announced("later", due=5, cores=2))
+    ((_, start_s, _),) = told["plan"]  # type: ignore[misc]
+    assert start_s == EPOCH + 12 * ROUND_S, "9 holds 3 of the 4 cores up to its time limit"
+
+
 def test_a_statement_is_taken_back_before_its_job_runs() -> None:
     world = World([job("7", run=9, at=1, hint="sow=1")])
     world.submit(announced("", due=1), announced("later", due=8), announced("gone", due=8))

@@ -101,6 +101,8 @@ class Statements:
         """Those of which nothing more becomes, the newest last."""
         self._next = 1
         self._round = -1
+        self._occupied: int | None = None
+        """The round in which the mechanism was told last what others hold."""
         self._now_s = -math.inf
         self._other_rounds = False
         """What is promised counts in rounds of another length."""
@@ -260,7 +262,7 @@ class Statements:
         """Who is held until when, who may start, who has to go."""
         if not self._ready:
             return []
-        mechanism, new_round = self._begin(snapshot)
+        mechanism = self._begin(snapshot)
         if mechanism is None:
             return []
         self._miss(mechanism)
@@ -268,7 +270,7 @@ class Statements:
         decisions: list[Decision] = [
             Decline(Cause(self.name, one.why, {"job": one.job}), one.row) for one in wrong
         ]
-        if new_round or arrived:
+        if arrived or self._occupied != self._round:
             self._occupy(snapshot, mechanism)
         for arrival in arrived:
             self._arrive(mechanism, arrival)
@@ -281,7 +283,7 @@ class Statements:
         """Only those whose start has come, and whom we still hold back."""
         if not self._ready:
             return []
-        mechanism, _ = self._begin(snapshot)
+        mechanism = self._begin(snapshot)
         decisions: list[Decision] = []
         if mechanism is None:
             return decisions
@@ -333,16 +335,14 @@ class Statements:
         self._advance(self._mechanism, now_s)
         return self._mechanism
 
-    def _advance(self, mechanism: Mechanism, now_s: float) -> bool:
-        """Is it a new round?"""
+    def _advance(self, mechanism: Mechanism, now_s: float) -> None:
+        """The round of that time begins, if it has not."""
         present = math.floor(now_s / self.options.round_s)
-        if present <= self._round:
-            return False
-        self._round = present
-        mechanism.step(present)
-        return True
+        if present > self._round:
+            self._round = present
+            mechanism.step(present)
 
-    def _begin(self, snapshot: Snapshot) -> tuple[Mechanism | None, bool]:
+    def _begin(self, snapshot: Snapshot) -> Mechanism | None:
         """The mechanism of this machine in the present round; on another one it is made anew, and promises stand."""
         self._now_s = snapshot.time_s
         if self._other_rounds:
@@ -352,8 +352,9 @@ class Statements:
                 self._close(promise, "cancelled", why, charged=True)
         cores = snapshot.machine.total_cores
         if cores == self._cores:
-            mechanism = self._mechanism
-            return mechanism, mechanism is not None and self._advance(mechanism, snapshot.time_s)
+            if self._mechanism is not None:
+                self._advance(self._mechanism, snapshot.time_s)
+            return self._mechanism
         options = self.options
         self._cores, self._unit = cores, max(1, math.ceil(cores / MOST_UNITS))
         capacity = max(1, cores // self._unit)
@@ -370,13 +371,13 @@ class Statements:
             mechanism = self._make(bounds)
         except UsageError as error:
             self._mechanism, self._trouble = None, str(error)
-            return None, False
+            return None
         kept = self._memory().get("mechanism", {})
-        self._mechanism, self._known, self._round = mechanism, set(), -1
+        self._mechanism, self._known, self._round, self._occupied = mechanism, set(), -1, None
         self._restore(mechanism, kept)
         self._advance(mechanism, snapshot.time_s)
         self.changed = True
-        return mechanism, True
+        return mechanism
 
     def _restore(self, mechanism: Mechanism, kept: Mapping[str, Json]) -> None:
         """What was known in an earlier life; if the machine is another one, plans and prices stand without it."""
@@ -414,6 +415,7 @@ class Statements:
         rounds = bounds.span + bounds.max_duration
         held = self._others.held(snapshot, planned, present, rounds, self._unit, bounds.capacity)
         mechanism.occupy(present, held)
+        self._occupied = present
 
     def _supply(self, snapshot: Snapshot, mechanism: Mechanism) -> int:
         """Units that are left for plans in this round; who runs before its start is in no plan of it."""
