@@ -359,13 +359,22 @@ def test_a_kill_before_an_eviction_was_confirmed_is_taken_up() -> None:
     assert world.cluster.evicted == ["8"] and len(world.lines) == 4
 
 
-def test_rounds_of_another_length_cancel_what_was_planned_in_the_old() -> None:
-    world = World([job("7", at=6, hint="sow=1")])
-    world.submit(announced("", due=6))
-    world.options = OPTIONS._replace(round_s=50.0)
-    world.restart()
+@pytest.mark.parametrize("round_s", [50.0, 300.0])
+def test_rounds_of_another_length_cancel_what_was_planned_in_the_old(round_s: float) -> None:
+    waits = job("8", at=1, hint="sow=2")
+    world = World([job("7", at=6, hint="sow=1"), waits])
+    world.submit(announced("", due=6), announced("", due=8))
     world.run(2)
-    assert world.state_of(1) == "cancelled" and "announce it anew" in str(world.rows[1]["reason"])
+    assert waits.begin_s == EPOCH + 8 * ROUND_S
+    world.options = OPTIONS._replace(round_s=round_s)
+    world.restart()
+    world.run(4)
+    assert world.state_of(1) == world.state_of(2) == "cancelled"
+    assert "announce it anew" in str(world.rows[1]["reason"])
+    assert math.isnan(waits.begin_s) and not math.isnan(waits.all[0].start_s), "it waits for nothing any more"
+    (told,) = world.submit(announced("new", due=9))
+    assert told["statement"] == 3 and told["state"] == "planned"
+    assert told["first_s"] == math.ceil((EPOCH + 900) / round_s) * round_s
 
 
 def test_a_paused_daemon_starts_who_is_due_and_plans_nobody() -> None:

@@ -346,10 +346,11 @@ class Statements:
         """The mechanism of this machine in the present round; on another one it is made anew, and promises stand."""
         self._now_s = snapshot.time_s
         if self._other_rounds:
-            self._other_rounds = False
+            self._other_rounds, self._kept = False, None  # what the mechanism knew counts in them too
             for promise in list(self._promises.values()):
+                promise.start = NEVER
                 why = "the site has changed the length of its rounds: announce it anew"
-                self._close(promise, "cancelled", why, charged=True)
+                self._take_leave(promise, "cancelled", why)
         cores = snapshot.machine.total_cores
         if cores == self._cores:
             if self._mechanism is not None:
