@@ -15,7 +15,8 @@ from asad.model import Json, Outcome, SetThrottle, Snapshot
 
 State = Literal["admitted", "declined", "unfit", "ended", "released"]
 """`unfit` jobs were never put to the scheme; of `ended` ones nothing waits any more, so there is nothing to steer.
-`released` are parameter servers whose workers are all gone: they are given back, then forgotten."""
+`released` have no plan any more (parameter servers whose workers are gone; who was planned in other slots): what was
+changed of them is given back, then they are as if never asked for."""
 STATES: tuple[State, ...] = ("admitted", "declined", "unfit", "ended", "released")
 
 
@@ -94,6 +95,14 @@ class Commitment(Steered):
     def servers_for(self, width: int) -> int:
         """Parameter servers that so many workers need."""
         return math.ceil(width / self.workers_per_server - 1e-9)
+
+    def lose_plan(self, reason: str) -> bool:
+        """Its plan is worth nothing any more; may there be anything to give back?"""
+        if self.state not in ("admitted", "released"):
+            return False
+        self.state, self.reason, self.schedule = "released", reason, {}
+        self.companion = self.beside = ""
+        return True
 
     def heed(self, outcome: Outcome, now_s: float) -> bool:
         """What became of a wish; was it done?"""

@@ -593,13 +593,14 @@ class Admission:
     def _restore(self, memory: Mapping[str, Mapping[str, Json]]) -> tuple[list[str], list[str]]:
         """Take over what was kept; the names of the worker and of the parameter servers of that time."""
         common = memory.get("*", {})
+        same_slots = common.get("slot_s") == self.options.slot_s
         numbers = {entry.number for entry in self._jobs.values()}
         for name, known in memory.items():
             if name.startswith("seat "):
                 number = name.removeprefix("seat ")
                 if not (number.isdecimal() and len(number) < 8):
                     continue
-                entry = self._restored(known, common.get("slot_s"))
+                entry = self._restored(known, same_slots)
                 if entry is not None and (entry.key in self._jobs or entry.number in numbers):
                     entry = None
                 self._seats.give(int(number), None if entry is None else entry.key)
@@ -614,16 +615,20 @@ class Admission:
         )
         restore = getattr(self._scheme, "restore", None)
         kept = common.get("scheme")
-        if restore is not None and isinstance(kept, dict):
+        if same_slots and restore is not None and isinstance(kept, dict):
             restore(kept)
         names = common.get("workers"), common.get("servers")
         workers, servers = ([str(name) for name in one] if isinstance(one, list) else [] for one in names)
         return workers, servers
 
-    def _restored(self, known: Mapping[str, Json], slot_s: Json) -> Commitment | None:
-        """One job as it was kept; None if it was planned in other slots, or cannot be read."""
-        entry = commitment_from_json(known) if known and slot_s == self.options.slot_s else None
-        if entry is not None and entry.state == "admitted" and not entry.beside:
+    def _restored(self, known: Mapping[str, Json], same_slots: bool) -> Commitment | None:
+        """One job as it was kept; None if it cannot be read. What was planned in other slots is to be given back."""
+        entry = commitment_from_json(known) if known else None
+        if entry is None:
+            return None
+        if not same_slots:
+            return entry if entry.lose_plan("the site has changed the length of its slots") else None
+        if entry.state == "admitted" and not entry.beside:
             try:
                 parse_utility(entry.utility, self.options.slot_s, self._own)
             except UsageError:

@@ -105,20 +105,18 @@ def loosen(snapshot: Snapshot, entry: Commitment, there: Seen, slot: int, terms:
 def give_back(
     snapshot: Snapshot, entry: Commitment, there: Seen, terms: Terms
 ) -> tuple[list[Decision], bool]:
-    """Its own begin time and throttle to a companion without workers; nothing once it has them.
+    """Its own begin time and throttle to a job that has lost its plan; nothing once it has them.
 
     With whether anything is new that another process has to know.
     """
-    begin_s, throttle, tasks = (
-        float(snapshot.jobs.begin_s[there.row]),
-        throttle_of(snapshot, there),
-        there.tasks,
-    )
-    why = f"the workers that it served, {entry.beside}, have ended"
+    why = f"the workers that it served, {entry.beside}, have ended" if entry.beside else entry.reason
     decisions: list[Decision] = []
-    new = False
+    begin_s = float(snapshot.jobs.begin_s[there.row])
     if begin_s > snapshot.time_s and entry.defers(begin_s):
         decisions.append(Start(cause_of(entry, terms, why), there.row))
+    if not entry.array:
+        return decisions, False
+    throttle, tasks, new = throttle_of(snapshot, there), there.tasks, False
     own = min(entry.own_throttle or tasks, tasks)
     if throttle in (entry.throttled, entry.wished_tasks) and min(throttle or tasks, tasks) != own:
         entry.wished_tasks, new = own, True

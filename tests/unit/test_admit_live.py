@@ -506,6 +506,49 @@ def test_a_restart_defers_again_what_the_stop_gave_back() -> None:
     assert cluster.illegal == []
 
 
+@pytest.mark.parametrize("slot_s", [50.0, 300.0])
+def test_slots_of_another_length_give_back_what_was_planned_in_the_old(slot_s: float) -> None:
+    jobs = [
+        Job("7", 100.0, 6, hint=WORTH, array=True),
+        Job("8", 100.0, 6, hint=WORTH, array=True),
+        Job("9", 150.0, cores=2, hint=WORTH),
+    ]
+    cluster, policy = Obedient([2], jobs), admission()
+    cycle_of(cluster, policy).run_once()
+    assert [job.throttle for job in jobs] == [2, 2, 0] and jobs[1].begin_s > EPOCH and jobs[2].begin_s > EPOCH
+    again = admission(options=OPTIONS._replace(slot_s=slot_s))
+    again.restore(json.loads(json.dumps(policy.state(), allow_nan=False)))
+    for job in jobs:
+        job.admitted = False
+    cycle = cycle_of(cluster, again)
+    cycle.run_once()
+    assert math.isnan(jobs[1].begin_s) and math.isnan(jobs[2].begin_s)
+    assert [job.throttle for job in jobs] == [6, 6, 0], "as many as they have tasks: no bound"
+    live(cluster, cycle)
+    assert cluster.over and cluster.illegal == []
+    assert (again.explain("8") or {"own": 0}).get("throttle") != 6, (
+        "what we had set is not taken for its user's own"
+    )
+
+
+def test_what_a_scheme_learned_in_slots_of_another_length_is_not_restored() -> None:
+    class Learning(AsSoonAsRoom):
+        kept: object = None
+
+        def restore(self, kept: object) -> None:
+            self.kept = kept
+
+    cluster, policy = Obedient([2], [Job("7", 100.0, hint=WORTH)]), admission()
+    cycle_of(cluster, policy).run_once()
+    for slot_s, kept in ((SLOT, {"plans": 1}), (300.0, None)):
+        options = OPTIONS._replace(slot_s=slot_s)
+        again = Admission("as-soon", Learning, Obedient.applications, options)
+        again.restore(json.loads(json.dumps(policy.state())))
+        again.decide(cluster.snapshot())
+        scheme: Any = again._scheme
+        assert scheme.kept == kept
+
+
 def test_a_daemon_killed_between_deed_and_note_knows_its_own_deferral() -> None:
     jobs = [Job("1", 100.0, 4, hint=WORTH, array=True), Job("2", 100.0, cores=2, hint=WORTH)]
     cluster = Obedient([2], jobs)
