@@ -56,6 +56,7 @@ from asad.model import (
     Finished,
     Floats,
     Json,
+    Machine,
     Outcome,
     SetThrottle,
     Snapshot,
@@ -89,6 +90,7 @@ class Admission:
         self._rules = tuple(rules)
         self._own, self._most_defer_s = dict(own_utilities or {}), most_defer_s
         self._run_times = RunTimes(applications)
+        self._machine: Machine | None = None
         self._world: World | None = None
         self._scheme: Scheme | None = None
         self._jobs: dict[str, Commitment] = {}
@@ -209,12 +211,14 @@ class Admission:
         """Servers and scheme as of this machine; on another one (or in a new process) all plans are taken over."""
         self._now_s = snapshot.time_s
         world, machine = self._world, snapshot.machine
-        if world is not None and (world.names is machine.node_names or world.names == machine.node_names):
+        if world is not None and self._machine is not None and _same(machine, self._machine):
             return
+        self._machine = machine
         options = self.options
         new = world_of(machine, options.parameter_server_nodes, options.whole, options.server_share)
         self._world = new
         self._measures = Measures(new, options, self._own, self._run_times)
+        learned = self._learned()
         self._scheme = self.make(new.servers, options.horizon)
         self._plans = self._scheme if isinstance(self._scheme, PlansAhead) else None
         self._terms = Terms(self.name, options.slot_s, self._most_defer_s, self._plans is not None)
@@ -223,6 +227,8 @@ class Admission:
         if self._kept is not None:
             before = self._restore(self._kept)
             self._kept = None
+        else:
+            self._learn_again(learned)
         slot = self._slot_of(snapshot.time_s)
         for entry in sorted(self._jobs.values(), key=lambda entry: entry.number):
             if entry.state != "admitted" or entry.beside:
@@ -232,6 +238,17 @@ class Admission:
                     entry.schedule, before[0], new.worker_names, before[1], new.server_names
                 )
             self._take_up(entry, slot)
+
+    def _learned(self) -> Json:
+        """What the scheme has learned of the jobs that it met; None if it learns nothing."""
+        state = getattr(self._scheme, "state", None)
+        return None if state is None else cast(Json, state())
+
+    def _learn_again(self, learned: Json) -> None:
+        """The scheme knows again what `_learned` told of it."""
+        restore = getattr(self._scheme, "restore", None)
+        if restore is not None and isinstance(learned, dict):
+            restore(learned)
 
     def _take_up(self, entry: Commitment, slot: int) -> None:
         """The scheme knows the job again."""
@@ -575,13 +592,12 @@ class Admission:
         kept = self._run_times.to_json()
         for number, holder in enumerate(self._seats.assign(self._jobs)):
             kept[f"seat {number}"] = {} if holder is None else self._jobs[holder].to_json()
-        scheme = getattr(self._scheme, "state", None)
         kept["*"] = {
             "next": self._next,
             "slot_s": self.options.slot_s,
             "workers": list(self._world.worker_names) if self._world is not None else [],
             "servers": list(self._world.server_names) if self._world is not None else [],
-            "scheme": scheme() if scheme is not None else None,
+            "scheme": self._learned(),
         }
         return kept
 
@@ -613,10 +629,8 @@ class Admission:
         self._next = max(
             max(numbers, default=0) + 1, following if isinstance(following, int) else 1, self._next
         )
-        restore = getattr(self._scheme, "restore", None)
-        kept = common.get("scheme")
-        if same_slots and restore is not None and isinstance(kept, dict):
-            restore(kept)
+        if same_slots:
+            self._learn_again(common.get("scheme"))
         names = common.get("workers"), common.get("servers")
         workers, servers = ([str(name) for name in one] if isinstance(one, list) else [] for one in names)
         return workers, servers
@@ -635,6 +649,15 @@ class Admission:
                 return None  # a site's own kind that is gone
             entry.told = False  # whoever stopped may have taken it back
         return entry
+
+
+def _same(machine: Machine, other: Machine) -> bool:
+    """The same nodes, of the same sizes?"""
+    return machine is other or (
+        machine.node_names == other.node_names
+        and np.array_equal(machine.cores, other.cores)
+        and np.array_equal(machine.memory_bytes, other.memory_bytes, equal_nan=True)
+    )
 
 
 __all__ = ["Admission", "Make", "Options"]

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
@@ -617,6 +618,36 @@ def test_plans_move_with_their_nodes_when_the_machine_changes() -> None:
     assert (policy.explain("1") or {})["schedule"] == plan
     scheme: Any = policy._scheme
     assert scheme.plans[1][int(EPOCH / SLOT)].worker_server.tolist() == [1, 2]
+
+
+def test_nodes_that_keep_their_names_and_grow_are_planned_as_they_are_now() -> None:
+    class Learning(AsSoonAsRoom):
+        kept: object = None
+
+        def restore(self, kept: object) -> None:
+            self.kept = kept
+
+    jobs = [
+        Job("1", 100.0, 8, hint=WORTH, array=True),
+        Job("2", 100.0, cores=2, hint=WORTH, submit_s=EPOCH + 30.0),
+    ]
+    cluster = Obedient([2], jobs)
+    policy = Admission("as-soon", Learning, Obedient.applications, OPTIONS)
+    cycle = cycle_of(cluster, policy)
+    cycle.run_once()
+    cluster.nodes, machine = [4], cluster.machine
+    cluster.machine = replace(machine, cores=np.array([4], np.int32))
+    cluster.run(EPOCH + 30.0)
+    cycle.run_once()
+    assert math.isnan(jobs[1].begin_s), "there is room for it beside the array now"
+    scheme: Any = policy._scheme
+    assert scheme.kept == {"plans": 1}, "what was learned of jobs is not lost"
+    same = policy._scheme
+    cluster.machine = replace(cluster.machine)
+    cycle.run_once()
+    assert policy._scheme is same
+    live(cluster, cycle)
+    assert cluster.over and cluster.illegal == []
 
 
 # ------------------------------------------------------------------------------------------------- waking, telling
