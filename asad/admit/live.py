@@ -106,6 +106,9 @@ class Admission:
         self._stale = True
         """Somebody came or went since `_allotted`."""
         self._kept: Mapping[str, Mapping[str, Json]] | None = None
+        """What an earlier process has kept, until the first snapshot is looked at; in mode observe none ever is."""
+        self._kept_jobs: set[str] = set()
+        """The jobs that it knew."""
         self._used: Floats | None = None
         self._used_beside: Floats | None = None
         self._claimed: dict[str, str] = {}
@@ -182,9 +185,9 @@ class Admission:
             entry.told = entry.told and entry.state != "admitted"
 
     def steers(self, snapshot: Snapshot, row: int) -> bool:
-        """Whoever tells a utility, by hint or rule, and companions; all while nothing has been looked at yet."""
+        """Whoever tells a utility, by hint or rule, and companions; also those of an earlier process."""
         key, array, text = key_of(snapshot, row), int(snapshot.jobs.array[row]), snapshot.hints.get(row, "")
-        if self._kept is not None or key in self._jobs:
+        if key in self._jobs or key in self._kept_jobs:
             return True
         return self._ignored.get(key) != text and self._told(snapshot, Seen(row, array), text) is not None
 
@@ -226,7 +229,7 @@ class Admission:
         before = (world.worker_names, world.server_names) if world is not None else ([], [])
         if self._kept is not None:
             before = self._restore(self._kept)
-            self._kept = None
+            self._kept, self._kept_jobs = None, set()
         else:
             self._learn_again(learned)
         slot = self._slot_of(snapshot.time_s)
@@ -604,6 +607,9 @@ class Admission:
     def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
         """Know again what `state` told, as soon as the first snapshot is seen; what cannot be read is passed over."""
         self._kept = memory
+        self._kept_jobs = {
+            str(known.get("key")) for name, known in memory.items() if name.startswith("seat ") and known
+        }
         self._world = None
 
     def _restore(self, memory: Mapping[str, Mapping[str, Json]]) -> tuple[list[str], list[str]]:

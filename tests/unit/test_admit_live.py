@@ -550,6 +550,18 @@ def test_what_a_scheme_learned_in_slots_of_another_length_is_not_restored() -> N
         assert scheme.kept == kept
 
 
+def test_before_the_first_look_only_jobs_of_an_earlier_process_are_steered() -> None:
+    cluster = Obedient([2], [Job("7", 100.0, hint=WORTH), Job("8", 100.0)])
+    policy = admission()
+    cycle_of(cluster, policy).run_once()
+    again = admission()
+    again.restore(policy.state())
+    cluster.jobs[0].hint = ""
+    seen = cluster.snapshot()
+    # in mode observe it stays so: the defer stage must see the others all the same
+    assert again.steers(seen, 0) and not again.steers(seen, 1)
+
+
 def test_a_daemon_killed_between_deed_and_note_knows_its_own_deferral() -> None:
     jobs = [Job("1", 100.0, 4, hint=WORTH, array=True), Job("2", 100.0, cores=2, hint=WORTH)]
     cluster = Obedient([2], jobs)
