@@ -98,8 +98,12 @@ class Stages(NamedTuple):
     def take_over(self, before: Stages) -> None:
         """Know what policies of the same name knew before; of the cluster deferral knows the same by any name."""
         for stage, policy in self.learners.items():
-            if stage in before.learners and self.scope(stage) == before.scope(stage):
-                policy.restore(before.learners[stage].state())
+            earlier = before.learners.get(stage)
+            if earlier is None or self.scope(stage) != before.scope(stage):
+                continue
+            if isinstance(earlier, Statements) and not earlier.ready:
+                continue  # the store has still to tell both of them what was promised, and which numbers are given
+            policy.restore(earlier.state())
 
 
 def stages_of(config: Config, applications: Sequence[str]) -> Stages:

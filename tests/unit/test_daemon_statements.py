@@ -22,9 +22,12 @@ from asad.api.control import Refused, ask
 from asad.cli.asactl import asactl
 from asad.config import Config, parse
 from asad.daemon import Daemon, stages
+from asad.defer.at_once import AtOnce
 from asad.errors import AsadError, ConfigError
 from asad.model import HOUSE, Decision, Outcome
+from asad.place.native import Native
 from asad.policies import admit_policy
+from asad.share.exclusive import Exclusive
 from asad.store import statements as stated
 from asad.store.store import Store
 
@@ -258,6 +261,20 @@ def test_nothing_is_promised_by_a_daemon_that_only_looks_on(begin: Any, tmp_path
     assert ask(tmp_path / "s", "sow-submit", statements=[one])["statements"][0]["state"] == "planned"
     with pytest.raises(Refused, match="asactl sow status tells of statements"):
         ask(tmp_path / "s", "admission")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_reload_before_the_store_has_told_what_was_promised_promises_nothing(known: bool) -> None:
+    def statements() -> stages.Stages:
+        policy = Statements("sow", FirstFit, APPLICATIONS, OPTIONS)
+        return stages.Stages(policy, AtOnce(), Native(), Exclusive())
+
+    old, new = statements(), statements()
+    if known:
+        old.learners["admit"].restore({"*": {"next": 7}})
+    new.take_over(old)
+    assert isinstance(new.admit, Statements)
+    assert new.admit.ready is known
 
 
 def test_a_daemon_without_statements_says_so(
