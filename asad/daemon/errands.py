@@ -22,6 +22,7 @@ class Errands:
 
     def __init__(self) -> None:
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._refusing = False
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -31,13 +32,19 @@ class Errands:
         and what `function` raises."""
         answer: Future[T] = Future()
         self._asked.put((function, answer))
+        if self._refusing:
+            answer.cancel()
         self.wake()
         try:
             return answer.result(ANSWER_S)
         except TimeoutError:
-            answer.cancel()
+            if answer.cancel():
+                raise AsadError(
+                    f"the daemon is in the middle of a cycle and did not come to it within {ANSWER_S:.0f} s; try again"
+                ) from None
             raise AsadError(
-                f"the daemon is in the middle of a cycle and did not come to it within {ANSWER_S:.0f} s; try again"
+                f"the daemon has begun it and was not done within {ANSWER_S:.0f} s; it goes on with it: see what has "
+                "become of it before you ask again"
             ) from None
         except CancelledError:
             raise AsadError("the daemon stops; ask again when it runs") from None
@@ -56,7 +63,8 @@ class Errands:
                     answer.set_exception(error)
 
     def refuse(self) -> None:
-        """Whoever has asked and got no answer is told that there will be none."""
+        """Whoever has asked and got no answer is told that there will be none, and so is whoever asks from now on."""
+        self._refusing = True
         with contextlib.suppress(queue.Empty):
             while True:
                 self._asked.get_nowait()[1].cancel()

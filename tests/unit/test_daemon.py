@@ -784,6 +784,42 @@ def test_a_request_that_comes_in_a_long_cycle_is_told_so(
     )
 
 
+def test_whoever_asks_for_what_takes_long_is_told_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(errands, "ANSWER_S", 0.1)
+    asked, begun, gate = errands.Errands(), threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def release() -> None:
+        begun.set()
+        gate.wait(30)
+        done.append("released")
+
+    def main() -> None:
+        while not begun.is_set():
+            asked.wait(0.01)
+            asked.do()
+
+    thread = threading.Thread(target=main)
+    thread.start()
+    with pytest.raises(AsadError, match="has begun it and was not done within 0 s; it goes on"):
+        asked.ask(release)
+    gate.set()
+    thread.join(30)
+    assert done == ["released"]
+    asked.close()
+
+
+def test_whoever_asks_a_daemon_that_stops_is_told_at_once() -> None:
+    asked = errands.Errands()
+    asked.refuse()
+    begin = time.monotonic()
+    with pytest.raises(AsadError, match="the daemon stops"):
+        asked.ask(lambda: None)
+    assert time.monotonic() - begin < errands.ANSWER_S / 2
+    asked.do()
+    asked.close()
+
+
 # --------------------------------------------------------------------------------------------------------- reload
 
 
