@@ -113,11 +113,15 @@ def open_cluster(
     if name not in found:
         there = ", ".join(sorted({*found, "recorded"}))
         raise ConfigError(f"[daemon] cluster: there is no cluster plugin {name!r}; there are {there}")
-    table = name.rpartition("+")[2]  # slurm+mesos: the queue of one, the nodes of the other, and its table
     opened: LiveCluster = found[name].load()(
-        config.clusters.get(table, {}), nodes=nodes, state_dir=state_dir, clock=clock
+        settings_of(config), nodes=nodes, state_dir=state_dir, clock=clock
     )
     return opened
+
+
+def settings_of(config: Config) -> Mapping[str, Any]:
+    """The cluster plugin's own table. Of slurm+mesos (the queue of one, the nodes of the other) it is `[mesos]`."""
+    return config.clusters.get(config.daemon.cluster.rpartition("+")[2], {})
 
 
 def _held_as(config: Config) -> str:

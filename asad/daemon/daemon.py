@@ -24,7 +24,14 @@ from asad.api.control import ControlServer, Peer
 from asad.api.nodes import NodeServer
 from asad.config import MODES, Config, Mode
 from asad.cycle import Cycle
-from asad.daemon.clusters import ActsByItself, KeepsPromises, LiveCluster, NoNodes, open_cluster
+from asad.daemon.clusters import (
+    ActsByItself,
+    KeepsPromises,
+    LiveCluster,
+    NoNodes,
+    open_cluster,
+    settings_of,
+)
 from asad.daemon.errands import Errands
 from asad.daemon.figures import Figures
 from asad.daemon.knowledge import Knowledge
@@ -421,12 +428,16 @@ class Daemon:
         new = _but_for_what_is_fixed(old, new)
         cluster = self._cluster_of(new)
         stages = before = self.knowledge.stages
-        if cluster is not self.cluster or decided_by(new) != decided_by(old):
-            stages = stages_of(new, cluster.applications)
-        guard = stages.guard(new)
-        if stages is not before:
-            self.knowledge.save_statements()  # what is not kept yet is not handed over
-            stages.take_over(before)
+        with contextlib.ExitStack() as failed:
+            if cluster is not self.cluster:
+                failed.callback(cluster.close)
+            if cluster is not self.cluster or decided_by(new) != decided_by(old):
+                stages = stages_of(new, cluster.applications)
+            guard = stages.guard(new)
+            if stages is not before:
+                self.knowledge.save_statements()  # what is not kept yet is not handed over
+                stages.take_over(before)
+            failed.pop_all()
         # nothing of the new configuration can be wrong any more
         self.knowledge.switch(stages)
         if self.cycle.mode == "enforce" and _leaves_behind(before, stages):
@@ -448,8 +459,7 @@ class Daemon:
 
     def _cluster_of(self, new: Config) -> LiveCluster:
         """The cluster, opened anew if its own settings have changed."""
-        name = new.daemon.cluster
-        if not self._is_real or new.clusters.get(name, {}) == self.config.clusters.get(name, {}):
+        if not self._is_real or settings_of(new) == settings_of(self.config):
             return self.cluster
         return open_cluster(new, self.link, new.daemon.state_dir, self.clock)
 

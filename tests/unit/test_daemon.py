@@ -22,6 +22,7 @@ from small_cluster import GUEST, HOST, NOW, OTHER_HOST, WAITING, cluster
 from asad.api.control import NotAllowed, Peer, Refused, Request, ask
 from asad.config import Config, parse
 from asad.daemon import Daemon, NoNodes, check, errands, knowledge, only_one, stages, systemd
+from asad.daemon import daemon as daemon_file
 from asad.daemon.gains import Gains
 from asad.daemon.knowledge import within
 from asad.daemon.pace import Steady
@@ -867,6 +868,30 @@ def test_what_needs_a_restart_is_said_and_left(
     assert isinstance(life.daemon.pace, Steady)
     wait_for(lambda: isinstance(life.daemon.pace, Steady) and life.daemon.pace.interval_s == 0.03)
     assert life.ask("status")["mode"] == "enforce"
+
+
+@pytest.mark.parametrize(("name", "table"), [("slurm", "slurm"), ("slurm+mesos", "mesos")])
+def test_a_cluster_whose_own_settings_have_changed_is_opened_anew(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, table: str
+) -> None:
+    news: list[Config] = []
+    life = live(reread=news.pop, more=f"cluster = '{name}'\n[{table}]\ndepth = 1")
+    old, fresh, unused = life.cluster, Held(), Held()
+    opened = [fresh, unused]
+    monkeypatch.setattr(daemon_file, "open_cluster", lambda *_: opened.pop(0))
+    monkeypatch.setattr(Daemon, "_is_real", True)
+    news.append(configuration(tmp_path, more=f"cluster = '{name}'\n[{table}]\ndepth = 2"))
+    life.daemon.reload()
+    wait_for(lambda: fresh.looks)
+    assert old.calls == ["recover", "release", "close"] and fresh.calls == ["recover"]
+    # the next one is wrong elsewhere: what was opened for it is closed again
+    wrong = "[guard]\ncalibration = '/nowhere'"
+    news.append(configuration(tmp_path, more=f"cluster = '{name}'\n[{table}]\ndepth = 3\n{wrong}"))
+    life.daemon.reload()
+    wait_for(lambda: unused.calls)
+    assert unused.calls == ["close"] and life.daemon.cluster is fresh
+    life.cluster = fresh
+    life.cycles(1)
 
 
 def test_without_a_file_there_is_nothing_to_reload(
