@@ -68,7 +68,8 @@ class Knowledge:
     # -------------------------------------------------------------------------------------------------- known again
 
     def remember(self) -> None:
-        """What was learned before this start. A store that does not tell is asked again when it is time to save."""
+        """What was learned before this start. A store that does not tell is asked again when it is time to save, and
+        no sooner: it may hold up the main thread for as long as it is given."""
         for stage, policy in self.stages.learners.items():
             if stage not in self.remembered and not self._remember(stage, policy):
                 return
@@ -105,19 +106,19 @@ class Knowledge:
         if isinstance(defer, Deferral) and defer.changed:
             self.save_stage("defer")
         if self._monotonic() - self._saved_at >= SAVE_S:
+            self._saved_at = self._monotonic()
+            if not self._writer.trouble:
+                self.remember()
             self.save()
 
     def save(self) -> None:
         """Keep what has been learned since the last time."""
-        self._saved_at = self._monotonic()
         for stage in self.stages.learners:
             self.save_stage(stage)
 
     def save_stage(self, stage: str) -> None:
         """Keep what one stage has learned since the last time."""
         if stage not in self.remembered:
-            if not self._writer.trouble:
-                self.remember()
             return  # what is kept is more than what a few minutes have taught
         policy = self.stages.learners[stage]
         if isinstance(policy, Statements):
@@ -136,15 +137,21 @@ class Knowledge:
     def keep_promises(self) -> None:
         """What admission has promised is in the store before the cluster is told of it, unless the store is away."""
         admit = self.stages.admit
-        if not isinstance(admit, Admission | Statements) or not admit.changed:
+        if (
+            not isinstance(admit, Admission | Statements)
+            or not admit.changed
+            or "admit" not in self.remembered
+        ):
             return
         if not self.kept_now() and not self._writer.trouble:
             log.warning("the state store did not take within %g s what admission has promised", KEEP_S)
 
     def kept_now(self) -> bool:
-        """Keep what admission has promised, and wait for it; False if the store is away."""
+        """Keep what admission has promised, and wait for it; False if the store is away, or has not told yet what was
+        promised before."""
         self.save_stage("admit")
-        return not self._writer.trouble and self._writer.wait_until_written(KEEP_S)
+        known = "admit" in self.remembered
+        return known and not self._writer.trouble and self._writer.wait_until_written(KEEP_S)
 
     def save_statements(self) -> None:
         """Keep what has changed of statements of work, which is told only once."""

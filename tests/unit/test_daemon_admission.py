@@ -23,11 +23,16 @@ from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl
 from asad.config import Config, parse
-from asad.daemon import Daemon, stages
+from asad.daemon import Daemon, knowledge, stages
+from asad.daemon.knowledge import Knowledge
+from asad.defer.at_once import AtOnce
 from asad.errors import ConfigError
 from asad.model import Decision, Outcome
+from asad.place.native import Native
 from asad.policies import admit_policy
+from asad.share.exclusive import Exclusive
 from asad.store.store import Store
+from asad.store.writer import RunStart, Writer
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = Options(slot_s=100.0, horizon=40, again_s=100.0)
@@ -135,6 +140,35 @@ def test_a_daemon_that_is_killed_finds_its_promises_and_repeats_nothing(begin: A
         "told again that it is admitted, and no more"
     )
     assert len(cluster.done) == told and set(kept) == {"7", "8"}
+
+
+def test_a_store_that_does_not_tell_is_asked_once_a_minute_and_not_in_every_cycle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, now_s = [0], [0.0]
+
+    def silent(_seconds: float, _read: Callable[[], Any]) -> Any:
+        asked[0] += 1
+        raise TimeoutError
+
+    monkeypatch.setattr(knowledge, "within", silent)
+    writer = Writer(str(tmp_path / "asad.db"), RunStart("asax", {}, {}))
+    policy = Admission("as-soon", AsSoonAsRoom, Live.applications, OPTIONS)
+    policies = stages.Stages(policy, AtOnce(), Native(), Exclusive())
+    known = Knowledge(configuration(tmp_path), writer, policies, lambda: now_s[0])
+    known.remember()
+    for _ in range(5):
+        policy.changed = True
+        known.keep_promises()
+        known.save_in_time()
+        assert not known.kept_now()
+    assert asked == [1]
+    now_s[0] = 60.0
+    known.save_in_time()
+    assert asked == [2]
+    known.save()  # as at the stop
+    assert asked == [2]
+    assert writer.close({})
 
 
 def test_a_stop_gives_everything_back_and_a_start_makes_it_so_again(begin: Any) -> None:
