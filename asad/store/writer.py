@@ -166,9 +166,13 @@ class Writer:
             return self._changed.wait_for(lambda: self._idle and not self._waiting, timeout_s)
 
     def close(self, metrics: Mapping[str, Json], timeout_s: float = 5.0) -> bool:
-        """Write what waits and the run's figures, and stop; False if the store did not take it in time."""
+        """Write what waits and the run's figures, and stop; False if the store did not take it in time.
+
+        Called again it waits once more, for the same figures.
+        """
         with self._changed:
-            self._metrics, self._stopping = metrics, True
+            if not self._stopping:
+                self._metrics, self._stopping = metrics, True
             self._changed.notify_all()
         self._thread.join(timeout_s)
         return not self._thread.is_alive() and not self._waiting

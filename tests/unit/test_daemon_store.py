@@ -184,3 +184,19 @@ def test_a_locked_store_holds_up_nobody(tmp_path: Path) -> None:
         connection.execute("ROLLBACK")
     wait_for(lambda: not writer._thread.is_alive())
     check_everything(path, 1)
+
+
+def test_figures_that_a_busy_store_did_not_take_at_once_are_not_lost_by_closing_again(tmp_path: Path) -> None:
+    path = tmp_path / "asad.db"
+    Store.open(str(path)).close()
+    writer = Writer(str(path), START)
+    wait_for(lambda: writer.run_id is not None)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        assert not writer.close({"guests": 3}, timeout_s=0.2)
+        assert not writer.close({}, timeout_s=0.2)
+        connection.execute("ROLLBACK")
+    wait_for(lambda: not writer._thread.is_alive())
+    with Store.open(str(path)) as store:
+        (run,) = store.runs()
+        assert (run.state, run.metrics) == ("done", {"guests": 3})
