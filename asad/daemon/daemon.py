@@ -395,13 +395,14 @@ class Daemon:
 
     def _release(self) -> list[str]:
         """Take back all offers and quotas; what could not be is left to asad-undo and to the leases' end."""
+        # also if it fails half-way: a job that has its own again must not be taken for one let go by hand
+        self.cycle.admit.given_back()
+        self.cycle.defer.given_back()
         try:
             done = self.cluster.release()
         except Exception as error:
             log.error("not everything could be given back: %s", error)
             return [f"not everything could be given back: {error}"]
-        self.cycle.admit.given_back()
-        self.cycle.defer.given_back()
         for sentence in done:
             log.info("released: %s", sentence)
         return done

@@ -26,7 +26,7 @@ from asad.config import Config, parse
 from asad.daemon import Daemon, knowledge, stages
 from asad.daemon.knowledge import Knowledge
 from asad.defer.at_once import AtOnce
-from asad.errors import ConfigError
+from asad.errors import ClusterError, ConfigError
 from asad.model import Decision, Outcome
 from asad.place.native import Native
 from asad.policies import admit_policy
@@ -140,6 +140,24 @@ def test_a_daemon_that_is_killed_finds_its_promises_and_repeats_nothing(begin: A
         "told again that it is admitted, and no more"
     )
     assert len(cluster.done) == told and set(kept) == {"7", "8"}
+
+
+def test_what_a_release_that_fails_half_way_gave_back_is_not_taken_for_let_go_by_hand(begin: Any) -> None:
+    class HalfWay(Live):
+        def release(self) -> list[str]:
+            super().release()
+            raise ClusterError("slurmctld does not answer any more")
+
+    cluster = HalfWay([2], two())
+    daemon, _ = begin(cluster)
+    begin_s = cluster.jobs[1].begin_s
+    assert begin_s > EPOCH
+    told = ask(daemon.config.daemon.socket, "release")
+    assert "slurmctld does not answer any more" in told["done"][0]
+    assert math.isnan(cluster.jobs[1].begin_s)
+    ask(daemon.config.daemon.socket, "resume")
+    after(cluster, 2)
+    assert cluster.jobs[1].begin_s == begin_s, "it is held to its plan again"
 
 
 def test_a_store_that_does_not_tell_is_asked_once_a_minute_and_not_in_every_cycle(
