@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from machine import Answer, Machine
@@ -20,6 +21,11 @@ ETC = "/mnt/payload/etc"
 CONFIG = "/etc/asad/asad.toml"
 LIGHT = "sleep 7200"  # a loop would wait for a busy emulated processor, and its guest give way
 BUSY = "while :; do :; done & while :; do :; done"
+READER = (
+    "head -c 200M /dev/zero > /tmp/reader && sync /tmp/reader && while :; do :; done & "
+    "sleep 30; while :; do cat /tmp/reader > /dev/null; done"
+)
+"""Computes without a pause, and reads a file of 200 MB again and again: page cache, which the kernel can take back."""
 LEASED, UNLIMITED = "100000 100000", "max 100000"
 """`cpu.max` of two cores at a share of one half: one core, in periods of 100 ms."""
 UNDO = "/opt/asad/bin/asad-undo --state-dir /var/lib/asad"
@@ -68,6 +74,12 @@ def await_quota(machine: Machine, job: str, quota: str) -> str:
 def main_pid(machine: Machine, unit: str) -> str:
     """The process that systemd watches."""
     return machine.do("systemctl", "show", "--property=MainPID", "--value", unit).strip()
+
+
+def since_boot_s(machine: Machine, moment: str) -> float:
+    """When the daemon's unit came to a moment of systemd's, in seconds."""
+    shown = ("systemctl", "show", f"--property={moment}TimestampMonotonic", "--value", "asad")
+    return int(machine.do(*shown)) / 1e6
 
 
 def mode(machine: Machine) -> str:
@@ -206,6 +218,8 @@ class Installed:
     owner: str
     """Whose process the daemon is."""
     doctor: Answer
+    compiled_s: float
+    """How long the first start took until the daemon's own process began: the policy was compiled in another."""
 
 
 @pytest.fixture(scope="session")
@@ -242,6 +256,7 @@ def installed(slurm: Slurm, bare: Bare) -> Installed:
         do("systemctl", "is-enabled", *ASAD_UNITS, "asad-undo.timer").split(),
         do("ps", "-o", "user=", "-p", main_pid(machine, "asad")).strip(),
         doctor,
+        since_boot_s(machine, "ExecMainStart") - since_boot_s(machine, "InactiveExit"),
     )
 
 
@@ -595,18 +610,157 @@ def test_an_offer_is_taken_back_with_the_nodes_its_user_asked_for(withdrawn: Wit
     assert withdrawn.afterwards[way] == "batch n1 PENDING"
 
 
+# --------------------------------------------------------------------------------- what `oga` lets a class of jobs use
+
+FILES = ("cpu.max", "memory.high")
+MIB = 1 << 20
+READS_MB = 250
+"""What the reader has reserved of the node's 2000 MB; its host has 1700, and another class wants the rest."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What the kernel tells of a job at one time."""
+
+    files: dict[str, str]
+    throttled: int
+    """Periods in which its quota has stopped it so far."""
+    reclaimed: int
+    """How often it has come to its memory limit so far."""
+    charged: int
+    """Bytes that it has."""
+
+
+def look_at(machine: Machine, group: str) -> Looked:
+    """The files of a job's group, after seconds in which it had time to come to its limits."""
+    machine.do("sleep", "8")
+    told, counts = limits_of(machine, group), {}
+    for file in ("cpu.stat", "memory.events"):
+        counts |= dict(line.split() for line in machine.do("cat", f"{group}/{file}").splitlines())
+    charged = int(machine.do("cat", f"{group}/memory.current"))
+    return Looked(told, int(counts["nr_throttled"]), int(counts["high"]), charged)
+
+
+def limits_of(machine: Machine, group: str) -> dict[str, str]:
+    """What the files of a job's limits say."""
+    return {file: machine.do("cat", f"{group}/{file}").strip() for file in FILES}
+
+
+def await_limits(machine: Machine, group: str, slurms: dict[str, str]) -> None:
+    """Wait until both are others than Slurm's."""
+    for file, text in slurms.items():
+        machine.await_("cat", f"{group}/{file}", shows=rf"^(?!{text}$)\d", timeout_s=180.0)
+
+
+def await_lifted(machine: Machine, group: str, slurms: dict[str, str]) -> dict[str, str]:
+    """Wait until both are Slurm's again; what they say then."""
+    for file, text in slurms.items():
+        machine.until("cat", f"{group}/{file}", shows=f"^{text}$", timeout_s=120.0)
+    return limits_of(machine, group)
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A guest of one class, which computes and reads, while another class waits; and what became of its limits."""
+
+    machine: Machine
+    slurms: dict[str, str]
+    """What the files said before asad wrote them."""
+    before: Looked
+    """With limits."""
+    after: Looked
+    """The same, seconds later."""
+    story: list[dict[str, Any]]
+    lifted: dict[str, dict[str, str]]
+    """What ended the limits → what the files said then."""
+    free: tuple[Looked, Looked]
+    """Two looks without limits."""
+    states: list[str]
+
+
+@pytest.fixture(scope="session")
+def divided(withdrawn: Withdrawn, lent: Lent) -> Divided:
+    machine, do = withdrawn.machine, withdrawn.machine.do
+    do("scancel", lent.host)
+    do("scontrol", "update", "PartitionName=guest", "State=UP")
+    override(machine, "asad", "Restart=no")
+    do("install", "--mode=644", f"{ETC}/asad-oga.toml", CONFIG)
+    do("systemctl", "start", "asad", timeout_s=900.0)
+    host = submit(machine, LIGHT, "--cpus-per-task=2", "--time=240", "--mem=1700")
+    await_field(machine, host, "%T", "RUNNING")
+    reader = submit(
+        machine, READER, "--cpus-per-task=2", "--time=40", f"--mem={READS_MB}", "--job-name=reader"
+    )
+    await_field(machine, reader, "%T", "RUNNING", timeout_s=300.0)
+    group = group_of(machine, reader)
+    machine.await_("cat", f"{group}/cpu.max", shows=r"^\d+ 100000$", timeout_s=180.0)
+    slurms = {"cpu.max": UNLIMITED, "memory.high": do("cat", f"{group}/memory.high").strip()}
+    for _ in range(3):  # too large beside it: their class always waits, and has its part of the node
+        submit(machine, BUSY, "--cpus-per-task=2", "--time=40", "--mem=100", "--job-name=other")
+    await_limits(machine, group, slurms)
+    machine.await_("cat", f"{group}/memory.events", shows=r"(?m)^high [1-9]", timeout_s=120.0)
+    before, after = look_at(machine, group), look_at(machine, group)
+    story = machine.run("asactl", "explain", reader, "--json").json()["decisions"]
+    lifted = {}
+    kill(machine)
+    lifted["the lease ran out"] = await_lifted(machine, group, slurms)
+    free = look_at(machine, group), look_at(machine, group)
+    do("systemctl", "start", "asad", timeout_s=900.0)
+    await_limits(machine, group, slurms)
+    do("systemctl", "stop", "asad-node", timeout_s=120.0)
+    lifted["the actor stopped"] = limits_of(machine, group)
+    do("systemctl", "start", "asad-node", timeout_s=600.0)
+    await_limits(machine, group, slurms)
+    do("systemctl", "stop", "asad", timeout_s=120.0)
+    lifted["the daemon stopped"] = await_lifted(machine, group, slurms)
+    states = [field_of(machine, job, "%T") for job in (host, reader)]
+    return Divided(machine, slurms, before, after, story, lifted, free, states)
+
+
+def test_what_a_class_may_use_is_written_to_the_kernel_and_told(divided: Divided) -> None:
+    quota, limit = divided.after.files["cpu.max"].split()[0], divided.after.files["memory.high"]
+    assert 10_000 <= int(quota) <= 180_000, "of two cores, less the headroom of the host"
+    assert int(limit) < READS_MB * MIB
+    assert limit != divided.slurms["memory.high"]
+    kinds = {told["kind"]: told for told in divided.story}
+    assert kinds["co-allocate"]["policy"] == "oga"
+    assert kinds["co-allocate"]["detail"]["class"].split("/")[1] == "reader"
+    assert kinds["set-memory"]["outcome"] == "done"
+    assert kinds["set-memory"]["detail"]["classes_present"] == 2
+
+
+def test_the_kernel_keeps_a_class_to_its_quota_and_its_memory(divided: Divided) -> None:
+    before, after = divided.before, divided.after
+    assert after.throttled > before.throttled
+    assert after.reclaimed > before.reclaimed
+    for seen in (before, after):
+        assert seen.charged <= 1.05 * int(seen.files["memory.high"]), "what it reads is taken back"
+
+
+@pytest.mark.parametrize("way", ["the lease ran out", "the actor stopped", "the daemon stopped"])
+def test_what_a_class_may_use_is_lifted(divided: Divided, way: str) -> None:
+    assert divided.lifted[way] == divided.slurms
+
+
+def test_without_limits_it_computes_and_reads_as_it_likes(divided: Divided) -> None:
+    first, second = divided.free
+    assert second.throttled == first.throttled
+    assert second.reclaimed == first.reclaimed
+    assert second.charged > divided.after.charged
+    assert divided.states == ["RUNNING", "RUNNING"], "and nobody was stopped"
+
+
 # ------------------------------------------------------------------------------------------------------------ the log
 
 
-def test_the_policy_is_compiled_once(withdrawn: Withdrawn) -> None:
-    rehearsals = re.findall(r"rehearsed static in ([\d.]+) s", withdrawn.machine.do(*LOG))
-    first, *later = map(float, rehearsals)
-    assert later
-    assert max(later) < first / 2, rehearsals
+def test_the_policy_is_compiled_once(installed: Installed, withdrawn: Withdrawn) -> None:
+    rehearsals = re.findall(r"rehearsed .* and static in ([\d.]+) s", withdrawn.machine.do(*LOG))
+    assert len(rehearsals) > 1
+    assert max(map(float, rehearsals)) < installed.compiled_s / 2, rehearsals
 
 
-def test_nothing_of_ours_complains(withdrawn: Withdrawn) -> None:
-    both = withdrawn.machine.do("journalctl", "--unit=asad", "--unit=asad-node", "--output=cat")
+def test_nothing_of_ours_complains(divided: Divided) -> None:
+    both = divided.machine.do("journalctl", "--unit=asad", "--unit=asad-node", "--output=cat")
     told = [line for line in both.splitlines() if line.startswith("ERROR") or "Traceback" in line]
     assert [line for line in told if "the old configuration stays" not in line] == []
     assert "Warning" not in both, "Python's own"
