@@ -222,7 +222,7 @@ class Calls:
         self._unsent: list[bytes] = []
         self.under_way = 0
         """Calls that have not come to an end, those that are not sent yet too."""
-        self.ended = 0
+        self.ended = self._told = 0
 
     def send(self, text: bytes) -> None:
         """Hand a call to the master, perhaps with the next ones; what becomes of it is told to the parent later."""
@@ -240,7 +240,6 @@ class Calls:
 
     def collect(self, left: int = 0) -> None:
         """Wait until no more than `left` calls are under way."""
-        before = self.ended
         try:
             if self._unsent and self._socket is not None:
                 self._socket.sendall(b"".join(self._unsent))
@@ -250,8 +249,12 @@ class Calls:
         except OSError as error:
             self._fail(error)
             return
-        if self.ended > before:
+        self._tell_done()
+
+    def _tell_done(self) -> None:
+        if self.ended > self._told:
             self._answers.tell(done=self.ended)
+            self._told = self.ended
 
     def _collect_one(self) -> None:
         """Take an answer, or wait for more of it. Raises OSError."""
@@ -260,6 +263,7 @@ class Calls:
         size = int(length[1]) if length else 0
         if not found or len(rest) < size:
             assert self._socket is not None
+            self._tell_done()  # it may take long, and the parent waits for a sign
             piece = self._socket.recv(1 << 16)
             if not piece:
                 raise ConnectionError("the master closed the connection of calls")
@@ -290,6 +294,7 @@ class Calls:
         self.ended += self.under_way
         self.under_way = 0
         self._unsent.clear()
+        self._told = self.ended
         self._answers.tell(failed=self.ended, why=f"{type(error).__name__}: {error}"[:1000])
         self.close()
 

@@ -432,7 +432,8 @@ class Framework(State):
             self._kill(task, now_s)
 
     def _all_run(self, job: Job) -> bool:
-        return job.spec.elastic or all(not math.isnan(task.start_s) for task in job.tasks.values())
+        # the last are the last to start, and one that does not run is enough
+        return job.spec.elastic or not any(math.isnan(task.start_s) for task in reversed(job.tasks.values()))
 
     def _over(
         self, task: Task, state: str, text: str, status: Mapping[str, Any] | None, now_s: float

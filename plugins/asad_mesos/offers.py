@@ -52,7 +52,7 @@ class Piece:
     name: int
     amount: int
     plain: dict[str, Any]
-    """The resource as it was offered, without its amount."""
+    """The resource as it was offered."""
     revocable: bool
 
     def of(self, amount: int) -> dict[str, Any]:
@@ -89,14 +89,13 @@ def read_offer(plain: Mapping[str, Any]) -> Offer:
     for resource in plain.get("resources", ()):
         name = resource["name"]
         usable = name in NAMES and resource.get("type", "SCALAR") == "SCALAR" and "scalar" in resource
-        if not usable or "shared" in resource or "provider_id" in resource or _taken(resource):
+        if not usable or (not MARKS.isdisjoint(resource) and _taken(resource)):
             continue
         if "revocable" in resource and name != NAMES[CPUS]:
             continue
         amount = thousandths(float(resource["scalar"]["value"]))
         if 0 < amount < MOST:
-            rest = {key: value for key, value in resource.items() if key != "scalar"}
-            pieces.append(Piece(NAMES.index(name), amount, rest, "revocable" in resource))
+            pieces.append(Piece(NAMES.index(name), amount, resource, "revocable" in resource))
     address = plain.get("url", {}).get("address", {})
     host = str(plain["hostname"])
     return Offer(
@@ -114,8 +113,14 @@ def read_offer(plain: Mapping[str, Any]) -> Offer:
     )
 
 
+MARKS = frozenset(("shared", "provider_id", "disk", "reservation", "reservations"))
+"""A resource without any of these is anybody's."""
+
+
 def _taken(resource: Mapping[str, Any]) -> bool:
     """Does it hold data, or was it set aside with a mark?"""
+    if "shared" in resource or "provider_id" in resource:
+        return True
     disk = resource.get("disk", {})
     if "persistence" in disk or "volume" in disk or "source" in disk:
         return True
