@@ -98,9 +98,9 @@ class Offers:
         self.open: dict[str, Offer] = {}
         self._unread: dict[str, dict[str, Any]] = {}
         """Lines of the journal that make no sense to us; they stay there."""
-        self._returned: dict[str, Offer] = {}
-        """Taken back a short time ago: a controller that is killed forgets what it has not saved, and shows some of
-        them again."""
+        self._closed: dict[str, Offer] = {}
+        """Over since a short time ago. Some come back: a controller that is killed forgets what it has not saved, and a
+        guest that has ended may be requeued."""
         self._waits: dict[str, tuple[float, float]] = {}
         """By job whose offer was not taken: since when it gets no other, and for how long."""
 
@@ -155,10 +155,7 @@ class Offers:
         )
         if not answer.done:
             return answer.why
-        del self.open[job]
-        self._note(what, job)
-        now_s = offer.home_since_s = self._clock()
-        self._returned[job] = offer
+        now_s = self._close(job, what)
         if not offer.started and not offer.stale and passed(offer.time_s, now_s, self._patience_s):
             self._wait_longer(job, now_s, self._patience_s)
         return ""
@@ -196,29 +193,36 @@ class Offers:
                     )
                     continue
                 why += "; it is bound to the nodes of its offer no more"
-            del self.open[job]
-            self._note("closed", job)
+            self._close(job, "closed")
             said.append(f"{job}: {why}")
         if len(self._waits) > 100_000:
             self._waits.clear()
         return said
 
+    def _close(self, job: str, what: str) -> float:
+        """An offer is over; when."""
+        offer = self.open.pop(job)
+        self._note(what, job)
+        now_s = offer.home_since_s = self._clock()
+        self._closed[job] = offer
+        return now_s
+
     def watched(self) -> dict[int, str]:
         """By Slurm's number, the jobs to whom something is offered, or was a short time ago."""
-        return {offer.raw: job for offers in (self._returned, self.open) for job, offer in offers.items()}
+        return {offer.raw: job for offers in (self._closed, self.open) for job, offer in offers.items()}
 
     def _reopen(self, jobs: Mapping[str, JobRecord], now_s: float) -> None:
-        """Look for offers that were taken back, and of which Slurm has forgotten it."""
-        for job, offer in list(self._returned.items()):
+        """Look for jobs that wait in the guest partition again although their offers are over."""
+        for job, offer in list(self._closed.items()):
             record = jobs.get(job)
             if job in self.open or passed(offer.home_since_s, now_s, REMEMBERED_S):
-                del self._returned[job]
+                del self._closed[job]
             elif record is not None and record.phase == WAITS and record.partition == offer.guest_partition:
                 line = offer.to_json()
                 with contextlib.suppress(JournalError):  # then it is tried again
                     self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
                     offer.stale, offer.home_since_s = True, math.nan
-                    self.open[job] = self._returned.pop(job)
+                    self.open[job] = self._closed.pop(job)
 
     def _over(
         self, offer: Offer, record: JobRecord | None, running: frozenset[str], now_s: float
@@ -282,7 +286,8 @@ def is_pinned(offer: Offer, record: JobRecord) -> bool:
 
 
 REMEMBERED_S = 600.0
-"""Slurm saves what was changed within seconds, and is back some minutes after it was killed."""
+"""Slurm saves what was changed within seconds, is back some minutes after it was killed, and shows jobs that have ended
+for `MinJobAge`, five minutes by default: as long they may be requeued."""
 REFUSED_S = 5.0
 """Slurm may refuse because a node or Slurm itself is just coming back: another offer is tried soon."""
 

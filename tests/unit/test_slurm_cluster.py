@@ -678,6 +678,23 @@ def test_an_offer_that_a_killed_controller_shows_again_is_taken_back_again(make:
     assert lab.slurm.jobs[10]["partition"] == "guest"
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_guest_that_has_ended_and_is_requeued_comes_home(make: Make, shown: bool) -> None:
+    """By its user, or because a controller without its state showed no jobs at all for a while."""
+    lab = make()
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    lab.slurm.start(10, "n1", START_S + 2)
+    lab.snapshot(5)
+    lab.slurm.end(10, START_S + 8)
+    if not shown:
+        del lab.slurm.jobs[10]
+    lab.snapshot(5)
+    assert lab.cluster.said == ["10: it has ended"]
+    lab.slurm.add(a_job(10, partition="guest", required_nodes="n1", restart_cnt=1))
+    lab.snapshot(290)
+    assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("batch", "")
+
+
 @pytest.mark.parametrize("nodes", ["", "n2", "n[1-2]"])
 def test_an_offer_whose_nodes_its_user_has_changed_is_taken_back(make: Make, nodes: str) -> None:
     """He could be beside whomever otherwise, where job_submit.lua does not keep him from it."""
