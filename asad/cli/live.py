@@ -134,8 +134,8 @@ def jobs(socket_path: str | None, state: str | None, user: str | None, limit: in
     facts = ask(control_socket(socket_path), "jobs", limit=limit, **arguments)
     found = rows_of(facts, "jobs")
     _show(found, as_json, lambda: jobs_table(found, clock_of(facts)))
-    if not as_json and facts.get("total", 0) > len(found):
-        click.echo(f"{facts['total'] - len(found)} more; --limit shows them")
+    if facts.get("total", 0) > len(found):
+        click.echo(f"{facts['total'] - len(found)} more; --limit shows them", err=as_json)
 
 
 @click.command(short_help="Nodes as the live daemon sees them.")

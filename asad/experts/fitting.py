@@ -327,10 +327,9 @@ def _read_npz(path: Path, shown: str) -> dict[str, Floats]:
         with np.load(path, allow_pickle=False) as archive:
             columns = {name: np.asarray(archive[name]) for name in archive.files}
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        mend = "write it with numpy.savez, one array a column"
-        raise LogError(
-            shown, None, None, f"not an archive of arrays: {printable(str(error)[:200])}", mend
-        ) from error
+        # numpy's own words would have it loaded as pickle
+        mend = "write it with numpy.savez, one array of numbers a column"
+        raise LogError(shown, None, None, "not an archive of arrays", mend) from error
     rows = {array.shape for array in columns.values()}
     if len(rows) > 1 or any(array.ndim != 1 or array.dtype.kind not in "iufb" for array in columns.values()):
         mend = "write it with numpy.savez, one array (rows,) of numbers a column"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -59,10 +60,27 @@ def render_table(result: ReplayResult, console: Console) -> None:
     elif not others:
         console.print(_for(console, "No policy of this replay lends, so nobody pays for it."))
         console.print()
-    text = " ".join(verdict.sentences(result))
-    # textwrap keeps no-break spaces, where rich would break `5 h 31 min`
-    for line in textwrap.wrap(text, min(console.width, PROSE_WIDTH), break_long_words=False):
-        console.print(_for(console, line), no_wrap=True, crop=False)
+    for text in (" ".join(verdict.sentences(result)), *_unseen(result)):
+        # textwrap keeps no-break spaces, where rich would break `5 h 31 min`
+        for line in textwrap.wrap(text, min(console.width, PROSE_WIDTH), break_long_words=False):
+            console.print(_for(console, line), no_wrap=True, crop=False)
+
+
+def _unseen(result: ReplayResult) -> Iterator[str]:
+    """What the figures do not show: jobs that are not in them, and a machine that nobody described."""
+    out = []
+    for key, what, why in (
+        ("skipped", "line", "that cannot be read"),
+        ("does_not_fit", "job", "too large for the machine"),
+    ):
+        count = result.log.get(key)
+        if isinstance(count, int) and count:
+            out.append(f"{units.plural(count, what)} {why}")
+    if out:
+        yield f"Left out of the log, and of all figures: {' and '.join(out)}."
+    origin = units.plain(str(result.machine.get("origin", "")), 300)
+    if origin.startswith("inferred: "):
+        yield f"Nobody described the machine; it is inferred from the log: {origin.removeprefix('inferred: ')}."
 
 
 class _Uncut:

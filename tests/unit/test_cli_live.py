@@ -245,6 +245,8 @@ def test_jobs_tell_their_bars_in_words(daemon: Daemon) -> None:
     assert len(lines) == 6
     assert lines[1].split()[:5] == ["77", "bob", "running", "8", "1:00:00"], "by the daemon's clock"
     assert lines[5] == "3 more; --limit shows them"
+    result = call("jobs", "--json")
+    assert result.stderr == "3 more; --limit shows them\n" and len(json.loads(result.stdout)) == 4
     assert "31 %" in lines[1]
     assert lines[2].endswith("lends nothing: it opted out")
     assert "eve\\x07" in lines[2]

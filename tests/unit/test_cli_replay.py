@@ -342,3 +342,16 @@ def test_bounds_of_components_in_a_log_are_kept_in_a_replay(tmp_path: Path) -> N
     assert guests(free)["first-fit"] > 0
     hosted = guests(told)
     assert hosted["first-fit"] < guests(free)["first-fit"], "who needs three nodes is no guest of two"
+
+
+def test_what_is_left_out_and_what_was_inferred_is_said_on_the_terminal(log: Path) -> None:
+    with log.open("a") as file:
+        file.write("61 99999 -1 600 4 -1 -1 4\n62 99999 -1 600 4000 -1 -1 4000 900 -1 1 1 1 1 -1 -1 -1 -1\n")
+    words = ("replay", log, "--store", "none", "--policy", "slurm", "--skip-bad")
+    said, status = run(*words, "--nodes", "4", "--cores", "8")
+    assert status == 0
+    left_out = "Left out of the log, and of all figures: 1 line that cannot be read and 1 job too large for"
+    assert left_out in " ".join(said.split()) and "Nobody described the machine" not in said
+    log.write_text("".join(line for line in log.read_text().splitlines(True) if not line.startswith(";")))
+    said, _ = run(*words)
+    assert "Nobody described the machine; it is inferred from the log: " in said

@@ -218,7 +218,7 @@ def _columns(
         number,
         None,
         "this is no log that asad knows: not SWF, not JSON, no table whose first line names its columns",
-        "if it is a table without a header, name its columns with --columns",
+        "if it is a table without a header, name its columns with --columns; or say what it is with --format",
     )
 
 
