@@ -5,9 +5,10 @@ The names stand in `METRICS` and in docs/reference/metrics.md; a test holds the 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -17,6 +18,8 @@ from prometheus_client.registry import Collector
 
 from asad.config import split_address
 from asad.errors import AsadError
+
+log = logging.getLogger(__name__)
 
 
 class Described(NamedTuple):
@@ -113,10 +116,14 @@ class Readings(Collector):
         return generate_latest(_registry(self)).decode("utf-8")
 
 
+REQUEST_S = 10.0
+"""A client that says or takes nothing for so long is let go: each has a thread."""
+
+
 class Endpoint:
     """The HTTP server that is scraped, in threads of its own."""
 
-    def __init__(self, listen: str, readings: Readings) -> None:
+    def __init__(self, listen: str, readings: Readings, *, request_s: float = REQUEST_S) -> None:
         """Listen at `listen` (`host:port`; port 0: any). Raises AsadError if that cannot be had."""
         host, port = split_address(listen)
         self._server: WSGIServer
@@ -128,6 +135,9 @@ class Endpoint:
                 f"[metrics] listen: {listen} cannot be had: {error.strerror or error}; "
                 "name another address, or none with an empty text"
             ) from None
+        server: Any = self._server
+        server.RequestHandlerClass = type("Scrape", (server.RequestHandlerClass,), {"timeout": request_s})
+        server.handle_error = _let_go
         self.port = int(self._server.server_port)
 
     def close(self) -> None:
@@ -135,6 +145,11 @@ class Endpoint:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(2.0)
+
+
+def _let_go(request: object, address: object) -> None:
+    """A client has gone, or was silent: nothing that the log need know, which anybody could fill so."""
+    log.debug("a scrape from %s was broken off", address, exc_info=True)
 
 
 def _registry(readings: Readings) -> CollectorRegistry:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
+import socket
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -54,6 +56,18 @@ def test_a_scrape_shows_the_last_reading() -> None:
 def test_a_metric_that_is_not_described_is_refused() -> None:
     with pytest.raises(KeyError, match="asad_surprise"):
         Readings().set({"asad_surprise": 1.0})
+
+
+def test_who_connects_and_says_nothing_is_let_go_and_fills_no_log(capfd: pytest.CaptureFixture[str]) -> None:
+    endpoint = Endpoint("127.0.0.1:0", Readings(), request_s=0.2)
+    try:
+        with contextlib.ExitStack() as opened:
+            address = ("127.0.0.1", endpoint.port)
+            silent = [opened.enter_context(socket.create_connection(address, timeout=10)) for _ in range(20)]
+            assert [connection.recv(1) for connection in silent] == [b""] * 20
+    finally:
+        endpoint.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_an_address_that_is_taken_is_named() -> None:
