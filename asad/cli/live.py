@@ -235,18 +235,22 @@ def status_screen(facts: Facts, now_s: float) -> Group:
 
 
 def _cluster_line(cluster: Facts) -> Text:
+    if not cluster.get("nodes"):
+        return Text("nothing has been seen yet")
     counts = (
         f"{_whole(cluster.get('nodes'))} nodes, {_whole(cluster.get('cores'))} cores; "
         f"{_whole(cluster.get('running'))} jobs run, {_whole(cluster.get('waiting'))} wait, "
         f"{_whole(cluster.get('guests'))} are guests"
     )
-    sentence = _text(cluster.get("sentence"))
-    return Text(f"{sentence}: {counts}" if sentence != "-" else counts)
+    sentence = cluster.get("sentence")
+    return Text(f"{_text(sentence)}: {counts}" if sentence else counts)
 
 
 def _cycle_line(cycle: Facts, now_s: float) -> Text:
     if not cycle.get("number"):
-        return Text("none yet")
+        return Text(
+            "none yet; the first one after an installation compiles the policies, which takes a while"
+        )
     words = [f"{_whole(cycle['number'])}"]
     if isinstance(cycle.get("time_s"), int | float):
         words.append(f"{max(0.0, now_s - cycle['time_s']):.0f} s ago")

@@ -213,6 +213,7 @@ def test_status_says_pause_and_an_empty_house(daemon: Daemon) -> None:
     assert "· paused" in text
     assert "nobody lends at the moment" in text
     assert "cycle    none yet" in text
+    assert "cluster  nothing has been seen yet" in text
     assert "vetoes" not in text
 
 
