@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from asad_slurm.undo import ALIVE, JOURNAL, LOCK, open_changes, open_offers
+from asad_slurm.undo import ALIVE, JOURNAL, LOCK, exposed, open_changes, open_offers
 
 MOST_LINES = 10_000
 """So many lines after it was compacted, it may be again."""
@@ -68,8 +68,13 @@ class Journal:
             raise JournalError(f"{self.path}: cannot be read ({error})") from error
 
     def open_offers(self) -> dict[str, dict[str, Any]]:
-        """By job, the last `offer` line that nothing has closed. Raises JournalError if it cannot be read."""
+        """By job, the last `offer` line that nothing has closed.
+
+        Raises JournalError if it cannot be read, or others may write where it is.
+        """
         try:
+            if why := exposed(self.path.parent):
+                raise JournalError(why)
             return open_offers(self.path)
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be read ({error})") from error

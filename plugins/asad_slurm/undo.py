@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 import time
@@ -32,6 +33,16 @@ WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT",
 """States of a job that waits, as squeue calls them."""
 SETTLES_S = 60.0
 """A change that is not seen at once may yet come: Slurm was asked, and had not answered."""
+
+
+def exposed(folder: Path) -> str:
+    """Why what is written in a folder is not to be believed, or the empty string. Raises OSError if it cannot be seen.
+
+    Whoever may write there can put a journal of his own into the place of ours, and have jobs changed by our rights.
+    """
+    if folder.stat().st_mode & stat.S_IWOTH:
+        return f"{folder}: others may write there, and so have any job changed; chmod o-w it, and look what is in it"
+    return ""
 
 
 def open_offers(path: Path) -> dict[str, dict[str, Any]]:
@@ -349,10 +360,12 @@ def main(argv: list[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     path, now_s = chosen.state_dir / JOURNAL, time.time()
     try:
+        if chosen.state_dir.exists() and (why := exposed(chosen.state_dir)):
+            raise OSError(why)
         said, failed = undo(path, older_than_s=chosen.older_than, now_s=now_s)
         said_too, failed_too = undo_changes(path, older_than_s=chosen.older_than, now_s=now_s)
     except OSError as error:
-        print(f"asad-undo: {_clean(error)}; give its folder with --state-dir", file=sys.stderr)
+        print(f"asad-undo: {_clean(error)}; another folder is given by --state-dir", file=sys.stderr)
         return 1
     for sentence in said + said_too:
         print(_clean(sentence))

@@ -160,6 +160,20 @@ def test_young_offers_are_left_to_the_daemon(tmp_path: Path, slurm: Path) -> Non
     assert said == ["12: waits in batch again"] and failed == 0
 
 
+def test_a_journal_that_others_may_write_is_not_believed(
+    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = offered(tmp_path)
+    (slurm / "state").write_text("PENDING|guest|n2\n")
+    tmp_path.chmod(0o777)
+    assert main(["--state-dir", str(tmp_path)]) == 1
+    assert "others may write there" in capsys.readouterr().err and not (slurm / "calls").exists()
+    with pytest.raises(JournalError, match="others may write there"):
+        Journal(tmp_path).open_offers()
+    tmp_path.chmod(0o750)
+    assert main(["--state-dir", str(tmp_path)]) == 0 and open_offers(path) == {}
+
+
 def test_no_journal_is_no_offer(tmp_path: Path) -> None:
     assert main(["--state-dir", str(tmp_path)]) == 0
 
