@@ -467,10 +467,14 @@ class Daemon:
     def _move_to(self, cluster: LiveCluster) -> None:
         """Leave the old cluster object as it would be left by a stop, and begin with the new one."""
         self._release()
-        self.cluster.close()
-        self.cluster = self.cycle.cluster = cluster
+        old, self.cluster = self.cluster, cluster
+        self.cycle.cluster = cluster
         self.figures.gains.forget_rows()
         self._recovered = False
+        try:
+            old.close()
+        except Exception:
+            log.exception("the cluster as it was configured before could not be closed")
         self._recover()
 
     # -------------------------------------------------------------------------------------------------------- stop

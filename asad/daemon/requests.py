@@ -100,14 +100,9 @@ class Requests:
         daemon = self._daemon
         with contextlib.suppress(AsadError):
             daemon.writer.wait_until_written(WRITTEN_S)
-        live = None
-        defer = daemon.cycle.defer
-        deferral = None
-        if isinstance(defer, Deferral):
-            deferral = daemon.errands.ask(lambda: cast(Json, defer.explain(job)))
-        if daemon.cycle.snapshot is not None:
-            rows = daemon.errands.ask(lambda: self._rows(job))
-            live = rows[0] if rows else None
+        live = deferral = None
+        if daemon.cycle.snapshot is not None or isinstance(daemon.cycle.defer, Deferral):
+            live, deferral = daemon.errands.ask(lambda: self._as_it_is(job))
         with Store.open(daemon.config.store_url, create=False) as store:
             runs = store.runs_of(job)
             if not runs and live is None and deferral is None:
@@ -134,6 +129,13 @@ class Requests:
             "ends": cast(Json, ends),
             "quotas": cast(Json, quotas),
         }
+
+    def _as_it_is(self, job: str) -> tuple[Json, Json]:
+        """A job as the last cycle saw it, and what the defer stage says of it; None each, if it is not known."""
+        cycle = self._daemon.cycle
+        rows = self._rows(job) if cycle.snapshot is not None else []
+        deferral = cycle.defer.explain(job) if isinstance(cycle.defer, Deferral) else None
+        return (cast(Json, rows[0]) if rows else None), cast(Json, deferral)
 
     # ---------------------------------------------------------------------------------------------------- the cluster
 

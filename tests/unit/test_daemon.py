@@ -877,6 +877,12 @@ def test_a_cluster_whose_own_settings_have_changed_is_opened_anew(
     news: list[Config] = []
     life = live(reread=news.pop, more=f"cluster = '{name}'\n[{table}]\ndepth = 1")
     old, fresh, unused = life.cluster, Held(), Held()
+
+    def fail() -> None:
+        old.calls.append("close")
+        raise ClusterError("its socket is gone")
+
+    old.close = fail  # type: ignore[method-assign]
     opened = [fresh, unused]
     monkeypatch.setattr(daemon_file, "open_cluster", lambda *_: opened.pop(0))
     monkeypatch.setattr(Daemon, "_is_real", True)

@@ -78,9 +78,9 @@ class Live(Evicting):
         pass
 
 
-def seen(cluster: Live, cycles: int) -> None:
+def seen(cluster: Live, cycles: int, seconds: float = 60.0) -> None:
     until = cluster.looks + cycles
-    wait_for(lambda: cluster.looks > until, 60)
+    wait_for(lambda: cluster.looks > until, seconds)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         thread.start()
         lives.append((daemon, thread))
         wait_for(lambda: not thread.is_alive() or daemon.endpoint is not None, 60)
-        seen(cluster, 2)
+        seen(cluster, 2, 300)  # the first cycle of all may have to be compiled
         return daemon
 
     def stop(daemon: Daemon) -> None:
