@@ -139,6 +139,10 @@ def infer(
         click.echo(json.dumps(told, indent=1))
     else:
         print_screen(Group(*_inferred(found, shown, dues)))
+        if "user" in recorded.absent:
+            click.echo(
+                "the log has no users, without whom no job is known again; write it with the column User"
+            )
     if out is None:
         return
     writable = [

@@ -139,3 +139,11 @@ def test_the_page_and_the_table_tell_of_statements(log: Path, tmp_path: Path) ->
     assert result.exit_code == 0 and "stated jobs are worth" in result.output
     text = page.read_text()
     assert "welfare of stated jobs" in text and "What becomes of statements of work" in text
+
+
+def test_a_log_without_users_says_why_nothing_is_found(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    rows = [f"{k},{1000 + k * 86400},{1000 + k * 86400},{4600 + k * 86400},8,COMPLETED" for k in range(1, 30)]
+    log.write_text("\n".join(["JobID,Submit,Start,End,AllocCPUS,State", *rows]) + "\n")
+    said = CliRunner().invoke(asactl, ["sow", "infer", str(log)], catch_exceptions=False).output
+    assert "the log has no users, without whom no job is known again" in said
