@@ -146,7 +146,7 @@ def test_deferrals_and_throttles_bind_from_the_moment_they_are_decided(
         elif not refused and act.kind == "throttle":
             throttle[lead[act.row]] = act.value
         following = acts[at + 1].time if at + 1 < len(acts) else math.inf
-        while (now := engine._next_event(state)) <= following and now < math.inf:
+        while (now := engine.next_event(state)) <= following and now < math.inf:
             engine.run_until(state, now)
             started = np.flatnonzero((told == engine.RUNNING) & (before != engine.RUNNING))
             for row in started[state.job["start"][started] >= act.time].tolist():

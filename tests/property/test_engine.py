@@ -194,7 +194,7 @@ def test_times_that_are_not_exact_in_binary_oversubscribe_nothing(
     exact, total = workload
     jobs = [Job(job.submit * scale, job.work * scale, job.planned * scale, job.cores) for job in exact]
     state = new_state(jobs, uneven(total), scheduler=scheduler, placed=True)
-    while (now := engine._next_event(state)) < math.inf:
+    while (now := engine.next_event(state)) < math.inf:
         engine.run_until(state, now)
         held = np.bincount(state.core["owner"] + 1, minlength=len(jobs) + 1)[1:]
         running = (state.job["state"] == engine.RUNNING).nonzero()[0]
@@ -224,7 +224,7 @@ def test_no_backfill_delays_the_head_of_the_queue(workload: tuple[list[Job], int
     """At every pass: the head's earliest start with the backfilled jobs is not after that without them."""
     jobs, total = workload
     state = new_state(jobs, [total])
-    while (now := engine._next_event(state)) < math.inf:
+    while (now := engine.next_event(state)) < math.inf:
         engine.run_until(state, now)
         table = state.job
         waiting = np.flatnonzero(table["state"] == engine.PENDING)
@@ -304,7 +304,7 @@ def test_memory_and_cores_are_never_oversubscribed_and_the_head_is_never_delayed
     state = new_state(jobs, nodes, scheduler=scheduler, memory_per_core=memory, node_memory=node_memory)
     each = np.array([*memory, 0.0])  # the last answers for idle cores
     reserved: dict[int, float] = {}
-    while (now := engine._next_event(state)) < math.inf:
+    while (now := engine.next_event(state)) < math.inf:
         engine.run_until(state, now)
         table, owner = state.job, state.core["owner"].copy()
         for row in np.flatnonzero(table["state"] == engine.RUNNING):

@@ -350,7 +350,7 @@ class Account:
     def step(self, until: float) -> float:
         """On to the next event, or `until` if that is earlier; returns the time."""
         state = self.cluster.state
-        begin, event = self.cluster.now_s, float(engine._next_event(state))
+        begin, event = self.cluster.now_s, float(engine.next_event(state))
         end = min(event, until)
         rate = state.job["rate"].copy()
         active = np.isin(state.job["state"], (engine.RUNNING, engine.GUEST))
@@ -414,7 +414,7 @@ def test_whatever_is_decided_the_cluster_stays_whole(case: Case) -> None:
             decide(case, cluster, decision)
         cluster.run(cluster.now_s)  # the pass that lending has caused
         check(case, cluster)
-    while engine._next_event(cluster.state) < math.inf:
+    while engine.next_event(cluster.state) < math.inf:
         account.step(math.inf)
     account.close()
 

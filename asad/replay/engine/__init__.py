@@ -1,0 +1,129 @@
+"""The recorded cluster's own scheduler and clock: compiled, exact, event by event.
+
+It plays the part of Slurm. It knows nothing of asad but that a waiting job may be started as a *guest* beside running
+batch jobs, whose cores it then shares and which the scheduler never counts, and what operators of a real Slurm may
+change as well: who is tried first, who does not begin yet, and how many tasks of an array run at one time.
+
+What is simulated, exactly
+    Batch jobs take cores in index order. EASY reserves for the head of the queue alone, from requested times, with
+    the shadow time and the extra processors, and backfills in the order of the queue (Mu'alem and Feitelson, IEEE
+    TPDS 12(6), 2001). A pass follows every distinct second (`per_event` false), after all endings and arrivals of it,
+    or every single event. Guests have at most one guest a core, progress at the rate of their slowest node, stay
+    where they are when their host ends, and hold memory as any job does.
+
+    Admission, where it is asked for (`admission` of `new_state`): who is admitted is tried before all others, in the
+    order of arrival among each; a deferred job, or the waiting tasks of a deferred array, is out of the queue until its
+    time has come, and then stands where it stood; of an array with a throttle as many of its first waiting tasks are
+    in the queue as may still start, so that the next one is tried in the very pass after the end of another.
+
+Cost
+    An arrival or an end costs O(log running) for the heap, O(running) moves of 20 bytes for the list of expected
+    ends, and for a pass O(jobs that could start + blocks of 64 waiting jobs). Memory: about 200 bytes a job. With
+    admission about 100 more; a decision on an array costs O(its waiting tasks), the end of one of a throttled array
+    O(throttle); without it a test of one counter an arrival, a start and an end.
+
+All functions work on one `State`, a tuple of tables; its `c` holds counters and its `f` clocks. From the ground up,
+each file calling those above it alone:
+
+    state       the tables, and what the counters and clocks are
+    events      the event heap
+    queue       waiting jobs in order of arrival
+    admission   who of those that wait is in the queue: admitted, deferred, throttled
+    profile     running jobs by planned end, and what is free from when on
+    placement   which cores and how much memory a batch job takes
+    rates       contention: how fast jobs run that share cores
+    lending     guests
+    jobs        start, end, extend, cancel, requeue
+    backfill    scheduling passes: FCFS, EASY, conservative
+    clock       from event to event, and from poll to poll
+    twin        the same cluster with nobody who lends
+    looks       what a cycle asks, each in one compiled call
+    checks      what is given, checked once
+    build       a cluster at rest before its first job
+"""
+
+from asad.replay.engine.admission import admit, defer, throttle, undefer, waits
+from asad.replay.engine.build import new_state
+from asad.replay.engine.checks import check_jobs, check_nodes
+from asad.replay.engine.clock import next_event, run_until
+from asad.replay.engine.jobs import cancel, extend, requeue
+from asad.replay.engine.lending import lend, set_share, spread
+from asad.replay.engine.looks import Looks, advance, ended_since, new_looks, observe
+from asad.replay.engine.state import (
+    ADMISSION,
+    ASIDE,
+    CONSERVATIVE,
+    DONE,
+    EASY,
+    ENDED,
+    EXTRA,
+    FCFS,
+    FREE,
+    GUEST,
+    GUESTS,
+    HEAD,
+    HEAP,
+    JOB_COLUMNS,
+    NOBODY,
+    NOW,
+    PENDING,
+    PLACED,
+    RUN,
+    RUNNING,
+    STAMP,
+    TAIL,
+    VERSION,
+    WAITING,
+    WITHHELD,
+    State,
+)
+
+__all__ = [
+    "ADMISSION",
+    "ASIDE",
+    "CONSERVATIVE",
+    "DONE",
+    "EASY",
+    "ENDED",
+    "EXTRA",
+    "FCFS",
+    "FREE",
+    "GUEST",
+    "GUESTS",
+    "HEAD",
+    "HEAP",
+    "JOB_COLUMNS",
+    "NOBODY",
+    "NOW",
+    "PENDING",
+    "PLACED",
+    "RUN",
+    "RUNNING",
+    "STAMP",
+    "TAIL",
+    "VERSION",
+    "WAITING",
+    "WITHHELD",
+    "Looks",
+    "State",
+    "admit",
+    "advance",
+    "cancel",
+    "check_jobs",
+    "check_nodes",
+    "defer",
+    "ended_since",
+    "extend",
+    "lend",
+    "new_looks",
+    "new_state",
+    "next_event",
+    "observe",
+    "requeue",
+    "run_until",
+    "set_share",
+    "spread",
+    "throttle",
+    "undefer",
+    "waits",
+]

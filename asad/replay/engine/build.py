@@ -1,0 +1,155 @@
+"""A cluster at rest before its first job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.replay.engine.checks import check_jobs, check_nodes
+from asad.replay.engine.clock import skip_dependents
+from asad.replay.engine.state import (
+    ADMISSION,
+    BLOCK,
+    BLOCK_ENTRY,
+    CLOCKS,
+    CORE,
+    COUNTERS,
+    FREE,
+    FRONT,
+    GATHER,
+    HEAD,
+    HEAP_ENTRY,
+    JOB,
+    JOB_COLUMNS,
+    KILL,
+    MEMORY,
+    MU_GUEST_CPU,
+    MU_GUEST_MEMORY,
+    MU_HOST_CPU,
+    MU_HOST_MEMORY,
+    NEVER,
+    NOBODY,
+    NODE,
+    NOW,
+    ORIGIN,
+    PER_EVENT,
+    PLACED,
+    POLL,
+    QUEUE_ENTRY,
+    RUN_ENTRY,
+    SCHEDULER,
+    TAIL,
+    TASK,
+    WINDOW,
+    State,
+)
+
+
+def new_state(
+    jobs: dict[str, NDArray[Any]],
+    node_cores: NDArray[np.int32],
+    node_memory: NDArray[np.float64],
+    *,
+    scheduler: int,
+    per_event: bool,
+    kill: bool,
+    placed: bool,
+    use_memory: bool,
+    poll_s: float,
+    window_s: float,
+    mu: tuple[float, float, float, float],
+    admission: bool = False,
+    array: NDArray[np.int32] | None = None,
+    gather: bool = False,
+) -> State:
+    """A cluster at rest before its first job.
+
+    `jobs` has columns (n,) submit, work, planned, limit, cores, wide, memory, demand, depends, think, in order of
+    submission; `node_cores` and `node_memory` are (N,). `placed` keeps track of which job is on which core, which
+    lending and memory need. `mu` is μ of host and guest in CPU-bound pairs, then in memory-bound ones. `admission` lets
+    jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1 for none, and
+    `gather` shows one waiting task an array.
+
+    Raises UsageError for what compiled code could not bear, see `check_nodes` and `check_jobs`.
+    """
+    n, nodes = len(jobs["submit"]), len(node_cores)
+    total = int(node_cores.sum())
+    check_nodes(node_cores, node_memory, needed=use_memory and bool((jobs["memory"] > 0).any()))
+    check_jobs(jobs if array is None or not admission else {**jobs, "array": array}, total)
+    front = padded = (n // (BLOCK * BLOCK) + 1) * BLOCK * BLOCK
+    if admission:
+        padded *= 2  # who is admitted stands in the first half
+    placed = placed or use_memory
+    if array is None or not admission:
+        array = np.full(n if admission else 0, -1, np.int32)
+    s = State(
+        c=np.zeros(COUNTERS, np.int64),
+        f=np.zeros(CLOCKS),
+        job=np.zeros(n, JOB),
+        heap=np.zeros((2 * n if admission else n) + 1, HEAP_ENTRY),
+        run=np.zeros(min(total, n) + 1, RUN_ENTRY),
+        queue=np.zeros(padded, QUEUE_ENTRY),
+        block=np.zeros(padded // BLOCK + padded // (BLOCK * BLOCK), BLOCK_ENTRY),
+        node=np.zeros(nodes, NODE),
+        core=np.zeros(total, CORE),
+        task=np.zeros(len(array), TASK),
+    )
+    if admission:
+        _group(s, array)
+        s.c[ADMISSION], s.c[GATHER] = True, gather
+        s.c[FRONT] = s.c[TAIL] = s.c[HEAD] = front
+    _fill_jobs(s, jobs)
+    _fill_nodes(s, node_cores, node_memory)
+    for queue in (s.queue, s.block):
+        queue["cores"] = NOBODY
+        queue["planned"] = NEVER
+    s.c[FREE] = total
+    s.c[SCHEDULER], s.c[PER_EVENT], s.c[KILL] = scheduler, per_event, kill
+    s.c[PLACED], s.c[MEMORY] = placed, use_memory
+    s.f[POLL], s.f[WINDOW] = poll_s, window_s
+    s.f[ORIGIN] = s.f[NOW] = s.job["submit"][0] if n else 0.0
+    s.f[MU_HOST_CPU], s.f[MU_GUEST_CPU], s.f[MU_HOST_MEMORY], s.f[MU_GUEST_MEMORY] = mu
+    skip_dependents(s)
+    return s
+
+
+def _fill_jobs(s: State, jobs: dict[str, NDArray[Any]]) -> None:
+    """Nobody has been submitted; those that wait for another are chained to it, in order of their rows."""
+    for name in JOB_COLUMNS:
+        s.job[name] = jobs[name]
+    for job in np.flatnonzero(s.job["depends"] >= 0)[::-1].tolist():
+        s.job["sibling"][job] = s.job["child"][s.job["depends"][job]]
+        s.job["child"][s.job["depends"][job]] = job + 1
+    for name in ("sibling", "child"):
+        s.job[name] -= 1  # until here 0 meant none
+    for name in ("host", "owner_first", "guest_first"):
+        s.job[name] = -1
+    for name in ("eligible", "start", "end", "planned_end", "limit_end", "share"):
+        s.job[name] = np.nan
+    s.job["promised"] = NEVER
+    s.job["rate"] = 1.0
+
+
+def _fill_nodes(s: State, cores: NDArray[np.int32], memory: NDArray[np.float64]) -> None:
+    """All cores are idle."""
+    for name in ("owner", "owner_next", "guest", "guest_next"):
+        s.core[name] = -1
+    s.core["node"] = np.repeat(np.arange(len(cores)), cores)
+    s.node["cores"] = s.node["free"] = cores
+    s.node["first"] = np.cumsum(cores) - cores
+    s.node["memory"] = s.node["memory_free"] = memory
+
+
+def _group(s: State, array: NDArray[np.int32]) -> None:
+    """Chain the tasks of each array, in order of their rows; a job that is no task stands for itself."""
+    s.task["array"], s.task["lead"] = array, np.arange(len(array))
+    s.task["next"] = s.task["wake_at"] = s.task["waiting_row"] = -1
+    s.task["until"] = s.task["begin"] = np.nan
+    rows = np.flatnonzero(array >= 0)
+    rows = rows[np.argsort(array[rows], kind="stable")]
+    same = array[rows[1:]] == array[rows[:-1]]
+    s.task["next"][rows[:-1][same]] = rows[1:][same]
+    first = rows[np.concatenate(([True], ~same))[: len(rows)]]
+    s.task["lead"][rows] = first[np.cumsum(np.isin(rows, first)) - 1]

@@ -1,0 +1,164 @@
+"""The clock: from event to event, and from poll to poll."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from asad.compiling import borrowing
+from asad.replay.engine.admission import join_group, wake_group
+from asad.replay.engine.backfill import scheduling_pass
+from asad.replay.engine.events import move, pop
+from asad.replay.engine.jobs import end_job
+from asad.replay.engine.queue import enqueue
+from asad.replay.engine.state import (
+    ADMISSION,
+    ASIDE,
+    CHANGED,
+    GUESTS,
+    HEAP,
+    NEVER,
+    NEXT,
+    NOW,
+    ORIGIN,
+    PENDING_END,
+    PER_EVENT,
+    POLL,
+    RUN,
+    SETTLE,
+    VERSION,
+    WAITING,
+    WINDOW,
+    State,
+)
+
+
+@borrowing
+def next_event(s: State) -> float:
+    """When something happens next, a submission or an event of the heap; inf if nothing does."""
+    n = len(s.job)
+    time = s.heap[0].time if s.c[HEAP] > 0 else NEVER
+    if s.c[NEXT] < n:
+        time = min(time, s.job[s.c[NEXT]].submit)
+    return time
+
+
+@borrowing
+def skip_dependents(s: State) -> None:
+    """Jobs that wait for another come through the heap, not by their time of submission."""
+    while s.c[NEXT] < len(s.job) and s.job[s.c[NEXT]].depends >= 0:
+        s.c[NEXT] += 1
+
+
+@borrowing
+def _end_planned(s: State, now: float) -> None:
+    """End what ends at this very moment as planned: a pass counts such cores as free already.
+
+    So did the published schedule that the per-event semantics answer to.
+    """
+    i = 0
+    while i < s.c[RUN] and s.run[i].end <= now:
+        job = s.run[i].job
+        if s.heap[s.job[job].heap_at].time <= now:
+            move(s, job, -NEVER)
+            end_job(s, pop(s), now)
+        else:
+            i += 1  # overdue, because lending has slowed it
+
+
+@borrowing
+def run_until(s: State, until: float) -> None:
+    """Let everything happen up to and including `until`."""
+    n = len(s.job)
+    per_event = s.c[PER_EVENT] != 0
+    admission = s.c[ADMISSION] != 0
+    if s.c[SETTLE]:
+        # the queue has lost jobs to lending since the last pass
+        s.c[SETTLE] = 0
+        scheduling_pass(s, s.f[NOW], True)
+    while True:
+        now = next_event(s)
+        if now > until or now == NEVER:
+            break
+        s.f[NOW] = now
+        freed = False
+        while s.c[HEAP] > 0 and s.heap[0].time <= now and s.heap[0].job < n:
+            end_job(s, pop(s), now)
+            freed = True
+            if per_event:
+                _end_planned(s, now)
+                scheduling_pass(s, now, True)
+        while s.c[HEAP] > 0 and s.heap[0].time <= now:
+            if s.heap[0].job < n:  # a job that started and ended within this very moment
+                end_job(s, pop(s), now)
+                freed = True
+                if per_event:
+                    scheduling_pass(s, now, True)
+            elif s.heap[0].job < 2 * n:
+                job = pop(s) - n
+                enqueue(s, job, now)
+                if admission:
+                    join_group(s, job)
+                if per_event:
+                    scheduling_pass(s, now, False)
+            else:
+                wake_group(s, pop(s) - 2 * n)
+                if per_event:
+                    scheduling_pass(s, now, False)
+        while s.c[NEXT] < n and s.job[s.c[NEXT]].submit <= now:
+            enqueue(s, s.c[NEXT], now)
+            if admission:
+                join_group(s, s.c[NEXT])
+            s.c[NEXT] += 1
+            skip_dependents(s)
+            if per_event:
+                scheduling_pass(s, now, False)
+        if not per_event:
+            scheduling_pass(s, now, freed)
+    if until < NEVER and until > s.f[NOW]:
+        s.f[NOW] = until
+
+
+@borrowing
+def _newly_measured(s: State, tick: float) -> bool:
+    """Is there a job that has run for a window at this poll and had not at the one before?"""
+    latest = tick - s.f[WINDOW]
+    for i in range(s.c[RUN]):
+        if latest - s.f[POLL] < s.job[s.run[i].job].start <= latest:
+            return True
+    for i in range(s.c[GUESTS]):
+        if latest - s.f[POLL] < s.job[s.job[i].guest_row].start <= latest:
+            return True
+    return False
+
+
+@borrowing
+def run_to_poll(s: State, wake: float) -> bool:
+    """Run to the next poll at which there is something to see, or at or after `wake`; False when all is over.
+
+    A poll at which nothing has changed since the last look is passed over, and so is one at which nobody waits and
+    nobody is lent to.
+    """
+    origin, poll = s.f[ORIGIN], s.f[POLL]
+    while True:
+        event = next_event(s)
+        due = min(event, wake)
+        if s.c[SETTLE] or s.c[PENDING_END] > 0:
+            due = s.f[NOW] + poll
+        if due == NEVER or (event == NEVER and s.c[WAITING] == 0 and s.c[GUESTS] == 0):
+            return False  # who is withheld waits for an event
+        tick = origin + np.ceil((due - origin) / poll) * poll
+        if tick <= s.f[NOW]:
+            tick = origin + (np.floor((s.f[NOW] - origin) / poll) + 1) * poll
+        run_until(s, tick)
+        s.c[PENDING_END] = max(0, s.c[PENDING_END] - 1)
+        if s.c[CHANGED]:
+            s.c[CHANGED] = 0
+            s.c[VERSION] += 1
+            # what has only just started is measured one window later: look again then
+            s.c[PENDING_END] = int(np.ceil(s.f[WINDOW] / poll))
+        elif _newly_measured(s, tick):
+            s.c[VERSION] += 1
+        elif wake > tick:
+            continue
+        if s.c[WAITING] > 0 or s.c[ASIDE] > 0 or s.c[GUESTS] > 0 or tick >= wake:
+            return True

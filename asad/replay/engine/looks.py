@@ -1,0 +1,133 @@
+"""What a cycle asks of the simulation, each in one compiled call: move on, look, and tell who has ended."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.compiling import borrowing, compiled
+from asad.replay.engine.clock import run_to_poll
+from asad.replay.engine.lending import has_open_cores
+from asad.replay.engine.profile import estimate_starts
+from asad.replay.engine.queue import next_waiting
+from asad.replay.engine.rates import settle
+from asad.replay.engine.state import ENDED, GATHER, GUESTS, HEAD, NOW, PLACED, RUN, STAMP, TAIL, WINDOW, State
+from asad.replay.engine.twin import follow
+from asad.share.kept import Kept
+
+
+class Looks(NamedTuple):
+    """What `observe` shows beside the tables; n jobs, C cores."""
+
+    queue: NDArray[np.int32]  # (depth,) waiting jobs
+    running: NDArray[np.int32]  # batch jobs that run
+    guests: NDArray[np.int32]  # (C,)
+    cpu: NDArray[np.float64]  # (n,) measured CPU fraction
+    estimate: NDArray[np.float64]  # (n,) estimated starts
+    own_estimate: NDArray[np.float64]  # (n,) those on the twin
+    estimated_at: NDArray[np.float64]  # (2,) when they were made, here and on the twin
+
+
+def new_looks(s: State, depth: int) -> Looks:
+    """Nothing has been seen yet."""
+    n = len(s.job)
+    return Looks(
+        queue=np.zeros(depth, np.int32),
+        running=np.zeros(len(s.run), np.int32),
+        guests=np.zeros(len(s.core), np.int32),
+        cpu=np.full(n, np.nan),
+        estimate=np.full(n, np.nan),
+        own_estimate=np.full(n, np.nan),
+        estimated_at=np.full(2, -np.inf),
+    )
+
+
+@compiled
+def advance(kept: Kept, wake: float) -> bool:
+    """`run_to_poll`, and then the twin, if there is one."""
+    s, twin, _ = kept.all
+    going_on = run_to_poll(s, wake)
+    if len(twin.job):
+        follow(twin, s)
+    return going_on
+
+
+@borrowing
+def look(
+    s: State, depth: int, queue: NDArray[np.int32], running: NDArray[np.int32], cpu: NDArray[np.float64]
+) -> int:
+    """What a snapshot needs besides the tables: the first waiting jobs, the running ones, and what was measured.
+
+    Fills `queue` with the first `depth` waiting jobs in order (of an array its first alone, where arrays are gathered),
+    `running` with the batch jobs that run, and `cpu` with the demand of those that have run for a window. Returns how
+    many it put into `queue`.
+    """
+    for i in range(s.c[RUN]):
+        job = s.run[i].job
+        running[i] = job
+        if s.c[PLACED] and s.job[job].rate < 1.0:
+            settle(s, job, s.f[NOW])
+        if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
+            cpu[job] = s.job[job].demand
+    for i in range(s.c[GUESTS]):
+        job = s.job[i].guest_row
+        if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
+            cpu[job] = s.job[job].demand
+        settle(s, job, s.f[NOW])
+    count = 0
+    position = s.c[HEAD]
+    s.c[STAMP] += s.c[GATHER]
+    while position < s.c[TAIL] and count < depth:
+        job = s.queue[position].job
+        if s.c[GATHER] == 0 or s.task[s.task[job].lead].stamp != s.c[STAMP]:
+            queue[count] = job
+            count += 1
+            if s.c[GATHER]:
+                s.task[s.task[job].lead].stamp = s.c[STAMP]
+        position = next_waiting(s, position + 1)
+    return count
+
+
+@compiled
+def observe(kept: Kept, interval: float, twin_interval: float) -> int:
+    """Everything that a snapshot shows, in one call; how many jobs there are in the queue that it shows.
+
+    Starts are estimated no more often than every `interval`, and (but where arrays are gathered) only if somebody could
+    be lent to; on the twin no more often than every `twin_interval`.
+    """
+    s, twin, looks = kept.all
+    depth = len(looks.queue)
+    count = look(s, depth, looks.queue, looks.running, looks.cpu)
+    for i in range(s.c[GUESTS]):
+        looks.guests[i] = s.job[i].guest_row
+    now = s.f[NOW]
+    due = count > 0 and s.c[PLACED] and now >= looks.estimated_at[0] + interval
+    if due and (s.c[GATHER] or has_open_cores(s)):
+        estimate_starts(s, depth, looks.estimate)
+        looks.estimated_at[0] = now
+        if len(twin.job) and now >= looks.estimated_at[1] + twin_interval:
+            estimate_starts(twin, depth, looks.own_estimate)
+            looks.estimated_at[1] = now
+    return count
+
+
+@compiled
+def ended_since(kept: Kept, first: int, since: float) -> tuple[Any, ...]:
+    """Row, end, run time, seconds lost and CPU of the jobs that ended as the `first` or later, after `since`."""
+    s, _, _ = kept.all
+    most = s.c[ENDED] - first
+    rows = np.empty(most, np.int32)
+    end, run, lost, cpu = np.empty(most), np.empty(most), np.empty(most), np.empty(most)
+    count = 0
+    for i in range(first, s.c[ENDED]):
+        job = s.job[i].ended
+        if s.job[job].end > since:
+            rows[count] = job
+            end[count] = s.job[job].end
+            run[count] = s.job[job].end - s.job[job].start
+            lost[count] = s.job[job].lost
+            cpu[count] = s.job[job].demand
+            count += 1
+    return rows[:count], end[:count], run[:count], lost[:count], cpu[:count]

@@ -1,0 +1,106 @@
+"""Placement: which cores, and how much memory of each node, a batch job takes."""
+
+from __future__ import annotations
+
+from asad.compiling import borrowing
+from asad.replay.engine.state import MEMORY, State
+
+
+@borrowing
+def place(s: State, job: int) -> None:
+    """Take the lowest free cores (and their memory) for a batch job that is known to fit."""
+    wanted = s.job[job].cores
+    last = -1
+    for node in range(len(s.node)):
+        take = min(s.node[node].free, wanted)
+        if s.c[MEMORY] and s.job[job].memory > 0:
+            take = min(take, int(s.node[node].memory_free / s.job[job].memory + 1e-9))
+        if take <= 0:
+            continue
+        wanted -= take
+        s.node[node].free -= take
+        s.node[node].memory_free -= take * s.job[job].memory
+        core = s.node[node].first
+        while take > 0:
+            if s.core[core].owner < 0:
+                s.core[core].owner = job
+                s.core[core].owner_next = -1
+                if last < 0:
+                    s.job[job].owner_first = core
+                else:
+                    s.core[last].owner_next = core
+                last = core
+                take -= 1
+            core += 1
+        if wanted == 0:
+            break
+
+
+@borrowing
+def release(s: State, job: int) -> None:
+    """Give back what a batch job holds."""
+    core = s.job[job].owner_first
+    while core >= 0:
+        node = s.core[core].node
+        s.core[core].owner = -1
+        s.node[node].free += 1
+        s.node[node].memory_free += s.job[job].memory
+        core = s.core[core].owner_next
+
+
+@borrowing
+def fits(s: State, job: int) -> bool:
+    """Does `job` fit on what is free now, cores and memory?"""
+    wanted = s.job[job].cores
+    memory = s.job[job].memory
+    for node in range(len(s.node)):
+        take = s.node[node].free
+        if memory > 0:
+            take = min(take, int(s.node[node].memory_free / memory + 1e-9))
+        wanted -= take
+        if wanted <= 0:
+            return True
+    return False
+
+
+@borrowing
+def fits_spare(s: State, job: int) -> bool:
+    """Does `job` fit on the spare part of each node?"""
+    wanted = s.job[job].cores
+    memory = s.job[job].memory
+    for node in range(len(s.node)):
+        take = s.node[node].spare
+        if memory > 0:
+            take = min(take, int(s.node[node].memory_spare / memory + 1e-9))
+        wanted -= take
+        if wanted <= 0:
+            return True
+    return False
+
+
+@borrowing
+def keep_clear(s: State, head: int, reserved: bool) -> None:
+    """What is spare now, so that the head still fits later.
+
+    The head takes first what is not free now, as the extra processors of EASY are counted; then it costs the others
+    no more than it must, and nothing else than without memory if there is plenty.
+    """
+    memory = s.job[head].memory
+    wanted = s.job[head].cores if reserved else 0
+    for node in range(len(s.node)):
+        s.node[node].spare = s.node[node].later
+        s.node[node].memory_spare = s.node[node].memory_later
+    for busy_now in (True, False):
+        for node in range(len(s.node)):
+            take = min(s.node[node].spare, wanted)
+            if busy_now:
+                take = min(take, s.node[node].later - s.node[node].free)
+            if memory > 0:
+                take = min(take, int(s.node[node].memory_spare / memory + 1e-9))
+            if take > 0:
+                wanted -= take
+                s.node[node].spare -= take
+                s.node[node].memory_spare -= take * memory
+    for node in range(len(s.node)):
+        s.node[node].spare = min(s.node[node].spare, s.node[node].free)
+        s.node[node].memory_spare = min(s.node[node].memory_spare, s.node[node].memory_free)

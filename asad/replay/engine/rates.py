@@ -1,0 +1,192 @@
+"""Contention: how fast jobs run that share cores, and when they end by that.
+
+The model is in docs/explanation/contention.md; μ are the constants of `asad.replay.contention`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from asad.compiling import borrowing
+from asad.replay.engine.events import move
+from asad.replay.engine.state import (
+    CHANGED,
+    GUEST,
+    KILL,
+    MEMORY,
+    MU_GUEST_CPU,
+    MU_GUEST_MEMORY,
+    MU_HOST_CPU,
+    MU_HOST_MEMORY,
+    STAMP,
+    State,
+)
+
+
+@borrowing
+def _mu(s: State, node: int, cpu: int, memory: int) -> float:
+    """μ between its measured values for CPU-bound and memory-bound pairs, by the node's memory in use."""
+    in_use = 0.5
+    if s.c[MEMORY] and s.node[node].memory > 0:
+        in_use = 1.0 - s.node[node].memory_free / s.node[node].memory
+    return s.f[cpu] + (s.f[memory] - s.f[cpu]) * min(1.0, max(0.0, in_use))
+
+
+@borrowing
+def _guest_rate(s: State, guest: int) -> float:
+    """Rate of a guest: the slowest of its nodes; on each, idle cores plus what the hosts of its cores lend."""
+    worst = 1.0
+    got = 0.0
+    core = s.job[guest].guest_first
+    while core >= 0:
+        node = s.core[core].node
+        capacity = 0.0
+        held = 0
+        beside = False
+        first = core
+        while core >= 0 and s.core[core].node == node:
+            held += 1
+            host = s.core[core].owner
+            if host < 0:
+                capacity += 1.0
+            else:
+                beside = True
+                new = True  # is this the guest's first core of this host here?
+                overlap = 0
+                other = first
+                while other >= 0 and s.core[other].node == node:
+                    if s.core[other].owner == host:
+                        if other < core:
+                            new = False
+                            break
+                        overlap += 1
+                    other = s.core[other].guest_next
+                if new:
+                    here = 0
+                    claims = 0.0
+                    for k in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+                        if s.core[k].owner == host:
+                            here += 1
+                            if s.core[k].lead:
+                                claim = s.job[s.core[k].guest].share
+                                claims += 1.0 if np.isnan(claim) else claim
+                    mine = 1.0 if np.isnan(s.job[guest].share) else s.job[guest].share
+                    if not s.job[guest].capped or np.isnan(s.job[guest].share):
+                        # the host comes first and the guests divide what it leaves
+                        leftover = max(0.0, 1.0 - s.job[host].demand)
+                        if claims > leftover:
+                            mine *= leftover / claims
+                    lent = min(mine * here, float(overlap))
+                    capacity += lent
+                    got += lent
+            core = s.core[core].guest_next
+        rate = min(1.0, capacity / (held * s.job[guest].demand)) if s.job[guest].demand > 0 else 1.0
+        if beside:
+            rate *= _mu(s, node, MU_GUEST_CPU, MU_GUEST_MEMORY)
+        worst = min(worst, rate)
+    s.job[guest].lending = got
+    return worst
+
+
+@borrowing
+def _host_rate(s: State, host: int) -> float:
+    """Rate of a batch job: 1 alone; beside guests μ, and where quotas bind both what they leave it."""
+    worst = 1.0
+    core = s.job[host].owner_first
+    while core >= 0:
+        node = s.core[core].node
+        if s.node[node].guests == 0:
+            while core >= 0 and s.core[core].node == node:
+                core = s.core[core].owner_next
+            continue
+        quota = 0.0
+        shared = False
+        while core >= 0 and s.core[core].node == node:
+            guest = s.core[core].guest
+            if guest >= 0:
+                shared = True
+                if s.core[core].lead and s.job[guest].capped and not np.isnan(s.job[guest].share):
+                    quota += s.job[guest].share
+            core = s.core[core].owner_next
+        if shared:
+            rate = min(1.0, max(0.0, 1.0 - quota) / s.job[host].demand) if s.job[host].demand > 0 else 1.0
+            worst = min(worst, rate * _mu(s, node, MU_HOST_CPU, MU_HOST_MEMORY))
+    return worst
+
+
+@borrowing
+def settle(s: State, job: int, now: float) -> None:
+    """Account the work done since the last look."""
+    passed = now - s.job[job].since
+    s.job[job].left -= s.job[job].rate * passed
+    s.job[job].lost += (1.0 - s.job[job].rate) * passed
+    if s.job[job].state == GUEST:
+        s.job[job].lent += s.job[job].lending * passed
+    s.job[job].since = now
+
+
+@borrowing
+def aim(s: State, job: int) -> None:
+    """Set the job's end event from its work left, its rate and, where jobs are killed at it, its limit."""
+    end = s.job[job].since + s.job[job].left / max(s.job[job].rate, 1e-9)
+    if s.c[KILL]:
+        end = min(end, s.job[job].limit_end)
+    move(s, job, max(end, s.job[job].since))
+
+
+@borrowing
+def _set_rate(s: State, job: int, rate: float, now: float) -> None:
+    if rate != s.job[job].rate:
+        s.job[job].rate = rate
+        aim(s, job)
+        s.c[CHANGED] = 1
+
+
+@borrowing
+def mark_nodes(s: State, first: int, of_guest: bool) -> int:
+    """The nodes of a job's cores into the scratch list (of a batch job: those with guests); how many."""
+    s.c[STAMP] += 1
+    count = 0
+    core = first
+    while core >= 0:
+        node = s.core[core].node
+        if s.node[node].stamp != s.c[STAMP] and (of_guest or s.node[node].guests > 0):
+            s.node[node].stamp = s.c[STAMP]
+            s.node[count].touched = node
+            count += 1
+        core = s.core[core].guest_next if of_guest else s.core[core].owner_next
+    return count
+
+
+@borrowing
+def mark_leads(s: State, nodes: int) -> None:
+    """Owners have changed on the touched nodes: a guest that straddles two hosts claims its share of each."""
+    for i in range(nodes):
+        first = s.node[s.node[i].touched].first
+        for core in range(first, first + s.node[s.node[i].touched].cores):
+            guest, owner = s.core[core].guest, s.core[core].owner
+            if guest >= 0:
+                before = first
+                while s.core[before].guest != guest or s.core[before].owner != owner:
+                    before += 1
+                s.core[core].lead = before == core
+
+
+@borrowing
+def refresh(s: State, nodes: int, now: float) -> None:
+    """Rates anew for everything on the touched nodes."""
+    s.c[STAMP] += 1
+    jobs = 0
+    for i in range(nodes):
+        node = s.node[i].touched
+        for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+            for job in (s.core[core].owner, s.core[core].guest):
+                if job >= 0 and s.job[job].stamp != s.c[STAMP]:
+                    s.job[job].stamp = s.c[STAMP]
+                    s.job[jobs].affected = job
+                    jobs += 1
+    for i in range(jobs):
+        settle(s, s.job[i].affected, now)
+    for i in range(jobs):
+        job = s.job[i].affected
+        _set_rate(s, job, _guest_rate(s, job) if s.job[job].state == GUEST else _host_rate(s, job), now)

@@ -1,0 +1,169 @@
+"""The tables of the simulation: a row a job, core, node; counters and clocks by index."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.compiling import compiled
+
+FCFS, EASY, CONSERVATIVE = 0, 1, 2
+ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
+"""What becomes of a job; who is withheld waits outside the queue: it is deferred, or beyond its array's throttle."""
+
+# indices into State.c
+(
+    FREE,
+    NEXT,
+    HEAP,
+    RUN,
+    TAIL,
+    HEAD,
+    WAITING,
+    VERSION,
+    SCANNED,
+    RESERVED,
+    EXTRA,
+    ENDED,
+    GUESTS,
+    STAMP,
+    SCHEDULER,
+) = range(15)
+(PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER, TOLD) = range(15, 24)
+(ADMISSION, FRONT, ASIDE, GATHER) = range(24, 28)
+COUNTERS = 28
+# indices into State.f
+NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
+CLOCKS = 9
+
+BLOCK = 64
+NEVER = np.inf
+NOBODY = 2**31 - 1
+ARRIVALS = 2**40
+"""Order of an arrival in the event heap: after every end of the same moment."""
+
+
+JOB = np.dtype(
+    [
+        # what the scheduler touches comes first: two cache lines a job
+        ("submit", "f8"),
+        ("work", "f8"),  # isolated run time that will be executed
+        ("planned", "f8"),  # run time that the scheduler plans with
+        ("planned_end", "f8"),
+        ("start", "f8"),
+        ("end", "f8"),
+        ("eligible", "f8"),
+        ("promised", "f8"),  # conservative backfill's promise of a start
+        ("cores", "i4"),
+        ("at", "i4"),  # its position in the queue
+        ("heap_at", "i4"),
+        ("depends", "i4"),
+        ("child", "i4"),  # first job that waits for this one
+        ("sibling", "i4"),  # next job that waits for the same one
+        ("wide", "i4"),  # nodes asked for, 0 for any number
+        ("host", "i4"),
+        ("owner_first", "i4"),  # first of its cores as a batch job
+        ("guest_first", "i4"),  # first of its cores as a guest
+        ("guest_at", "i4"),
+        ("limit", "f8"),  # time limit, inf for none
+        ("memory", "f8"),  # bytes a core, 0 if it does not count
+        ("demand", "f8"),  # CPU really wanted, as a fraction of the allocation
+        ("think", "f8"),  # how long after the end of `depends` it arrives
+        ("left", "f8"),  # isolated seconds of work still to do
+        ("rate", "f8"),  # isolated seconds a second
+        ("since", "f8"),  # when `left` was true
+        ("lost", "f8"),  # seconds that sharing has cost so far
+        ("extended", "f8"),
+        ("limit_end", "f8"),
+        ("share", "f8"),
+        ("lent", "f8"),  # core-seconds that it got from hosts as a guest
+        ("lending", "f8"),  # cores that it gets from hosts now
+        ("stamp", "i8"),
+        # lists of jobs, each from row 0 on: they have nothing to do with the job in whose row they stand
+        ("ended", "i4"),  # in order of their end
+        ("guest_row", "i4"),  # guests that run, in no order
+        ("affected", "i4"),  # scratch
+        ("state", "i1"),
+        ("killed", "?"),
+        ("capped", "?"),  # its share binds its host too (quotas on both); else it is in the idle class
+        ("was_host", "?"),
+        ("was_guest", "?"),
+    ],
+    align=True,
+)
+JOB_COLUMNS = ("submit", "work", "planned", "limit", "memory", "demand", "think", "cores", "wide", "depends")
+HEAP_ENTRY = np.dtype([("time", "f8"), ("order", "i8"), ("job", "i4")], align=True)
+RUN_ENTRY = np.dtype([("end", "f8"), ("job", "i4")], align=True)
+QUEUE_ENTRY = np.dtype([("planned", "f8"), ("cores", "i4"), ("job", "i4")], align=True)
+BLOCK_ENTRY = np.dtype([("planned", "f8"), ("cores", "i4")], align=True)
+NODE = np.dtype(
+    [
+        ("memory", "f8"),
+        ("memory_free", "f8"),
+        ("memory_spare", "f8"),
+        ("memory_later", "f8"),
+        ("stamp", "i8"),
+        ("first", "i4"),
+        ("cores", "i4"),
+        ("free", "i4"),
+        ("spare", "i4"),  # free now and beside the head's reservation
+        ("later", "i4"),  # free when the head is to start, itself not counted
+        ("guests", "i4"),  # cores with a guest
+        ("touched", "i4"),  # scratch: a list of nodes, from row 0 on
+    ],
+    align=True,
+)
+CORE = np.dtype(
+    [
+        ("node", "i4"),
+        ("owner", "i4"),  # batch job
+        ("owner_next", "i4"),  # next core of the same batch job
+        ("guest", "i4"),
+        ("guest_next", "i4"),
+        ("lead", "?"),  # first core of its guest on its node under its owner
+    ],
+    align=True,
+)
+TASK = np.dtype(
+    [
+        ("until", "f8"),  # of the first task, which stands for all: deferred until then, NaN if it is not
+        ("begin", "f8"),  # the same, as it is shown of each that waits
+        ("stamp", "i8"),
+        ("array", "i4"),  # -1 for a job that is no task
+        ("lead", "i4"),  # first task of its array; the job itself if it is none
+        ("next", "i4"),  # next task of its array, -1 for none
+        ("wake_at", "i4"),  # where in the heap its deferral ends
+        # of the arrays, each from row 0 on: they have nothing to do with the job in whose row they stand
+        ("waiting_row", "i4"),  # first task that waits, -1 if none does
+        ("waiting", "i4"),
+        ("running", "i4"),
+        ("ended", "i4"),
+        ("throttle", "i4"),
+        ("shown", "i4"),  # how many of those that wait are in the queue
+        ("admitted", "?"),  # of the first task
+    ],
+    align=True,
+)
+
+
+class State(NamedTuple):
+    """Everything that moves: n jobs, C cores, N nodes, in structured arrays (a row a job, core, node)."""
+
+    c: NDArray[np.int64]
+    f: NDArray[np.float64]
+    job: NDArray[Any]  # (n,) JOB, in order of submission
+    heap: NDArray[Any]  # events by time: `job` ends, `n + job` arrives, the deferral of `2n + job` is over
+    run: NDArray[Any]  # running batch jobs by planned end
+    queue: NDArray[Any]  # by order of arrival, FRONT lower if admitted; empty positions need NOBODY cores
+    block: NDArray[Any]  # the least of each 64 positions, or less; from the end on, of each 4096
+    node: NDArray[Any]  # (N,) NODE
+    core: NDArray[Any]  # (C,) CORE
+    task: NDArray[Any]  # (n,) TASK, (0,) without admission
+
+
+@compiled(inline="always")
+def is_job(s: State, job: int) -> bool:
+    """Is it a row at all? Decisions come from outside, and compiled code checks no index."""
+    return 0 <= job < len(s.job)
