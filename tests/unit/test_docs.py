@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from asad.api.control import VERBS
 from asad.cli.asactl import asactl
 from asad.errors import AsadError
 from asad.replay.run import BEST, DEFAULT_POLICIES
@@ -268,3 +269,8 @@ def test_links_lead_somewhere(page: str) -> None:
     here = ROOT / page
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", here.read_text(encoding="utf-8")):
         assert (here.parent / target).exists(), f"{page} links to {target}"
+
+
+def test_every_verb_of_the_socket_is_documented() -> None:
+    told = PAGES["docs/reference/asactl-live.md"].split("## The socket")[1]
+    assert {verb for verb in VERBS if f"`{verb}`" not in told} == set()
