@@ -117,6 +117,9 @@ class TornDown(NamedTuple):
 class Ticked(NamedTuple):
     """Time has passed."""
 
+    behind: bool = False
+    """Many calls still wait for the master: what it has not been told it cannot answer for."""
+
 
 Event = (
     Subscribed

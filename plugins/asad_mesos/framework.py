@@ -211,7 +211,7 @@ class Framework(State):
                 self.agents.remove(event.offer_id)
                 self._dirty = True
             case Ticked():
-                self._tick(now_s)
+                self._tick(event.behind, now_s)
             case Subscribed():
                 self._subscribed(event.framework_id, now_s)
             case Disconnected():
@@ -309,7 +309,7 @@ class Framework(State):
             if self.connected:
                 self._calls.append({"type": "TEARDOWN"})
 
-    def _tick(self, now_s: float) -> None:
+    def _tick(self, behind: bool, now_s: float) -> None:
         self._give_back(now_s)
         if self.connected and self._revive and now_s - self._revived_s >= REVIVE_S:
             self._revive_now(now_s)
@@ -334,7 +334,8 @@ class Framework(State):
                     task.late = True
                     self._kill(task, now_s)
         if self.connected:
-            self._ask([task for task, (due_s, _) in self.unheard.items() if due_s <= now_s], now_s)
+            if not behind:
+                self._ask([task for task, (due_s, _) in self.unheard.items() if due_s <= now_s], now_s)
             if now_s - self._asked_all_s >= ASK_ALL_S:
                 self._ask_all(now_s)
                 self.agents.look_anew()

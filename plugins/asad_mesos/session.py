@@ -50,6 +50,8 @@ REFUSED_S = 30.0
 """A master that refuses us (a role, a principal) is asked again after this."""
 HEARTBEAT_S = 15.0
 JOIN_S = 10.0
+BEHIND = 500
+"""With more calls than this under way the master is not asked for tasks that nothing was heard of."""
 MENDS = {
     "answers 401": "see [mesos] principal and secret_file",
     "answers 403": "see [mesos] principal and role",
@@ -202,7 +204,7 @@ class Session:
                 self._hear(driver, now)
             if now - self._ticked_s >= TICK_S:
                 self._ticked_s = now
-                self._handle(Ticked())
+                self._handle(Ticked(driver is not None and driver.sent - driver.through > BEHIND))
                 self._watch(now)
             if self._driver is not None and not self._driver.write():
                 self._hear(self._driver, now)  # it has ended, and may have said why

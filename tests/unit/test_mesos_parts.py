@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from asad_mesos.cluster import MesosCluster
 from asad_mesos.driver_child import Calls
-from asad_mesos.events import Offered, Submitted, Subscribed, Updated
+from asad_mesos.events import Offered, Submitted, Subscribed, Ticked, Updated
 from asad_mesos.framework import Framework, FrameworkFault
 from asad_mesos.jobs import Group, Spec, spec_from_json
 from asad_mesos.journal import Journal, JournalError
@@ -277,6 +277,28 @@ def test_records_come_before_the_calls_that_need_them_and_updates_are_acknowledg
     assert [record["what"] for record in records] == ["end", "stopping"]
     assert records[0]["exit"] == 3
     assert [call["type"] for call in calls] == ["KILL", "ACKNOWLEDGE"]
+
+
+def test_a_master_that_has_not_been_told_of_a_task_is_not_asked_for_it() -> None:
+    framework = Framework(Options(executor_memory_mb=1.0))
+    spec = Spec(user="u", uid=1, command="c", groups=(Group(tasks=2, memory_bytes=8.0 * 2**20),))
+    framework.handle(Subscribed("f"), Submitted(spec), now_s=0.0)
+    found = offer("S0", scalar("cpus", 4.0), scalar("mem", 100.0))
+    calls = [
+        *framework.handle(Offered([found]), now_s=0.1).calls,
+        *framework.handle(Ticked(), now_s=0.2).calls,
+    ]
+    assert [call["type"] for call in calls].count("ACCEPT") == 1
+
+    def asked(behind: bool, now_s: float) -> list[str]:
+        calls = framework.handle(Ticked(behind), now_s=now_s).calls
+        return [
+            task["task_id"]["value"] for call in calls for task in call.get("reconcile", {}).get("tasks", [])
+        ]
+
+    assert asked(True, 60.0) == []
+    assert asked(False, 61.0) == ["m1.1.0", "m1.1.1"]
+    assert asked(False, 62.0) == [], "less and less often"
 
 
 def test_offers_wanted_by_attribute_and_agents_to_be_maintained(tmp_path: Path) -> None:
