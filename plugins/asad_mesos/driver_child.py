@@ -83,13 +83,12 @@ def load_pymesos() -> Any:
         assert spec is not None and spec.loader is not None
         loaded[name] = sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded[name])
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        import pymesos  # type: ignore[import-not-found, import-untyped, unused-ignore]
-        import pymesos.process  # type: ignore[import-not-found, import-untyped, unused-ignore]
-        import pymesos.scheduler  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    finally:
-        signal.signal(signal.SIGINT, before)
+    import pymesos  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import pymesos.process  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    import pymesos.scheduler  # type: ignore[import-not-found, import-untyped, unused-ignore]
+
+    # it interrupts the main thread when its own has failed: anywhere, also where that is being told
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = logging.getLogger("pymesos")
     for handler in list(log.handlers):
         log.removeHandler(handler)
@@ -200,9 +199,9 @@ def _address(master: str) -> str:
     return text if ":" in text else f"{text}:5050"
 
 
-def _why(raised: Any) -> str:
-    """Why pymesos has given up: what its thread has raised, with what a master has answered in a few words."""
-    text = str(raised[1]) if raised else "pymesos gave up"
+def _why(error: BaseException) -> str:
+    """Why pymesos has given up, with what a master has answered in a few words."""
+    text = str(error)
     found = re.fullmatch(r"Failed with HTTP (\d+): b?['\"]?(.*?)['\"]?", text, re.DOTALL)
     return (f"it answers {found[1]} {found[2]}".rstrip() if found else text)[:1000]
 
@@ -349,9 +348,10 @@ def main() -> int:
                 continue
             calls.collect()
             if driver.aborted:
+                driver.join()
+                if pymesos.process._exc_info is not None:
+                    answers.tell(closed=True, why=_why(pymesos.process._exc_info[1]))
                 break
-    except KeyboardInterrupt:
-        answers.tell(closed=True, why=_why(pymesos.process._exc_info))
     finally:
         with contextlib.suppress(Exception):
             driver.stop(failover=True)

@@ -315,7 +315,9 @@ def test_principal_and_secret_are_sent_and_a_wrong_one_is_told(tmp_path: Path) -
             assert runs(opened, job)
         secret.write_text("wrong")
         with session(master, tmp_path / "b", principal="asad", secret_file=str(secret)) as opened:
-            assert wait(lambda: "it answers 401; see [mesos] principal" in opened.trouble), opened.trouble
+            assert wait(lambda: "it answers 401; see [mesos] principal" in opened.trouble, 30.0), (
+                opened.trouble
+            )
             assert not opened.subscribed
             assert master.subscriptions == 1, "a refused principal never subscribes"
 
@@ -329,7 +331,7 @@ def test_another_principal_may_not_take_a_framework_over(tmp_path: Path) -> None
             (job,) = opened.submit(gang(2))
             assert runs(opened, job)
         with session(master, tmp_path / "a", principal="other", secret_file=str(secret)) as opened:
-            assert wait(lambda: "give [mesos] principal back" in opened.trouble), opened.trouble
+            assert wait(lambda: "give [mesos] principal back" in opened.trouble, 30.0), opened.trouble
         with session(master, tmp_path / "a", principal="asad", secret_file=str(secret)) as opened:
             assert opened.wait(5.0)
         assert len(master.running_tasks()) == 2
