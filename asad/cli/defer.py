@@ -148,6 +148,7 @@ def show(model: str, as_json: bool) -> None:
     click.echo(
         f"scale {found.scale_cores:g} cores, a day of {found.period_steps:g} steps, {found.packing} packing, "
         + ("holds back what scores 0 or less" if found.hold else "starts whatever fits")
+        + (", starts the set that gains most together" if found.spread else "")
     )
     figures = found.recipe.get("figures")
     if isinstance(figures, Mapping):

@@ -26,11 +26,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asad.compiling import compiled
 from asad.defer.expected import Expected, of_past, read_expected
 from asad.defer.jobs import Waiting
+from asad.defer.packing import fill
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 
@@ -38,8 +38,6 @@ HIGHEST = 10.0
 """Price of a core-step, in core-steps: above 1, since one scarce step may stand before the whole run of a long job."""
 WARMEST, COOLED, AVERAGED = 1.0, 0.6, 0.9
 """The first temperature; after which part of the rounds the last is reached; after which part prices are averaged."""
-MOST_CELLS = 2_000_000
-"""Of the knapsack: jobs times free cores; beyond, it is filled greedily."""
 
 
 class Lookahead:
@@ -208,36 +206,3 @@ def _want(
         part = cores * weight[t] / total
         wanted[t] += part
         wanted[min(steps, t + duration)] -= part
-
-
-@compiled(nogil=True)
-def fill(cores: Ints, gain: Floats, free: int) -> NDArray[np.int64]:
-    """Rows of the set worth most, Σ c·gain, that fits into `free` cores; gains are above 0. Cost: O(n · free)."""
-    many = len(cores)
-    if many * free > MOST_CELLS:
-        chosen = np.empty(many, np.int64)
-        count = 0
-        left = free
-        for i in np.argsort(-gain, kind="mergesort"):
-            if cores[i] <= left:
-                chosen[count] = i
-                count += 1
-                left -= cores[i]
-        return chosen[:count]
-    best = np.zeros(free + 1)
-    taken = np.zeros((many, free + 1), np.bool_)
-    for i in range(many):
-        c, worth = cores[i], cores[i] * gain[i]
-        for room in range(free, c - 1, -1):
-            if best[room - c] + worth > best[room]:
-                best[room] = best[room - c] + worth
-                taken[i, room] = True
-    chosen = np.empty(many, np.int64)
-    count = 0
-    room = free
-    for i in range(many - 1, -1, -1):
-        if taken[i, room]:
-            chosen[count] = i
-            count += 1
-            room -= cores[i]
-    return chosen[:count]

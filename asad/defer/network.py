@@ -27,7 +27,7 @@ from asad.defer.outlook import CLASSES, CLUSTER_COLUMNS, JOB_COLUMNS, LEAD, LOOK
 from asad.errors import ConfigError
 from asad.model import Floats
 
-SCHEMA = 1
+SCHEMA = 2
 """Of a description. A model of another one is refused: its numbers would mean something else."""
 NETWORKS = ("attention", "mlp", "pointer")
 INFORMATION = ("none", "high", "low", "both")
@@ -106,6 +106,9 @@ class Model:
     """Does a score of 0 or less hold a job back? In the paper every job that fits is started."""
     packing: str
     """That it was trained with."""
+    spread: float
+    """Above 0: its scores tell gains (`asad.defer.packing.score_of`), and the set that gains most together is started.
+    0: the highest are, as the packing takes them."""
     arrays: Mapping[str, Floats]
     recipe: Mapping[str, Any]
     """How it was trained, and the figures then."""
@@ -330,6 +333,7 @@ def described(model: Model) -> dict[str, Any]:
         "knows_end": model.knows_end,
         "hold": model.hold,
         "packing": model.packing,
+        "spread": model.spread,
         "shape": {field: getattr(shape, field) for field in shape.__dataclass_fields__},
         "arrays": {name: list(size) for name, size in wanted(shape).items()},
         "recipe": dict(model.recipe),
@@ -346,10 +350,13 @@ def read(place: str, description: str, weights: bytes) -> Model:
         )
     shape = _shape(place, plain.get("shape"))
     scale, period = _number(place, plain, "scale_cores"), _number(place, plain, "period_steps")
+    spread = _number(place, plain, "spread")
     if not 0.0 < scale < 1e9:
         raise ConfigError(f"{place}: scale_cores {scale:g} cannot be; train the model anew")
     if not 0.0 <= period < 1e9:
         raise ConfigError(f"{place}: period_steps {period:g} cannot be; train the model anew")
+    if not 0.0 <= spread < 1e3:
+        raise ConfigError(f"{place}: spread {spread:g} cannot be; train the model anew")
     flags = [plain.get(key) for key in ("knows_end", "hold")]
     if not all(isinstance(flag, bool) for flag in flags) or plain.get("packing") not in (
         "prefix",
@@ -369,6 +376,7 @@ def read(place: str, description: str, weights: bytes) -> Model:
         bool(flags[0]),
         bool(flags[1]),
         str(plain["packing"]),
+        spread,
         _arrays(place, shape, weights),
         recipe if isinstance(recipe, dict) else {},
     )

@@ -19,7 +19,7 @@ import numpy as np
 from asad.defer.jobs import Waiting
 from asad.defer.network import Model, forward, inform, read
 from asad.defer.outlook import CLUSTER_WIDTH, FUTURE, JOB_WIDTH, LOOK, RUNNING, WAITING, describe
-from asad.defer.packing import pack
+from asad.defer.packing import pack, worth_most
 from asad.errors import ConfigError
 from asad.model import Floats, Ints
 
@@ -51,7 +51,9 @@ class Osdec:
         """
         mean, _, _ = self.think(waiting)
         said = np.where(waiting.startable & np.isfinite(mean), mean, -np.inf)
-        if self.model.hold:
+        if self.model.spread:
+            said[~worth_most(said, waiting.cores, waiting.free, self.model.spread)] = -np.inf
+        elif self.model.hold:
             said[said <= 0.0] = -np.inf
             said[~pack(said, waiting.cores, waiting.free, True)] = -np.inf
         return said

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.defer.expected import Expected, of_past
+from asad.defer.expected import Expected, fit, of_past
 from asad.defer.features import linear_score
 from asad.defer.jobs import Trajectories, Waiting
 from asad.defer.linear import Linear
@@ -83,6 +83,14 @@ class Rollout:
         self.sample: tuple[Ints, float, float] | None = None
         if sample:
             self.sample = read_sample("" if sample == "recorded" else sample)
+
+    @classmethod
+    def learned(cls, trajectories: Trajectories, period: int, **options: Any) -> Rollout:
+        """One that expects what these trajectories show, with `period` steps a day, and has no files."""
+        made = cls(period=period, **options)
+        made.expected = made.lookahead.expected = fit(trajectories, period)
+        made.sample = fit_sample(trajectories, made.expected)
+        return made
 
     def score(self, waiting: Waiting) -> Floats:
         """(n,) What a core of those who are to start is worth; minus infinity of all others."""

@@ -17,7 +17,7 @@ from asad.defer.jobs import Trajectories, Worth
 from asad.defer.network import STEP_COLUMNS
 from asad.defer.osdec import SCALES
 from asad.defer.outlook import CLUSTER_WIDTH, FUTURE, JOB_WIDTH, LOOK, RUNNING, WAITING, describe
-from asad.defer.packing import Packing
+from asad.defer.packing import Packing, worth_most
 from asad.model import Floats, Ints
 
 Singles = NDArray[np.float32]
@@ -45,14 +45,18 @@ class Sight(NamedTuple):
     """Jobs beyond these are neither seen nor started, in training."""
     future: bool = True
     """Are jobs that are known and may not start yet rows too?"""
+    hold: bool = True
+    """Does a score of 0 or less hold a job back?"""
+    spread: float = 0.0
+    """As `asad.defer.network.Model` has it."""
 
 
 class Batch:
     """A world and what is seen of it. After `begin`, and after each `step` until `done`, the arrays tell the state:
 
     `jobs` (B, n, JOB_WIDTH), of which the first `count` (B,) rows are jobs: those of the world's rows, then running
-    ones; `startable` (B, n); `cluster` (B, CLUSTER_WIDTH); `steps` (B, window, STEP_COLUMNS), of which the first
-    `known` are steps.
+    ones; `startable` (B, n); `places` (B, n), the column of `world.rows` that a waiting row stands for; `cluster`
+    (B, CLUSTER_WIDTH); `steps` (B, window, STEP_COLUMNS), of which the first `known` are steps.
     """
 
     def __init__(self, sight: Sight, size: int, worth: Worth, packing: Packing) -> None:
@@ -61,7 +65,7 @@ class Batch:
         self.jobs = np.zeros((size, rows, JOB_WIDTH), np.float32)
         self.count = np.zeros(size, np.int32)
         self.startable = np.zeros((size, rows), np.bool_)
-        self._place = np.zeros((size, rows), np.int32)
+        self.places = np.zeros((size, rows), np.int32)
         self.cluster = np.zeros((size, CLUSTER_WIDTH), np.float32)
         self.steps = np.zeros((size, max(sight.window, 1), len(STEP_COLUMNS)), np.float32)
         self.known = 1
@@ -78,11 +82,27 @@ class Batch:
         """Are all steps decided?"""
         return self.world.done
 
+    def chosen(self, scores: Floats | Singles) -> Floats:
+        """(B, n) `scores` for `step` of whom a policy starts by them; minus infinity of all others."""
+        ready = self.startable & (scores > 0.0) if self.sight.hold else self.startable
+        if self.sight.spread:
+            t, world = self.world.trajectories, self.world
+            _keep_worth_most(
+                np.asarray(scores, np.float64),
+                ready,
+                self.places,
+                world.rows,
+                t.cores,
+                world.free,
+                self.sight.spread,
+            )
+        return np.where(ready, scores, -np.inf)
+
     def step(self, scores: Floats | Singles) -> Gains:
         """Start jobs by `scores` (B, n), one for each row of `jobs`; minus infinity holds back. On to the next step."""
         given = np.full(self.world.rows.shape, -np.inf)
         row, column = np.nonzero(self.startable)
-        given[row, self._place[row, column]] = scores[row, column]
+        given[row, self.places[row, column]] = scores[row, column]
         gains = self.world.step(given)
         if not self.world.done:
             self._look()
@@ -124,7 +144,7 @@ class Batch:
             now, t.steps - now if sight.knows_end else 0, sight.period, sight.scale, sight.forecast, sight.coming,
             sight.unknown, self.worth.delay, sight.running, sight.future, t.cores, t.duration, t.earliest, t.latest,
             t.first, t.capacity, world.started, world.rows, world.count, world.held, self.jobs, self.count,
-            self.startable, self._place, self.cluster, self._history,
+            self.startable, self.places, self.cluster, self._history,
         )  # fmt: skip
         scales = np.where(SCALES > 0.0, SCALES, sight.scale)
         self._history[:, now] /= scales
@@ -132,6 +152,25 @@ class Batch:
             self.known = min(now + 1, sight.window)
             self.steps[:] = 0.0
             self.steps[:, : self.known] = self._history[:, now + 1 - self.known : now + 1]
+
+
+@compiled(nogil=True)
+def _keep_worth_most(
+    scores: Floats,
+    ready: NDArray[np.bool_],
+    places: Ints,
+    rows: Ints,
+    cores: Ints,
+    free: Floats,
+    spread: float,
+) -> None:
+    """Of those `ready` (B, n), only the sets worth most stay."""
+    for b in range(len(ready)):
+        shown = np.flatnonzero(ready[b])
+        wide = np.empty(len(shown), np.int32)
+        for k in range(len(shown)):
+            wide[k] = cores[rows[b, places[b, shown[k]]]]
+        ready[b, shown] = worth_most(scores[b, shown], wide, free[b], spread)
 
 
 @compiled(nogil=True)

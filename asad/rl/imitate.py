@@ -18,8 +18,9 @@ from asad.model import Floats
 from asad.rl.batch import Batch, Singles
 from asad.rl.ppo import Gaussian
 
-Teacher = Callable[[Batch], Floats]
-"""(B, n) scores of all rows of a batch, in (-1, 1), of which those above 0 start."""
+Teacher = Callable[[Batch, Floats], Floats]
+"""(B, n) scores of all rows of a batch, in (-1, 1), of which those above 0 start; NaN for rows of which it says
+nothing. It is told the network's own scores."""
 
 
 class Lesson(NamedTuple):
@@ -37,7 +38,6 @@ def gather(
     trajectories: Trajectories,
     gamma: float,
     own: bool,
-    hold: bool,
 ) -> tuple[Lesson, float]:
     """All states of the trajectories, played by the network itself (`own`) or by the teacher; and the mean total."""
     batch.begin(trajectories)
@@ -48,10 +48,11 @@ def gather(
         seen = batch.observation()
         for name, array in seen.items():
             states.setdefault(name, []).append(array)
-        said = teacher(batch)
+        mine = greedy(policy, seen, batch)
+        said = teacher(batch, mine)
         taught.append(said.astype(np.float32))
-        scores = greedy(policy, seen, batch) if own else said
-        gains = batch.step(held_back(scores, batch, hold))
+        scores = mine if own else said
+        gains = batch.step(batch.chosen(scores))
         rewards.append(batch.reward(gains))
         total += gains.total(batch.worth)
     sums = np.zeros((len(rewards), len(trajectories)))
@@ -75,7 +76,10 @@ def learn(
     passes: int,
     batch: int,
 ) -> float:
-    """So many passes over the lessons: mean square error of scores and values. Returns the scores' in the last pass."""
+    """So many passes over the lessons: mean square error of scores and values. Returns the scores' in the last pass.
+
+    Of rows that the lessons say nothing of, nothing is learned.
+    """
     for group in optimizer.param_groups:
         group["lr"] = rate
     error, rows = 0.0, 0
@@ -89,11 +93,12 @@ def learn(
             seen = {name: tensor[part] for name, tensor in lesson.observation.items()}
             mean, _, value, startable = policy.think(seen)
             off = (mean - lesson.taught[part][:, : mean.shape[1]])[startable]
+            off = off[~off.isnan()]
             loss = (off * off).sum() / max(len(off), 1)
             whole = loss + 0.02 * functional.mse_loss(value, lesson.returns[part])
             optimizer.zero_grad()
             whole.backward()
-            torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(policy.scores.parameters(), 1.0)
             optimizer.step()
             error += float((off * off).sum().detach())
             rows += len(off)
@@ -109,17 +114,11 @@ def greedy(policy: Gaussian, seen: dict[str, Singles], batch: Batch) -> Floats:
     return scores
 
 
-def held_back(scores: Floats, batch: Batch, hold: bool) -> Floats:
-    """Minus infinity for rows that may not start, and with `hold` for those of 0 or less."""
-    ready = batch.startable & (scores > 0.0) if hold else batch.startable
-    return np.where(ready, scores, -np.inf)
-
-
-def played(policy: Gaussian, batch: Batch, trajectories: Trajectories, hold: bool) -> Floats:
+def played(policy: Gaussian, batch: Batch, trajectories: Trajectories) -> Floats:
     """(B,) Totals of the network without its chance."""
     batch.begin(trajectories)
     found = np.zeros(len(trajectories))
     while not batch.done:
         scores = greedy(policy, batch.observation(), batch)
-        found += batch.step(held_back(scores, batch, hold)).total(batch.worth)
+        found += batch.step(batch.chosen(scores)).total(batch.worth)
     return found

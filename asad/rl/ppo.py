@@ -25,7 +25,6 @@ from asad.defer.outlook import CLUSTER_WIDTH, JOB_WIDTH
 from asad.rl.batch import Batch
 from asad.rl.network import Auxiliary, Scores
 
-HELD = -np.inf
 MOST_SCORE = 8.0
 """Far beyond what is drawn around means in (-1, 1); the library wants a bound."""
 
@@ -33,10 +32,10 @@ MOST_SCORE = 8.0
 class Lockstep(VecEnv):
     """All trajectories of a batch at once, each an episode; at their end all begin anew with others."""
 
-    def __init__(self, batch: Batch, size: int, draw: Callable[[], Trajectories], hold: bool) -> None:
+    def __init__(self, batch: Batch, size: int, draw: Callable[[], Trajectories]) -> None:
         """`draw` gives `size` trajectories for the next episodes."""
         rows = batch.sight.most_rows
-        self.batch, self.draw, self.hold = batch, draw, hold
+        self.batch, self.draw = batch, draw
         boxes = gymnasium.spaces.Dict(
             {
                 "jobs": gymnasium.spaces.Box(-np.inf, np.inf, (rows, JOB_WIDTH), np.float32),
@@ -66,10 +65,7 @@ class Lockstep(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[dict[str, Any], Any, Any, list[dict[str, Any]]]:
-        scores = np.where(self.batch.startable, self._actions, HELD)
-        if self.hold:
-            scores[scores <= 0.0] = HELD
-        gains = self.batch.step(scores)
+        gains = self.batch.step(self.batch.chosen(self._actions))
         self._sum += gains.total(self.batch.worth)
         ended = self.batch.done
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]

@@ -47,7 +47,22 @@ class Recipe:
     """Rounds of imitation of the teacher."""
     lesson_passes: int = 3
     lesson_rate: float = 1e-3
-    iterations: int = 60
+    improvements: int = 14
+    """Rounds in which it learns what starting each job now is worth, played ahead (`asad.rl.improve`); a mend."""
+    improve_trajectories: int = 64
+    """Of a round."""
+    improve_passes: int = 1
+    """Over what is remembered."""
+    improve_rate: float = 4e-4
+    """Of learning in the first round; it falls to a tenth."""
+    futures: int = 48
+    depth: int = 30
+    """Steps that are played ahead in each."""
+    remembered: int = 8
+    """Rounds that are learned from together."""
+    newest: float = 0.3
+    """Weight of the newest round in the mean of weights that goes on."""
+    iterations: int = 30
     """Of PPO."""
     value_only: int = 1
     """Of these, the first in which the value alone learns, where there was imitation."""
@@ -97,6 +112,7 @@ VARIANTS: Mapping[str, Recipe] = {
         rate=(1e-4, 1e-5),
         iterations=300,
         lessons=0,
+        improvements=0,
         value_only=0,
         most_change=0.0,
     ),

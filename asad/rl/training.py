@@ -5,13 +5,15 @@ The stages of a recipe (`asad.rl.recipes`):
 1. the scale and the forecast of the capacity are fitted to the training trajectories;
 2. a perceptron is evolved as a teacher (`asad.rl.evolve`), if the recipe has generations;
 3. the network learns from it (`asad.rl.imitate`), and its auxiliary tasks from what both saw;
-4. PPO goes on from there (Algorithm 1 of the paper); what is best on trajectories kept aside is the model.
+4. it learns what starting each job now is worth, played both ways ahead (`asad.rl.improve`);
+5. PPO goes on from there (Algorithm 1 of the paper); what is best on trajectories kept aside is the model.
 
 The same recipe, trajectories and seed give the same bytes on the same machine, also when interrupted and resumed.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 import warnings
@@ -25,13 +27,15 @@ from typing import Any
 import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger, configure
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from asad.defer.jobs import Trajectories
 from asad.defer.network import Model
 from asad.defer.outlook import fit_coming, fit_forecast
+from asad.defer.rollout import Rollout
 from asad.errors import UsageError
 from asad.model import Floats
-from asad.rl import auxiliary, imitate
+from asad.rl import auxiliary, imitate, improve
 from asad.rl.batch import Batch, Sight
 from asad.rl.evolve import Draws, Evolution, first_weights, score_all, total
 from asad.rl.network import arrays_of
@@ -81,13 +85,13 @@ class Training:
             recipe.shape.running,
             recipe.shape.window if recipe.shape.informed else 0,
             future=recipe.shape.future,
+            hold=recipe.hold,
         )
         folder.mkdir(parents=True, exist_ok=True)
         self._lockstep = Lockstep(
             Batch(self.sight, recipe.trajectories, recipe.worth, recipe.packing),  # type: ignore[arg-type]
             recipe.trajectories,
             self._next_trajectories,
-            recipe.hold,
         )
         self._draws = 0
         self._stage, self._iteration = "teacher", 0
@@ -140,8 +144,12 @@ class Training:
             self._save()
         if self._stage == "lessons":
             self._learn_lessons()
-            self._stage = "ppo"
             self._consider(0)
+            self._stage = "improve"
+            self._save()
+        if self._stage == "improve":
+            self._improve()
+            self._stage = "ppo"
             self._save()
         while self._iteration < self.recipe.iterations:
             late = time.monotonic() - started > 60.0 * minutes
@@ -163,7 +171,7 @@ class Training:
         }
         return Model(
             self.name, recipe.shape, self.sight.scale, self.sight.period, recipe.knows_end, recipe.hold,
-            recipe.packing, arrays, told,
+            recipe.packing, self.sight.spread, arrays, told,
         )  # fmt: skip
 
     def _expected(self) -> dict[str, Floats]:
@@ -208,11 +216,11 @@ class Training:
         if not recipe.lessons:
             return
         scores = np.empty((recipe.trajectories, self.sight.most_rows))
-        spread = self._spread(scores)
+        self._set_spread(self._spread(scores))
 
-        def teacher(batch: Batch) -> Floats:
+        def teacher(batch: Batch, _: Floats) -> Floats:
             self._ask_teacher(batch, scores)
-            return np.tanh(scores / spread)
+            return np.tanh(scores / self.sight.spread)
 
         optimizer = torch.optim.Adam(self.policy.scores.parameters())
         lessons: list[imitate.Lesson] = []
@@ -224,7 +232,6 @@ class Training:
                 self._next_trajectories(),
                 recipe.gamma,
                 k > 0,
-                recipe.hold,
             )
             lessons = [*lessons[-2:], lesson]
             if self._auxiliary is not None and self.policy.auxiliary is not None:
@@ -249,15 +256,53 @@ class Training:
         )  # fmt: skip
 
     def _spread(self, scores: Floats) -> float:
-        """By what its scores are divided, so that the network's tanh can say them: twice their root mean square."""
+        """By what its scores are divided, so that the network's tanh can say them: twice their root mean square.
+
+        Its scores are gains as the column `gain_all` has them, so the network's tell gains too.
+        """
         batch, squares, many = self._lockstep.batch, 0.0, 0
         batch.begin(self._next_trajectories())
         while not batch.done:
             self._ask_teacher(batch, scores)
             said = scores[batch.startable]
             squares, many = squares + float((said * said).sum()), many + len(said)
-            batch.step(imitate.held_back(scores, batch, self.recipe.hold))
+            batch.step(batch.chosen(scores))
         return 2.0 * float(np.sqrt(squares / max(many, 1))) or 1.0
+
+    def _set_spread(self, spread: float) -> None:
+        self.sight = self.sight._replace(spread=spread)
+        self._lockstep.batch.sight = self.sight
+
+    def _improve(self) -> None:
+        recipe, train = self.recipe, self.data.train
+        if not recipe.improvements:
+            return
+        rollout = Rollout.learned(
+            train, int(self.data.period), futures=recipe.futures, depth=recipe.depth, delay=recipe.worth.delay,
+            violation=recipe.worth.violation, seed=1_000_000 * self.seed,
+        )  # fmt: skip
+        many = min(recipe.improve_trajectories, len(train))
+        batch = Batch(self.sight, many, recipe.worth, recipe.packing)  # type: ignore[arg-type]
+        improver = improve.Improver(rollout)
+        optimizer = torch.optim.Adam(self.policy.scores.parameters())
+        # the mean of the last rounds is better than any one of them
+        mean = AveragedModel(self.policy.scores, multi_avg_fn=get_ema_multi_avg_fn(1.0 - recipe.newest))
+        lessons: list[imitate.Lesson] = []
+        for k in range(recipe.improvements):
+            rows = np.random.default_rng((self.seed, 3, k)).choice(len(train), many, replace=False)
+            lesson, earned = imitate.gather(
+                self.policy, improver, batch, train.take(rows), recipe.gamma, True
+            )
+            lessons = [*lessons[1 - recipe.remembered :], lesson]
+            rate = recipe.improve_rate * (1.0 - 0.9 * k / recipe.improvements)
+            imitate.learn(self.policy, optimizer, lessons, rate, recipe.improve_passes, 256)
+            mean.update_parameters(self.policy.scores)
+            newest = copy.deepcopy(self.policy.scores.state_dict())
+            self.policy.scores.load_state_dict(mean.module.state_dict())
+            self._consider(0)
+            if k < recipe.improvements - 1:
+                self.policy.scores.load_state_dict(newest)
+            self._tell("improve", k + 1, recipe.improvements, earned, self._best)
 
     def _iterate(self) -> None:
         recipe = self.recipe
@@ -292,10 +337,10 @@ class Training:
         """Is what it plays now, without chance, the best so far?"""
         recipe = self.recipe
         batch = Batch(self.sight, len(self.data.kept), recipe.worth, recipe.packing)  # type: ignore[arg-type]
-        reached = float(imitate.played(self.policy, batch, self.data.kept, recipe.hold).mean())
+        reached = float(imitate.played(self.policy, batch, self.data.kept).mean())
         self.ppo.logger.record("kept/total", reached)
         if iteration == 0:
-            self.figures["start"] = reached
+            self.figures["start" if self._stage == "lessons" else "improved"] = reached
         if reached > self._best:
             self._best, self._best_at = reached, iteration
             self._best_arrays = arrays_of(self.policy.scores, self.policy.auxiliary)
@@ -328,9 +373,10 @@ class Training:
         kind, keys, position, _, _ = np.random.get_state(legacy=True)  # noqa: NPY002  # what stable-baselines3 draws from
         told = {
             **self._identity(),
-            "stage": self._stage, "iteration": self._iteration, "draws": self._draws, "best": self._best,
-            "best_at": self._best_at, "figures": self.figures, "generator": [str(kind), int(position)],
-            "timesteps": self.ppo.num_timesteps, "updates": self.ppo._n_updates,
+            "stage": self._stage, "spread": self.sight.spread, "iteration": self._iteration, "draws": self._draws,
+            "best": self._best, "best_at": self._best_at, "figures": self.figures,
+            "generator": [str(kind), int(position)], "timesteps": self.ppo.num_timesteps,
+            "updates": self.ppo._n_updates,
         }  # fmt: skip
         arrays: dict[str, Any] = {
             "told": np.frombuffer(json.dumps(told).encode(), np.uint8),
@@ -364,6 +410,7 @@ class Training:
                 f"{path}: is of another recipe or seed; train without --resume, or into another folder"
             )
         self._stage, self._iteration = told["stage"], told["iteration"]
+        self._set_spread(told["spread"])
         # the trajectories drawn last were not begun
         self._draws = told["draws"] - (1 if self._iteration else 0)
         self._best, self._best_at, self.figures = told["best"], told["best_at"], told["figures"]

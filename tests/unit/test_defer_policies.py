@@ -15,9 +15,9 @@ from asad.defer.expected import Expected, fit, of_past, read_expected, written_e
 from asad.defer.features import FEATURES, weights
 from asad.defer.jobs import Past, Trajectories, Waiting, Worth
 from asad.defer.linear import Linear, read_weights, tune, written_weights
-from asad.defer.lookahead import Lookahead, fill
+from asad.defer.lookahead import Lookahead
 from asad.defer.offline import optimum
-from asad.defer.packing import starts
+from asad.defer.packing import fill, score_of, starts, worth_most
 from asad.defer.scorers import SCORERS, make_scorer, scorer_options
 from asad.errors import ConfigError, UsageError
 from asad.replay.defer_instances import draw_trajectories
@@ -182,6 +182,26 @@ def test_the_knapsack_is_the_best_set() -> None:
             if cores[list(mask)].sum() <= free
         )
         assert (cores * gain)[chosen].sum() == pytest.approx(best)
+
+
+def test_of_scores_that_tell_gains_the_set_that_gains_most_starts() -> None:
+    rng = np.random.default_rng(2)
+    spread = 0.65
+    for _ in range(40):
+        cores = rng.integers(1, 9, 8).astype(np.int32)
+        gain = rng.normal(3.0, 10.0, 8)
+        free = float(rng.uniform(-3, 30))
+        starts = worth_most(score_of(gain, spread), cores, free, spread)
+        assert not starts.any() or cores[starts].sum() <= free
+        assert (gain[starts] > 0).all()
+        best = max(
+            float(gain[list(mask)].sum())
+            for mask in (np.flatnonzero(bits) for bits in product([0, 1], repeat=8))
+            if not len(mask) or cores[list(mask)].sum() <= free
+        )
+        assert gain[starts].sum() == pytest.approx(best)
+    odd = np.array([np.nan, 0.0, -1.0, np.inf, -np.inf])
+    assert worth_most(odd, np.ones(5, np.int32), 3.0, spread).tolist() == [False, False, False, True, False]
 
 
 def test_where_it_would_take_too_long_the_set_is_filled_greedily() -> None:

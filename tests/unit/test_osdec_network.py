@@ -51,7 +51,7 @@ def made(shape: Shape, seed: int = 0, **changed: object) -> Model:
     arrays["unknown"] = np.linspace(0.125, 1.0, len(arrays["unknown"]))
     arrays["worth"] = np.array([0.25, 1.0])
     arrays = {name: array.astype(np.float32).astype(np.float64) for name, array in arrays.items()}
-    model = Model("made-up", shape, 45.0, 48.0, True, True, "skip-fit", arrays, {"seed": seed})
+    model = Model("made-up", shape, 45.0, 48.0, True, True, "skip-fit", 0.5, arrays, {"seed": seed})
     return replace(model, **changed)  # type: ignore[arg-type]
 
 
@@ -173,10 +173,11 @@ def test_what_does_not_fit_is_refused_with_place_and_mend() -> None:
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("x" * 300_000, "longer than"),
-        (wrong(description, schema=2), "schema 2 is not 1"),
+        (wrong(description, schema=1), "schema 1 is not 2"),
         (wrong(description, scale_cores=0), "scale_cores 0"),
         (wrong(description, period_steps="day"), "period_steps is no number"),
         (wrong(description, hold="yes"), "hold"),
+        (wrong(description, spread=-1.0), "spread -1 cannot be"),
         (wrong(description, weights_sha256="0"), "not those it describes"),
         (wrong(description, shape={}), "shape does not have the keys"),
         (wrong(description, shape={**plain["shape"], "width": -1}), "width -1"),

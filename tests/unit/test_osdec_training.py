@@ -44,6 +44,9 @@ def short(name: str, **more: int) -> Recipe:
         "group": 2,
         "generations": 2,
         "lessons": 2,
+        "improvements": min(recipe.improvements, 2),
+        "improve_trajectories": 3,
+        "futures": 2,
         "iterations": 2,
         "evaluate_every": 1,
         "mini_batch": 32,
@@ -75,7 +78,10 @@ def test_every_variant_learns_and_serves(name: str, few: Data, tmp_path: Path) -
     assert total == pytest.approx(model.recipe["figures"]["best"], rel=0.02)
 
 
-def test_interrupted_and_resumed_it_gives_the_same_bytes(few: Data, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [("improve", 1), ("ppo", 3)])
+def test_interrupted_and_resumed_it_gives_the_same_bytes(
+    at: tuple[str, int], few: Data, tmp_path: Path
+) -> None:
     recipe = short("osdec", iterations=4)
     whole = Training(recipe, few, 3, tmp_path / "whole", "it").run()
 
@@ -83,7 +89,7 @@ def test_interrupted_and_resumed_it_gives_the_same_bytes(few: Data, tmp_path: Pa
         """As by a signal."""
 
     def kill(stage: str, step: int, *_: float) -> None:
-        if (stage, step) == ("ppo", 3):
+        if (stage, step) == at:
             raise Killed
 
     with pytest.raises(Killed):
@@ -111,7 +117,9 @@ def test_what_cannot_be_resumed_is_refused(few: Data, tmp_path: Path) -> None:
 
 def test_it_stops_early_when_nothing_gets_better(few: Data, tmp_path: Path) -> None:
     steps: list[int] = []
-    recipe = replace(short("ppo-att", iterations=30, lessons=0, generations=0), patience=2, rate=(0.0, 0.0))
+    recipe = replace(
+        short("ppo-att", iterations=30, lessons=0, improvements=0, generations=0), patience=2, rate=(0.0, 0.0)
+    )
     Training(recipe, few, 1, tmp_path, "it", tell=lambda stage, step, *_: steps.append(step)).run()
     assert steps[-1] == 3
 
@@ -146,6 +154,7 @@ def asked(*words: str) -> Result:
 
 def test_the_command_trains_and_shows(tmp_path: Path) -> None:
     small = ["trajectories=4", "group=2", "generations=1", "lessons=1", "iterations=1", "epochs=1"]
+    small += ["improvements=1", "improve_trajectories=2", "futures=2"]
     words = [word for one in small for word in ("--set", one)]
     out = str(tmp_path / "out")
     done = asked("train", "--generate", "8", "--seeds", "1", "--out", out, "--json", *words)
@@ -154,7 +163,7 @@ def test_the_command_trains_and_shows(tmp_path: Path) -> None:
     shown = asked("show", row["model"])
     assert shown.exit_code == 0 and "osdec-s1: attention" in shown.output
     plain = json.loads(asked("show", row["model"], "--json").stdout)
-    assert plain["schema"] == 1 and plain["recipe"]["iterations"] == 1
+    assert plain["schema"] == 2 and plain["recipe"]["iterations"] == 1
     assert "osdec: osdec-s1" in asked("show").output
 
 
