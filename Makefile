@@ -6,7 +6,7 @@ TEST_WORKERS ?= 2
 TEST_ARGS ?=
 
 BIN := $(VENV)/bin
-SAMPLE := profiles/samples/generated-cluster.sacct.gz
+SAMPLES := profiles/samples
 POLICIES := slurm,fcfs,conservative,static,asax-paper,asax,greedy-oracle
 
 # of `make lab`: mixes of lab/mixes by name or any files, measured runs, and a factor on all times
@@ -25,7 +25,7 @@ PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze 
 MAKEFLAGS += --no-print-directory
 
 help:
-	@echo 'make demo             replay the sample log under all policies; writes demo/report.html'
+	@echo 'make demo             replay two sample logs under all policies; writes demo/report.html, demo/generated.html'
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
 	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
@@ -35,11 +35,15 @@ help:
 	@echo 'make system-packages  Debian: browser, PostgreSQL, Slurm and whatever else the tests need (as root)'
 	@echo 'make clean            remove everything that these targets made'
 
+# what `make lab` recorded of a real Slurm, then what generate.py made up
 demo: $(VENV)/.installed-run
 	@mkdir -p demo
-	$(BIN)/asactl replay $(SAMPLE) --nodes 16 --cores 32 --policy $(POLICIES) \
+	$(BIN)/asactl replay $(SAMPLES)/lab-cluster.sacct --nodes 2 --cores 1 --memory 4G --poll 2s --policy $(POLICIES) \
 		--store demo/asad.db --report demo/report.html
-	@echo "The page: file://$(CURDIR)/demo/report.html"
+	$(BIN)/asactl replay $(SAMPLES)/generated-cluster.sacct.gz --nodes 16 --cores 32 --policy $(POLICIES) \
+		--store demo/asad.db --report demo/generated.html
+	@echo "The pages: file://$(CURDIR)/demo/report.html (of a real Slurm, two cores)"
+	@echo "           file://$(CURDIR)/demo/generated.html (made up, 512 cores)"
 
 # The figures go to lab/result.json; the logs of all daemons to build/lab.
 lab: $(VENV)/.installed-test
