@@ -62,7 +62,7 @@ class Recipe:
     """Rounds that are learned from together."""
     newest: float = 0.3
     """Weight of the newest round in the mean of weights that goes on."""
-    iterations: int = 30
+    iterations: int = 8
     """Of PPO."""
     value_only: int = 1
     """Of these, the first in which the value alone learns, where there was imitation."""
