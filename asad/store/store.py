@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,6 +60,8 @@ from asad.store.records import (
 
 BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for another one's transaction."""
+CHANGE_AGAIN_S = 0.01
+"""Between two tries to change the journal of a new file."""
 FLUSH_EVERY = 5_000
 """Rows that a run gathers before it writes them."""
 PAGE = 2_000
@@ -957,12 +960,28 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
         cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the file has a header, so before WAL
         cursor.execute("PRAGMA journal_mode")
         if cursor.fetchone()[0] != "wal":  # asking needs no lock, changing does
-            cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute(
-            "PRAGMA synchronous = NORMAL"
-        )  # in WAL mode a power cut loses the newest commits, never the file
+            _change_to_wal(cursor)
+        # in WAL mode a power cut loses the newest commits, never the file
+        cursor.execute("PRAGMA synchronous = NORMAL")
     finally:
         cursor.close()
+
+
+def _change_to_wal(cursor: sqlite3.Cursor) -> None:
+    """Change the journal of a new file; waits here, for SQLite refuses at once when two change it together.
+
+    Each of them reads and wants to write, so neither could ever go on: SQLite does not ask its busy timeout then.
+    """
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                raise
+            time.sleep(CHANGE_AGAIN_S)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

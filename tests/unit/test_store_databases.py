@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Event, Timer
 from typing import ClassVar
 
 import numpy as np
@@ -622,6 +623,37 @@ def test_many_may_open_a_new_store_at_once(url: str) -> None:
     assert numbers == [1, 2, 3, 4]
     with Store.open(url) as opened:
         assert [record.decisions for record in opened.runs()] == [20] * 4
+
+
+def test_a_new_store_that_another_is_making_is_waited_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "asad.db")
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("PRAGMA user_version = 0")  # the file has a header
+    other.execute("BEGIN IMMEDIATE")  # from here on SQLite refuses a change of the journal at once
+    let_go = Event()
+
+    def end() -> None:
+        let_go.set()
+        other.rollback()
+
+    timer = Timer(0.2, end)
+    timer.start()
+    try:
+        with Store.open(path) as opened:
+            assert let_go.is_set()
+            assert opened.runs() == []
+    finally:
+        timer.join()
+        other.close()
+
+
+def test_a_new_store_that_another_keeps_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asad.store.store.BUSY_TIMEOUT_S", 0.1)
+    path = str(tmp_path / "asad.db")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"asad\.db: opening: database is locked; another process"):
+            Store.open(path)
 
 
 def test_reading_goes_on_while_another_writes(tmp_path: Path) -> None:
