@@ -1,7 +1,7 @@
 """Who may lend, and who may be a guest: what of a single job can be told from its record alone.
 
 What depends on other jobs, on nodes or on measurements (shared nodes, nodes without guests, users who may not share) is
-added by `asad_slurm.cluster`, which sees them.
+added by `asad_slurm.assembly`, which sees them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from asad_slurm.command import Transport
@@ -168,3 +168,15 @@ def is_ours(change: Change, record: JobRecord) -> bool:
     """Does a waiting job have what we have set?"""
     assert record.phase == WAITS
     return value_of(change.key, record) in change.ours
+
+
+def waiting_by_number(jobs: Iterable[JobRecord]) -> dict[int, JobRecord]:
+    """Of each job and array, by Slurm's number, the record of what waits; of an array that of its first tasks."""
+    found: dict[int, JobRecord] = {}
+    for record in jobs:
+        if record.phase == WAITS:
+            number = record.array or record.raw
+            known = found.get(number)
+            if known is None or known.raw != number:
+                found[number] = record
+    return found

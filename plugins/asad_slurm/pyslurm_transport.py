@@ -7,6 +7,7 @@ list and adding to a time limit are things that pyslurm's `modify` cannot say.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import select
@@ -19,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from asad.errors import ClusterError
-from asad_slurm.command import CommandTransport, Look, environment
+from asad_slurm.command import CommandTransport, Look, Transport, environment
 from asad_slurm.records import JobRecord, NodeRecord, clean, loads, read_job, read_nodes
+from asad_slurm.settings import Settings
 
 CHILD = Path(__file__).with_name("pyslurm_child.py")
 MOST_BYTES = 1024 * 2**20
@@ -154,3 +156,25 @@ class PyslurmTransport(CommandTransport):
         if not answer.get("ok"):
             raise ClusterError(f"pyslurm: {clean(str(answer.get('error', '')))[:300]}")
         return answer
+
+
+def choose_transport(settings: Settings) -> Transport:
+    """The transport that the settings ask for; `auto` takes pyslurm where it is installed and answers.
+
+    Raises ClusterError if pyslurm was asked for by name and does not work.
+    """
+    if settings.transport == "command":
+        return CommandTransport(settings.timeout_s)
+    if settings.transport == "auto" and importlib.util.find_spec("pyslurm") is None:
+        return CommandTransport(settings.timeout_s)
+    pyslurm = PyslurmTransport(settings.timeout_s)
+    try:
+        pyslurm.start()
+        if settings.transport == "auto":
+            pyslurm.look()
+    except ClusterError:
+        pyslurm.close()
+        if settings.transport == "pyslurm":
+            raise
+        return CommandTransport(settings.timeout_s)
+    return pyslurm

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from asad_slurm.cluster import SlurmCluster, choose_transport
+from asad_slurm.cluster import SlurmCluster
 from asad_slurm.command import CommandTransport, Ended, Partition, Reservation, duration_s
-from asad_slurm.pyslurm_transport import PyslurmTransport
+from asad_slurm.pyslurm_transport import PyslurmTransport, choose_transport
 from asad_slurm.settings import Settings, read_settings
 from slurm_samples import BECAUSE, GOLDEN, Actors
 

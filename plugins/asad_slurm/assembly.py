@@ -1,0 +1,203 @@
+"""From the jobs and nodes that were seen, what node actors report and what is offered: the snapshot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.model import Codes, Ints, NodeLink, Snapshot
+from asad_slurm import bars
+from asad_slurm.changes import Changes, is_ours
+from asad_slurm.cores import holders, occupy
+from asad_slurm.jobs import JobTable
+from asad_slurm.lending import Lending
+from asad_slurm.measures import measure, memory_used
+from asad_slurm.nodes import Nodes
+from asad_slurm.offers import Offers
+from asad_slurm.records import INF, LEAVES, NAN, RUNS, WAITS
+from asad_slurm.refusals import group
+from asad_slurm.settings import Settings
+from asad_slurm.undo import BEGIN
+
+
+class Assembly:
+    """Makes one snapshot after another. Its columns are those of the job table, true until the next one."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        nodes: Nodes,
+        jobs: JobTable,
+        offers: Offers,
+        changes: Changes,
+        lending: Lending,
+        link: NodeLink,
+        monotonic: Callable[[], float],
+    ) -> None:
+        """`monotonic` tells how much time lies between two snapshots."""
+        self._settings, self._nodes, self._table, self._offers = settings, nodes, jobs, offers
+        self._changes, self._lending, self._link, self._monotonic = changes, lending, link, monotonic
+        self._rows = jobs.rows
+        self._version = 0
+        self._looked_at = -INF
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """The cluster as the tables have it."""
+        settings, table, rows = self._settings, self._table, self._rows
+        jobs, extra, machine = rows.jobs, rows.extra, self._nodes.machine
+        alive: Ints = np.fromiter(rows.of.values(), dtype=np.int32, count=len(rows.of))
+        phase, in_guest = extra.phase[alive], extra.guest[alive]
+        holding = alive[(phase == RUNS) | (phase == LEAVES)]
+        running = alive[(phase == RUNS) & ~in_guest]
+        guests = alive[(phase == RUNS) & in_guest]
+        waiting = alive[phase == WAITS]
+        jobs.begin_s[waiting[jobs.begin_s[waiting] <= now_s]] = (
+            NAN  # Slurm sets it when it looks at a job first, too
+        )
+        table.locate(holding, self._nodes)
+        batch = holding[~extra.guest[holding]]
+        core_owner = occupy(batch.tolist(), table.places, machine)
+        core_guest = occupy(holding[extra.guest[holding]].tolist(), table.places, machine)
+        holder, several = holders(core_owner, machine)
+        jobs.offered_s[alive] = NAN
+        jobs.host_bar[alive], jobs.guest_bar[alive] = (
+            extra.static_host_bar[alive],
+            extra.static_guest_bar[alive],
+        )
+        self._show_hosts(guests, holder)
+        offered = self._show_offers(core_guest)
+        queue = self._queue(waiting, offered)
+        reports = self._link.reports()
+        looked_at = self._monotonic()
+        elapsed_s, self._looked_at = looked_at - self._looked_at, looked_at
+        arrays = table.arrays
+        measure(
+            rows, table.applications, arrays, reports, holding, guests, now_s, elapsed_s, settings.window_s
+        )
+        self._show_own_starts(guests, now_s)
+        node_bar: Codes = np.array(
+            [bars.node_bar(node, settings, reports.get(node.name)) for node in self._nodes.records],
+            dtype=np.int8,
+        )
+        self._bar(running, queue, several, node_bar)
+        self._version += 1
+        shown = arrays.shown(rows, alive, table.ended_rows())
+        return Snapshot(
+            time_s=now_s,
+            version=self._version,
+            machine=machine,
+            jobs=jobs,
+            queue=queue,
+            running=running,
+            guests=guests,
+            core_owner=core_owner,
+            core_guest=core_guest,
+            waiting=int(extra.tasks[waiting].sum()),
+            node_bar=node_bar,
+            arrays=shown,
+            hints=dict(rows.hints),
+            classes=self._classes(queue, shown.waiting_row, waiting[jobs.begin_s[waiting] > now_s]),
+            own_begins=self._own_begins(),
+            partition_nodes=self._nodes.of_partition,
+            memory_used=memory_used(rows, reports, holding),
+            memory_high=dict(self._lending.memory),
+        )
+
+    # ----------------------------------------------------------------------------------------------------- who waits
+
+    def _queue(self, waiting: Ints, offered: list[int]) -> Ints:
+        """The first of those that Slurm would try, in its order: partition's tier, priority, number."""
+        rows, extra, depth = self._rows, self._rows.extra, self._settings.depth
+        # of a job that has just been deferred Slurm does not say so before it looks at it again
+        now = extra.tries[waiting] & np.isnan(rows.jobs.begin_s[waiting])
+        tried = np.union1d(waiting[now], offered).astype(np.int32)
+        first = tried
+        if len(tried) > 4 * depth:  # not all need be put in order
+            rank = extra.tier[tried] * 2.0**33 + extra.priority[tried]
+            least = np.partition(rank, -depth)[-depth]
+            first = tried[rank >= least]
+        raws = np.array([rows.record(row).raw for row in first.tolist()], dtype=np.int64)
+        order = np.lexsort((raws, -extra.priority[first], -extra.tier[first]))
+        return first[order[: depth + len(offered)]]
+
+    def _classes(self, queue: Ints, of_arrays: Ints, deferred: Ints) -> dict[int, tuple[str, str]]:
+        """Partition and QOS of what waits for its turn or for a begin time."""
+        waiting = (*queue.tolist(), *of_arrays[of_arrays >= 0].tolist(), *deferred.tolist())
+        records = {row: self._rows.record(row) for row in waiting}
+        return {row: (record.partition, record.qos) for row, record in records.items()}
+
+    def _own_begins(self) -> dict[int, float]:
+        """By row, of what waits and begins when we have said: its user's own begin time."""
+        found = {}
+        waiting = self._table.arrays.waiting
+        for (job, key), change in self._changes.open.items():
+            row = waiting.get(job, self._rows.of.get(str(job), -1)) if key == BEGIN else -1
+            if row < 0:
+                continue
+            record = self._rows.record(row)
+            if record.phase == WAITS and is_ours(change, record):
+                found[row] = float(change.was) if change.was > 0 else NAN
+        return found
+
+    # ----------------------------------------------------------------------------------------------- guests and hosts
+
+    def _show_hosts(self, guests: Ints, holder: Ints) -> None:
+        """Beside whom each guest runs now, and the share that was decided for that pair."""
+        jobs, phase = self._rows.jobs, self._rows.extra.phase
+        for row in guests.tolist():
+            beside = [int(holder[node]) for node in self._table.places[row].nodes.tolist()]
+            beside = [other for other in beside if other >= 0 and phase[other] == RUNS]
+            host = max(set(beside), key=beside.count) if beside else -1
+            if host != jobs.host[row] and not math.isnan(jobs.share[row]):
+                self._lending.forget(row)  # it was decided for another host
+            jobs.host[row] = host
+            jobs.share[row] = self._lending.share(row) if host >= 0 else NAN
+
+    def _show_offers(self, core_guest: Ints) -> list[int]:
+        """A job with an open offer is shown on the cores that are kept for it, so that nobody else is sent there."""
+        rows, jobs, shown = self._rows, self._rows.jobs, []
+        for text, offer in self._offers.open.items():
+            row = rows.of.get(text)
+            if row is None or offer.started or rows.extra.phase[row] != WAITS:
+                continue
+            jobs.offered_s[row] = offer.time_s
+            jobs.host[row] = rows.of.get(offer.host, -1)
+            jobs.share[row] = offer.share
+            jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = offer.estimate_s
+            jobs.guest_bar[row] = 0
+            self._nodes.keep(core_guest, row, jobs.cores[row], self._nodes.numbers(offer.nodes))
+            shown.append(row)
+        return shown
+
+    def _show_own_starts(self, guests: Ints, now_s: float) -> None:
+        """A guest's own turn is the one that Slurm foresaw when it was offered to it."""
+        jobs = self._rows.jobs
+        for row in guests.tolist():
+            offer = self._offers.open.get(str(jobs.job_id[row]))
+            estimate_s = offer.estimate_s if offer else NAN
+            jobs.own_estimate_s[row] = estimate_s
+            jobs.own_start_s[row] = estimate_s if estimate_s <= now_s else NAN
+
+    def _bar(self, running: Ints, queue: Ints, several: NDArray[np.bool_], node_bar: Codes) -> None:
+        """What bars a job because of its nodes, of other jobs, or because it was not watched long enough."""
+        jobs, settings, record = self._rows.jobs, self._settings, self._rows.record
+        takes_guests = self._nodes.takes_guests
+        takes = node_bar == 0
+        takes &= np.any(list(takes_guests.values()), axis=0) if takes_guests else False
+        shared_too = "shared-node" in settings.lend
+        lending = set()
+        for row in running[jobs.host_bar[running] == 0].tolist():
+            nodes = self._table.places[row].nodes
+            if len(nodes) == 0 or not takes[nodes].all():
+                jobs.host_bar[row] = bars.NODE_TAKES_NONE
+            elif several[nodes].any() and not shared_too:
+                jobs.host_bar[row] = bars.SHARED_NODE
+            else:
+                lending.add(group(record(row), settings))
+        if settings.share_users != "any":
+            for row in queue[(jobs.guest_bar[queue] == 0) & np.isnan(jobs.offered_s[queue])].tolist():
+                if group(record(row), settings) not in lending:
+                    jobs.guest_bar[row] = bars.OTHER_USERS

@@ -1,0 +1,260 @@
+"""The jobs of Slurm from the look in which they are first seen until their end is told.
+
+Slurm tells how everything is, never what has changed: whether a job is new, has changed, has ended or was forgotten
+follows from two looks, here. Only what has changed is described anew.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from asad.model import Finished, Ints
+from asad_slurm import bars
+from asad_slurm.applications import Applications
+from asad_slurm.arrays import Arrays
+from asad_slurm.command import Transport
+from asad_slurm.cores import Place, place
+from asad_slurm.limits import Limits
+from asad_slurm.nodes import Nodes
+from asad_slurm.records import ENDED, FACTS, INF, NAN, RUNS, WAITS, JobRecord, hint
+from asad_slurm.refusals import group
+from asad_slurm.rows import Rows
+from asad_slurm.settings import Settings
+
+MOST_LEDGER = 100_000
+WITHIN_A_SECOND_S = 0.5
+"""A job that began and ended in the same second, as far as Slurm tells: it counts whole ones."""
+
+
+class JobTable:
+    """All jobs that live, by row, and those whose end is still to be told."""
+
+    def __init__(self, settings: Settings, transport: Transport, limits: Limits) -> None:
+        """`transport` is asked for the ends of jobs that squeue has forgotten."""
+        self._settings, self._transport, self._limits = settings, transport, limits
+        self.rows = Rows()
+        self.applications = Applications()
+        self.arrays = Arrays()
+        self.places: dict[int, Place] = {}
+        """By row of a job that holds cores."""
+        self.ledger: list[dict[str, Any]] = []
+        """Of every guest and host that has ended: what was lent, and by how much its limit was extended."""
+        self._guest_partitions = frozenset(settings.guest_partitions.values())
+        self._user_code: dict[str, int] = {}
+        self._group_code: dict[str, int] = {}
+        self._ended: list[tuple[int, float, float, float, bool]] = []
+        """Row, end, run time and CPU fraction of jobs that are still to be told, and whether each ended well."""
+        self._told: dict[str, int] = {}
+        """Jobs that have ended and Slurm still shows, with how often they had been requeued."""
+        self._seen_s = -INF
+        """When the last look was."""
+
+    # -------------------------------------------------------------------------------------------------------- a look
+
+    def see(self, records: list[JobRecord], now_s: float) -> None:
+        """All that squeue shows now."""
+        rows = self.rows
+        rows.turn()
+        first_look = self._seen_s == -INF
+        of, known, told = rows.of, rows.records, self._told
+        still: dict[str, int] = {}
+        present: list[int] = []
+        at: list[int] = []
+        changed: list[JobRecord] = []
+        for record in records:
+            row = of.get(record.text)
+            if row is None:
+                if record.phase == ENDED and (
+                    first_look
+                    or told.get(record.text) == record.restarts
+                    or not record.end_s > record.start_s
+                    or record.end_s < self._seen_s
+                ):
+                    still[record.text] = record.restarts
+                    if record.array and record.text not in told:
+                        self.arrays.over(record.array, record.tasks)
+                    if first_look and record.completed:
+                        self.arrays.ended(record.text, record.end_s - record.start_s)
+                    continue
+                row = rows.take(record.text)
+            elif known[row] is record:
+                present.append(row)
+                continue
+            present.append(row)
+            at.append(row)
+            changed.append(record)
+        self._told = still
+        before = [known[row] if row < len(known) else None for row in at]
+        rows.write(at, changed)
+        for row, record, earlier in zip(at, changed, before, strict=True):
+            if earlier is not None and _only_numbers(earlier, record):
+                rows.jobs.own_estimate_s[row] = record.estimate_s
+            else:
+                self._describe(row, record)
+        if len(present) != len(of):
+            gone = set(of.values()).difference(present)
+            self._see_gone(sorted(gone), now_s)
+        for row, record in zip(at, changed, strict=True):
+            if record.phase == ENDED:
+                self._told[record.text] = record.restarts
+                self._end(row, record, record.start_s, record.end_s, NAN, record.completed)
+        self._seen_s = now_s
+
+    def locate(self, holding: Ints, nodes: Nodes) -> None:
+        """Find where the jobs are that hold cores; of those that have not changed it is known."""
+        found = {}
+        for row in holding.tolist():
+            record, known = self.rows.record(row), self.places.get(row)
+            if known is None or known.record is not record:
+                known = place(record, nodes.number, nodes.records)
+            found[row] = known
+        self.places = found
+
+    def bound(self) -> None:
+        """Limits have been asked for: they bound the ends of all jobs, and order those that wait."""
+        for row in self.rows.of.values():
+            self._bound(row)
+
+    def _describe(self, row: int, record: JobRecord) -> None:
+        """What follows from a record alone."""
+        jobs, extra, settings = self.rows.jobs, self.rows.extra, self._settings
+        jobs.application[row] = self.applications.code(record.user, record.name, record.cores)
+        jobs.user[row] = self._user_code.setdefault(record.user, len(self._user_code))
+        if settings.share_users != "any":
+            jobs.share_group[row] = self._group_code.setdefault(
+                group(record, settings), len(self._group_code)
+            )
+        if record.array:
+            extra.array[row], extra.tasks[row] = record.array, record.tasks
+        told = hint(record.comment)
+        if told:
+            self.rows.hints[row] = told
+        elif self.rows.hints:
+            self.rows.hints.pop(row, None)
+        guest = record.partition in self._guest_partitions
+        if not guest:  # its partition says where it waited, and that was looked at
+            jobs.memory_bound[row] = bars.memory_bound(record, settings)
+        extra.guest[row] = guest
+        extra.tier[row] = self._limits.tier(record.partition)
+        extra.tries[row] = record.waits_turn and not guest
+        if record.phase == WAITS:
+            extra.static_host_bar[row] = bars.NOT_ITS_TURN if guest else 0  # who waits lends nothing yet
+            extra.static_guest_bar[row] = bars.guest_bar(record, settings)
+            jobs.host[row], jobs.share[row], jobs.own_start_s[row] = -1, NAN, NAN
+            jobs.own_estimate_s[row] = record.estimate_s
+        else:
+            extra.static_host_bar[row] = bars.NOT_ITS_TURN if guest else bars.host_bar(record, settings)
+            extra.static_guest_bar[row] = 0
+            if not guest:
+                jobs.own_start_s[row] = record.start_s
+                jobs.host[row], jobs.share[row] = -1, NAN  # Slurm has started it itself, an offer still open
+            self._bound(row)
+
+    def _bound(self, row: int) -> None:
+        record = self.rows.record(row)
+        if record.phase == RUNS:
+            self.rows.jobs.latest_end_s[row] = self._limits.latest_end_s(record)
+        self.rows.extra.tier[row] = self._limits.tier(record.partition)
+
+    # ---------------------------------------------------------------------------------------------------------- ends
+
+    def _see_gone(self, gone: list[int], now_s: float) -> None:
+        """Jobs that squeue has forgotten: accounting knows when they ended, or they are taken to have ended now."""
+        records = [self.rows.record(row) for row in gone]
+        if any(record.tasks > 1 for record in records):
+            # one task of those that waited together is gone, or all of them
+            over = set(gone)
+            left = {self.rows.record(row).raw for row in self.rows.of.values() if row not in over}
+            records = [record._replace(tasks=1) if record.raw in left else record for record in records]
+        known = self._transport.ended([record.raw for record in records])
+        for row, record in zip(gone, records, strict=True):
+            ended = known.get(record.raw)
+            if ended is not None:
+                self._end(row, record, ended.start_s, ended.end_s, ended.cpu_time_s, ended.completed)
+            else:
+                self._end(row, record, record.start_s, now_s, NAN, False)
+
+    def _end(
+        self,
+        row: int,
+        record: JobRecord,
+        start_s: float,
+        end_s: float,
+        cpu_time_s: float,
+        completed: bool,
+    ) -> None:
+        """A job is over. One that never ran is dropped, any other will be told."""
+        self.arrays.over(record.array, record.tasks)
+        if end_s == start_s and row in self.places:
+            end_s += WITHIN_A_SECOND_S  # it was seen to run
+        if not end_s > start_s > 0:  # NaN: it waited to the end
+            self.rows.drop(row)
+            return
+        self.rows.of.pop(record.text, None)
+        self.rows.extra.phase[row] = ENDED
+        self.rows.jobs.start_s[row] = start_s
+        extra, span_s = self.rows.extra, end_s - start_s
+        if completed and not extra.guest[row]:
+            self.arrays.ended(record.text, span_s)
+        if math.isnan(cpu_time_s):  # what was used until the last sample stands for the whole run
+            cpu_time_s = float(extra.cpu_time_s[row])
+            span_s = float(extra.cpu_time_at_s[row]) - start_s
+        cpu = min(1.0, max(0.0, cpu_time_s / (record.cores * span_s))) if span_s > 0 else NAN
+        if extra.squeezed[row]:
+            cpu = NAN  # it wanted more than it got, and nobody knows how much
+        self._ended.append((row, end_s, end_s - start_s, cpu, completed))
+
+    def ended_rows(self) -> Ints:
+        """Rows of the jobs whose end is still to be told."""
+        return np.array([row for row, *_ in self._ended], dtype=np.int32)
+
+    def finished(self) -> Finished:
+        """The jobs that have ended and were not told yet; their rows are free when one more look has passed."""
+        ended, self._ended = self._ended, []
+        jobs = self.rows.jobs
+        rows = np.array([row for row, *_ in ended], dtype=np.int32)
+        told = Finished(
+            row=rows,
+            end_s=np.array([end_s for _, end_s, *_ in ended]),
+            run_s=np.array([run_s for _, _, run_s, *_ in ended]),
+            lost_s=jobs.lost_s[rows].copy(),
+            cpu_fraction=np.array([cpu for *_, cpu, _ in ended]),
+            completed=np.array([completed for *_, completed in ended], np.bool_),
+        )
+        for row, end_s, run_s, cpu, _ in ended:
+            self.applications.ended(int(jobs.application[row]), cpu, float(jobs.cores[row]) * run_s)
+            self._enter(row, end_s)
+            self.rows.drop(row)
+        return told
+
+    def _enter(self, row: int, end_s: float) -> None:
+        """The ledger of what lending gave and took."""
+        jobs, extra, record = self.rows.jobs, self.rows.extra, self.rows.record(row)
+        if not extra.guest[row] and not extra.was_host[row]:
+            return
+        self.ledger.append(
+            {
+                "time_s": end_s,
+                "account": record.account,
+                "job_id": record.text,
+                "role": "guest" if extra.guest[row] else "host",
+                "lent_core_s": float(extra.lent_core_s[row]),
+                "extended_s": float(jobs.extended_s[row]),
+            }
+        )
+        del self.ledger[:-MOST_LEDGER]
+
+
+def _only_numbers(earlier: JobRecord, record: JobRecord) -> bool:
+    """Did only priority and estimate of a waiting job change? They do all the time, and mean no more than they say."""
+    return (
+        record.phase == WAITS
+        and earlier[FACTS:] == record[FACTS:]
+        and earlier.cores == record.cores
+        and earlier.nodes == record.nodes
+        and earlier.time_limit_s == record.time_limit_s
+        and math.isnan(earlier.estimate_s) == math.isnan(record.estimate_s)
+    )
