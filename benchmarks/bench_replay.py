@@ -22,11 +22,13 @@ from reference_scheduler import Job, Simulation
 from asad.experts import load_experts
 from asad.experts.compiled import evaluate_all
 from asad.model import CoAllocate, Decision, Finished, Snapshot
-from asad.replay import run
+from asad.replay.bench import Bench
 from asad.replay.demand import assign
 from asad.replay.machine import infer
+from asad.replay.playing import leave_alone, lend
 from asad.replay.readers import Recorded, read_log
-from asad.replay.run import Bench, Settings, build_workload, leave_alone, lend
+from asad.replay.settings import Settings
+from asad.replay.workload import build_workload
 from asad.share.asax import Asax, _note
 from asad.share.kept import Kept, keep
 from asad.share.learner import meet
@@ -238,7 +240,7 @@ def test_a_decision_of_asax(traces: Path, monkeypatch: pytest.MonkeyPatch) -> No
         clocks.append(Stopwatch(*arguments))
         return clocks[-1]
 
-    monkeypatch.setattr(run, "Asax", timed)
+    monkeypatch.setattr("asad.replay.bench.Asax", timed)
     lend(prepare(bench.recorded, 3000), "asax", 0)  # compile
     played = lend(bench, "asax", 0)
     clock = clocks[-1]

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from asad.replay.bench import Progress
     from asad.replay.readers import Recorded
     from asad.replay.results import ReplayResult
-    from asad.replay.run import Progress, Settings
+    from asad.replay.settings import Settings
 
 
 @click.command(short_help="Replay an accounting log under several policies.")
@@ -202,8 +203,10 @@ def replay(
     from asad.cli.evaluation import require_folder
     from asad.replay.demand import DemandProfile, read_demand
     from asad.replay.machine import from_flags, infer, read_machine
+    from asad.replay.policies import usual_policies
     from asad.replay.readers import read_log
-    from asad.replay.run import Settings, fitting_rows, usual_policies
+    from asad.replay.settings import Settings
+    from asad.replay.workload import fitting_rows
 
     if (nodes is None) != (cores is None):
         raise UsageError("--nodes and --cores go together: give both, or neither to infer the machine")

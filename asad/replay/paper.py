@@ -16,10 +16,15 @@ import numpy as np
 
 from asad.experts import load_experts
 from asad.model import JobLog, Json, Machine
+from asad.replay.bench import Bench
 from asad.replay.demand import SOURCES, Demand
 from asad.replay.metrics import figures
+from asad.replay.placebo import placebo
+from asad.replay.playing import Played, leave_alone, lend
+from asad.replay.policies import LENDING
 from asad.replay.readers import Recorded
-from asad.replay.run import LENDING, Bench, Played, Settings, build_workload, leave_alone, lend, placebo
+from asad.replay.settings import Settings
+from asad.replay.workload import build_workload
 
 WORKFLOWS = ("montage", "blast", "statistics", "synthetic")
 

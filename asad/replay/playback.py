@@ -17,10 +17,13 @@ import numpy as np
 from asad.errors import UsageError
 from asad.experts import load_experts
 from asad.model import Decision, Finished, Outcome, Snapshot
+from asad.replay.bench import Bench
 from asad.replay.demand import DemandProfile, assign, read_demand
 from asad.replay.machine import from_flags, infer
+from asad.replay.policies import LENDING, PLACING
 from asad.replay.readers import read_log
-from asad.replay.run import LENDING, PLACING, Bench, Settings, build_workload
+from asad.replay.settings import Settings
+from asad.replay.workload import build_workload
 from asad.replay.worth import arrays_of, hints_of
 
 LONGEST_S = 1.0

@@ -26,7 +26,7 @@ from asad.defer.scorers import SCORERS, make_scorer
 from asad.defer.windows import Rule
 from asad.errors import ConfigError
 from asad.policies import defer_policy, deferred_by
-from asad.replay.run import DEFERRING
+from asad.replay.policies import DEFERRING
 from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from asad.api.control import VERBS
 from asad.cli.asactl import asactl
 from asad.errors import AsadError
-from asad.replay.run import BEST, DEFAULT_POLICIES
+from asad.replay.policies import BEST, DEFAULT_POLICIES
 from asad.share.asax import Options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +100,7 @@ def test_defaults_of_replay_are_those_in_its_table() -> None:
 
 
 def test_every_policy_is_documented() -> None:
-    from asad.replay.run import POLICIES
+    from asad.replay.policies import POLICIES
 
     table = REPLAY.split("## Policies")[1].split("## Options")[0]
     assert set(re.findall(r"^\| `([a-z][a-z-]*)` \|", table, re.M)) == set(POLICIES)

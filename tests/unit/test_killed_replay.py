@@ -18,7 +18,6 @@ from asad.store.store import Store
 
 CODE = """
 import sys
-from asad.replay import run
 from asad.store import store
 run_class = store.Run
 original = run_class.record

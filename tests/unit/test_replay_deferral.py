@@ -23,9 +23,9 @@ from asad.model import Machine, Start
 from asad.place.native import Native
 from asad.replay.contention import load_contention
 from asad.replay.deferrable import Declared, deferrable_of, read_declared
+from asad.replay.policies import DEFAULT_POLICIES, usual_policies
 from asad.replay.readers import read_log
 from asad.replay.recorded import RecordedCluster, Workload
-from asad.replay.run import DEFAULT_POLICIES, usual_policies
 from asad.replay.worth import arrays_of
 from asad.share.exclusive import Exclusive
 

@@ -1,0 +1,215 @@
+"""What the runs of one replay share: log, machine and workload, what is told of its jobs, clusters and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.admit.live import Admission
+from asad.admit.live import Options as AdmitOptions
+from asad.admit.schemes import scheme_maker
+from asad.admit.sow.infer import LEAST_RUNS
+from asad.admit.utility import Maker, site_utilities
+from asad.defer.live import Deferral
+from asad.defer.live import Options as DeferOptions
+from asad.defer.scorers import make_scorer
+from asad.errors import UsageError
+from asad.experts import Expert
+from asad.model import Machine
+from asad.place import PlacePolicy
+from asad.place.first_fit import FirstFit
+from asad.place.live import PortPlacing
+from asad.replay.contention import Contention, load_contention
+from asad.replay.deferrable import Deferrable, deferrable_of, read_declared
+from asad.replay.policies import ADMITTING, DEFERRING, STATING
+from asad.replay.readers import Recorded
+from asad.replay.recorded import RecordedCluster, Workload
+from asad.replay.settings import Settings
+from asad.replay.stated import Stated, stated_of
+from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
+from asad.share import SharePolicy
+from asad.share.asax import Asax
+from asad.share.asax_paper import AsaxPaper
+from asad.share.greedy_oracle import GreedyOracle
+from asad.share.limits import extensions
+from asad.share.static import Static
+
+LEASE_S = 12 * 3600.0
+"""Nobody dies in a replay: jobs are held back for so long without a further look, so that it need not be looked at."""
+
+Progress = Callable[[str, int, int], None]
+"""(what is being done, jobs ended, jobs in all)"""
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the runs of one replay share."""
+
+    recorded: Recorded
+    machine: Machine
+    settings: Settings
+    workload: Workload
+    application_names: tuple[str, ...]
+    experts: tuple[Expert, ...]
+    overran: NDArray[np.bool_]
+    progress: Progress | None = None
+    valued: Valued | None = None
+    """What jobs are worth, if that was asked for."""
+    own_utilities: Mapping[str, Maker] = field(default_factory=dict)
+    deferrable: Deferrable | None = None
+    """Who is deferrable, if that was asked for."""
+    stated: Stated | None = None
+    """Statements of work, if that was asked for."""
+
+    def cluster(
+        self,
+        scheduler: str,
+        held: str | None,
+        workload: Workload | None = None,
+        *,
+        admission: bool = False,
+        gather_arrays: bool = False,
+    ) -> RecordedCluster:
+        """A fresh cluster; `held` says how guests are held, None for no lending, and so for no twin.
+
+        With `admission` it shows arrays (one waiting task of each, if they are gathered) and hints, and obeys the admit
+        stage.
+        """
+        settings = self.settings
+        return RecordedCluster(
+            workload or self.workload,
+            self.machine,
+            load_contention(settings.contention, lending=held or "idle"),
+            scheduler=scheduler,
+            per_event=settings.per_event,
+            kill=settings.overrun == "kill",
+            lending=held is not None or admission,
+            twin=held is not None,
+            admission=admission,
+            gather_arrays=gather_arrays,
+            use_memory=settings.use_memory,
+            poll_s=settings.poll_s,
+            window_s=settings.window_s,
+            depth=settings.depth,
+            backfill_interval_s=settings.backfill_interval_s,
+        )
+
+    def policy(self, name: str, contention: Contention, seed: int) -> SharePolicy:
+        """The share policy of that name."""
+        rng = np.random.default_rng(np.random.SeedSequence((seed, 0xA5)))
+        if name == "static":
+            return Static()
+        if name == "asax":
+            return Asax(
+                self.experts,
+                self.application_names,
+                rng,
+                self.settings.options._replace(poll_s=self.settings.poll_s),
+            )
+        if name == "asax-paper":
+            return AsaxPaper(self.experts, self.application_names, rng)
+        _, mu_guest = contention.at(float("nan"))
+        return GreedyOracle(self.workload.demand, self.workload.work_s, mu_guest, self.settings.poll_s)
+
+    def placing(self, name: str) -> PlacePolicy:
+        """The place policy of that name, with its usual options."""
+        poll_s = self.settings.poll_s
+        if name == "first-fit":
+            return FirstFit(extend=extensions, poll_s=poll_s)
+        return PortPlacing(name, self.application_names, extend=extensions, poll_s=poll_s)
+
+    def admission(self, name: str) -> Admission:
+        """The admit policy of that name; jobs are placed node by node if each fits on one."""
+        whole = bool((self.workload.cores > self.machine.cores.max()).any())
+        options = AdmitOptions(slot_s=self.settings.slot_s, whole=whole)
+        make = scheme_maker(ADMITTING[name], {})
+        return Admission(name, make, self.application_names, options, own_utilities=self.own_utilities)
+
+    def deferral(self, name: str) -> Deferral:
+        """The defer policy of that name; the recorded cluster puts jobs on any nodes, so none is looked for."""
+        options = DeferOptions(lease_s=LEASE_S, deadline_alone=True, by_node=False)
+        scorer = make_scorer(DEFERRING[name])
+        return Deferral(name, scorer, self.application_names, options, poll_s=self.settings.poll_s)
+
+
+def value_jobs(bench: Bench, notes: list[str]) -> None:
+    """Give the jobs of the bench their arrays and hints, if anybody asks what they are worth.
+
+    Raises UsageError for a rule that cannot be read, and where jobs are to be admitted and none has a utility.
+    """
+    settings, jobs = bench.settings, bench.recorded.jobs
+    if not settings.values:
+        return
+    most = AdmitOptions().most_worth
+    bench.own_utilities = own = site_utilities()
+    rules = [read_rule(text, settings.slot_s, most, own) for text in settings.utilities]
+    array, hints = arrays_of(jobs.job_id, jobs.user), hints_of(jobs, rules)
+    bench.valued = valued = value(jobs, hints, array, settings.slot_s, most, own)
+    bench.workload = replace(bench.workload, array=array, hints=hints)
+    if not len(valued) and any(name in ADMITTING for name in settings.policies):
+        why = f" ({valued.wrong[0]})" if valued.wrong else ""
+        raise UsageError(
+            f"no job of {bench.recorded.path} tells its utility{why}, so there is nobody to admit; "
+            "give one with --utility 'sigmoid(10,0.5,2h)', or log the Comment column"
+        )
+    if valued.wrong:
+        notes.append(f"{len(valued.wrong)} jobs have a hint that cannot be read, as {valued.wrong[0]}")
+    tasks = int((array >= 0).sum())
+    if tasks:
+        notes.append(
+            f"{tasks} jobs are tasks of {int(array.max()) + 1} arrays; their users may have throttled them "
+            "(--array=…%N), which a log does not tell: they are replayed without a bound of their own"
+        )
+
+
+def declare_deferrable(bench: Bench, notes: list[str]) -> None:
+    """Find the deferrable jobs of the bench, if anybody asks for them.
+
+    Raises UsageError where jobs are to be put off and none is deferrable, or a name that is not in the log.
+    """
+    settings, jobs = bench.settings, bench.recorded.jobs
+    if not settings.defers:
+        return
+    declared = [read_declared(text) for text in settings.deferrable]
+    array = arrays_of(jobs.job_id, jobs.user)
+    bench.deferrable = found = deferrable_of(jobs, jobs.time_limit_s, array, declared, settings.seed)
+    if not found.rows.any() and any(name in DEFERRING for name in settings.policies):
+        raise UsageError(
+            f"no job of {bench.recorded.path} is deferrable, so there is nobody to put off; declare some with "
+            "--deferrable 'share=0.2,window=4h', or log the Comment column with asad:deferrable=4h in it"
+        )
+    if found.assumed:
+        told = ", ".join(settings.deferrable)
+        notes.append(
+            f"that {found.assumed} jobs are deferrable is assumed ({told}): their users never said that they can wait"
+        )
+
+
+def find_statements(bench: Bench, notes: list[str]) -> None:
+    """Find the statements of work of the bench, if anybody asks for them.
+
+    Raises UsageError where they are to be planned and there are none, ConfigError for a file that cannot be read.
+    """
+    settings, jobs = bench.settings, bench.recorded.jobs
+    if not settings.states:
+        return
+    bench.stated = found = stated_of(
+        jobs, settings.statements, settings.slot_s, settings.value_per_core_hour, LEAST_RUNS
+    )
+    if not found.pairs and any(name in STATING for name in settings.policies):
+        why = (
+            "no job of it comes again often and regularly enough"
+            if found.inferred
+            else "no job of it is stated"
+        )
+        raise UsageError(
+            f"{bench.recorded.path}: {why}, so there is nobody to plan; see asactl sow infer, or give --statements FILE"
+        )
+    if found.inferred:
+        notes.append(
+            f"{len(found)} statements are inferred, each from the runs that had ended at its birth; that a run is "
+            f"worth {settings.value_per_core_hour:g} a core-hour until the next is due is assumed"
+        )

@@ -1,0 +1,42 @@
+"""The placebo of a replay: what the schedule does to others when some jobs run a second longer and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from asad.replay.bench import Bench
+from asad.replay.metrics import later
+from asad.replay.playing import Played, leave_alone
+from asad.replay.settings import VERDICT_JOBS
+
+PLACEBOS, PLACEBOS_LONG = 20, 3
+"""Draws of the placebo, and for logs above VERDICT_JOBS."""
+
+
+def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> float:
+    """How many jobs end later, beyond the tolerance, when `touched` run times are made 1 s longer and nothing else.
+
+    The mean of several draws, since one may hit anything between nothing and a great many.
+    """
+    if touched == 0:
+        return 0.0
+    workload = bench.workload
+    rng = np.random.default_rng(np.random.SeedSequence((seed, 0x9A)))
+    late = []
+    for _ in range(PLACEBOS if len(workload) <= VERDICT_JOBS else PLACEBOS_LONG):
+        rows = rng.choice(len(workload), size=min(touched, len(workload)), replace=False)
+        work = workload.work_s.copy()
+        work[rows] += 1.0
+        moved = replace(
+            workload,
+            work_s=work,
+            planned_s=np.maximum(workload.planned_s, work),
+            limit_s=np.maximum(workload.limit_s, work),
+        )
+        played = leave_alone(bench, "slurm", moved, "placebo")
+        worse = later(workload, played.cluster.state.job["end"], baseline.cluster.state.job["end"])
+        worse[rows] = False
+        late.append(int(worse.sum()))
+    return float(np.mean(late))

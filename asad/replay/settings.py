@@ -1,0 +1,120 @@
+"""What decides the outcome of a replay besides log and machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from asad.admit.live import Options as AdmitOptions
+from asad.errors import UsageError
+from asad.model import Json
+from asad.replay.deferrable import read_declared
+from asad.replay.demand import DemandProfile
+from asad.replay.policies import ADMITTING, DEFAULT_POLICIES, DEFERRING, POLICIES, STATING
+from asad.share.asax import Options
+
+VERDICT_JOBS = 100_000
+"""Above this many jobs the assumption of demand is not varied unless asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that decides the outcome of a replay besides log and machine."""
+
+    policies: tuple[str, ...] = DEFAULT_POLICIES
+    seed: int = 0
+    repeat: int = 1
+    poll_s: float = 30.0
+    overrun: str = "kill"
+    """At the time limit: `kill`, or `run` on as recorded."""
+    per_event: bool = False
+    """A scheduling pass at each single event instead of one for each distinct second."""
+    use_memory: bool = False
+    lending: bool = True
+    """Off: every lending policy is asked for nothing, and its schedule is Slurm's."""
+    depth: int = 100
+    backfill_interval_s: float = 30.0
+    window_s: float = 60.0
+    demand: DemandProfile = field(default_factory=DemandProfile)
+    experts: Path | None = None
+    contention: Path | None = None
+    options: Options = field(default_factory=Options)
+    slot_s: float = AdmitOptions().slot_s
+    """Length of a slot of the admit stage."""
+    utilities: tuple[str, ...] = ()
+    """Rules for jobs that tell no utility, see `asad.replay.worth.read_rule`."""
+    deferrable: tuple[str, ...] = ()
+    """Jobs that are declared deferrable, see `asad.replay.deferrable.read_declared`."""
+    statements: Path | None = None
+    """Statements of work; None: those that could have been inferred as the log went on."""
+    value_per_core_hour: float = 1.0
+    """What the run of an inferred statement is taken to be worth."""
+    vary_demand: bool | None = None
+    """Whether to replay with assumed demands 20 % lower and higher; None: if assumed, up to VERDICT_JOBS jobs."""
+
+    def __post_init__(self) -> None:
+        for name in self.policies:
+            if name not in POLICIES:
+                raise UsageError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+        if not self.policies:
+            raise UsageError(f"no policy; name some of {', '.join(POLICIES)}")
+        if self.overrun not in ("kill", "run"):
+            raise UsageError(f"--overrun {self.overrun}: choose kill or run")
+        if not self.poll_s > 0:
+            raise UsageError(f"--poll {self.poll_s:g}: give seconds above 0")
+        if not 1.0 <= self.slot_s <= 604_800.0:
+            raise UsageError(f"--slot {self.slot_s:g}: give from 1 second to a week")
+        if self.repeat < 1:
+            raise UsageError(f"--repeat {self.repeat}: give at least 1")
+        for text in self.deferrable:
+            read_declared(text)
+        if self.states and self.slot_s < 2.0:
+            raise UsageError(f"--slot {self.slot_s:g}: rounds of statements are at least 2 seconds")
+        if not 0 <= self.seed < 2**63:
+            raise UsageError(f"--seed {self.seed}: give a whole number from 0")
+
+    @property
+    def values(self) -> bool:
+        """Is it asked what jobs are worth?"""
+        return bool(self.utilities) or any(name in ADMITTING for name in self.policies)
+
+    @property
+    def defers(self) -> bool:
+        """Is it asked what becomes of deferrable jobs?"""
+        return bool(self.deferrable) or any(name in DEFERRING for name in self.policies)
+
+    @property
+    def states(self) -> bool:
+        """Is it asked what becomes of statements of work?"""
+        return self.statements is not None or any(name in STATING for name in self.policies)
+
+    def to_json(self) -> dict[str, Json]:
+        """What a reader needs to run the same again."""
+        stated: dict[str, Json] = {
+            "slot_s": self.slot_s,
+            "statements": "inferred" if self.statements is None else str(self.statements),
+            "value_per_core_hour": self.value_per_core_hour,
+        }
+        worth: dict[str, Json] = {"slot_s": self.slot_s, "utilities": list(self.utilities)}
+        return {
+            "seed": self.seed,
+            "repeat": self.repeat,
+            "poll_s": self.poll_s,
+            "overrun": self.overrun,
+            "pass": "per-event" if self.per_event else "per-timestamp",
+            "memory": self.use_memory,
+            "lending": self.lending,
+            "depth": self.depth,
+            "backfill_interval_s": self.backfill_interval_s,
+            "window_s": self.window_s,
+            "demand_assumed": str(self.demand.assumption),
+            "demand_profile": dict(self.demand.applications),
+            "demand_measured": self.demand.use_measured,
+            "vary_demand": self.vary_demand,
+            "experts": "shipped" if self.experts is None else str(self.experts),
+            "contention": "shipped" if self.contention is None else str(self.contention),
+            "options": dict(self.options._asdict()),
+            **(worth if self.values else {}),
+            **({"deferrable": list(self.deferrable)} if self.defers else {}),
+            **(stated if self.states else {}),
+        }

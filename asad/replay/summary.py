@@ -1,0 +1,105 @@
+"""What one played policy comes to: its figures, who lost by it, and how jobs that it touched ended."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from asad.replay.bench import Bench
+from asad.replay.metrics import figures, later, over_time
+from asad.replay.placebo import placebo
+from asad.replay.playing import Played
+from asad.replay.policies import ADMITTING, DEFERRING, STATING
+from asad.replay.results import PolicyResult
+from asad.store.records import JobEnd
+
+
+def summarise(
+    bench: Bench, name: str, played: Played, baseline: Played | None, displaced_placebo: float | None
+) -> PolicyResult:
+    workload, machine = bench.workload, bench.machine
+    job = played.cluster.state.job
+    done = workload.work_s - np.where(job["killed"], np.maximum(job["left"], 0.0), 0.0)
+    start, end = job["start"].copy(), job["end"].copy()
+    host, guest = job["was_host"].copy(), job["was_guest"].copy()
+    baseline_end = None if baseline is None else baseline.cluster.state.job["end"]
+    managed = None if played.managed is None else played.managed.rows
+    metrics = figures(
+        workload,
+        machine.total_cores,
+        start_s=start,
+        end_s=end,
+        done_s=done,
+        demand=workload.demand,
+        overran=bench.overran,
+        cut=job["killed"].copy(),
+        host=host,
+        guest=guest,
+        lent_core_s=float(job["lent"].sum()),
+        baseline_end_s=baseline_end,
+        displaced_placebo=displaced_placebo,
+        managed=managed,
+    )
+    if bench.valued is not None:
+        metrics |= bench.valued.figures(end)
+        metrics |= (
+            played.managed.figures()
+            if played.managed is not None and name in ADMITTING
+            else {"admitted": None, "declined": None}
+        )
+    if bench.deferrable is not None:
+        capacity_core_s = machine.total_cores * float(metrics["makespan_s"] or 0.0)
+        metrics |= bench.deferrable.figures(workload.submit_s, start, workload.cores, done, capacity_core_s)
+    if bench.stated is not None:
+        lost = job["killed"].copy()
+        if played.foretold is not None:
+            lost |= np.isin(workload.job_id.astype(str), sorted(played.foretold.evicted_jobs))
+        metrics |= bench.stated.figures(end, np.flatnonzero(lost).tolist(), played.foretold)
+    metrics["wall_s"] = played.wall_s
+    busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
+    edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)
+    loser = np.zeros(len(workload), np.bool_)
+    if baseline_end is not None:
+        loser = later(workload, end, baseline_end)
+    result = PolicyResult(
+        name,
+        metrics,
+        start,
+        end,
+        host,
+        guest,
+        loser,
+        edges,
+        allocated,
+        used,
+        played.history,
+        managed,
+        deferring=name in DEFERRING,
+        stating=name in STATING,
+    )
+    loser &= result.touched
+    return result
+
+
+def with_placebo(bench: Bench, name: str, played: Played, baseline: Played) -> PolicyResult:
+    job = played.cluster.state.job
+    touched = job["was_host"] | job["was_guest"]
+    if played.managed is not None:
+        touched = touched | played.managed.rows
+    moved = placebo(bench, baseline, int(touched.sum()), bench.settings.seed)
+    return summarise(bench, name, played, baseline, moved)
+
+
+def job_ends(bench: Bench, result: PolicyResult, baseline: Played) -> list[JobEnd]:
+    ends = baseline.cluster.state.job["end"]
+    return [
+        JobEnd(
+            job=str(bench.workload.job_id[row]),
+            role="guest" if result.guest[row] else "host",
+            submit_s=float(bench.workload.submit_s[row]),
+            start_s=float(result.start_s[row]),
+            end_s=float(result.end_s[row]),
+            baseline_end_s=float(ends[row]),
+            loser=bool(result.loser[row]),
+        )
+        for row in np.flatnonzero(result.host | result.guest).tolist()
+    ]

@@ -1,0 +1,96 @@
+"""The jobs of a log as they will be run on a machine, and which of them fit on it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.errors import MachineError
+from asad.model import Floats, Ints, JobLog, Machine
+from asad.replay.demand import Demand
+from asad.replay.readers import Recorded
+from asad.replay.recorded import Workload
+from asad.replay.settings import Settings
+
+YEAR_S = 365 * 86400.0
+"""What the scheduler plans with for a job of unlimited time."""
+
+
+def build_workload(
+    recorded: Recorded, machine: Machine, settings: Settings, demand: Demand, notes: list[str]
+) -> Workload:
+    """The jobs of a log as they will be run on `machine`; assumptions are added to `notes`.
+
+    Raises MachineError if a job could not run even on the empty machine.
+    """
+    jobs = recorded.jobs
+    absent = np.isnan(jobs.time_limit_s)
+    if absent.any():
+        notes.append(
+            f"{int(absent.sum())} jobs have no time limit: the scheduler plans them with the run time they had, "
+            "nothing kills them, and asad offers them nothing"
+        )
+    limit = np.where(absent, np.inf, jobs.time_limit_s)
+    planned = np.where(absent, jobs.run_s, np.where(np.isinf(limit), YEAR_S, limit))
+    kill = settings.overrun == "kill"
+    work = np.minimum(jobs.run_s, limit) if kill else jobs.run_s.copy()
+    if not kill:
+        planned = np.maximum(planned, jobs.run_s)
+    fingerprint, _ = jobs.fingerprints()
+    workload = Workload(
+        job_id=jobs.job_id,
+        submit_s=jobs.submit_s,
+        work_s=work,
+        planned_s=planned,
+        limit_s=jobs.time_limit_s,
+        cores=jobs.cores,
+        nodes=jobs.nodes,
+        memory_bytes_per_core=_memory_per_core(jobs, settings.use_memory),
+        demand=demand.fraction,
+        depends_on=jobs.depends_on,
+        think_s=jobs.think_s,
+        application=fingerprint,
+        user=jobs.user,
+    )
+    _require_fit(workload, machine, recorded.path)
+    return workload
+
+
+def fitting_rows(recorded: Recorded, machine: Machine, use_memory: bool) -> NDArray[np.intp]:
+    """Rows of the jobs that would run on the empty machine."""
+    jobs = recorded.jobs
+    return np.flatnonzero(_fit_alone(jobs.cores, _memory_per_core(jobs, use_memory), machine))
+
+
+def _fit_alone(cores: Ints, memory_per_core: Floats, machine: Machine) -> NDArray[np.bool_]:
+    """Which jobs would run on the empty machine."""
+    fits = cores <= machine.total_cores
+    rows = np.flatnonzero(memory_per_core > 0)
+    if len(rows):
+        shapes, back = np.unique(memory_per_core[rows], return_inverse=True)
+        room = [np.minimum(machine.cores, machine.memory_bytes // need).sum() for need in shapes.tolist()]
+        fits[rows] &= cores[rows] <= np.array(room)[back]
+    return fits
+
+
+def _memory_per_core(jobs: JobLog, use_memory: bool) -> Floats:
+    """Bytes a core; 0 where memory does not count or is not recorded."""
+    if not use_memory:
+        return np.zeros(len(jobs))
+    return np.where(np.isfinite(jobs.memory_bytes), jobs.memory_bytes / jobs.cores, 0.0)
+
+
+def _require_fit(workload: Workload, machine: Machine, path: str) -> None:
+    """Every job runs on the empty machine, or MachineError says which does not."""
+    rows = np.flatnonzero(~_fit_alone(workload.cores, workload.memory_bytes_per_core, machine))
+    if len(rows) == 0:
+        return
+    row = int(rows[0])
+    what = f"{workload.cores[row]} cores"
+    if workload.cores[row] <= machine.total_cores:
+        what += f" with {workload.memory_bytes_per_core[row] / 2**20:.0f} MiB each"
+    raise MachineError(
+        f"{path}: job {workload.job_id[row]} wants {what}, and {len(rows) - 1} more jobs do not fit either on "
+        f"{len(machine.cores)} nodes with {machine.total_cores} cores ({machine.origin}); describe the machine "
+        "with --nodes, --cores and --memory or --machine FILE, or leave such jobs out with --skip-bad"
+    )
