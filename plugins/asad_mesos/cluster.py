@@ -149,8 +149,8 @@ class MesosCluster:
                 f"Mesos framework {framework.framework_id or '(not registered yet)'}: {len(self._agents)} agents, "
                 f"{running} jobs run and {len(framework.jobs) - running} wait"
             )
-            if framework.withheld:
-                text += f", {framework.withheld} offers withheld"
+            if framework.agents.offers:
+                text += f", {len(framework.agents.offers)} offers withheld"
         return text if engine.subscribed else f"{text}; not connected ({engine.trouble or 'no answer yet'})"
 
     def recover(self) -> list[str]:

@@ -4,10 +4,7 @@ No I/O, no clock, no chance. Whatever changes a job or a task is a record, and i
 records to the disk before it sends the calls, and a successor that applies them again knows the same. So no task is
 launched that nobody remembers, and no update is acknowledged that could be forgotten.
 
-Mesos has no gangs. Offers are withheld in one pool, and the pool is dealt out anew each time, job after job in one
-total order: what the first job that does not fit yet could use is kept for it, later jobs get what is left. No job owns
-an offer, so two halves of gangs cannot wait for each other within the framework; and every offer is given back after
-`hold_s`, so that they cannot with other frameworks either.
+Mesos has no gangs: offers are withheld in a `Pool` until one fits.
 
 A gang that loses a task that it needs is stopped as a whole and queued again. The model is the worker state machine of
 dask.distributed: an error carries the story of how it came to be.
@@ -16,14 +13,9 @@ dask.distributed: an error carries the story of how it came to be.
 from __future__ import annotations
 
 import math
-import re
-import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from asad.errors import ClusterError, UsageError
 from asad_mesos import launch
@@ -50,16 +42,14 @@ from asad_mesos.events import (
 )
 from asad_mesos.jobs import spec_from_json
 from asad_mesos.launch import Call
-from asad_mesos.offers import CPUS, MEM, thousandths
 from asad_mesos.options import Options
-from asad_mesos.placing import Placed, Placing, wants
+from asad_mesos.pool import Pool
 from asad_mesos.state import (
     ASK_FIRST_S,
     CANCELLED,
     COMPLETED,
     FAILED,
     LAUNCHING,
-    QUEUED,
     RUNNING,
     STOPPING,
     TIMEOUT,
@@ -80,36 +70,22 @@ from asad_mesos.statuses import (
     takes_guests,
 )
 
-PASS_S = 0.05
-"""The pool is dealt out no more often than this, however offers trickle in."""
-HOLD_MARGIN = 0.2
-"""Offers are given back this part of `hold_s` before the bound (at most `HOLD_MARGIN_S`): a call takes its time."""
-HOLD_MARGIN_S = 2.0
-HOLD_SPREAD = 0.5
-"""By up to this part they are given back earlier, differently each time."""
 ASK_MOST_S = 300.0
 """A task that nothing is heard of is asked for less and less often, and no less than this."""
 ASK_ALL_S = 600.0
 """The master is asked for all tasks this often."""
 KILL_AGAIN_S = 10.0
 """A kill that shows nothing is said again after this, beyond its grace."""
-PASS_TASKS = 4000
-"""No more tasks than this are launched at once."""
 LOOK_S = 0.5
 """Limits, kills and silent tasks are looked at this often."""
-REVIVE_S = 1.0
-IDLE_S = 60.0
-"""While nobody waits, what is declined is not offered again within this; who comes then has it offered by REVIVE."""
 FALSE_STARTS = 100
 """So often a job may be queued again without any task having started."""
 MOST_WAIT_S = 60.0
 CHUNK = 1000
-"""Offers or tasks in one call."""
+"""Tasks in one call."""
 STORY = 200
 AGAIN, UNSTARTED, REFUSED = "queued", "queued-unstarted", "queued-refused"
 """Outcomes of a stopping job that waits again: tasks had run, none had, or the executor of its host has refused it."""
-MOST_SHUT = 10_000
-EMPTY: Mapping[int, str] = {}
 
 
 class FrameworkFault(ClusterError):
@@ -135,23 +111,10 @@ class Framework(State):
         self.connected = False
         self.said: list[str] = []
         """Sentences about what went wrong."""
-        self.longest_hold_s = 0.0
-        """The longest time that an offer was withheld."""
-        self._executor_memory = thousandths(options.executor_memory_mb)
-        self._placing = Placing(self, self._executor_memory)
         self._calls: list[Call] = []
+        self.pool = Pool(self, options, self._calls)
         self._story: deque[str] = deque(maxlen=STORY)
-        self._dirty = self._revive = False
-        self._passed_s = self._revived_s = self._asked_all_s = self._looked_s = -math.inf
-        self._interest: dict[int, float] = {}
-        """Agent → until when its offers are kept for a guest."""
-        self._shut: dict[str, str] = {}
-        """Executors that have refused a guest, and why."""
-        self._gathers = ""
-        """The first job that offers are withheld for."""
-        self._now_s = -math.inf
-        self._rounds = 0
-        """How often offers were given back because they had been withheld for long."""
+        self._asked_all_s = self._looked_s = self._now_s = -math.inf
 
     # ----------------------------------------------------------------------------------------------------- the way in
 
@@ -174,42 +137,24 @@ class Framework(State):
                     f"{type(error).__name__}: {error}; the last events:\n  {story}"
                 ) from error
             flush = flush or isinstance(event, Ticked | Submitted | Beside)
-        if (
-            self.connected
-            and not self.tearing
-            and self._dirty
-            and (flush or now_s - self._passed_s >= PASS_S)
-        ):
-            self._deal(now_s)
+        if self.connected and not self.tearing:
+            self.pool.deal(now_s, at_once=flush)
         records, self._records = self._records, []
-        calls, self._calls = self._calls, []
+        calls = self._calls.copy()
+        self._calls.clear()
         return Instructions(records, calls)
-
-    def hopeless(self, job: Job) -> bool:
-        """Does it wait for more than all agents that were seen have?"""
-        return self._placing.hopeless(job)
-
-    @property
-    def withheld(self) -> int:
-        """Offers that are withheld now."""
-        return len(self.agents.offers)
-
-    @property
-    def gathers_for(self) -> str:
-        """The first job that does not fit yet, "" for none."""
-        return self._gathers
 
     def _take(self, event: Event, now_s: float) -> None:
         match event:
             case Offered():
                 for offer in event.offers:
                     self.agents.add(offer, now_s)
-                self._dirty = True
+                self.pool.changed()
             case Updated():
                 self._update(event.status, now_s)
             case Rescinded():
                 self.agents.remove(event.offer_id)
-                self._dirty = True
+                self.pool.changed()
             case Ticked():
                 self._tick(event.behind, now_s)
             case Subscribed():
@@ -232,8 +177,8 @@ class Framework(State):
                 number = self.last_number + 1
                 spec = event.spec.to_json()
                 spec_from_json(spec)  # what a successor could not read is not taken
-                self._note(what="job", job=f"m{number}", number=number, spec=spec, submit_s=now_s)
-                self._wake()
+                self.note(what="job", job=f"m{number}", number=number, spec=spec, submit_s=now_s)
+                self.pool.wake()
             case Cancelled():
                 self._cancel(self.job(event.job), event.why, now_s)
             case Scaled():
@@ -244,30 +189,30 @@ class Framework(State):
                     job, event.group, event.tasks or job.spec.groups[self._group(job, event.group)].tasks
                 )
             case Held():
-                self._note(what="held", job=self.job(event.job).job_id, until_s=finite(event.until_s))
-                self._wake()
+                self.note(what="held", job=self.job(event.job).job_id, until_s=finite(event.until_s))
+                self.pool.wake()
             case Prioritised():
-                self._note(what="priority", job=self.job(event.job).job_id, priority=event.priority)
-                self._dirty = True
+                self.note(what="priority", job=self.job(event.job).job_id, priority=event.priority)
+                self.pool.changed()
             case Extended():
                 job = self.job(event.job)
                 found = [task.task_id for task in job.tasks.values() if unit_of(job, task) == event.unit]
                 task_id = found[0] if job.spec.elastic and found else ""
-                self._note(what="extended", job=job.job_id, by_s=event.by_s, task=task_id)
+                self.note(what="extended", job=job.job_id, by_s=event.by_s, task=task_id)
             case Beside():
-                self._beside(event, now_s)
+                self.pool.beside(event, now_s)
 
     # ------------------------------------------------------------------------------------------------- connection
 
     def _subscribed(self, framework_id: str, now_s: float) -> None:
         if framework_id != self.framework_id:
-            self._note(what="framework", id=framework_id)
+            self.note(what="framework", id=framework_id)
         self.connected = True
         self.agents.clear()
         if self.tearing:  # the master has not heard of it, or another one leads
             self._calls.append({"type": "TEARDOWN"})
             return
-        self._dirty = True
+        self.pool.changed()
         self._ask(self.tasks, now_s)
         self._ask_all(now_s)
         for task_id in self.kills:
@@ -291,7 +236,7 @@ class Framework(State):
         self._say(f"framework {self.framework_id}: {why}; the next subscription is another framework's")
         self.connected = False
         self.agents.clear()
-        self._note(what="framework", id="")
+        self.note(what="framework", id="")
         for task in list(self.tasks.values()):
             if task.task_id in self.tasks:
                 self._over(task, "TASK_GONE", "the framework was removed", None, now_s)
@@ -299,20 +244,20 @@ class Framework(State):
     def _tear_down(self, why: str, now_s: float) -> None:
         """Every job is cancelled, and the master told to end all tasks, again and again until it says that it has."""
         for job in list(self.jobs.values()):
-            self._note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why))
+            self.note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why))
             for task in job.tasks.values():
                 task.killing = True
             if not job.tasks:
                 self._conclude(job, now_s)
         if self.framework_id and not self.tearing:
-            self._note(what="teardown", text=_clean(why))
+            self.note(what="teardown", text=_clean(why))
             if self.connected:
                 self._calls.append({"type": "TEARDOWN"})
 
     def _tick(self, behind: bool, now_s: float) -> None:
-        self._give_back(now_s)
-        if self.connected and self._revive and now_s - self._revived_s >= REVIVE_S:
-            self._revive_now(now_s)
+        self.pool.give_back(now_s)
+        if self.connected:
+            self.pool.revive(now_s)
         if now_s - self._looked_s < LOOK_S:
             return
         self._looked_s = now_s
@@ -321,8 +266,8 @@ class Framework(State):
                 self._over(self.tasks[task_id], "TASK_LOST", "its agent could not be reached", None, now_s)
         for job in list(self.jobs.values()):
             if -math.inf < job.hold_until_s <= now_s:
-                self._note(what="held", job=job.job_id, until_s=None)
-                self._wake()
+                self.note(what="held", job=job.job_id, until_s=None)
+                self.pool.wake()
             if job.state != RUNNING or math.isinf(job.spec.time_limit_s):
                 continue
             if not job.spec.elastic:
@@ -343,44 +288,6 @@ class Framework(State):
             for task_id, told_s in list(self.kills.items()):
                 if told_s <= again_s:
                     self._kill(self.tasks[task_id], now_s)
-
-    def _give_back(self, now_s: float) -> None:
-        """Let go what has been withheld for as long as it may be."""
-        hold_s = self.options.hold_s
-        bound_s = hold_s - min(HOLD_MARGIN * hold_s, HOLD_MARGIN_S)
-        # were it always as long, two frameworks with half a gang each could change places for ever
-        chance = zlib.crc32(f"{self.framework_id} {self._rounds}".encode()) / 2**32
-        bound_s *= 1.0 - HOLD_SPREAD * chance
-        due = []
-        for offer_id, (_, since_s) in self.agents.offers.items():
-            if now_s - since_s < bound_s:
-                break
-            due.append(offer_id)
-        if due:
-            self._rounds += 1
-            self._decline(due, self.options.refuse_s, now_s)
-            self._revive = True
-            self._revived_s = now_s + self.options.refuse_s  # others shall have their turn first
-
-    def _wake(self) -> None:
-        """Somebody wants offers: those that were declined before too."""
-        self._dirty = self._revive = True
-
-    def _revive_now(self, now_s: float) -> None:
-        self._revive = False
-        self._revived_s = now_s
-        if any(wants(job, now_s) for *_, job in self.listed()):
-            self._calls.append({"type": "REVIVE"})
-
-    def _refusal_s(self, waits: bool) -> float:
-        return self.options.refuse_s if waits else max(self.options.refuse_s, IDLE_S)
-
-    def _decline(self, offer_ids: Sequence[str], refuse_s: float, now_s: float) -> None:
-        for offer_id in offer_ids:
-            self.longest_hold_s = max(self.longest_hold_s, now_s - self.agents.offers[offer_id][1])
-            self.agents.remove(offer_id)
-        for at in range(0, len(offer_ids), CHUNK):
-            self._calls.append(launch.decline(offer_ids[at : at + CHUNK], refuse_s))
 
     def _say(self, sentence: str) -> None:
         self.said.append(sentence)
@@ -409,9 +316,7 @@ class Framework(State):
                 text = text or str(status.get("reason", ""))
             if task.inside and not _started(task) and (refused(status) or state == "TASK_ERROR"):
                 state = "TASK_DROPPED"
-                if len(self._shut) >= MOST_SHUT:
-                    self._shut.clear()
-                self._shut[task.executor] = text
+                self.pool.shut(task.executor, text)
             self._over(task, state, text, status, now_s)
             return
         if state == "TASK_UNREACHABLE":
@@ -424,11 +329,11 @@ class Framework(State):
         job = self.jobs[task.job]
         executor = None if task.inside else job.executors.get(task.executor)
         if executor is not None and not executor.open and takes_guests(status):
-            self._note(what="open", job=job.job_id, executor=task.executor)
+            self.note(what="open", job=job.job_id, executor=task.executor)
         if state in ("TASK_RUNNING", "TASK_KILLING") and math.isnan(task.start_s):
             task.start_s = now_s
             if job.state == LAUNCHING and self._all_run(job):
-                self._note(what="started", job=job.job_id, time_s=now_s)
+                self.note(what="started", job=job.job_id, time_s=now_s)
         if task.killing and state == "TASK_RUNNING" and task.task_id not in self.kills:
             self._kill(task, now_s)
 
@@ -454,7 +359,7 @@ class Framework(State):
             and job.groups[task.group].lost.get(task.index, 0) >= self._retries(job)
         ):
             again = False
-        self._note(
+        self.note(
             what="end",
             task=task.task_id,
             state=state,
@@ -464,7 +369,7 @@ class Framework(State):
             again=again,
             lost=lost and started,
         )
-        self._dirty = True
+        self.pool.changed()
         name = f"task {task.task_id} on {_clean(task.host)}"
         if job.state == STOPPING:
             if not job.tasks:
@@ -478,7 +383,7 @@ class Framework(State):
                 self._stop(
                     job, FAILED, f"{name} was lost {self._retries(job) + 1} times: {text or state}", now_s
                 )
-            self._wake()
+            self.pool.wake()
         else:
             refusal = bool(task.inside) and not started
             self._lose(job, f"{name} was lost: {text or state}", started, now_s, refusal)
@@ -488,10 +393,10 @@ class Framework(State):
         first = job.groups[0]
         if first.alive or first.todo:
             if job.state == LAUNCHING and self._all_run(job):
-                self._note(what="started", job=job.job_id, time_s=now_s)
+                self.note(what="started", job=job.job_id, time_s=now_s)
             return
         if math.isnan(job.start_s):  # it was over before the last of it told that it runs
-            self._note(what="started", job=job.job_id, time_s=now_s)
+            self.note(what="started", job=job.job_id, time_s=now_s)
         failed = sum(progress.failed for progress in job.groups)
         if failed:
             self._stop(job, FAILED, f"{failed} of its tasks failed", now_s)
@@ -513,7 +418,7 @@ class Framework(State):
 
     def _stop(self, job: Job, outcome: str, why: str, now_s: float) -> None:
         """End what is left of a job; it becomes `outcome` then, or is queued again."""
-        self._note(what="stopping", job=job.job_id, outcome=outcome, text=why)
+        self.note(what="stopping", job=job.job_id, outcome=outcome, text=why)
         for task in list(job.tasks.values()):
             self._kill(task, now_s)
         if not job.tasks:
@@ -521,14 +426,14 @@ class Framework(State):
 
     def _conclude(self, job: Job, now_s: float) -> None:
         """The last task of a stopping job is gone."""
-        self._dirty = True
+        self.pool.changed()
         if job.outcome not in (AGAIN, UNSTARTED, REFUSED):
-            self._note(what="over", job=job.job_id, state=job.outcome, time_s=now_s, text=job.why)
-            self._placing.forget(job.job_id)
+            self.note(what="over", job=job.job_id, state=job.outcome, time_s=now_s, text=job.why)
+            self.pool.forget(job.job_id)
             return
         tried = job.retries if job.outcome == AGAIN else job.false_starts
         wait_s = min(MOST_WAIT_S, 0.5 * 2.0 ** min(tried, 10))
-        self._note(
+        self.note(
             what="queued",
             job=job.job_id,
             text=job.why,
@@ -536,7 +441,7 @@ class Framework(State):
             false_starts=int(job.outcome == UNSTARTED),
             until_s=now_s + wait_s,
         )
-        self._wake()
+        self.pool.wake()
 
     def _kill(self, task: Task, now_s: float) -> None:
         task.killing = True
@@ -548,7 +453,7 @@ class Framework(State):
         if job.job_id not in self.jobs:
             return
         if job.state == STOPPING:
-            self._note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why))
+            self.note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why))
         else:
             self._stop(job, CANCELLED, _clean(why), now_s)
 
@@ -569,8 +474,8 @@ class Framework(State):
             raise UsageError(f"{job.job_id}: {tasks} tasks of {name}; give from 0 to {most}")
         if job.job_id not in self.jobs:
             raise UsageError(f"{job.job_id} has ended")
-        self._note(what="target", job=job.job_id, group=group, tasks=tasks)
-        self._wake()
+        self.note(what="target", job=job.job_id, group=group, tasks=tasks)
+        self.pool.wake()
         return group
 
     def _scale(self, job: Job, tasks: Mapping[str, int], now_s: float) -> None:
@@ -583,242 +488,6 @@ class Framework(State):
             alive.sort(key=lambda task: (task.launch_s, task.index))
             for task in alive[count:]:
                 self._kill(task, now_s)
-
-    # ------------------------------------------------------------------------------------------------------ placing
-
-    def _deal(self, now_s: float) -> None:
-        """Deal the pool out, job after job; launch what fits, keep what a job gathers, give back the rest."""
-        self._dirty, self._passed_s, self._gathers = False, now_s, ""
-        agents = self.agents
-        count = len(agents)
-        if not agents.offers:
-            return
-        free = agents.free[:, :count].copy()
-        kept: NDArray[np.bool_] = np.zeros(count, bool)
-        plans: list[tuple[Job, Placed]] = []
-        misses = planned = 0
-        for *_, job in self.listed():
-            wanted = wants(job, now_s)
-            if not wanted:
-                continue
-            placed, fits, there = self._placing.place(job, wanted, free)
-            if fits:
-                if placed:
-                    plans.append((job, placed))
-                    planned += sum(int(counts.sum()) for _, counts in placed)
-                    if planned >= PASS_TASKS:  # the master can begin with these
-                        self._dirty = True
-                        break
-                continue
-            misses += 1
-            if self._placing.can_ever(job, wanted):
-                self._gathers = self._gathers or job.job_id
-                kept |= there
-            else:
-                for group, counts in placed:  # it hoards nothing that it can never use
-                    self._placing.give_back(job, group, counts, free)
-            if misses >= self.options.depth:
-                break
-        if plans:
-            self._launch(plans, misses > 0 or self._dirty, now_s)
-        if self._dirty:
-            return
-        for row, until_s in list(self._interest.items()):
-            if until_s <= now_s:
-                del self._interest[row]
-            else:
-                kept[row] = True
-        if misses:
-            kept |= self._for_guests(count)
-        idle = [
-            offer_id
-            for offer_id, (offer, _) in agents.offers.items()
-            if not kept[agents.number[offer.agent_id]] or offer.unavailable
-        ]
-        if idle:
-            self._decline(idle, self._refusal_s(misses > 0), now_s)
-
-    def _for_guests(self, count: int) -> NDArray[np.bool_]:
-        """Agents on which tasks of ours run, and of which a guest could use what is withheld: revocable resources, or
-        memory where nobody can use CPUs."""
-        agents = self.agents
-        useful: NDArray[np.bool_] = np.zeros(count, bool)
-        if self.options.revocable:
-            useful |= agents.revocable[:, :count].max(axis=0) > 0
-        if self.options.inside:
-            useful |= (agents.free[CPUS, :count] == 0) & (agents.free[MEM, :count] > 0)
-        useful &= agents.used[:, :count].max(axis=0) > 0
-        return useful
-
-    def _beside(self, event: Beside, now_s: float) -> None:
-        job = self.job(event.job)
-        wanted = wants(job, now_s)
-        if job.state == QUEUED and not wanted:
-            raise UsageError(f"{event.job} is held")
-        if not wanted:
-            raise UsageError(f"{event.job} does not wait")
-        if job.spec.elastic:
-            wanted = [(0, 1, 1)] if wanted[0][0] == 0 and len(job.groups) == 1 else []
-        if not wanted:
-            raise UsageError(f"{event.job} has several groups, which do not start beside another job")
-        rows = [self.agents.number[agent] for agent in event.agents if agent in self.agents.number]
-        allowed = np.zeros(len(self.agents), bool)
-        allowed[rows] = True
-        inside, why = self._insides(job, event.host, rows)
-        for revocable in (True, False) if self.options.revocable else (False,):
-            if not revocable and inside and self._join(job, wanted, inside, event.host, now_s):
-                return
-            pool = self.agents.revocable if revocable else self.agents.free
-            free = np.where(allowed, pool[:, : len(self.agents)], 0)
-            if revocable:  # CPU is what is revocable; memory, devices and disk are not
-                regular = self.agents.free[:, : len(self.agents)]
-                free[MEM:] = np.where(allowed, regular[MEM:], 0)
-            placed, fits, _ = self._placing.place(job, wanted, free)
-            if fits and placed:
-                self._launch([(job, placed)], True, now_s, beside=event.host, revocable=revocable)
-                return
-        until_s = now_s + self.options.hold_s
-        for row in rows:
-            self._interest[row] = until_s
-        self._revive = True
-        raise UsageError(
-            "the agents of its host have offered nothing that it could run on; they are asked again"
-            + (f" ({why})" if why else "")
-        )
-
-    def _insides(self, job: Job, unit: str, rows: Iterable[int]) -> tuple[dict[int, str], str]:
-        """By agent the executor of the unit there, if tasks of the job may join it; and why they may not at all."""
-        host = self.jobs.get(re.split(r"[_.]", unit)[0])
-        if not self.options.inside or host is None or host.state not in (LAUNCHING, RUNNING):
-            return {}, ""
-        if any(group.gpus for one in (host, job) for group in one.spec.groups):
-            return {}, f"within the executor of {unit} each could use the GPUs of the other"
-        found: dict[int, str] = {}
-        for task in host.tasks.values():
-            runs = not math.isnan(task.start_s) and not task.killing and task.task_id not in self.unreachable
-            if unit_of(host, task) == unit and runs and task.executor in host.executors:
-                if host.executors[task.executor].user not in (job.spec.user, "root"):
-                    return {}, (
-                        f"within the executor of {unit} only jobs of {host.spec.user} can run; with [mesos] "
-                        'executor_user = "root" any could'
-                    )
-                if not host.executors[task.executor].open:
-                    return (
-                        {},
-                        f"the executor of {unit} takes no guests; is asad on its agent of the same version?",
-                    )
-                found[self.agents.number[task.agent]] = task.executor
-        shut = [row for row in rows if found.get(row, "") in self._shut]
-        return {row: found[row] for row in rows if row in found and row not in shut}, (
-            f"the executor of {unit} has refused a guest: {self._shut[found[shut[0]]]}" if shut else ""
-        )
-
-    def _join(
-        self,
-        job: Job,
-        wanted: Sequence[tuple[int, int, int]],
-        inside: Mapping[int, str],
-        unit: str,
-        now_s: float,
-    ) -> bool:
-        """Launch it within the executors of its host, without CPUs of its own. False if it does not fit."""
-        count = len(self.agents)
-        free = np.zeros_like(self.agents.free[:, :count])
-        at = list(inside)
-        free[:, at] = self.agents.free[:, at]
-        free[CPUS] = 0
-        for executor in inside.values():
-            for task in self._tasks_in(executor):
-                if not task.inside:  # what its host has there is what it may use
-                    row, amounts = self.agents.number[task.agent], self._needs[task.job][task.group]
-                    free[CPUS, row] += amounts[CPUS]
-        placed, fits, _ = self._placing.place(job, wanted, free, executors=False)
-        if fits and placed:
-            self._launch([(job, placed)], True, now_s, beside=unit, inside=inside)
-        return fits and bool(placed)
-
-    def _tasks_in(self, executor: str) -> list[Task]:
-        """Tasks of an executor's own job that it runs; its id is that of the first of them."""
-        job = self.jobs[executor.partition(".")[0]]
-        return [task for task in job.tasks.values() if task.executor == executor]
-
-    def _launch(
-        self,
-        plans: Sequence[tuple[Job, Placed]],
-        more_wait: bool,
-        now_s: float,
-        *,
-        beside: str = "",
-        revocable: bool = False,
-        inside: Mapping[int, str] = EMPTY,
-    ) -> None:
-        """Record tasks, and accept the offers of every agent that gets some, all its tasks in one call.
-
-        `inside` are executors of the host by agent, if they run there.
-        """
-        agents = self.agents
-        by_agent: dict[int, list[tuple[Job, list[Task]]]] = {}
-        for job, placed in plans:
-            fresh = job.state == QUEUED
-            attempt = job.attempt + 1 if fresh else job.attempt
-            serial = 0 if fresh else job.serial
-            tasks: list[list[Any]] = []
-            first: dict[int, str] = {}
-            for group, counts in placed:
-                todo = iter(list(job.groups[group].todo))
-                for row in np.flatnonzero(counts).tolist():
-                    for _ in range(int(counts[row])):
-                        task_id = f"{job.job_id}.{attempt}.{serial}"
-                        place = (agents.ids[row], agents.hosts[row])
-                        executor = inside.get(row) or (
-                            task_id if job.spec.elastic else first.setdefault(row, task_id)
-                        )
-                        where_in = beside if row in inside else ""
-                        tasks.append([task_id, group, next(todo), *place, revocable, executor, where_in])
-                        serial += 1
-            self._note(what="launch", job=job.job_id, time_s=now_s, tasks=tasks, beside=beside)
-            by_row: dict[int, list[Task]] = {}
-            for plain in tasks:
-                task = job.tasks[plain[0]]
-                by_row.setdefault(agents.number[task.agent], []).append(task)
-            for at_row, found in by_row.items():
-                by_agent.setdefault(at_row, []).append((job, found))
-        where = {job.job_id: launch.where(job) for job, _ in plans}
-        hosts = {executor: self._executor_info(executor) for executor in inside.values()}
-        kept: dict[str, dict[str, list[Any]]] = {}
-        for row, launched in by_agent.items():
-            since_s = min(agents.offers[offer_id][1] for offer_id in agents.of_agent[row])
-            self.longest_hold_s = max(self.longest_hold_s, now_s - since_s)
-            offer_ids, pieces = agents.consume(row)
-            infos: list[dict[str, Any]] = []
-            for job, found in launched:
-                told, made = launch.described(
-                    job,
-                    found,
-                    pieces,
-                    where[job.job_id],
-                    self.needs(job),
-                    self.framework_id,
-                    self.options,
-                    hosts,
-                )
-                infos += told
-                if self.options.inside and math.isfinite(job.spec.time_limit_s) and not job.beside:
-                    of = kept.setdefault(job.job_id, {})
-                    of.update((name, list(executor)) for name, executor in made.items())
-            refuse_s = 0.0 if more_wait else self._refusal_s(False)
-            self._calls.append(launch.accept(offer_ids, infos, refuse_s))
-        for job_id, executors in kept.items():  # jobs that may be hosts: what a guest has to say to join them
-            if executors:
-                self._note(what="executors", job=job_id, executors=executors)
-
-    def _executor_info(self, executor: str) -> dict[str, Any]:
-        """What the master was told of an executor that runs."""
-        task = self._tasks_in(executor)[0]
-        job = self.jobs[task.job]
-        return launch.executor_info(
-            job.spec, unit_of(job, task), executor, self.framework_id, job.executors[executor]
-        )
 
 
 def _started(task: Task) -> bool:

@@ -201,7 +201,7 @@ class State:
         for priority, number, job_id in self._order:
             yield priority, number, self.jobs[job_id]
 
-    def _note(self, **record: Any) -> None:
+    def note(self, **record: Any) -> None:
         """Record a change, and make it."""
         self._records.append(record)
         self._apply(record)

@@ -17,7 +17,7 @@ def status_of(job: Job, framework: Framework) -> dict[str, Any]:
         "why": job.why
         or (
             "it needs more than all agents that were seen have"
-            if job.state == QUEUED and framework.hopeless(job)
+            if job.state == QUEUED and framework.pool.hopeless(job)
             else ""
         ),
         "attempt": job.attempt,

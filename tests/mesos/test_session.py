@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asad_mesos.framework import IDLE_S, Cancelled, Scaled
+from asad_mesos.events import Cancelled, Scaled
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.journal import JournalError
+from asad_mesos.pool import IDLE_S
 from asad_mesos.session import Session
 from asad_mesos.settings import read_settings
 from master import Master
@@ -60,13 +61,13 @@ def test_offers_are_given_back_in_time_and_not_hoarded_for_what_can_never_run(
     with session(master, tmp_path, hold_s=1.5) as opened:
         (blocker, waiting, never) = opened.submit(gang(10), gang(10), gang(100))
         assert runs(opened, blocker)
-        assert wait(lambda: opened.framework.gathers_for == waiting)
+        assert wait(lambda: opened.framework.pool.gathers == waiting)
         time.sleep(4.0)
         assert master.calls["DECLINE"] > 1
         assert master.longest_out_s <= 1.5
-        assert opened.framework.longest_hold_s <= 1.5
+        assert opened.framework.pool.longest_hold_s <= 1.5
         opened.do(Cancelled(waiting, ""))
-        assert wait(lambda: opened.framework.withheld == 0), "nobody is left for whom to withhold"
+        assert wait(lambda: not opened.framework.agents.offers), "nobody is left for whom to withhold"
         assert state(opened, never) == "queued"
 
 
@@ -74,9 +75,9 @@ def test_offers_are_given_back_though_the_stream_hangs(master: Master, tmp_path:
     with session(master, tmp_path, hold_s=1.0) as opened:
         (blocker, waiting) = opened.submit(gang(10), gang(10))
         assert runs(opened, blocker)
-        assert wait(lambda: opened.framework.gathers_for == waiting and opened.framework.withheld)
+        assert wait(lambda: opened.framework.pool.gathers == waiting and opened.framework.agents.offers)
         master.hang()
-        assert wait(lambda: opened.framework.withheld == 0, 3.0)
+        assert wait(lambda: not opened.framework.agents.offers, 3.0)
         assert master.until(lambda: not master.offers, 3.0)
         assert master.longest_out_s <= 1.0
 
@@ -243,7 +244,7 @@ def test_a_stale_offer_starts_the_gang_anew(master: Master, tmp_path: Path) -> N
     with session(master, tmp_path) as opened:
         (blocker, job) = opened.submit(gang(10), gang(12))
         assert runs(opened, blocker)
-        assert wait(lambda: opened.framework.withheld > 0)
+        assert wait(lambda: opened.framework.agents.offers)
 
         def forget() -> None:  # the master has taken it back, and the news is on its way
             for offer_id in list(master.offers):
