@@ -62,7 +62,7 @@ def examine(table: Mapping[str, Any]) -> Iterator[Found]:
 
 def examine_queue(table: Mapping[str, Any]) -> Iterator[Found]:
     """The same, and what of Slurm's queue can be seen: the partition that `[mesos.queue]` names."""
-    from asad_mesos.slurm_queue import read_queue
+    from asad_mesos.queue_settings import read_queue
 
     yield from examine(table)
     try:

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from asad_mesos.cluster import MesosCluster
+from asad_mesos.handover import SlurmQueue
 from asad_mesos.jobs import Group, Spec
+from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.scaling import scaled
 from asad_mesos.settings import read_settings
-from asad_mesos.slurm_queue import QueueSettings, SlurmMesosCluster, SlurmQueue
+from asad_mesos.slurm_queue import SlurmMesosCluster
 from click.testing import CliRunner, Result
 from master import Master
 from sessions import wait

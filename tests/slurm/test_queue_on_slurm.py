@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from asad_mesos.slurm_queue import QueueSettings, SlurmQueue
+from asad_mesos.handover import SlurmQueue
+from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.slurm_side import Commands, Unknown
 from slurm_side_on_paper import PaperMesos
 

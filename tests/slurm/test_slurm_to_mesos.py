@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 from asad_mesos.cluster import MesosCluster
 from asad_mesos.driver import missing
+from asad_mesos.handover import SlurmQueue
+from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.settings import read_settings
-from asad_mesos.slurm_queue import QueueSettings, SlurmMesosCluster, SlurmQueue
+from asad_mesos.slurm_queue import SlurmMesosCluster
 from asad_mesos.slurm_side import Commands
 from master import Master
 from node import Node

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 from asad_mesos.driver import missing
+from asad_mesos.gangs import began, outcome
+from asad_mesos.handover import SlurmQueue
+from asad_mesos.queue_settings import QueueSettings, read_queue
 from asad_mesos.slurm_jobs import arguments_of, file_name, not_taken, read_jobs, translated, wrap
-from asad_mesos.slurm_queue import QueueSettings, SlurmMesosCluster, SlurmQueue, began, outcome, read_queue
+from asad_mesos.slurm_queue import SlurmMesosCluster
 from slurm_side_on_paper import SCRIPT, Killed, PaperMesos, PaperSlurm, failing, job_of
 
 from asad.config import parse
@@ -342,7 +345,7 @@ def test_nothing_is_lost_or_run_twice_however_often_the_daemon_and_slurm_fail(
 
 def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.queue._lines = 6000
+    world.queue._journal.lines = 6000
     world.slurm.add(1)
     world.step()
     world.mesos.start("m1")

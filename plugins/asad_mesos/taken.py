@@ -1,0 +1,116 @@
+"""Jobs that were taken out of Slurm's queue, and the journal by which a successor knows them again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from asad.errors import ClusterError
+
+JOURNAL = "slurm-queue.journal"
+HOLDING, SERVED, RETURNING, ENDING, OVER = "holding", "served", "returning", "ending", "over"
+
+
+@dataclass(slots=True)
+class Taken:
+    """A job of Slurm's that we have in hand."""
+
+    job: int
+    submit_s: float
+    restarts: int
+    """How often Slurm had queued it again; it may be run once each time."""
+    take: int
+    """Rises with every job that is taken; part of the origin."""
+    state: str = HOLDING
+    since_s: float = 0.0
+    mesos: str = ""
+    comment: str = ""
+    """What its user wrote there."""
+    admin_comment: str = ""
+    said: str = ""
+    """The sentence that stands in its comment."""
+    why: str = ""
+    status: int = 0
+    """As of wait(2), once it is over."""
+    facts: dict[str, str] = field(default_factory=dict)
+    array: int = 0
+    """Of a task of an array: the array's number."""
+    task: int = -1
+
+    @property
+    def name(self) -> str:
+        """By which Slurm's commands know it, and not its whole array."""
+        return f"{self.array}_{self.task}" if self.array else str(self.job)
+
+    @property
+    def origin(self) -> str:
+        """By which the gang is known."""
+        return f"slurm:{self.job}:{self.submit_s:.0f}:{self.take}"
+
+
+class TakenJournal:
+    """`<folder>/slurm-queue.journal`: one JSON line whenever an entry has changed; the last one of a job counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / JOURNAL
+        self.lines = 0
+
+    def load(self) -> list[Taken]:
+        """All lines, in their order. Raises ClusterError if they cannot be read."""
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        except (OSError, UnicodeDecodeError) as error:
+            raise ClusterError(
+                f"{self._path}: cannot be read ({error}); what is held in Slurm is in it"
+            ) from None
+        entries = []
+        for line in text.splitlines():
+            try:
+                entries.append(Taken(**json.loads(line)))
+            except (ValueError, TypeError):
+                continue  # cut short by a full disk: the line before it counts
+        self.lines = len(entries)
+        return entries
+
+    def write(self, entry: Taken) -> None:
+        """Bring an entry to the disk. Raises ClusterError; whoever calls must not go on then."""
+        line = json.dumps(asdict(entry)) + "\n"
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                # a line that was cut short must not swallow this one
+                data = line.encode() if os.fstat(handle).st_size == 0 else ("\n" + line).encode()
+                if os.write(handle, data) != len(data):
+                    raise OSError("written in part")
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise ClusterError(
+                f"{self._path}: cannot be written ({error}); no job is taken until it can"
+            ) from None
+        self.lines += 1
+
+    def rewrite(self, entries: Iterable[Taken]) -> None:
+        """Keep these alone. Raises ClusterError; the old lines are then still there."""
+        fresh = self._path.with_suffix(".new")
+        lines = [json.dumps(asdict(entry)) + "\n" for entry in entries]
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self._path)
+            folder = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise ClusterError(f"{self._path}: cannot be made shorter ({error})") from None
+        self.lines = len(lines)
