@@ -13,6 +13,7 @@ from rich.text import Text
 
 from asad.cli.live import JSON, daemon_store, print_screen
 from asad.cli.runs import duration, printable
+from asad.store import ledger as stored
 from asad.store.records import AccountTotal
 from asad.store.store import Store
 
@@ -39,7 +40,7 @@ def ledger(store_url: str | None, days: float | None, as_json: bool) -> None:
     """
     since_s = -math.inf if days is None else time.time() - days * DAY_S
     with Store.open(store_url or daemon_store(), create=False) as store:
-        totals, place = store.account_totals(since_s), str(store)
+        totals, place = stored.totals(store, since_s), str(store)
     if as_json:
         click.echo(json.dumps([asdict(total) for total in totals], indent=2))
     elif totals:

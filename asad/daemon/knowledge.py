@@ -16,6 +16,7 @@ from asad.daemon.stages import Memory, Remembers, Stages
 from asad.defer.live import Deferral
 from asad.errors import AsadError
 from asad.model import Json
+from asad.store import learned
 from asad.store import statements as stated
 from asad.store.store import Store
 from asad.store.writer import Writer
@@ -81,7 +82,7 @@ class Knowledge:
             with Store.open(url) as store:
                 if isinstance(policy, Statements):
                     return stated.memory(store, scope)
-                return store.load_learned(scope)
+                return learned.load(store, scope)
 
         try:
             memory = within(LOAD_S, read)

@@ -20,6 +20,7 @@ from asad.defer.live import Deferral
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Snapshot
 from asad.status import job_rows, known, node_rows
+from asad.store import quota_audit
 from asad.store import statements as stated
 from asad.store.store import Store
 
@@ -113,7 +114,7 @@ class Requests:
             run = next((run for run in runs if run.id == daemon.writer.run_id), runs[0] if runs else None)
             story = [] if run is None else [decision.to_json() for decision in store.decisions(run.id, job)]
             ends = [] if run is None else [end.to_json() for end in store.job_ends(run.id, job)]
-            quotas = [dataclasses.asdict(change) for change in store.quota_changes(job, limit=100)]
+            quotas = [dataclasses.asdict(change) for change in quota_audit.of_job(store, job, limit=100)]
         others = [
             {"id": other.id, "policy": other.policy, "state": other.state}
             for other in runs

@@ -29,7 +29,7 @@ from asad.replay.watched import ExpertWatch, Managed
 from asad.replay.worth import arrays_of, hints_of
 from asad.share import SharePolicy
 from asad.share.exclusive import Exclusive
-from asad.store.store import Run
+from asad.store.recording import Run
 
 
 @dataclass(slots=True)

@@ -18,7 +18,8 @@ from asad.replay.results import PolicyResult, ReplayResult, Verdict
 from asad.replay.settings import VERDICT_JOBS, Settings
 from asad.replay.summary import job_ends, summarise, with_placebo
 from asad.replay.workload import build_workload
-from asad.store.store import Run, Store
+from asad.store.recording import Run
+from asad.store.store import Store
 
 
 def replay(

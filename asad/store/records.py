@@ -289,7 +289,7 @@ class StatementChanges:
     plans: dict[int, PlanRecord] = field(default_factory=dict)
     entries: list[StatementEntry] = field(default_factory=list)
     memory: dict[str, Mapping[str, Json]] = field(default_factory=dict)
-    """What the policy itself knows, see `Store.save_learned`."""
+    """What the policy itself knows, see `asad.store.learned`."""
 
     def __bool__(self) -> bool:
         return bool(self.statements or self.plans or self.entries or self.memory)

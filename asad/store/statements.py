@@ -16,7 +16,9 @@ from sqlalchemy import Connection, Row, Table, case, delete, func, insert, selec
 from sqlalchemy.dialects import postgresql, sqlite
 
 from asad.model import STATEMENTS_OVER, Json
-from asad.store import tables
+from asad.store import learned, tables
+from asad.store.database import PAGE
+from asad.store.encoding import text, to_text
 from asad.store.records import (
     PlanRecord,
     StatementBalance,
@@ -24,14 +26,14 @@ from asad.store.records import (
     StatementEntry,
     StatementRecord,
 )
-from asad.store.store import PAGE, Store, _text, to_text
+from asad.store.store import Store
 
 
 def save(store: Store, scope: str, changes: StatementChanges) -> None:
     """Keep what has changed, all of it or nothing. A plan, or a line of the ledger, that is there stays as it is."""
-    scope = _text(scope)
+    scope = text(scope)
     of_dialect = sqlite.insert if store.url.get_backend_name() == "sqlite" else postgresql.insert
-    with store._writing("keeping statements of work") as connection:
+    with store.writing("keeping statements of work") as connection:
         if changes.statements:
             upsert = of_dialect(tables.statements)
             changed = [column.name for column in tables.statements.columns if not column.primary_key]
@@ -67,12 +69,12 @@ def statements(
     columns = tables.statements.c
     query = select(tables.statements).order_by(columns.number.desc(), columns.scope).limit(limit)
     if scope is not None:
-        query = query.where(columns.scope == _text(scope))
+        query = query.where(columns.scope == text(scope))
     if not over:
         query = query.where(columns.state.not_in(STATEMENTS_OVER))
     if owner is not None:
-        query = query.where(columns.owner == _text(owner))
-    with store._reading("reading statements of work") as connection:
+        query = query.where(columns.owner == text(owner))
+    with store.reading("reading statements of work") as connection:
         return [_statement(row) for row in connection.execute(query)]
 
 
@@ -80,11 +82,11 @@ def plans(store: Store, scope: str, numbers: Sequence[int]) -> dict[int, PlanRec
     """The launch plans of these statements, by number; those that have none are left out."""
     columns = tables.launch_plans.c
     found: dict[int, PlanRecord] = {}
-    with store._reading("reading launch plans") as connection:
+    with store.reading("reading launch plans") as connection:
         for begin in range(0, len(numbers), PAGE):
             wanted = columns.number.in_(numbers[begin : begin + PAGE])
             for row in connection.execute(
-                select(tables.launch_plans).where(columns.scope == _text(scope), wanted)
+                select(tables.launch_plans).where(columns.scope == text(scope), wanted)
             ):
                 found[row.number] = PlanRecord(row.number, row.made_s, _object(row.plan))
     return found
@@ -92,8 +94,8 @@ def plans(store: Store, scope: str, numbers: Sequence[int]) -> dict[int, PlanRec
 
 def newest_number(store: Store, scope: str) -> int:
     """The highest number that a statement of the scope has had, as far as they are kept; 0 for none."""
-    query = select(func.max(tables.statements.c.number)).where(tables.statements.c.scope == _text(scope))
-    with store._reading("reading statements of work") as connection:
+    query = select(func.max(tables.statements.c.number)).where(tables.statements.c.scope == text(scope))
+    with store.reading("reading statements of work") as connection:
         return connection.scalar(query) or 0
 
 
@@ -104,12 +106,12 @@ def entries(
     columns = tables.statement_ledger.c
     query = select(tables.statement_ledger).order_by(columns.time_s, columns.number, columns.account)
     if scope is not None:
-        query = query.where(columns.scope == _text(scope))
+        query = query.where(columns.scope == text(scope))
     if account is not None:
-        query = query.where(columns.account == _text(account))
+        query = query.where(columns.account == text(account))
     if since_s > -math.inf:
         query = query.where(columns.time_s >= since_s)
-    with store._reading("reading the ledger of statements") as connection:
+    with store.reading("reading the ledger of statements") as connection:
         return [
             StatementEntry(row.number, row.account, row.time_s, row.job, row.what, row.amount_micro)
             for row in connection.execute(query)
@@ -131,10 +133,10 @@ def balances(store: Store, scope: str | None = None, since_s: float = -math.inf)
         .order_by(columns.account)
     )
     if scope is not None:
-        query = query.where(columns.scope == _text(scope))
+        query = query.where(columns.scope == text(scope))
     if since_s > -math.inf:
         query = query.where(columns.time_s >= since_s)
-    with store._reading("reading the ledger of statements") as connection:
+    with store.reading("reading the ledger of statements") as connection:
         return [
             StatementBalance(row.account, int(row.entries), int(row.paid), int(row.evicted), int(row.balance))
             for row in connection.execute(query)
@@ -147,11 +149,11 @@ def _add(connection: Connection, of_dialect: Any, table: Table, rows: list[dict[
 
 
 def _save_memory(connection: Connection, scope: str, changes: StatementChanges) -> None:
-    names = [_text(name) for name in changes.memory]
+    names = [text(name) for name in changes.memory]
     table = tables.learned
     connection.execute(delete(table).where(table.c.scope == scope, table.c.application.in_(names)))
     rows = [
-        {"scope": scope, "application": _text(name), "saved_at": time.time(), "memory": to_text(known)}
+        {"scope": scope, "application": text(name), "saved_at": time.time(), "memory": to_text(known)}
         for name, known in changes.memory.items()
     ]
     connection.execute(insert(table), rows)
@@ -161,11 +163,11 @@ def _statement_row(scope: str, one: StatementRecord) -> dict[str, Any]:
     return {
         "scope": scope,
         "number": one.number,
-        "owner": _text(one.owner),
-        "name": _text(one.name),
-        "job": _text(one.job),
+        "owner": text(one.owner),
+        "name": text(one.name),
+        "job": text(one.job),
         "state": one.state,
-        "reason": _text(one.reason),
+        "reason": text(one.reason),
         "born_s": float(one.born_s),
         "changed_s": float(one.changed_s),
         "announced": to_text(one.announced),
@@ -181,9 +183,9 @@ def _entry_row(scope: str, one: StatementEntry) -> dict[str, Any]:
     return {
         "scope": scope,
         "number": one.number,
-        "account": _text(one.account),
+        "account": text(one.account),
         "time_s": float(one.time_s),
-        "job": _text(one.job),
+        "job": text(one.job),
         "what": one.what,
         "amount_micro": int(one.amount_micro),
     }
@@ -204,10 +206,10 @@ def _statement(row: Row[Any]) -> StatementRecord:
     )
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(encoded: str) -> dict[str, Any]:
     """A JSON object; an empty one where the text holds none, since a daemon that starts is worth more."""
     try:
-        found = json.loads(text)
+        found = json.loads(encoded)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -228,7 +230,7 @@ def changes_of(plain: Mapping[str, Any]) -> StatementChanges:
 
 def memory(store: Store, scope: str) -> dict[str, dict[str, Json]]:
     """What a policy that starts is told: its own memory, and as `statement NUMBER` those that are open, with plans."""
-    told = store.load_learned(scope)
+    told = learned.load(store, scope)
     open_still = statements(store, scope, over=False)
     planned = plans(store, scope, [one.number for one in open_still])
     for one in open_still:

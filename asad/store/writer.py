@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Outcome, SetShare
-from asad.store import statements
+from asad.store import learned, ledger, quota_audit, retention, statements
+from asad.store.recording import Names, Rows, Run
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, StatementChanges
-from asad.store.store import Names, Rows, Run, Store
+from asad.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class Writer:
                 self._changed.notify_all()
 
     def forget_before(self, time_s: float) -> None:
-        """Remove what is older (see `Store.forget_before`)."""
+        """Remove what is older (see `asad.store.retention.forget_before`)."""
         with self._changed:
             self._waiting.forget_before_s = time_s
             self._changed.notify_all()
@@ -249,18 +250,18 @@ class Writer:
                 run.flush()
             batch.decided.clear()
             batch.ends.clear()
-            store.add_ledger(batch.ledger)
+            ledger.add(store, batch.ledger)
             batch.ledger.clear()
-            store.add_quota_changes(batch.quotas)
+            quota_audit.add(store, batch.quotas)
             batch.quotas.clear()
             for scope in list(batch.learned):
-                store.save_learned(scope, batch.learned[scope])
+                learned.save(store, scope, batch.learned[scope])
                 del batch.learned[scope]
             for scope in list(batch.stated):
                 statements.save(store, scope, batch.stated[scope])
                 del batch.stated[scope]
             if batch.forget_before_s is not None:
-                store.forget_before(batch.forget_before_s)
+                retention.forget_before(store, batch.forget_before_s)
                 batch.forget_before_s = None
         except BaseException:
             self._put_back(batch)

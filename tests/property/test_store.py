@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from asad.cli.runs import duration, printable
 from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Json, Outcome, SetShare
-from asad.store.store import Store, to_text
+from asad.store.encoding import to_text
+from asad.store.store import Store
 
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

@@ -12,6 +12,7 @@ import pytest
 from asad_under_test import LEASE_S, Asad, Lent, held, nothing_is_lost_or_left, until, until_exists
 
 from asad.api.control import ask
+from asad.store import learned
 from asad.store.store import Store
 from lab.slurm import CGROUP, RealSlurm, unified
 
@@ -112,17 +113,17 @@ def test_what_was_learned_outlives_the_daemon(oga: Asad, slurm: RealSlurm) -> No
     oga.next_cycles(3)
     oga.kill("asad", signal.SIGTERM)
     with Store.open(oga.store_url, create=False) as store:
-        learned = store.load_learned("slurm/place/oga")
-    gamma = next(name for name in learned if "/gamma/" in name)
-    assert set(learned[gamma]["y"]) == set(slurm.node_names)
-    slot = learned["*"]["slot"]
+        known = learned.load(store, "slurm/place/oga")
+    gamma = next(name for name in known if "/gamma/" in name)
+    assert set(known[gamma]["y"]) == set(slurm.node_names)
+    slot = known["*"]["slot"]
     assert slot >= 3
     oga.start("asad")
     oga.wait_until_whole()
     oga.next_cycles(2)
     oga.kill("asad", signal.SIGTERM)
     with Store.open(oga.store_url, create=False) as store:
-        assert store.load_learned("slurm/place/oga")["*"]["slot"] > slot, "it went on from there"
+        assert learned.load(store, "slurm/place/oga")["*"]["slot"] > slot, "it went on from there"
     oga.start("asad")
     oga.wait_until_whole()
     nothing_is_lost_or_left(oga, lent)

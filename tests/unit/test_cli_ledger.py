@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
 from asad.errors import UsageError
+from asad.store import ledger as stored
 from asad.store.records import LedgerEntry
 from asad.store.store import Store
 
@@ -26,7 +27,7 @@ ENTRIES = [
 def place(tmp_path: Path) -> str:
     path = str(tmp_path / "asad.db")
     with Store.open(path) as store:
-        store.add_ledger(ENTRIES)
+        stored.add(store, ENTRIES)
     return path
 
 

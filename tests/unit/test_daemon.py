@@ -33,6 +33,7 @@ from asad.policies import share_policy
 from asad.share.asax import Asax
 from asad.share.exclusive import Exclusive
 from asad.share.static import Static
+from asad.store import learned, ledger
 from asad.store.store import Store
 
 HERE = Path("asad.toml")
@@ -566,7 +567,7 @@ def test_what_was_learned_outlives_the_process(live: Callable[..., Life], tmp_pa
     assert again.wishes.learned > learned
     stop(again)
     with Store.open(str(tmp_path / "asad.db")) as store:
-        assert store.load_learned("slurm/asax") == again.wishes.memory
+        assert learned.load(store, "slurm/asax") == again.wishes.memory
         assert [run.state for run in store.runs()] == ["done", "done"]
 
 
@@ -577,7 +578,7 @@ def test_what_oga_has_learned_outlives_the_process_and_another_policy_gives_back
 
     def slot() -> int:
         with Store.open(str(tmp_path / "asad.db")) as store:
-            return int(store.load_learned("slurm/place/oga")["*"]["slot"])  # type: ignore[call-overload]
+            return int(learned.load(store, "slurm/place/oga")["*"]["slot"])  # type: ignore[call-overload]
 
     life = live(more=oga)
     life.cycles(3)
@@ -621,7 +622,7 @@ def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(
     wait_for(lambda: again.ask("status")["store"]["trouble"] == "")
     stop(again)
     with Store.open(str(database)) as store:
-        assert store.load_learned("slurm/asax")["*"]["cycles"] > known  # type: ignore[operator]
+        assert learned.load(store, "slurm/asax")["*"]["cycles"] > known  # type: ignore[operator]
         assert any(d.kind == "set-share" for d in store.decisions(store.runs()[0].id))
 
 
@@ -643,7 +644,7 @@ def test_the_ledger_goes_to_the_store_and_into_the_gains(
     assert life.cluster.ledger == []
     stop(life)
     with Store.open(str(tmp_path / "asad.db")) as store:
-        assert [(total.role, total.lent_core_s) for total in store.account_totals()] == [
+        assert [(total.role, total.lent_core_s) for total in ledger.totals(store)] == [
             ("guest", 50.0),
             ("host", 50.0),
         ]

@@ -31,6 +31,7 @@ from asad.model import Decision, Outcome
 from asad.place.native import Native
 from asad.policies import admit_policy
 from asad.share.exclusive import Exclusive
+from asad.store import learned
 from asad.store.store import Store
 from asad.store.writer import RunStart, Writer
 
@@ -112,7 +113,7 @@ def after(cluster: Live, cycles: int) -> None:
 
 def seats(url: str) -> dict[str, Any]:
     with Store.open(url) as store:
-        kept = store.load_learned("slurm/admit/as-soon")
+        kept = learned.load(store, "slurm/admit/as-soon")
     return {str(entry["key"]): entry for name, entry in kept.items() if name.startswith("seat") and entry}
 
 
@@ -134,7 +135,7 @@ def test_a_daemon_that_is_killed_finds_its_promises_and_repeats_nothing(begin: A
     kept = seats(url)
     policy = Admission("as-soon", AsSoonAsRoom, cluster.applications, OPTIONS)
     with Store.open(url) as store:
-        policy.restore(store.load_learned("slurm/admit/as-soon"))
+        policy.restore(learned.load(store, "slurm/admit/as-soon"))
     decisions = policy.decide(cluster.snapshot())
     assert {decision.kind for decision in decisions} == {"admit"}, (
         "told again that it is admitted, and no more"

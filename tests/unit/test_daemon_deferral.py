@@ -27,6 +27,7 @@ from asad.defer.windows import Rule
 from asad.errors import ConfigError
 from asad.policies import defer_policy, deferred_by
 from asad.replay.policies import DEFERRING
+from asad.store import learned
 from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,7 +155,7 @@ def test_what_was_learned_outlives_the_process(begin: Any, tmp_path: Path) -> No
     daemon.stop()
     wait_for(lambda: daemon.errands.fileno() == -1)
     with Store.open(str(tmp_path / "asad.db")) as store:
-        kept = store.load_learned("slurm/defer")
+        kept = learned.load(store, "slurm/defer")
     assert any(name.startswith("day ") for name in kept)
     known = daemon.cycle.defer.overview()["known_days"]  # type: ignore[attr-defined]
     again, _ = begin(Live([2], three()))

@@ -22,6 +22,7 @@ from asad.api.control import DaemonDown, ask
 from asad.cli.daemon import Plain
 from asad.cli.daemon import asad as command
 from asad.errors import AsadError, ConfigError
+from asad.store import ledger
 from asad.store.store import Store
 
 PROGRAM = [sys.executable, "-c", "from asad.cli.daemon import main; main()"]
@@ -120,7 +121,7 @@ def test_a_log_is_played_to_its_end(start: Callable[..., Started], log: Path, tm
         assert run.metrics["lent_core_s"] > 0
         done = [d for d in store.decisions(run.id) if d.kind == "co-allocate" and d.outcome == "done"]
         assert {d.job for d in done} <= {end.job for end in store.job_ends(run.id)}
-        assert {total.role for total in store.account_totals()} == {"guest", "host"}
+        assert {total.role for total in ledger.totals(store)} == {"guest", "host"}
 
 
 def test_it_stays_when_told_and_answers_as_a_live_one(start: Callable[..., Started], log: Path) -> None:

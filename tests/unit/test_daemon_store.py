@@ -13,6 +13,7 @@ import pytest
 
 from asad.errors import StoreError
 from asad.model import Cause, CoAllocate, Outcome, SetShare
+from asad.store import learned, ledger, quota_audit
 from asad.store import writer as writing
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange
 from asad.store.store import Store
@@ -46,9 +47,9 @@ def check_everything(path: Path, run_id: int) -> None:
             ("set-share", "12_3", "10", "vetoed"),
         ]
         assert [end.job for end in store.job_ends(run_id)] == ["10"]
-        assert [total.jobs for total in store.account_totals()] == [1]
-        assert len(store.quota_changes("10")) == 1
-        assert store.load_learned("s") == {"app": {"n": 1}}
+        assert [total.jobs for total in ledger.totals(store)] == [1]
+        assert len(quota_audit.of_job(store, "10")) == 1
+        assert learned.load(store, "s") == {"app": {"n": 1}}
 
 
 def test_everything_that_is_said_is_written(tmp_path: Path) -> None:
@@ -167,8 +168,8 @@ def test_what_waits_is_bounded_and_the_oldest_goes(tmp_path: Path) -> None:
     assert writer.wait_until_written(60.0)
     assert writer.close({})
     with Store.open(str(path)) as store:
-        assert store.account_totals()[0].jobs == most
-        assert store.account_totals(since_s=2.0 * most)[0].jobs == most
+        assert ledger.totals(store)[0].jobs == most
+        assert ledger.totals(store, since_s=2.0 * most)[0].jobs == most
 
 
 def test_a_locked_store_holds_up_nobody(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from asad.store.store import Store
 
 CODE = """
 import sys
-from asad.store import store
-run_class = store.Run
+from asad.store.recording import Run as run_class
 original = run_class.record
 def record(self, *words, **more):
     original(self, *words, **more)

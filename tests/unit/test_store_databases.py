@@ -42,10 +42,12 @@ from asad.model import (
     Start,
     Withdraw,
 )
-from asad.store import migrations, process, store, tables
+from asad.store import learned, learner, ledger, migrations, process, quota_audit, retention, store, tables
+from asad.store.database import default_path
+from asad.store.encoding import to_text
 from asad.store.process import this_process
 from asad.store.records import AccountTotal, JobEnd, LearnerState, LedgerEntry, QuotaChange
-from asad.store.store import Store, default_path, file_sha256, to_text
+from asad.store.store import Store, file_sha256
 
 LOG = {"path": "/logs/KTH.swf", "sha256": "ab" * 32, "jobs": 3}
 MACHINE = {"nodes": 2, "cores": 8}
@@ -175,7 +177,7 @@ def test_a_decision_of_another_version_is_read_as_a_record(opened: Store, change
     run = begin(opened)
     run.record(1, 0.0, outcomes(STARTS), NAMES)
     run.flush()
-    with opened._writing("test") as connection:
+    with opened.writing("test") as connection:
         connection.exec_driver_sql(f"UPDATE decisions SET {change}")
     [record] = opened.decisions(run.id)
     assert (record.job, record.host, record.share) == ("101", "100", 0.4)
@@ -347,7 +349,7 @@ def test_removing_takes_everything_of_a_run_or_nothing(opened: Store) -> None:
     opened.remove_runs([run.id])
     assert list(opened.decisions(run.id)) == []
     assert list(opened.job_ends(run.id)) == []
-    assert opened.load_learner(f"run {run.id}") == {}
+    assert learner.load(opened, f"run {run.id}") == {}
 
 
 def test_a_run_that_goes_on_is_removed_only_by_force(opened: Store) -> None:
@@ -409,7 +411,7 @@ def test_starting_again_supersedes_the_killed_run_and_no_other(url: str) -> None
         assert [record.id for record in opened.runs()] == [again.id, live.id, 4, 3, 2]
         assert list(opened.decisions(1)) == []
         assert [record.id for record in opened.interrupted()] == [4, 3, 2]
-        with opened._reading("test") as connection:
+        with opened.reading("test") as connection:
             stored = connection.exec_driver_sql(
                 "SELECT id FROM runs WHERE state = 'killed' ORDER BY id"
             ).all()
@@ -459,22 +461,22 @@ def test_what_was_learnt_is_replaced_as_a_whole(opened: Store) -> None:
         "gone": LearnerState({}, 0),
     }
     after = {"u/x/4": LearnerState({"cpu": 0.1, "memory": 0.9}, 4)}
-    opened.save_learner("live", before)
-    assert opened.load_learner("live") == before
-    opened.save_learner("live", after)
-    opened.save_learner("other", before)
-    assert opened.load_learner("live") == after
-    assert opened.load_learner("nobody") == {}
+    learner.save(opened, "live", before)
+    assert learner.load(opened, "live") == before
+    learner.save(opened, "live", after)
+    learner.save(opened, "other", before)
+    assert learner.load(opened, "live") == after
+    assert learner.load(opened, "nobody") == {}
     run = begin(opened)
     run.save_learner(before)
-    assert opened.load_learner(f"run {run.id}") == before
+    assert learner.load(opened, f"run {run.id}") == before
 
 
 # ----------------------------------------------------------------------------------------------------- schema
 
 
 def test_tables_and_migrations_agree(opened: Store) -> None:
-    with opened._reading("test") as connection:
+    with opened.reading("test") as connection:
         found = inspect(connection)
         assert set(found.get_table_names()) == set(tables.METADATA.tables)
         for name, table in tables.METADATA.tables.items():
@@ -490,10 +492,10 @@ def test_migrations_apply_once_in_order(url: str) -> None:
     second = migrations.Migration(len(first) + 1, "more", ("ALTER TABLE runs ADD COLUMN note TEXT",))
     with Store.open(url) as opened:
         begin(opened).finish({})
-        with opened._writing("test") as connection:
+        with opened.writing("test") as connection:
             migrations.upgrade(connection, [*first, second], "store")
             migrations.upgrade(connection, [*first, second], "store")
-        with opened._reading("test") as connection:
+        with opened.reading("test") as connection:
             assert migrations.version_of(connection, "store") == second.version
             assert connection.exec_driver_sql("SELECT id, note FROM runs").all() == [(1, None)]
 
@@ -502,15 +504,15 @@ def test_a_migration_that_fails_leaves_the_old_schema(url: str) -> None:
     first = migrations.installed_migrations()
     broken = migrations.Migration(len(first) + 1, "broken", ("CREATE TABLE half (x INTEGER)", "NONSENSE"))
     with Store.open(url) as opened:
-        with pytest.raises(StoreError), opened._writing("test") as connection:
+        with pytest.raises(StoreError), opened.writing("test") as connection:
             migrations.upgrade(connection, [*first, broken], "store")
-        with opened._reading("test") as connection:
+        with opened.reading("test") as connection:
             assert not inspect(connection).has_table("half")
             assert migrations.version_of(connection, "store") == len(first)
 
 
 def test_a_store_newer_than_the_code_is_refused(url: str) -> None:
-    with Store.open(url) as opened, opened._writing("test") as connection:
+    with Store.open(url) as opened, opened.writing("test") as connection:
         connection.exec_driver_sql("INSERT INTO schema_version VALUES (99, 'future', 0)")
     with pytest.raises(StoreError, match=r"has schema version 99, .*upgrade asad"):
         Store.open(url)
@@ -541,7 +543,7 @@ def test_scripts_are_cut_at_semicolons_at_the_end_of_a_line() -> None:
 def test_sqlite_is_opened_in_wal_mode_with_foreign_keys(tmp_path: Path) -> None:
     with (
         Store.open(str(tmp_path / "new" / "folder" / "asad.db")) as opened,
-        opened._reading("test") as connection,
+        opened.reading("test") as connection,
     ):
         pragmas = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
@@ -648,7 +650,7 @@ def test_a_new_store_that_another_is_making_is_waited_for(tmp_path: Path) -> Non
 
 
 def test_a_new_store_that_another_keeps_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asad.store.store.BUSY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("asad.store.database.BUSY_TIMEOUT_S", 0.1)
     path = str(tmp_path / "asad.db")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -660,7 +662,7 @@ def test_reading_goes_on_while_another_writes(tmp_path: Path) -> None:
     path = str(tmp_path / "asad.db")
     with Store.open(path) as writer, Store.open(path) as reader:
         begin(writer).finish({})
-        with writer._writing("test") as connection:
+        with writer.writing("test") as connection:
             connection.exec_driver_sql("DELETE FROM runs")
             assert len(reader.runs()) == 1
 
@@ -689,39 +691,39 @@ LIVE = outcomes(STARTS, CHANGES)
 
 
 def test_what_was_learned_is_kept_by_application(opened: Store) -> None:
-    opened.save_learned("slurm/asax", {"ann/sim/8": {"a": 1.5}, "*": {"b": [1, math.nan]}})
-    opened.save_learned("slurm/asax", {"ann/sim/8": {"a": 2}})
-    opened.save_learned("other", {"ann/sim/8": {"a": 3}})
-    opened.save_learned("other", {})
-    assert opened.load_learned("slurm/asax") == {"ann/sim/8": {"a": 2}, "*": {"b": [1, None]}}
-    assert opened.load_learned("nobody") == {}
+    learned.save(opened, "slurm/asax", {"ann/sim/8": {"a": 1.5}, "*": {"b": [1, math.nan]}})
+    learned.save(opened, "slurm/asax", {"ann/sim/8": {"a": 2}})
+    learned.save(opened, "other", {"ann/sim/8": {"a": 3}})
+    learned.save(opened, "other", {})
+    assert learned.load(opened, "slurm/asax") == {"ann/sim/8": {"a": 2}, "*": {"b": [1, None]}}
+    assert learned.load(opened, "nobody") == {}
 
 
 def test_many_applications_are_kept_at_once(opened: Store) -> None:
     many = {f"user{number}/name/1": {"n": number} for number in range(5000)}
-    opened.save_learned("s", many)
-    opened.save_learned("s", many)
-    assert opened.load_learned("s") == many
+    learned.save(opened, "s", many)
+    learned.save(opened, "s", many)
+    assert learned.load(opened, "s") == many
 
 
 def test_the_ledger_is_summed_by_account_and_entries_count_once(opened: Store) -> None:
     entry = LedgerEntry("10", "host", 100.0, "physics", 50.0, 60.0)
-    opened.add_ledger([entry, entry])
-    opened.add_ledger([entry, LedgerEntry("11", "host", 200.0, "physics", 25.0, 0.0)])
-    opened.add_ledger([LedgerEntry("12", "guest", 300.0, "evil\0\x1b[2J", 75.0, 0.0)])
-    assert opened.account_totals() == [
+    ledger.add(opened, [entry, entry])
+    ledger.add(opened, [entry, LedgerEntry("11", "host", 200.0, "physics", 25.0, 0.0)])
+    ledger.add(opened, [LedgerEntry("12", "guest", 300.0, "evil\0\x1b[2J", 75.0, 0.0)])
+    assert ledger.totals(opened) == [
         AccountTotal("evil\\x00\x1b[2J", "guest", 1, 75.0, 0.0),
         AccountTotal("physics", "host", 2, 75.0, 60.0),
     ]
-    assert [total.jobs for total in opened.account_totals(since_s=150.0)] == [1, 1]
+    assert [total.jobs for total in ledger.totals(opened, since_s=150.0)] == [1, 1]
 
 
 def test_changes_of_quotas_are_told_by_job(opened: Store) -> None:
     changes = [QuotaChange("n1", float(t), "10", "cpu.max", "max", f"{t}000", "leased") for t in (1, 2, 3)]
-    opened.add_quota_changes([*changes, QuotaChange("n1", 2.0, "11", "cpu.idle", None, "1", "guest")])
-    assert opened.quota_changes("10") == changes
-    assert opened.quota_changes("10", limit=2) == changes[1:]
-    assert opened.quota_changes("11")[0].old is None
+    quota_audit.add(opened, [*changes, QuotaChange("n1", 2.0, "11", "cpu.idle", None, "1", "guest")])
+    assert quota_audit.of_job(opened, "10") == changes
+    assert quota_audit.of_job(opened, "10", limit=2) == changes[1:]
+    assert quota_audit.of_job(opened, "11")[0].old is None
 
 
 def test_what_is_old_is_forgotten_and_replays_stay(opened: Store) -> None:
@@ -734,13 +736,13 @@ def test_what_is_old_is_forgotten_and_replays_stay(opened: Store) -> None:
     running = opened.begin_run("live", "running", None, {}, {})
     running.record(1, 50.0, LIVE, NAMES)
     running.flush()
-    opened.add_ledger([LedgerEntry("10", "host", t, "a", 1.0, 0.0) for t in (50.0, 500.0)])
-    opened.add_quota_changes([QuotaChange("n", t, "10", "f", None, None, "") for t in (50.0, 500.0)])
+    ledger.add(opened, [LedgerEntry("10", "host", t, "a", 1.0, 0.0) for t in (50.0, 500.0)])
+    quota_audit.add(opened, [QuotaChange("n", t, "10", "f", None, None, "") for t in (50.0, 500.0)])
     # of the old run two decisions, an end and the run itself; two decisions of the running one; an entry, a change
-    assert opened.forget_before(100.0) == 4 + 2 + 2
+    assert retention.forget_before(opened, 100.0) == 4 + 2 + 2
     assert {run.policy for run in opened.runs()} == {"new", "kept", "running"}
-    assert len(opened.quota_changes("10")) == 1
-    assert opened.forget_before(100.0) == 0
+    assert len(quota_audit.of_job(opened, "10")) == 1
+    assert retention.forget_before(opened, 100.0) == 0
 
 
 def test_a_run_goes_on_where_it_stopped(opened: Store) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from asad.model import Cause, CoAllocate, Decision, Outcome, SetShare
-from asad.store.store import Store, to_text
+from asad.store.encoding import to_text
+from asad.store.store import Store
 
 DECISIONS = 300_000
 CYCLE = 10
@@ -48,7 +49,7 @@ def test_recording_costs_little_more_than_json_and_the_insert(tmp_path: Path) ->
         wall_us = (time.perf_counter() - began) / DECISIONS * 1e6
         ours_us = (time.process_time() - cpu) / DECISIONS * 1e6
         assert store.run(run.id).decisions == DECISIONS
-        with store._reading("test") as connection:
+        with store.reading("test") as connection:
             row = connection.exec_driver_sql("SELECT * FROM decisions WHERE seq = 1").one()
             schema = connection.exec_driver_sql(
                 "SELECT sql FROM sqlite_master WHERE tbl_name = 'decisions' AND sql IS NOT NULL"

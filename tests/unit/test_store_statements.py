@@ -15,7 +15,7 @@ from test_store_databases import opened, postgresql, url
 
 from asad.errors import StoreError
 from asad.model import HOUSE
-from asad.store import statements
+from asad.store import learned, retention, statements
 from asad.store.records import (
     PlanRecord,
     StatementBalance,
@@ -102,13 +102,13 @@ def test_all_of_a_change_is_kept_or_nothing(opened: Store) -> None:
     with pytest.raises(StoreError, match="keeping statements of work"):
         statements.save(opened, SCOPE, changes)
     assert statements.statements(opened) == [] and statements.entries(opened) == []
-    assert opened.load_learned(SCOPE) == {}
+    assert learned.load(opened, SCOPE) == {}
 
 
 def test_what_the_policy_knows_is_kept_with_it(opened: Store) -> None:
     statements.save(opened, SCOPE, kept(statement(1), memory={"*": {"next": 2}, "mechanism": {"seed": 1}}))
     statements.save(opened, SCOPE, kept(memory={"*": {"next": 9}}))
-    assert opened.load_learned(SCOPE) == {"*": {"next": 9}, "mechanism": {"seed": 1}}
+    assert learned.load(opened, SCOPE) == {"*": {"next": 9}, "mechanism": {"seed": 1}}
 
 
 def test_what_is_old_is_forgotten_and_the_rest_still_balances(opened: Store) -> None:
@@ -120,7 +120,7 @@ def test_what_is_old_is_forgotten_and_the_rest_still_balances(opened: Store) -> 
     lines = [*posting(1, 7), *posting(3, 0, "evicted")]
     plans = {number: PlanRecord(number, 1.0, {}) for number in (1, 2, 3)}
     statements.save(opened, SCOPE, kept(old, open_still, young, plans=plans, entries=lines))
-    assert opened.forget_before(3002.0) == 2 + 1 + 1
+    assert retention.forget_before(opened, 3002.0) == 2 + 1 + 1
     assert [one.number for one in statements.statements(opened)] == [3, 2]
     assert set(statements.plans(opened, SCOPE, [1, 2, 3])) == {2, 3}
     assert {line.number for line in statements.entries(opened)} == {3}

@@ -1,0 +1,239 @@
+"""An open database of the state store: how it is found, opened and set up, and its transactions.
+
+SQLite in WAL mode by default, PostgreSQL by URL.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import URL, Connection, create_engine, event, func, make_url, select
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+
+from asad.errors import StoreError, UsageError
+from asad.store.migrations import check_version, installed_migrations, upgrade, version_of
+
+BUSY_TIMEOUT_S = 30.0
+"""How long a writer waits for another one's transaction."""
+CHANGE_AGAIN_S = 0.01
+"""Between two tries to change the journal of a new file."""
+PAGE = 2_000
+"""Rows that a reader fetches at a time; no cursor stays open between pages."""
+UPGRADE_LOCK = 0x61736164
+"""PostgreSQL's advisory lock of whoever changes the schema ("asad")."""
+
+
+def default_path() -> Path:
+    """`$XDG_STATE_HOME/asad/asad.db`, under `~/.local/state` where that is not set."""
+    state_home = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state_home) if Path(state_home).is_absolute() else Path.home() / ".local" / "state"
+    return base / "asad" / "asad.db"
+
+
+class Database:
+    """An open database. Also a context manager that closes it.
+
+    Every method raises StoreError, with the store's name and the mend, if the database fails it.
+    """
+
+    def __init__(self, url: URL) -> None:
+        """Use `Store.open`."""
+        self.url = url
+        options: dict[str, Any] = {"pool_pre_ping": True} if url.get_backend_name() == "postgresql" else {}
+        self._engine = create_engine(url, **options)
+        if url.get_backend_name() == "sqlite":
+            event.listen(self._engine, "connect", _set_up_sqlite)
+            event.listen(self._engine, "begin", _begin_sqlite)
+        self._write_engine = self._engine.execution_options(asad_begin="BEGIN IMMEDIATE")
+
+    @classmethod
+    def open(cls, url: str | None = None, *, create: bool = True) -> Self:
+        """Open a store and bring its schema up to date.
+
+        `url` is a path, `sqlite:///path`, or `postgresql://user@host/database`; None is `default_path()`. A
+        missing SQLite file is made, with its folder, unless `create` is false.
+
+        Raises UsageError for a URL that is none or a missing file, StoreError if the store cannot be opened,
+        belongs to something else or is newer than this code.
+        """
+        parsed = _parse(url)
+        _check_file(parsed, create)
+        try:
+            store = cls(parsed)
+        except ModuleNotFoundError as error:
+            raise StoreError(f"{_shown(parsed)}: {error}; pip install 'asad[postgres]'") from error
+        try:
+            store._bring_up_to_date()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        """How operators know it: the path, or the URL without its password."""
+        return _shown(self.url)
+
+    @contextmanager
+    def reading(self, doing: str) -> Iterator[Connection]:
+        """A transaction that only reads; `doing` is what an error says was being done."""
+        with self._told(doing), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self, doing: str) -> Iterator[Connection]:
+        """A transaction that writes, all of it or nothing; waits for other writers."""
+        with self._told(doing), self._write_engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _told(self, doing: str) -> Iterator[None]:
+        """Database errors become StoreErrors that say where, what and how to mend it."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            # the driver's own words, without the statement and its parameters (users' strings)
+            words = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+            raise StoreError(f"{self}: {doing}: {words}; {_mend(words)}") from error
+
+    def give_back_space(self) -> None:
+        """SQLite keeps the pages of what was removed until it is asked; PostgreSQL minds its own."""
+        if self.url.get_backend_name() != "sqlite":
+            return
+        with self._told("giving back space"), self._engine.connect() as connection:
+            driver = connection.connection.driver_connection
+            if driver is not None:
+                # frees one page a step; of the driver's ways only a script is stepped to its end
+                driver.executescript("PRAGMA incremental_vacuum; PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _bring_up_to_date(self) -> None:
+        migrations = installed_migrations()
+        with self.reading("opening") as connection:
+            version = version_of(connection, str(self))
+        check_version(version, migrations, str(self))
+        if version == len(migrations):
+            return
+        with self.writing("bringing the schema up to date") as connection:
+            if self.url.get_backend_name() == "postgresql":
+                connection.execute(select(func.pg_advisory_xact_lock(UPGRADE_LOCK)))
+            upgrade(connection, migrations, str(self))  # looks again: another process may have been quicker
+
+
+def _parse(url: str | None) -> URL:
+    if url is None:
+        return URL.create("sqlite", database=str(default_path()))
+    if "://" not in url:
+        if not url:
+            raise UsageError("the store's name is empty; give a path or a URL")
+        return URL.create("sqlite", database=str(Path(url).expanduser()))
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as error:
+        # the URL itself may hold a password and is not repeated
+        raise UsageError(
+            "the store's URL cannot be read; write sqlite:///path or postgresql://user@host/database"
+        ) from error
+    if parsed.drivername in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise UsageError(
+            f"{_shown(parsed)}: the store is kept by SQLite or PostgreSQL, not by {parsed.drivername}; "
+            "write sqlite:///path or postgresql://user@host/database"
+        )
+    return parsed
+
+
+def _check_file(url: URL, create: bool) -> None:
+    """The folder of a SQLite file is made; without `create` the file must be there."""
+    if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
+        return
+    path = Path(str(url.database))
+    if not create and not path.exists():
+        raise UsageError(
+            f"{path}: there is no store yet: a replay or the daemon makes it; name another with --store"
+        )
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"{path}: its folder cannot be made ({error.strerror}); name another with --store"
+        ) from error
+
+
+def _shown(url: URL) -> str:
+    if url.get_backend_name() == "sqlite" and url.database:
+        return url.database
+    return url.render_as_string(hide_password=True)
+
+
+def _mend(words: str) -> str:
+    if "not a database" in words or "malformed" in words:
+        return "move the file away, or name another store with --store"
+    if "locked" in words:
+        return f"another process has been writing for {BUSY_TIMEOUT_S:.0f} s; try again when it is done"
+    if "readonly" in words or "unable to open" in words or "permission" in words.lower():
+        return "make the file and its folder writable for this user, or name another store with --store"
+    if "full" in words:
+        return "make room on the disk"
+    return "check that the database is there and takes connections"
+
+
+def _set_up_sqlite(connection: Any, _record: Any) -> None:
+    """How every connection to SQLite begins."""
+    connection.isolation_level = None  # the driver begins no transactions of its own, see _begin_sqlite
+    cursor = connection.cursor()
+    try:
+        cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
+        # names of jobs go into the indexes in no order: with SQLite's own 2 MB and its checkpoint every 4 MB
+        # recording costs a fifth more
+        cursor.execute("PRAGMA cache_size = -65536")
+        cursor.execute("PRAGMA wal_autocheckpoint = 10000")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the file has a header, so before WAL
+        cursor.execute("PRAGMA journal_mode")
+        if cursor.fetchone()[0] != "wal":  # asking needs no lock, changing does
+            _change_to_wal(cursor)
+        # in WAL mode a power cut loses the newest commits, never the file
+        cursor.execute("PRAGMA synchronous = NORMAL")
+    finally:
+        cursor.close()
+
+
+def _change_to_wal(cursor: sqlite3.Cursor) -> None:
+    """Change the journal of a new file; waits here, for SQLite refuses at once when two change it together.
+
+    Each of them reads and wants to write, so neither could ever go on: SQLite does not ask its busy timeout then.
+    """
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                raise
+            time.sleep(CHANGE_AGAIN_S)
+        else:
+            return
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Writers take the lock at once: a reader that becomes a writer half-way is refused without waiting."""
+    connection.exec_driver_sql(connection.get_execution_options().get("asad_begin", "BEGIN"))

@@ -1,0 +1,60 @@
+"""The ledger of a live cluster: what lending gave to guests and took from hosts that have ended.
+
+Every function raises StoreError, with the store's name and the mend, if the database fails it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from sqlalchemy import func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from asad.store import tables
+from asad.store.encoding import text
+from asad.store.records import AccountTotal, LedgerEntry
+from asad.store.store import Store
+
+
+def add(store: Store, entries: Iterable[LedgerEntry]) -> None:
+    """Add entries; one that is there already (same job, role and time) is there once."""
+    rows = [
+        {
+            "job": text(entry.job),
+            "role": entry.role,
+            "time_s": float(entry.time_s),
+            "account": text(entry.account),
+            "lent_core_s": float(entry.lent_core_s),
+            "extended_s": float(entry.extended_s),
+        }
+        for entry in entries
+    ]
+    if not rows:
+        return
+    of_dialect = sqlite.insert if store.url.get_backend_name() == "sqlite" else postgresql.insert
+    with store.writing("writing the ledger") as connection:
+        connection.execute(of_dialect(tables.ledger).on_conflict_do_nothing(), rows)
+
+
+def totals(store: Store, since_s: float = -math.inf) -> list[AccountTotal]:
+    """The ledger summed by account and role, from `since_s` on, in order of account."""
+    columns = tables.ledger.c
+    query = (
+        select(
+            columns.account,
+            columns.role,
+            func.count().label("jobs"),
+            func.sum(columns.lent_core_s).label("lent_core_s"),
+            func.sum(columns.extended_s).label("extended_s"),
+        )
+        .group_by(columns.account, columns.role)
+        .order_by(columns.account, columns.role)
+    )
+    if since_s > -math.inf:
+        query = query.where(columns.time_s >= since_s)
+    with store.reading("reading the ledger") as connection:
+        return [
+            AccountTotal(row.account, row.role, row.jobs, row.lent_core_s, row.extended_s)
+            for row in connection.execute(query)
+        ]

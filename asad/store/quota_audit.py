@@ -1,0 +1,48 @@
+"""Which files of quotas node actors have written, for which job and why.
+
+Every function raises StoreError, with the store's name and the mend, if the database fails it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import insert, select
+
+from asad.store import tables
+from asad.store.encoding import text
+from asad.store.records import QuotaChange
+from asad.store.store import Store
+
+
+def add(store: Store, changes: Iterable[QuotaChange]) -> None:
+    """Add what node actors wrote."""
+    rows = [
+        {
+            "node": text(change.node),
+            "time_s": float(change.time_s),
+            "job": text(change.job),
+            "file": text(change.file),
+            "old": None if change.old is None else text(change.old),
+            "new": None if change.new is None else text(change.new),
+            "why": text(change.why),
+        }
+        for change in changes
+    ]
+    if rows:
+        with store.writing("writing changes of quotas") as connection:
+            connection.execute(insert(tables.quota_audit), rows)
+
+
+def of_job(store: Store, job: str, limit: int = 1000) -> list[QuotaChange]:
+    """The newest changes of a job's quotas, oldest first, at most `limit` of them."""
+    columns = tables.quota_audit.c
+    query = (
+        select(tables.quota_audit)
+        .where(columns.job == text(job))
+        .order_by(columns.time_s.desc())
+        .limit(limit)
+    )
+    with store.reading("reading changes of quotas") as connection:
+        found = [QuotaChange(*row) for row in connection.execute(query)]
+    return found[::-1]
