@@ -9,7 +9,6 @@ it. No I/O, no clock, no chance.
 from __future__ import annotations
 
 import math
-import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from asad_mesos.launch import Call
 from asad_mesos.offers import CPUS, MEM, thousandths
 from asad_mesos.options import Options
 from asad_mesos.placing import Placed, Placing, wants
-from asad_mesos.state import LAUNCHING, QUEUED, RUNNING, Job, State, Task, unit_of
+from asad_mesos.state import LAUNCHING, QUEUED, RUNNING, Job, State, Task, job_of, unit_of
 
 PASS_S = 0.05
 """The pool is dealt out no more often than this, however offers trickle in."""
@@ -236,7 +235,7 @@ class Pool:
 
     def _insides(self, job: Job, unit: str, rows: Iterable[int]) -> tuple[dict[int, str], str]:
         """By agent the executor of the unit there, if tasks of the job may join it; and why they may not at all."""
-        host = self._state.jobs.get(re.split(r"[_.]", unit)[0])
+        host = self._state.jobs.get(job_of(unit))
         if not self._options.inside or host is None or host.state not in (LAUNCHING, RUNNING):
             return {}, ""
         if any(group.gpus for one in (host, job) for group in one.spec.groups):

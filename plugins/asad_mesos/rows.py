@@ -5,12 +5,36 @@ A row is used again only after its unit was told as finished (or was gone) and o
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 from asad.model import Jobs, blank_jobs
 
 FIRST_CAPACITY = 256
+NAN, INF = math.nan, math.inf
+
+
+@dataclass(slots=True)
+class Kept:
+    """What is remembered of a unit besides its row."""
+
+    share: float = NAN
+    """Of a guest: the share that was decided for it, whether its host is capped too, and beside which host that was."""
+    capped: bool = False
+    share_host: str = ""
+    host: str = ""
+    """Unit beside which it was started as a guest."""
+    foreseen_s: float = NAN
+    """When a guest would have started by itself, as far as could be told."""
+    lent_core_s: float = 0.0
+    """What it has lent, or was lent."""
+    cpu_time_s: float = 0.0
+    """CPU time at the last look."""
+    cpu_fraction: float = NAN
+    """The last that was measured."""
+    lost_s: float = 0.0
+    """By lending."""
 
 
 class Rows:
@@ -20,6 +44,7 @@ class Rows:
         self.of: dict[str, int] = {}
         """Row by unit."""
         self.jobs = blank_jobs(0)
+        self._kept: dict[str, Kept] = {}
         self._free: deque[int] = deque()
         """The longest unused first."""
         self._gone: list[int] = []
@@ -38,9 +63,31 @@ class Rows:
 
     def drop(self, unit: str) -> None:
         """The unit is gone: its row is free after one more snapshot."""
+        self._kept.pop(unit, None)
         row = self.of.pop(unit, None)
         if row is not None:
             self._gone.append(row)
+
+    def unit(self, row: int) -> str:
+        """The unit in a row, the empty string if there is none."""
+        name = str(self.jobs.job_id[row]) if 0 <= row < len(self.jobs.cores) else ""
+        return name if self.of.get(name) == row else ""
+
+    def kept(self, unit: str) -> Kept:
+        """What is remembered of a unit."""
+        known = self._kept.get(unit)
+        if known is None:
+            known = self._kept[unit] = Kept()
+        return known
+
+    def forget(self, unit: str) -> None:
+        """What is remembered of a unit means nothing any more: it waits, perhaps again."""
+        self._kept.pop(unit, None)
+
+    def forget_shares(self) -> None:
+        """Nothing is lent any more."""
+        for kept in self._kept.values():
+            kept.share, kept.capped, kept.share_host = NAN, False, ""
 
     def turn(self) -> None:
         """A new snapshot begins."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -139,6 +140,11 @@ def unit_of(job: Job, task: Task) -> str:
 def task_unit(job: Job, group: int, index: int) -> str:
     """Of a task of an elastic job, named as one of an array: `m1_3`, of another group than the first `m1.server_3`."""
     return f"{job.job_id}_{index}" if group == 0 else f"{job.job_id}.{job.spec.groups[group].name}_{index}"
+
+
+def job_of(unit: str) -> str:
+    """The job that a unit is, or is a task of."""
+    return re.split(r"[_.]", unit, maxsplit=1)[0]
 
 
 class State:

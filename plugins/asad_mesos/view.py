@@ -13,7 +13,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from asad_mesos.offers import CPUS
-from asad_mesos.state import LAUNCHING, QUEUED, RUNNING, STOPPING, Job, State, Task, task_unit, unit_of
+from asad_mesos.state import (
+    LAUNCHING,
+    QUEUED,
+    RUNNING,
+    STOPPING,
+    Job,
+    State,
+    Task,
+    job_of,
+    task_unit,
+    unit_of,
+)
 
 
 @dataclass(slots=True)
@@ -76,21 +87,32 @@ class Unit:
 def units(state: State) -> Iterator[Unit]:
     """All units that run or wait, of arrays that wait the first one, in the order in which offers are dealt out."""
     for *_, job in state.listed():
-        if not job.spec.elastic:
-            unit = Unit(job.job_id, job, -1, list(job.tasks.values()), bool(job.beside))
-            _place(unit, state)
-            if unit.tasks or job.state == QUEUED:
-                yield unit
-            continue
-        for task in job.tasks.values():
-            guest = task.group == 0 and task.index in job.guests
-            unit = Unit(unit_of(job, task), job, task.group, [task], guest)
-            _place(unit, state)
+        yield from units_of(job, state)
+
+
+def units_of(job: Job, state: State) -> Iterator[Unit]:
+    """The same of one job."""
+    if not job.spec.elastic:
+        unit = Unit(job.job_id, job, -1, list(job.tasks.values()), bool(job.beside))
+        _place(unit, state)
+        if unit.tasks or job.state == QUEUED:
             yield unit
-        if job.state in (QUEUED, LAUNCHING, RUNNING):
-            for number, progress in enumerate(job.groups):
-                if progress.todo:
-                    yield Unit(task_unit(job, number, progress.todo[0]), job, number)
+        return
+    for task in job.tasks.values():
+        guest = task.group == 0 and task.index in job.guests
+        unit = Unit(unit_of(job, task), job, task.group, [task], guest)
+        _place(unit, state)
+        yield unit
+    if job.state in (QUEUED, LAUNCHING, RUNNING):
+        for number, progress in enumerate(job.groups):
+            if progress.todo:
+                yield Unit(task_unit(job, number, progress.todo[0]), job, number)
+
+
+def unit_named(name: str, state: State) -> Unit | None:
+    """The unit of that name as it is now."""
+    job = state.jobs.get(job_of(name))
+    return None if job is None else next((unit for unit in units_of(job, state) if unit.name == name), None)
 
 
 def tried(unit: Unit, now_s: float) -> bool:

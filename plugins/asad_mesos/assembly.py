@@ -1,0 +1,234 @@
+"""From the framework as it is, and what node actors report, to the snapshot."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, replace
+
+import numpy as np
+
+from asad.model import Ints, Jobs, NodeLink, Snapshot
+from asad_mesos.arrays import ArrayTable
+from asad_mesos.bars import bar
+from asad_mesos.framework import Framework
+from asad_mesos.measures import measure
+from asad_mesos.nodes import Nodes
+from asad_mesos.rows import INF, NAN, Rows
+from asad_mesos.settings import Settings
+from asad_mesos.view import Cores, Unit, tried, units
+
+Shown = Mapping[str, Mapping[str, tuple[int, ...]]]
+"""By unit and agent the cores on which it is shown."""
+
+
+class Assembly:
+    """Makes one snapshot after another. Its columns are those of `rows`, true until the next one."""
+
+    def __init__(self, settings: Settings, link: NodeLink, rows: Rows, nodes: Nodes) -> None:
+        self._settings, self._link, self._rows, self._nodes = settings, link, rows, nodes
+        self.applications: list[str] = []
+        """Names of the codes in `Jobs.application`: user/name/size."""
+        self.units: dict[str, Unit] = {}
+        """Those of the last snapshot, by name."""
+        self._codes: dict[str, int] = {}
+        self._users: dict[str, int] = {}
+        self._cores, self._guest_cores = Cores(), Cores()
+        self._arrays = ArrayTable()
+        self._version = 0
+        self._seen: tuple[bytes, ...] = ()
+        self._looked_s = -INF
+
+    def snapshot(self, framework: Framework, now_s: float, deferred: AbstractSet[str]) -> Snapshot:
+        """The framework as it is now, but never before the last snapshot; `deferred` are jobs that we hold."""
+        now_s = max(now_s, self._looked_s)
+        rows, nodes, arrays = self._rows, self._nodes, self._arrays
+        rows.turn()
+        found = list(units(framework))
+        self.units = {unit.name: unit for unit in found}
+        ending = {one.unit for one in framework.endings}
+        for name in [name for name in rows.of if name not in self.units and name not in ending]:
+            rows.drop(name)  # it never ran, or waits behind others of its array
+        nodes.see(framework.agents, {agent for unit in found for agent in unit.cpus_of})
+        machine = nodes.machine
+        shown = self._show(found)
+        arrays.turn()
+        rows.jobs.array[:] = -1
+        queue: list[int] = []
+        waiting = 0
+        hints: dict[int, str] = {}
+        gpus: dict[int, float] = {}
+        own_begins: dict[int, float] = {}
+        for unit in found:
+            row = rows.take(unit.name)
+            self._describe(row, unit, now_s)
+            rows.jobs.array[row] = arrays.see(unit, row) if unit.group >= 0 else -1
+            if unit.gpus:
+                gpus[row] = float(unit.gpus)
+            if unit.job.spec.hint and unit.group <= 0:  # parameter servers follow their workers
+                hints[row] = unit.job.spec.hint
+            if unit.tasks:
+                continue
+            if unit.job.job_id in deferred and rows.jobs.begin_s[row] > now_s:
+                own_begins[row] = NAN  # users give none here
+            waiting += 1 if unit.group < 0 else len(unit.job.groups[unit.group].todo)
+            if tried(unit, now_s) and len(queue) < self._settings.depth:
+                queue.append(row)
+        batch = [unit for unit in found if unit.tasks and not unit.guest]
+        guests = [unit for unit in found if unit.tasks and unit.guest]
+        core_owner, batch_rows = self._occupy(batch, shown)
+        core_guest, guest_rows = self._occupy(guests, shown)
+        running, guests_on, queued = (np.array(part, np.int32) for part in (batch_rows, guest_rows, queue))
+        reports = self._link.reports()
+        node_bar = nodes.bars(framework.agents, reports)
+        self._show_hosts(guests_on, core_owner, core_guest)
+        measure(
+            rows,
+            self.units,
+            framework.agents,
+            reports,
+            [*batch_rows, *guest_rows],
+            guests_on,
+            now_s,
+            now_s - self._looked_s,
+            self._settings.window_s,
+        )
+        estimate(rows.jobs, running, queued, machine.total_cores, now_s)
+        multi_node = self._settings.lend_multi_node
+        bar(rows.jobs, self.units, running, queued, machine, core_owner, node_bar, multi_node)
+        self._looked_s = now_s
+        return self._versioned(
+            Snapshot(
+                time_s=now_s,
+                version=self._version,
+                machine=machine,
+                jobs=rows.jobs,
+                queue=queued,
+                running=running,
+                guests=guests_on,
+                core_owner=core_owner,
+                core_guest=core_guest,
+                waiting=waiting,
+                node_bar=node_bar,
+                arrays=arrays.table(),
+                hints=hints,
+                own_begins=own_begins,
+                gpus=gpus,
+                node_gpus=nodes.gpus(framework.agents),
+            )
+        )
+
+    def _versioned(self, snapshot: Snapshot) -> Snapshot:
+        """With a version that has risen if anything that can be seen has changed."""
+        jobs, arrays = snapshot.jobs, snapshot.arrays
+        seen = tuple(
+            np.asarray(getattr(table, column.name)).tobytes()
+            for table in (jobs, arrays)
+            for column in fields(table)
+            if column.name != "job_id"
+        ) + tuple(
+            getattr(snapshot, name).tobytes()
+            for name in ("queue", "running", "guests", "core_owner", "core_guest", "node_bar")
+        )
+        seen += (
+            snapshot.machine.cores.tobytes(),
+            repr((snapshot.hints, snapshot.gpus, snapshot.node_gpus)).encode(),
+        )
+        if seen != self._seen:
+            self._version, self._seen = self._version + 1, seen
+        return replace(snapshot, version=self._version)
+
+    def _describe(self, row: int, unit: Unit, now_s: float) -> None:
+        """What follows from a unit alone; what is measured or told of others is blank again."""
+        jobs, spec = self._rows.jobs, unit.job.spec
+        cores = unit.wanted_cores
+        name = spec.name or "-"
+        size = 2 ** max(0, math.ceil(math.log2(cores)))
+        label = f"{spec.user}/{name}/{size}"
+        code = self._codes.get(label)
+        if code is None:
+            code = self._codes[label] = len(self.applications)
+            self.applications.append(label)
+        jobs.application[row] = code
+        jobs.user[row] = self._users.setdefault(spec.user, len(self._users))
+        jobs.cores[row] = cores
+        jobs.nodes[row] = len(unit.cpus_of)
+        jobs.time_limit_s[row] = spec.time_limit_s
+        jobs.memory_bytes_per_core[row] = unit.memory_bytes / cores
+        jobs.submit_s[row] = unit.job.submit_s
+        jobs.start_s[row] = min(unit.start_s, now_s) if unit.tasks else NAN
+        jobs.limit_end_s[row] = max(unit.limit_end_s, now_s) if unit.tasks else NAN
+        held_s = unit.job.hold_until_s
+        jobs.begin_s[row] = held_s if not unit.tasks and held_s > now_s else NAN
+        jobs.extended_s[row] = unit.extended_s if unit.tasks else 0.0
+        jobs.lost_s[row] = self._rows.kept(unit.name).lost_s if unit.tasks else 0.0
+        jobs.share_group[row] = 1 + int(jobs.user[row]) if self._settings.share_users == "same" else 0
+        jobs.host[row], jobs.share[row] = -1, NAN
+        jobs.cpu_fraction[row] = jobs.pace[row] = jobs.pressure[row] = jobs.happiness[row] = NAN
+        jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = jobs.own_start_s[row] = NAN
+        jobs.host_bar[row] = jobs.guest_bar[row] = 0
+
+    # ------------------------------------------------------------------------------------------------ who is on what
+
+    def _show(self, found: Sequence[Unit]) -> Shown:
+        """On which cores each unit that runs is shown."""
+        cores = self._nodes.cores()
+        on = [unit for unit in found if unit.tasks]
+        batch = self._cores.show([unit for unit in on if not unit.guest], cores)
+        return batch | self._guest_cores.show([unit for unit in on if unit.guest], cores)
+
+    def _occupy(self, on: Sequence[Unit], shown: Shown) -> tuple[Ints, list[int]]:
+        """(cores,) the row of the unit on each core, -1 for none, and the rows of those that are on any."""
+        jobs, machine = self._rows.jobs, self._nodes.machine
+        cores = np.full(machine.total_cores, -1, np.int32)
+        rows = []
+        for unit in on:
+            places = shown.get(unit.name, {})
+            count = sum(len(numbers) for numbers in places.values())
+            if not count:
+                continue
+            row = self._rows.of[unit.name]
+            rows.append(row)
+            jobs.cores[row] = count
+            jobs.memory_bytes_per_core[row] = unit.memory_bytes / count
+            for agent, numbers in places.items():
+                cores[machine.first_core[self._nodes.number[agent]] + np.array(numbers)] = row
+        return cores, rows
+
+    def _show_hosts(self, guests: Ints, core_owner: Ints, core_guest: Ints) -> None:
+        """Beside whom each guest runs now, and the share that was decided for that pair."""
+        jobs = self._rows.jobs
+        for row in guests.tolist():
+            kept = self._rows.kept(str(jobs.job_id[row]))
+            beside = core_owner[core_guest == row]
+            beside = beside[beside >= 0]
+            wanted = self._rows.of.get(kept.host, -1)
+            host = wanted if wanted in beside else (int(np.bincount(beside).argmax()) if len(beside) else -1)
+            name = str(jobs.job_id[host]) if host >= 0 else ""
+            if kept.share_host != name:  # it was decided for another host
+                kept.share, kept.capped, kept.share_host = NAN, False, ""
+            jobs.host[row] = host
+            jobs.share[row] = kept.share
+
+
+def estimate(jobs: Jobs, running: Ints, queue: Ints, total: int, now_s: float) -> None:
+    """When each job that waits would start if all others ran to their limits, in order; NaN if nobody can tell.
+
+    `total` is the cores of all nodes. Fills `estimated_start_s` and `own_estimate_s` of the rows in `queue`.
+    """
+    free = total - int(jobs.cores[running].sum())
+    ends = [(float(jobs.limit_end_s[row]), int(jobs.cores[row])) for row in running.tolist()]
+    heapq.heapify(ends)
+    at_s = now_s
+    for row in queue.tolist():
+        while free < jobs.cores[row] and ends and math.isfinite(ends[0][0]):
+            end_s, cores = heapq.heappop(ends)
+            at_s, free = max(at_s, end_s), free + cores
+        if free < jobs.cores[row]:
+            break
+        free -= int(jobs.cores[row])
+        jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = at_s
+        if math.isfinite(jobs.time_limit_s[row]):
+            heapq.heappush(ends, (at_s + float(jobs.time_limit_s[row]), int(jobs.cores[row])))
