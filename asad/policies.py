@@ -28,9 +28,9 @@ from asad.config import Config
 from asad.defer import DeferPolicy
 from asad.defer.at_once import AtOnce
 from asad.defer.live import Deferral
-from asad.defer.live import Options as DeferOptions
-from asad.defer.live import rehearse as rehearse_deferral
+from asad.defer.options import Options as DeferOptions
 from asad.defer.packing import PACKINGS
+from asad.defer.rehearsal import rehearse as rehearse_scorer
 from asad.defer.scorers import make_scorer, scorer_options
 from asad.defer.windows import MOST_WINDOW_S
 from asad.defer.windows import Rule as DeferRule
@@ -329,4 +329,4 @@ def rehearse(config: Config) -> None:
         rehearse_mechanism(admit.name)
     defer = defer_policy(config, made_up)
     if isinstance(defer, Deferral):
-        rehearse_deferral(defer)
+        rehearse_scorer(defer.scorer)

@@ -14,7 +14,7 @@ from asad.admit.schemes import scheme_maker
 from asad.admit.sow.infer import LEAST_RUNS
 from asad.admit.utility import Maker, site_utilities
 from asad.defer.live import Deferral
-from asad.defer.live import Options as DeferOptions
+from asad.defer.options import Options as DeferOptions
 from asad.defer.scorers import make_scorer
 from asad.errors import UsageError
 from asad.experts import Expert

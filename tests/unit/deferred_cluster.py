@@ -13,7 +13,8 @@ from slotted_cluster import EPOCH, Job, Obedient
 from asad.config import GuardSettings
 from asad.cycle import Cycle
 from asad.defer.jobs import Scorer, Waiting
-from asad.defer.live import Deferral, Options
+from asad.defer.live import Deferral
+from asad.defer.options import Options
 from asad.defer.scorers import make_scorer
 from asad.defer.windows import Rule
 from asad.guard import guard_for

@@ -21,7 +21,9 @@ from asad.cli.asactl import asactl
 from asad.config import Config, PolicySettings, parse
 from asad.daemon import Daemon, stages
 from asad.defer.at_once import AtOnce
-from asad.defer.live import Deferral, Options, rehearse
+from asad.defer.live import Deferral
+from asad.defer.options import Options
+from asad.defer.rehearsal import rehearse
 from asad.defer.scorers import SCORERS, make_scorer
 from asad.defer.windows import Rule
 from asad.errors import ConfigError
@@ -219,8 +221,8 @@ def test_policies_are_made_as_configured() -> None:
     made = defer_policy(config(text), [])
     assert isinstance(made, Deferral) and made.name == "fifo-defer"
     assert made.options == Options(reserve=0.1, packing="prefix")
-    assert made._rules == (Rule(3600.0, qos=("night",)),)
-    assert made._lease_s(10_000) == 40.0
+    assert made.roster.rules == (Rule(3600.0, qos=("night",)),)
+    assert made.terms.lease_s(10_000) == 40.0
 
 
 def test_every_policy_can_be_configured_and_replayed() -> None:
@@ -230,7 +232,7 @@ def test_every_policy_can_be_configured_and_replayed() -> None:
     for name in SCORERS:
         made = defer_policy(config(f'[policies]\ndefer = "{name}"'), [])
         assert isinstance(made, Deferral) and made.options == Options()
-        rehearse(made)
+        rehearse(made.scorer)
 
 
 def test_the_example_in_the_shipped_configuration_is_right() -> None:

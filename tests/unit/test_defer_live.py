@@ -367,7 +367,8 @@ def test_whoever_is_admissions_is_left_to_it() -> None:
     admission.learn(cluster.snapshot(), cluster.finished(0.0))
     admission.decide(cluster.snapshot())
     policy.learn(cluster.snapshot(), cluster.finished(0.0), admission.steers)
-    decisions = policy.decide(policy._snapshot)  # type: ignore[arg-type]
+    assert policy._world is not None
+    decisions = policy.decide(policy._world.snapshot)
     assert [d.cause.detail["job"] for d in decisions] == ["3"]
     assert policy.explain("2") is None
 

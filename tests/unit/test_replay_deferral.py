@@ -15,7 +15,8 @@ from hypothesis import strategies as some
 from asad.admit.everyone import Everyone
 from asad.cli.asactl import asactl
 from asad.cycle import Cycle
-from asad.defer.live import Deferral, Options
+from asad.defer.live import Deferral
+from asad.defer.options import Options
 from asad.defer.scorers import make_scorer
 from asad.errors import UsageError
 from asad.guard import guard_for

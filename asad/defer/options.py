@@ -1,0 +1,35 @@
+"""What can be set of every policy of deferral on a cluster."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Options(NamedTuple):
+    """Options of every policy on a cluster, by name as in asad.toml."""
+
+    step_s: float = 1800.0
+    """Length of the steps in which policies reckon; a whole number of them is a day."""
+    packing: str = "skip-fit"
+    """`prefix` stops at the first job that does not fit, `skip-fit` goes on."""
+    reserve: float = 0.0
+    """Part of the usable cores that deferrable jobs leave free besides; 0 to below 1."""
+    quantile: float = 0.5
+    """Of what the history foretells, the part of cases in which less is left; 0 to 1."""
+    days: int = 14
+    """Days of history that are kept; 0 foretells nothing."""
+    horizon_s: float = 86_400.0
+    """So far ahead it is looked; a longer job is looked at so far."""
+    lease_s: float = 0.0
+    """How long a job is held back without a further look; 0: five cycles, at least 10 s."""
+    margin_s: float = 60.0
+    """So long before its latest start a job is let go."""
+    lead: float = 0.5
+    """A job is let go so early that it can wait in the cluster's queue for this part of what is expected now. What is
+    expected rests on time limits, which are mostly too long; 0: only the margin counts."""
+    patience_s: float = 120.0
+    """A job that was let go and has not started by then is held back again."""
+    deadline_alone: bool = False
+    """A job with a deadline and no begin time is deferrable too."""
+    by_node: bool = True
+    """A job starts only if there is room for it node by node, not only in all."""
