@@ -28,8 +28,10 @@ MOST_COMMENT = 400
 KEEP_S = 7 * 86_400.0
 """So long is remembered that a job has run: slurmctld could show it once more as one that waits."""
 COMPACT_LINES = 5000
-ACCOUNT_TRIES = 3
-"""Accounting may be slow, or there may be none."""
+TRIES = 3
+"""So often accounting is told, and a comment given back: a job must not be kept for what nothing hangs on."""
+MOST_ASKED = 50
+"""Of so many waiting jobs the scripts are read at one look, or the users told: each is a command."""
 HELD_S = 86_400.0
 DEPENDENCY = "Dependency"
 """Why a job waits whose dependency Slurm will resolve: it is not taken before."""
@@ -85,6 +87,7 @@ class SlurmQueue:
         for entry in self._journal.load():
             self._takes = max(self._takes, entry.take)
             self.taken.pop(entry.job, None)
+            self.over.pop(entry.job, None)  # it was requeued, and may be in hand again
             if entry.state == OVER:
                 self.over[entry.job] = entry
             elif entry.state:
@@ -191,8 +194,9 @@ class SlurmQueue:
         except ClusterError as error:
             self.said.append(f"the queue of Slurm is not read: {error}")
             return
+        asked = 0
         for job in sorted(details.values(), key=_turn):
-            if place <= 0:
+            if place <= 0 or asked >= MOST_ASKED:
                 break
             if job.dependency:  # Slurm may give another reason first
                 self._left[job.job] = now_s + DEPENDENT_S
@@ -201,21 +205,23 @@ class SlurmQueue:
             if why:
                 self._leave(job.job, why)
                 if job.bar or job.arguments:
+                    asked += 1
                     self._tell(job, why)
                 continue
             if self._full(job):
                 continue
-            place -= 1
+            asked += 1
             if job.tasks_left:
+                place -= 1
                 self._split(job)
                 continue
             try:
                 self._hold(job)
+            except Denied:
+                self._leave(job.job, "asad's user may not hold it")
             except AsadError as error:
                 self.said.append(f"slurm {job.job}: it is not taken: {error}")
-                if isinstance(error, Denied) and job.job in self.taken:
-                    self._leave(job.job, "asad's user may not hold it")
-                    self._close(self.taken[job.job])
+            place -= job.job in self.taken  # one that cannot be taken is in nobody's way
 
     def _full(self, job: Queued) -> bool:
         """Do as many tasks of its array run, or wait for offers, as may run at one time?"""
@@ -267,7 +273,11 @@ class SlurmQueue:
             return
         self._journal.write(entry)
         self.taken[job.job] = entry
-        self._slurm.hold(entry.name)
+        try:
+            self._slurm.hold(entry.name)
+        except Denied:
+            self._close(entry)
+            raise
 
     def _leave(self, job: int, why: str) -> None:
         """It stays with Slurm, for a while."""
@@ -422,7 +432,14 @@ class SlurmQueue:
             self._move(entry, RETURNING)
         texts = {"AdminComment": entry.admin_comment, "Comment": entry.comment}
         for key in entry.facts.get("wrote", "").split():
-            self._slurm.comment(entry.name, {key: texts[key]})
+            try:
+                self._slurm.comment(entry.name, {key: texts[key]})
+            except Unknown:
+                raise
+            except ClusterError as error:
+                if self._tries_again(entry):
+                    raise
+                self.said.append(f"slurm {entry.job}: its own {key} is not given back: {error}")
         self._slurm.release(entry.name)
         self._leave(entry.job, why or "Mesos could not serve it")
         cause = Cause(POLICY, f"Slurm has it again: {why or 'Mesos could not serve it'}")
@@ -448,14 +465,19 @@ class SlurmQueue:
         try:
             self._slurm.account(entry.name, entry.status, self._text(entry.why, entry.admin_comment))
         except ClusterError as error:
-            tries = int(entry.facts.get("tries", "0")) + 1
-            entry.facts["tries"] = str(tries)
-            if tries < ACCOUNT_TRIES:
+            if self._tries_again(entry):
                 return
             self.said.append(f"slurm {entry.job}: accounting does not know that it {entry.why}: {error}")
         self.said.append(f"slurm {entry.job}: it {entry.why}")
         self._move(entry, OVER)
         self._close(entry)
+
+    @staticmethod
+    def _tries_again(entry: Taken) -> bool:
+        """Something that nothing hangs on has failed: is it tried again in the next step?"""
+        tries = int(entry.facts.get("tries", "0")) + 1
+        entry.facts["tries"] = str(tries)
+        return tries < TRIES
 
     # -------------------------------------------------------------------------------------------------------- words
 

@@ -11,9 +11,9 @@ import subprocess
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
-from asad_slurm.command import environment, finish
+from asad_slurm.command import Unanswered, environment, finish
 
-from asad.errors import ClusterError
+from asad.errors import ClusterError, UsageError
 from asad_mesos.slurm_jobs import Queued, read_jobs
 
 MOST_SCRIPT = 1 << 20
@@ -72,9 +72,12 @@ class Commands:
 
     def __init__(self, timeout_s: float = 10.0, environment: Mapping[str, str] | None = None) -> None:
         self._timeout_s, self._environment = timeout_s, environment
+        self._silent: set[str] = set()
+        """Daemons of Slurm that have not answered since the last look: the next command would wait for nothing, too."""
 
     def look(self) -> dict[int, Short]:
         """All jobs that Slurm still shows, those that ended lately too."""
+        self._silent.clear()
         found = {}
         for line in self._run(
             "squeue", "--all", "--states=all", "--noheader", f"--format={FORMAT}"
@@ -91,12 +94,12 @@ class Commands:
         return {job.job: job for job in read_jobs(answer) if job.job in jobs}
 
     def script(self, job: str) -> str:
-        """The batch script as it was submitted."""
+        """The batch script as it was submitted. Raises UsageError for one that is longer than Mesos may carry."""
         text = self._run("scontrol", "write", "batch_script", job, "-")
         if not text:  # no script is empty: 22.05 fails with exit status 0
             raise Unknown(f"scontrol: there is no script of job {job}")
         if len(text.encode()) > MOST_SCRIPT:
-            raise ClusterError(f"the script of job {job} is longer than {MOST_SCRIPT >> 10} KiB")
+            raise UsageError(f"its script is longer than {MOST_SCRIPT >> 10} KiB")
         return text
 
     def split(self, job: Queued, task: int) -> None:
@@ -143,7 +146,14 @@ class Commands:
 
     def _run(self, *argv: str) -> str:
         """What a command writes. Raises ClusterError when it is not there, fails, or hangs (then it is killed)."""
-        status, out, err = finish(argv, subprocess.PIPE, self._timeout_s, environment(self._environment))
+        asked = "slurmdbd" if argv[0] in ("sacct", "sacctmgr") else "slurmctld"
+        if asked in self._silent:
+            raise Unanswered(f"{argv[0]}: {asked} did not answer the command before this one")
+        try:
+            status, out, err = finish(argv, subprocess.PIPE, self._timeout_s, environment(self._environment))
+        except Unanswered:
+            self._silent.add(asked)
+            raise
         if status != 0:
             said = " ".join(err.decode(errors="replace").split())[:300]
             said = "".join(char for char in said if char.isprintable()) or f"status {status}"

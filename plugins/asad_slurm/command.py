@@ -272,7 +272,7 @@ def finish(
 ) -> tuple[int, bytes, bytes]:
     """Run a command of Slurm to its end: its status, what it wrote (if `out` is a pipe), what it complained of.
 
-    Raises ClusterError when it is not there, or hangs; then it and what it started are killed.
+    Raises ClusterError when it is not there, Unanswered when it hangs; then it and what it started are killed.
     """
     try:
         process = subprocess.Popen(  # noqa: S603 (an argv list, no shell)
@@ -293,10 +293,14 @@ def finish(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        raise ClusterError(
+        raise Unanswered(
             f"{argv[0]}: no answer within {timeout_s:g} s; is slurmctld well? try `scontrol ping`"
         ) from None
     return process.returncode, written or b"", err
+
+
+class Unanswered(ClusterError):
+    """A command did not end in time: what it was to do may be done, or be done yet."""
 
 
 class _Refused(ClusterError):

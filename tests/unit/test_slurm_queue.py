@@ -8,6 +8,7 @@ import random
 import socket
 import stat
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from asad_mesos.handover import SlurmQueue
 from asad_mesos.queue_settings import QueueSettings, read_queue
 from asad_mesos.slurm_jobs import arguments_of, file_name, not_taken, read_jobs, translated, wrap
 from asad_mesos.slurm_queue import SlurmMesosCluster
+from asad_mesos.slurm_side import Commands
+from asad_slurm.command import Unanswered
 from slurm_side_on_paper import SCRIPT, Killed, PaperMesos, PaperSlurm, failing, job_of
 
 from asad.config import parse
@@ -358,6 +361,90 @@ def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short
     world.now_s += 8 * 86_400
     world.step()
     assert 1 not in world.queue.over
+
+
+def test_a_job_that_was_requeued_and_is_in_hand_again_is_still_in_hand_after_two_restarts(
+    world: World,
+) -> None:
+    world.slurm.add(17)
+    world.step()
+    world.mesos.start("m1")
+    world.mesos.finish("m1")
+    world.step(3)
+    assert 17 in world.queue.over
+    world.slurm.held.clear()
+    world.slurm.add(17, restart_cnt=1)  # its user has requeued it
+    world.step(2)
+    assert world.queue.taken[17].mesos == "m2"
+    for _ in range(2):
+        world.open()
+        world.step()
+    assert world.queue.taken[17].mesos == "m2", "or it would be held for ever, and nobody would know"
+    world.mesos.start("m2")
+    world.mesos.finish("m2")
+    world.step(3)
+    assert world.slurm.ended == {17: 2}
+
+
+def test_jobs_whose_scripts_cannot_be_had_keep_nobody_else_from_being_taken(tmp_path: Path) -> None:
+    world = World(tmp_path, head=1)
+    for job in (1, 2, 3):
+        world.slurm.add(job)
+    whole = world.slurm.script
+
+    def script(job: str) -> str:
+        if job == "1":
+            raise UsageError("its script is longer than 1024 KiB")
+        if job == "2":
+            raise ClusterError("scontrol: Error writing job script")
+        return whole(job)
+
+    world.slurm.script = script  # type: ignore[method-assign]
+    world.step()
+    assert world.slurm.held == {3}
+    assert "stays with Slurm: its script is longer" in world.comment(1)
+
+
+def test_a_comment_that_slurm_does_not_take_back_keeps_no_job(world: World) -> None:
+    world.slurm.add(17)
+    world.step()
+    assert world.comment(17)
+    world.slurm.trouble = failing("AdminComment")
+    world.step(21)
+    assert not world.slurm.waits(17), "it is tried again first"
+    world.step(2)
+    assert world.slurm.waits(17)
+    assert not world.queue.taken
+    assert any("its own AdminComment is not given back" in sentence for sentence in world.queue.said)
+
+
+def test_a_daemon_of_slurms_that_hangs_is_waited_for_once_at_each_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def finish(argv: Sequence[str], *others: object) -> tuple[int, bytes, bytes]:
+        asked.append(argv[0])
+        if argv[0] != "squeue":
+            raise Unanswered(f"{argv[0]}: no answer within 10 s")
+        return 0, b"17|17|PENDING|5|mesos|None\n", b""
+
+    monkeypatch.setattr("asad_mesos.slurm_side.finish", finish)
+    commands = Commands()
+    for _ in range(2):
+        assert list(commands.look()) == [17]
+        for job in ("17", "18"):
+            with pytest.raises(Unanswered):
+                commands.hold(job)
+            with pytest.raises(Unanswered):
+                commands.account(job, 0, "done")
+    assert asked == 2 * ["squeue", "scontrol", "sacctmgr"]
+
+
+def test_a_script_that_is_too_long_for_mesos_is_no_fault_of_slurms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asad_mesos.slurm_side.finish", lambda *others: (0, b"x" * (2**20 + 1), b""))
+    with pytest.raises(UsageError, match="longer than 1024 KiB"):
+        Commands().script("17")
 
 
 def test_an_array_runs_task_by_task_no_more_at_one_time_than_its_user_allows(world: World) -> None:
