@@ -131,21 +131,24 @@ class Playback:
     def finished(self, since_s: float) -> Finished:
         """The jobs that ended; those that shared are added to the ledger."""
         ended = self.recorded.finished(since_s)
-        job = self.recorded.state.job
+        job, workload = self.recorded.state.job, self.recorded.workload
         for row, end_s in zip(ended.row.tolist(), ended.end_s.tolist(), strict=True):
-            if not (job["was_host"][row] or job["was_guest"][row]):
-                continue
-            user = int(self.recorded.workload.user[row])
-            self.ledger.append(
-                {
-                    "time_s": end_s,
-                    "account": self.users[user] if 0 <= user < len(self.users) else "-",
-                    "job_id": str(self.recorded.workload.job_id[row]),
-                    "role": "guest" if job["was_guest"][row] else "host",
-                    "lent_core_s": float(job["lent"][row]),
-                    "extended_s": float(job["extended"][row]),
-                }
-            )
+            user = int(workload.user[row])
+            extended_s = float(job["extended"][row])
+            for role, core_s in (("host", "given"), ("guest", "lent")):
+                if not job[f"was_{role}"][row]:
+                    continue
+                self.ledger.append(
+                    {
+                        "time_s": end_s,
+                        "account": self.users[user] if 0 <= user < len(self.users) else "-",
+                        "job_id": str(workload.job_id[row]),
+                        "role": role,
+                        "lent_core_s": float(job[core_s][row]),
+                        "extended_s": extended_s,
+                    }
+                )
+                extended_s = 0.0  # of one that was both, told once
         return ended
 
     def sentence(self) -> str:

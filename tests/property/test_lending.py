@@ -139,6 +139,32 @@ class Shares:
             if self.owner[core] == host and self.guest[core] >= 0
         }
 
+    def lent(self, node: int, guest: int, host: int) -> float:
+        """Cores of `node` that `host` lends to `guest`, which is on some of them."""
+        fraction = self.claim(guest)
+        if not self.quota(guest):
+            left = max(0.0, 1.0 - float(self.demand[host]))
+            claims = sum(self.claim(other) for other in self.beside(node, host))
+            if claims > left:
+                fraction *= left / claims
+        held = [core for core in self.node_cores[node] if self.owner[core] == host]
+        return min(fraction * len(held), float(sum(self.guest[core] == guest for core in held)))
+
+    def given(self, host: int) -> float:
+        """Cores that `host` lends to all guests."""
+        nodes = range(len(self.node_cores))
+        return sum(self.lent(node, guest, host) for node in nodes for guest in self.beside(node, host))
+
+    def got(self, guest: int) -> float:
+        """Cores that all hosts lend to `guest`."""
+        on = {
+            (node, int(self.owner[core]))
+            for node, cores in enumerate(self.node_cores)
+            for core in cores
+            if self.guest[core] == guest and self.owner[core] >= 0
+        }
+        return sum(self.lent(node, guest, host) for node, host in on)
+
     def of_host(self, host: int) -> float:
         slowest = 1.0
         for node in range(len(self.node_cores)):
@@ -157,16 +183,7 @@ class Shares:
             if not mine:
                 continue
             owners = [int(self.owner[core]) for core in mine]
-            gets = float(owners.count(-1))
-            for host in set(owners) - {-1}:
-                fraction = self.claim(guest)
-                if not self.quota(guest):
-                    left = max(0.0, 1.0 - float(self.demand[host]))
-                    claims = sum(self.claim(other) for other in self.beside(node, host))
-                    if claims > left:
-                        fraction *= left / claims
-                holds = sum(1 for core in cores if self.owner[core] == host)
-                gets += min(fraction * holds, float(owners.count(host)))
+            gets = owners.count(-1) + sum(self.lent(node, guest, host) for host in set(owners) - {-1})
             needs = len(mine) * float(self.demand[guest])
             pace = min(1.0, gets / needs) if needs > 0 else 1.0
             if set(owners) != {-1}:
@@ -190,9 +207,11 @@ def check(case: Case, cluster: RecordedCluster) -> None:
     for row in rows[engine.RUNNING]:
         assert (core["owner"] == row).sum() == jobs.cores[row]
         assert job["rate"][row] == pytest.approx(shares.of_host(row), rel=1e-12, abs=1e-15)
+        assert job["lending"][row] == pytest.approx(shares.given(row), rel=1e-12, abs=1e-15)
     for row in rows[engine.GUEST]:
         assert (core["guest"] == row).sum() == jobs.cores[row]
         assert job["rate"][row] == pytest.approx(shares.of_guest(row), rel=1e-12, abs=1e-15)
+        assert job["lending"][row] == pytest.approx(shares.got(row), rel=1e-12, abs=1e-15)
         hosts = set(core["owner"][core["guest"] == row].tolist()) - {-1}
         assert job["host"][row] in (hosts or {-1})
     assert set(core["owner"].tolist()) - {-1} == set(rows[engine.RUNNING].tolist())
@@ -227,7 +246,7 @@ def check_nobody_else_can_start(case: Case, cluster: RecordedCluster) -> None:
     assert easy_pass(cluster.now_s, len(state.core), held, queue) == []
 
 
-IGNORED = {"stamp", "rate", "since", "left", "lost", "lent"}
+IGNORED = {"stamp", "rate", "since", "left", "lost", "lent", "given"}
 """Marks of the engine's own, and the running account of work, which may be brought up to date by any look."""
 
 
@@ -341,25 +360,26 @@ def decide(case: Case, cluster: RecordedCluster, decision: Decision) -> None:
 
 
 class Account:
-    """Σ rate·dt of every job, integrated from the rates between events."""
+    """Σ rate·dt of every job, and core-seconds lent, integrated from what is so between events."""
 
     def __init__(self, case: Case, cluster: RecordedCluster) -> None:
         self.case, self.cluster = case, cluster
-        self.done = np.zeros(len(case.workload))
+        self.done, self.given, self.got = np.zeros((3, len(case.workload)))
 
     def step(self, until: float) -> float:
         """On to the next event, or `until` if that is earlier; returns the time."""
         state = self.cluster.state
         begin, event = self.cluster.now_s, float(engine.next_event(state))
         end = min(event, until)
-        rate = state.job["rate"].copy()
-        active = np.isin(state.job["state"], (engine.RUNNING, engine.GUEST))
+        rate, lending = state.job["rate"].copy(), state.job["lending"].copy()
+        hosts, guests = state.job["state"] == engine.RUNNING, state.job["state"] == engine.GUEST
+        active = hosts | guests
         host, share = state.job["host"].copy(), state.job["share"].copy()
-        owners = {
-            row: self._owners(row) for row in np.flatnonzero(state.job["state"] == engine.GUEST).tolist()
-        }
+        owners = {row: self._owners(row) for row in np.flatnonzero(guests).tolist()}
         self.cluster.run(end)
         self.done[active] += rate[active] * (end - begin)
+        self.given[hosts] += lending[hosts] * (end - begin)
+        self.got[guests] += lending[guests] * (end - begin)
         check(self.case, self.cluster)
         if event <= until:
             check_nobody_else_can_start(self.case, self.cluster)
@@ -377,13 +397,17 @@ class Account:
         return set(core["owner"][core["guest"] == guest].tolist()) - {-1}
 
     def close(self) -> None:
-        """Everything is over: nobody is missing, and every second of work was done."""
+        """Everything is over: nobody is missing, every second of work was done, and what was given was got."""
         job, work = self.cluster.state.job, self.case.workload.work_s
         count = len(work)
         assert sorted(self.cluster.state.job["ended"].tolist()) == list(range(count))
         assert self.cluster.ended == count
         assert (job["state"] == engine.DONE).all()
         np.testing.assert_allclose(job["lost"], job["end"] - job["start"] - self.done, atol=1e-6)
+        np.testing.assert_allclose(job["given"], self.given, atol=1e-6)
+        np.testing.assert_allclose(job["lent"], self.got, atol=1e-6)
+        assert job["given"].sum() == pytest.approx(job["lent"].sum(), abs=1e-6)
+        assert not job["given"][~job["was_host"]].any()
         limit_end = job["start"] + self.case.workload.limit_s + job["extended"]
         for row in range(count):
             assert job["start"][row] >= self.case.workload.submit_s[row]

@@ -328,6 +328,33 @@ def test_when_a_share_is_void_the_hosts_on_other_nodes_feel_it_too() -> None:
     assert job["rate"][[1, 3]].tolist() == pytest.approx([0.2, 1.0])
 
 
+def test_what_hosts_gave_is_what_their_guests_got() -> None:
+    jobs = [
+        J(0, 50, 4, demand=0.5),
+        J(1, 1000, 4, work_s=60, demand=1.0),  # the guest, on both nodes
+        J(2, 60, 2, demand=0.2),  # host on node 0, until 110
+        J(3, 300, 2, demand=0.8),  # host on node 1
+    ]
+    simulated = cluster(jobs, [2, 2])
+    simulated.run(10.0)
+    assert do(simulated, lend(1, 0, [0, 1], share=0.3)) == ""
+    simulated.run(60.0)
+    assert do(simulated, SetShare(CAUSE, 1, 0.1, True)) == ""
+    simulated.run()
+    job = simulated.state.job
+    # 30 % of four cores, all that the new hosts leave, a tenth of each; when one has ended, what the other leaves
+    guest_end = 110 + (60 - 40 * 0.3 - 10 * 0.2 - 50 * 0.1) / 0.2
+    assert job["end"][1] == pytest.approx(guest_end)
+    by_host = [
+        40 * 0.3 * 4,
+        10 * 0.8 * 2 + 50 * 0.1 * 2,
+        10 * 0.2 * 2 + 50 * 0.1 * 2 + (guest_end - 110) * 0.2 * 2,
+    ]
+    assert job["given"][[0, 2, 3]].tolist() == pytest.approx(by_host)
+    assert job["lent"].tolist() == pytest.approx([0, sum(by_host), 0, 0])
+    assert job["given"][1] == 0.0
+
+
 def test_a_gang_is_as_slow_as_its_slowest_node() -> None:
     jobs = [
         J(0, 100, 2, demand=0.5),

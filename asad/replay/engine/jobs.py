@@ -139,6 +139,7 @@ def requeue(s: State, job: int, until: float, estimate: NDArray[np.float64]) -> 
     if s.c[PLACED]:
         settle(s, job, now)
         release(s, job)
+        s.job[job].lending = 0.0
         s.job[job].state = PENDING
         if s.c[GUESTS] > 0:
             leave_guests(s, job, now)

@@ -33,6 +33,30 @@ def _mu(s: State, node: int, cpu: int, memory: int) -> float:
 
 
 @borrowing
+def _lent(s: State, guest: int, host: int, node: int) -> float:
+    """Cores of a node that the host lends the guest there: its share, or its part of what the host leaves idle if that
+    is less, and never more than it sits on."""
+    here = 0
+    overlap = 0
+    claims = 0.0
+    for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+        if s.core[core].owner == host:
+            here += 1
+            if s.core[core].guest == guest:
+                overlap += 1
+            if s.core[core].lead:
+                claim = s.job[s.core[core].guest].share
+                claims += 1.0 if np.isnan(claim) else claim
+    mine = 1.0 if np.isnan(s.job[guest].share) else s.job[guest].share
+    if not s.job[guest].capped or np.isnan(s.job[guest].share):
+        # the host comes first and the guests divide what it leaves
+        leftover = max(0.0, 1.0 - s.job[host].demand)
+        if claims > leftover:
+            mine *= leftover / claims
+    return min(mine * here, float(overlap))
+
+
+@borrowing
 def _guest_rate(s: State, guest: int) -> float:
     """Rate of a guest: the slowest of its nodes; on each, idle cores plus what the hosts of its cores lend."""
     worst = 1.0
@@ -43,7 +67,6 @@ def _guest_rate(s: State, guest: int) -> float:
         capacity = 0.0
         held = 0
         beside = False
-        first = core
         while core >= 0 and s.core[core].node == node:
             held += 1
             host = s.core[core].owner
@@ -51,32 +74,8 @@ def _guest_rate(s: State, guest: int) -> float:
                 capacity += 1.0
             else:
                 beside = True
-                new = True  # is this the guest's first core of this host here?
-                overlap = 0
-                other = first
-                while other >= 0 and s.core[other].node == node:
-                    if s.core[other].owner == host:
-                        if other < core:
-                            new = False
-                            break
-                        overlap += 1
-                    other = s.core[other].guest_next
-                if new:
-                    here = 0
-                    claims = 0.0
-                    for k in range(s.node[node].first, s.node[node].first + s.node[node].cores):
-                        if s.core[k].owner == host:
-                            here += 1
-                            if s.core[k].lead:
-                                claim = s.job[s.core[k].guest].share
-                                claims += 1.0 if np.isnan(claim) else claim
-                    mine = 1.0 if np.isnan(s.job[guest].share) else s.job[guest].share
-                    if not s.job[guest].capped or np.isnan(s.job[guest].share):
-                        # the host comes first and the guests divide what it leaves
-                        leftover = max(0.0, 1.0 - s.job[host].demand)
-                        if claims > leftover:
-                            mine *= leftover / claims
-                    lent = min(mine * here, float(overlap))
+                if s.core[core].lead:
+                    lent = _lent(s, guest, host, node)
                     capacity += lent
                     got += lent
             core = s.core[core].guest_next
@@ -92,6 +91,7 @@ def _guest_rate(s: State, guest: int) -> float:
 def _host_rate(s: State, host: int) -> float:
     """Rate of a batch job: 1 alone; beside guests μ, and where quotas bind both what they leave it."""
     worst = 1.0
+    gives = 0.0
     core = s.job[host].owner_first
     while core >= 0:
         node = s.core[core].node
@@ -105,12 +105,15 @@ def _host_rate(s: State, host: int) -> float:
             guest = s.core[core].guest
             if guest >= 0:
                 shared = True
-                if s.core[core].lead and s.job[guest].capped and not np.isnan(s.job[guest].share):
-                    quota += s.job[guest].share
+                if s.core[core].lead:
+                    gives += _lent(s, guest, host, node)
+                    if s.job[guest].capped and not np.isnan(s.job[guest].share):
+                        quota += s.job[guest].share
             core = s.core[core].owner_next
         if shared:
             rate = min(1.0, max(0.0, 1.0 - quota) / s.job[host].demand) if s.job[host].demand > 0 else 1.0
             worst = min(worst, rate * _mu(s, node, MU_HOST_CPU, MU_HOST_MEMORY))
+    s.job[host].lending = gives
     return worst
 
 
@@ -122,6 +125,8 @@ def settle(s: State, job: int, now: float) -> None:
     s.job[job].lost += (1.0 - s.job[job].rate) * passed
     if s.job[job].state == GUEST:
         s.job[job].lent += s.job[job].lending * passed
+    else:
+        s.job[job].given += s.job[job].lending * passed
     s.job[job].since = now
 
 

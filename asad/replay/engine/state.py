@@ -79,7 +79,8 @@ JOB = np.dtype(
         ("limit_end", "f8"),
         ("share", "f8"),
         ("lent", "f8"),  # core-seconds that it got from hosts as a guest
-        ("lending", "f8"),  # cores that it gets from hosts now
+        ("given", "f8"),  # core-seconds that guests got from it as a host
+        ("lending", "f8"),  # cores that it gets from hosts now, or gives to guests
         ("stamp", "i8"),
         # lists of jobs, each from row 0 on: they have nothing to do with the job in whose row they stand
         ("ended", "i4"),  # in order of their end
