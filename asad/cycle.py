@@ -13,7 +13,18 @@ from typing import Literal
 from asad.admit import AdmitPolicy, Steers
 from asad.defer import DeferPolicy
 from asad.guard import Guard
-from asad.model import Cluster, Decision, Defer, ExtendLimit, Finished, Outcome, Snapshot
+from asad.model import (
+    Admit,
+    Cluster,
+    CoAllocate,
+    Decision,
+    Decline,
+    Defer,
+    ExtendLimit,
+    Finished,
+    Outcome,
+    Snapshot,
+)
 from asad.place import PlacePolicy
 from asad.share import SharePolicy
 
@@ -31,6 +42,9 @@ DEEDS = {
     "evict": ("job is evicted", "jobs are evicted"),
 }
 """What a kind of decision does, of one and of many."""
+NEW = (CoAllocate, Admit, Decline, Defer)
+"""What a paused daemon does not begin."""
+PAUSED = "vetoed (paused): asad was paused while this was decided"
 
 
 @dataclass(slots=True)
@@ -47,7 +61,9 @@ class Cycle:
     mode: Literal["observe", "advise", "enforce"] = "enforce"
     """`observe` only learns, `advise` decides and records too, `enforce` acts."""
     paused: bool = False
-    """Nothing new is lent, admitted or deferred; limits move and hosts under pressure are relieved as ever."""
+    """Nothing new is lent, admitted or deferred; limits move and hosts under pressure are relieved as ever.
+
+    May be set from another thread, in the middle of a cycle too."""
     keep: Callable[[], None] | None = None
     """Called before anything is acted on, so that what the policies have committed to outlives the process."""
     number: int = 0
@@ -78,10 +94,16 @@ class Cycle:
             return self._wake_s()
         # what the guard takes back comes before all that is asked of it
         relief = self.guard.relieve(snapshot)
-        decisions = self._paused(snapshot) if self.paused else self._decide(snapshot)
+        paused = self.paused
+        decisions = self._paused(snapshot) if paused else self._decide(snapshot)
         if relief or decisions:
             # 7. guard: the last word on every decision
             allowed, outcomes = self.guard.check(snapshot, decisions, relief)
+            if (
+                self.paused and not paused
+            ):  # somebody did so while it was decided, which may have taken minutes
+                outcomes += [Outcome(new, False, PAUSED) for new in allowed if isinstance(new, NEW)]
+                allowed = [decision for decision in allowed if not isinstance(decision, NEW)]
             # 8. act
             if self.mode == "enforce":
                 if self.keep is not None:

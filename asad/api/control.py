@@ -244,8 +244,9 @@ class ControlServer:
         try:
             request = read_request(line)
             if request.verb in CHANGING and not may_change(peer, self.operators):
-                whom = f" and members of the group {self.operators}" if self.operators else ""
-                mend = f"only root, {Peer(os.geteuid(), 0, 0).user}{whom} may"
+                whom = ", ".join(dict.fromkeys(("root", Peer(os.geteuid(), 0, 0).user)))
+                whom += f" and members of the group {self.operators}" if self.operators else ""
+                mend = f"only {whom} may"
                 return _line(_failure(f"{peer.user} may not {request.verb}", mend, NotAllowed.exit_status))
             if request.verb in (*CHANGING, *OWN):
                 log.info("%s (uid %d, pid %d) asks: %s", peer.user, peer.uid, peer.pid, request.verb)

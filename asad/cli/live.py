@@ -13,16 +13,17 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from asad.api.control import Refused, ask
+from asad.api.control import DaemonDown, Refused, ask
 from asad.cli.runs import duration, printable
 from asad.config import DEFAULT_PATH, MODES, Config, DaemonSettings, load
 from asad.errors import AsadError, ConfigError
@@ -32,6 +33,8 @@ PIPE_WIDTH = 160
 """What a pipe reads is not cut to a width that nobody looks at."""
 NAMED = 4
 """So many nodes or jobs are named in one cell."""
+REASONED = 12
+"""So many are named with what bars them."""
 
 SOCKET = click.option(
     "--socket",
@@ -103,11 +106,20 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
         facts = look()
         _show(facts, as_json, lambda: screen(facts))
         return
-    with _keys() as pressed, Live(screen(look()), screen=True, auto_refresh=False) as live:
+
+    def shown() -> RenderableType:
+        try:
+            return screen(look())
+        except DaemonDown:
+            raise
+        except AsadError as error:  # nothing has been seen yet: keep looking
+            return Text(f"{printable(str(error))}\n\nq quits")
+
+    with _keys() as pressed, Live(shown(), screen=True, auto_refresh=False) as live:
         while pressed(interval) not in ("q", "Q", "\x03", "\x04"):
             try:
-                live.update(screen(look()), refresh=True)
-            except AsadError as error:  # the daemon starts again: keep looking
+                live.update(shown(), refresh=True)
+            except DaemonDown as error:  # it starts again: keep looking
                 live.update(Text(f"{printable(str(error))}\n\nq quits"), refresh=True)
 
 
@@ -159,6 +171,9 @@ def _change(socket_path: str | None, as_json: bool, verb: str, done: str, **argu
     told = answer.get("done", []) if isinstance(answer, Mapping) else answer
     for sentence in told if isinstance(told, list) else []:
         click.echo(f"  {printable(str(sentence))}")
+    meanwhile = answer.get("meanwhile") if isinstance(answer, Mapping) else None
+    if meanwhile:
+        click.echo(f"  it holds from now on, although the daemon is {printable(str(meanwhile))}")
 
 
 @click.command(short_help="Lend nothing new until `resume`.")
@@ -222,7 +237,7 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     lines.add_column(no_wrap=True, style="dim")
     lines.add_column()
     lines.add_row("cluster", _cluster_line(cluster))
-    lines.add_row("cycle", _cycle_line(cycle, now_s))
+    lines.add_row("cycle", _cycle_line(cycle, now_s, str(facts.get("doing") or "")))
     lines.add_row("actors", _actors_line(actors))
     lines.add_row("gains", _gains_line(gains))
     vetoes = facts.get("vetoes") or {}
@@ -239,24 +254,23 @@ def _cluster_line(cluster: Facts) -> Text:
         return Text("nothing has been seen yet")
     counts = (
         f"{_whole(cluster.get('nodes'))} nodes, {_whole(cluster.get('cores'))} cores; "
-        f"{_whole(cluster.get('running'))} jobs run, {_whole(cluster.get('waiting'))} wait, "
-        f"{_whole(cluster.get('guests'))} are guests"
+        f"jobs: {_whole(cluster.get('running'))} running, {_whole(cluster.get('waiting'))} waiting, "
+        f"{_whole(cluster.get('guests'))} as guests"
     )
     sentence = cluster.get("sentence")
     return Text(f"{_text(sentence)}: {counts}" if sentence else counts)
 
 
-def _cycle_line(cycle: Facts, now_s: float) -> Text:
+def _cycle_line(cycle: Facts, now_s: float, doing: str) -> Text:
     if not cycle.get("number"):
-        return Text(
-            "none yet; the first one after an installation compiles the policies, which takes a while"
-        )
+        return Text(f"none yet; the daemon is {printable(doing) or 'about to begin the first'}")
     words = [f"{_whole(cycle['number'])}"]
     if isinstance(cycle.get("time_s"), int | float):
         words.append(f"{max(0.0, now_s - cycle['time_s']):.0f} s ago")
     if isinstance(cycle.get("wall_ms"), int | float):
         words.append(f"took {cycle['wall_ms']:.0f} ms")
-    return Text(f"{', '.join(words)}: {_text(cycle.get('sentence'))}")
+    told = f"{', '.join(words)}: {_text(cycle.get('sentence'))}"
+    return Text(f"{told}; now {printable(doing)}" if doing else told)
 
 
 def _actors_line(actors: Facts) -> Text:
@@ -304,14 +318,12 @@ def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
     """Jobs with what was measured of them, and their bars in words."""
     if not found:
         return Text("no jobs")
-    table = table_of(
-        "job", "user", "state", "cores>", "for>", "CPU>", "pressure>", "happiness>", "beside", "share>"
-    )
-    table.add_column("why not")
+    headings = "job", "user", "state", "cores>", "for>", "CPU>", "pressure>", "happiness>", "beside", "share>"
+    rows = []
     for job in found:
         since = job.get("start_s") if isinstance(job.get("start_s"), int | float) else job.get("submit_s")
-        table.add_row(
-            *cells(
+        rows.append(
+            (
                 job.get("job"),
                 job.get("user"),
                 job.get("state"),
@@ -322,10 +334,9 @@ def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
                 _figure(job.get("happiness")),
                 job.get("host"),
                 _percent(job.get("share")),
-                _bars(job),
             )
         )
-    return table
+    return Reasoned(headings, rows, [_bars(job) for job in found])
 
 
 def _bars(job: Facts) -> str:
@@ -341,12 +352,12 @@ def nodes_table(found: Sequence[Facts]) -> RenderableType:
     """Nodes with their bars in words."""
     if not found:
         return Text("no nodes")
-    table = table_of("node", "cores>", "actor", "heard>", "cgroup>", "jobs", "guests", "lent>")
-    table.add_column("why not")
+    headings = "node", "cores>", "actor", "heard>", "cgroup>", "jobs", "guests", "lent>"
+    rows = []
     for node in found:
         age = node.get("report_age_s")
-        table.add_row(
-            *cells(
+        rows.append(
+            (
                 node.get("node"),
                 _whole(node.get("cores")),
                 "answers" if node.get("actor") else "silent",
@@ -355,10 +366,52 @@ def nodes_table(found: Sequence[Facts]) -> RenderableType:
                 node.get("jobs"),
                 node.get("guests"),
                 _percent(node.get("lent")),
-                f"lends nothing: {node['bar']}" if node.get("bar") else "",
             )
         )
-    return table
+    return Reasoned(
+        headings, rows, [f"lends nothing: {node['bar']}" if node.get("bar") else "" for node in found]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoned:
+    """A table, and to each of its rows why not, or nothing.
+
+    On a terminal that is too narrow for it, columns are left out in which nobody has anything; if that is not enough,
+    the reasons follow the table, each with the rows that it holds for.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    reasons: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        every = range(len(self.headings))
+        told = [column for column in every if any(_text(row[column]) not in ("-", "") for row in self.rows)]
+        for columns in (every, told):
+            table = self._table(columns)
+            table.add_column("why not")
+            for row, reason in zip(self.rows, self.reasons, strict=True):
+                table.add_row(*cells(*(row[column] for column in columns), reason))
+            if (
+                not console.is_terminal
+                or table.__rich_measure__(console, options).maximum <= options.max_width
+            ):
+                yield table
+                return
+        table = self._table(told)
+        held: dict[str, list[str]] = {}
+        for row, reason in zip(self.rows, self.reasons, strict=True):
+            table.add_row(*cells(*(row[column] for column in told)))
+            if reason:
+                held.setdefault(reason, []).append(_text(row[0]))
+        yield table
+        for reason, names in held.items():
+            more = f" and {len(names) - REASONED} more" if len(names) > REASONED else ""
+            yield Text(f"{printable(reason)}: {', '.join(names[:REASONED])}{more}")
+
+    def _table(self, columns: Sequence[int]) -> Table:
+        return table_of(*(self.headings[column] for column in columns))
 
 
 # ------------------------------------------------------------------------------------------------------- wordings

@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import signal
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -78,13 +79,14 @@ class Daemon:
         self.config, self.clock = config, clock
         self._reread, self._given, self._monotonic = reread, cluster, monotonic
         self._stopping = self._reloading = False
-        self.errands = Errands()
+        self.errands = Errands(monotonic)
         self.requests = Requests(self)
         self.figures = Figures(clock())
         self.endpoint: Endpoint | None = None
         self._heart = Heartbeat(monotonic)
         self._recovered = False
         """What an earlier daemon left is undone."""
+        self._pausing = threading.Lock()
         self._told_at = -math.inf
         self._forgot_at = monotonic()
 
@@ -150,7 +152,7 @@ class Daemon:
             self.pace = Steady(self.config.daemon.interval_s, self._monotonic)
         self.knowledge.remember()
         self._recover()
-        self._read()
+        self.read()
         self._open_doors(opened)
         log.info(
             "asad %s: %s, policies %s%s; control socket %s; state store %s",
@@ -220,7 +222,8 @@ class Daemon:
         notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * REHEARSAL_S)}", "STATUS=compiling the policy")
         begin = self._monotonic()
         try:
-            rehearse(self.config)
+            with self.errands.busy("compiling its policies, as it does after an installation or upgrade"):
+                rehearse(self.config)
         except Exception:
             log.exception("the policy could not be rehearsed; its first cycle may take long")
         names = f"{self.cycle.admit.name}, {self.cycle.place.name} and {self.cycle.share.name}"
@@ -231,7 +234,13 @@ class Daemon:
     def _cycles(self) -> None:
         wake_s = math.inf
         while not self._stopping:
-            due = self.pace.next_cycle(wake_s)
+            first = (
+                ""
+                if self.figures.cycles
+                else " to its first cycle; what plays it is compiled at the first start"
+            )
+            with self.errands.busy(f"playing its log{first}"):  # one that is live does not have to
+                due = self.pace.next_cycle(wake_s)
             if due is None:
                 log.info("the log has ended: %s", self.cluster.sentence())
                 if not self.config.recorded.stay:
@@ -240,7 +249,9 @@ class Daemon:
                 return
             self._wait(due)
             if not self._stopping:
-                wake_s = self._one_cycle()
+                first = "" if self.figures.cycles else ", the first, which compiles what is not compiled yet"
+                with self.errands.busy(f"in cycle {self.cycle.number + 1}{first}"):
+                    wake_s = self._one_cycle()
 
     def _wait(self, until: float) -> None:
         """Until then, or until stopped: tell systemd that we live, do errands, reload."""
@@ -249,7 +260,8 @@ class Daemon:
             self.errands.do()
             if self._reloading:
                 self._reloading = False
-                self._reload()
+                with self.errands.busy("reading its configuration again"):
+                    self._reload()
             left = until - self._monotonic()
             if self._stopping or left <= 0:
                 return
@@ -307,7 +319,7 @@ class Daemon:
             figures.tally.nothing_decided()
         self._drain()
         figures.end_cycle(cycle, wall_s, sentence)
-        self._read()
+        self.read()
         self.knowledge.save_in_time()
         if snapshot is not None and self._monotonic() - self._forgot_at >= FORGET_S:
             self._forgot_at = self._monotonic()
@@ -329,7 +341,7 @@ class Daemon:
         if self.nodes is not None and self.nodes.audit:
             self.writer.add_quota_changes(_quota_changes(self.nodes))
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """What is told until the next cycle."""
         if isinstance(self.pace, Steady):
             self.figures.skipped = self.pace.skipped
@@ -357,24 +369,24 @@ class Daemon:
     def _pause_file(self) -> Path:
         return self.config.daemon.state_dir / "paused"
 
-    def pause(self, paused: bool, peer: Peer) -> Json:
-        """Pause or resume; a pause outlives a restart."""
-        self.cycle.paused = paused
-        log.info("%s by %s", "paused" if paused else "resumed", peer.user)
-        try:
-            if paused:
-                self._pause_file.write_text(f"by {peer.user}\n", encoding="utf-8")
-            else:
-                self._pause_file.unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("%s: %s; a restart will not know of it", self._pause_file, error.strerror)
-        self._read()
-        return {"paused": paused}
+    def pause(self, paused: bool, peer: Peer) -> None:
+        """Pause or resume, in any thread and in the middle of a cycle; a pause outlives a restart."""
+        with self._pausing:
+            self.cycle.paused = paused
+            log.info("%s by %s", "paused" if paused else "resumed", peer.user)
+            try:
+                if paused:
+                    self._pause_file.write_text(f"by {peer.user}\n", encoding="utf-8")
+                else:
+                    self._pause_file.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("%s: %s; a restart will not know of it", self._pause_file, error.strerror)
 
-    def give_back(self, peer: Peer) -> Json:
-        """Pause, and take back every offer and quota now."""
-        self.pause(True, peer)
-        return {"paused": True, "done": cast(Json, self._release())}
+    def give_back(self) -> list[str]:
+        """Take back every offer and quota now."""
+        done = self._release()
+        self.read()
+        return done
 
     def change_mode(self, mode: str, peer: Peer) -> Json:
         """Another mode, until the next start. Raises UsageError for one that there is not."""
@@ -391,7 +403,7 @@ class Daemon:
         if self.cycle.mode == "enforce" and mode != "enforce":
             self._release()
         self.cycle.mode = mode
-        self._read()
+        self.read()
 
     def _release(self) -> list[str]:
         """Take back all offers and quotas; what could not be is left to asad-undo and to the leases' end."""
@@ -499,10 +511,16 @@ class Daemon:
 
 @contextlib.contextmanager
 def only_one(state_dir: Path) -> Iterator[None]:
-    """Hold the lock of `state_dir`. Raises AsadError that says who does, if another daemon runs."""
+    """Hold the lock of `state_dir`. Raises AsadError that says who does, if another daemon runs, and where others may
+    write there."""
     path = state_dir / "asad.lock"
     try:
         state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        if state_dir.stat().st_mode & stat.S_IWOTH:
+            raise AsadError(
+                f"{state_dir}: others may write there, and so put lock, journal and store of theirs into the place of "
+                "ours; chmod o-w it and look what is in it, or choose another [daemon] state_dir"
+            )
         file = path.open("a+", encoding="utf-8")
     except OSError as error:
         raise AsadError(

@@ -1,4 +1,4 @@
-"""What other threads ask of the main one, which does it between two cycles; and what wakes it."""
+"""What other threads ask of the main one, which does it between two cycles; what it is at; and what wakes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import queue
 import select
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
@@ -14,36 +15,57 @@ from asad.errors import AsadError
 
 ANSWER_S = 25.0
 """So long a request waits for the main thread, which may be in the middle of a cycle."""
+SOON_S = 2.0
+"""So long one waits that has been done already, to tell what the main thread is still at."""
 T = TypeVar("T")
 
 
 class Errands:
-    """A queue of functions to call. `ask` and `wake` may be called from any thread, the others by the main one."""
+    """A queue of functions to call. `ask`, `doing` and `wake` may be called from any thread, the others by the main
+    one."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._busy: tuple[str, float] | None = None
         self._asked: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._refusing = False
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
 
-    def ask(self, function: Callable[[], T]) -> T:
-        """What `function` gives in the main thread, between two cycles. Raises AsadError if it does not come to that,
-        and what `function` raises."""
+    @contextlib.contextmanager
+    def busy(self, at: str) -> Iterator[None]:
+        """The main thread is `at` something and does no errands: whoever waits is told so."""
+        before, self._busy = self._busy, (at, self._monotonic())
+        try:
+            yield
+        finally:
+            self._busy = before
+
+    def doing(self) -> str:
+        """What keeps the main thread from errands, and for how long; empty if nothing does."""
+        busy = self._busy
+        return "" if busy is None else f"{busy[0]}, for {self._monotonic() - busy[1]:.0f} s now"
+
+    def ask(self, function: Callable[[], T], within_s: float | None = None) -> T:
+        """What `function` gives in the main thread, between two cycles. Raises AsadError if it does not come to that
+        within `ANSWER_S`, or `within_s`, and what `function` raises."""
+        within_s = ANSWER_S if within_s is None else within_s
         answer: Future[T] = Future()
         self._asked.put((function, answer))
         if self._refusing:
             answer.cancel()
         self.wake()
         try:
-            return answer.result(ANSWER_S)
+            return answer.result(within_s)
         except TimeoutError:
             if answer.cancel():
                 raise AsadError(
-                    f"the daemon is in the middle of a cycle and did not come to it within {ANSWER_S:.0f} s; try again"
+                    f"the daemon is {self.doing() or 'busy with other requests'}, and did not come to it within "
+                    f"{within_s:.0f} s; try again"
                 ) from None
             raise AsadError(
-                f"the daemon has begun it and was not done within {ANSWER_S:.0f} s; it goes on with it: see what has "
+                f"the daemon has begun it and was not done within {within_s:.0f} s; it goes on with it: see what has "
                 "become of it before you ask again"
             ) from None
         except CancelledError:

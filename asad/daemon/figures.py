@@ -48,6 +48,11 @@ class Figures:
         self._vetoes: dict[str, Json] = {}
         self._actors: dict[str, Json] = {"connected": 0, "silent": []}
 
+    @property
+    def cycles(self) -> int:
+        """Those that are over, whether they were completed or not."""
+        return self.completed + self.failed
+
     def end_cycle(self, cycle: Cycle, wall_s: float, sentence: str) -> None:
         """A cycle is over, whether it was completed or not."""
         self.sentence = sentence

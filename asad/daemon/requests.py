@@ -16,6 +16,7 @@ from asad.admit.sow.live import Statements
 from asad.api.control import Peer, Request, may_change
 from asad.config import Config
 from asad.daemon.clusters import TakesJobs
+from asad.daemon.errands import SOON_S
 from asad.defer.live import Deferral
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Snapshot
@@ -50,14 +51,17 @@ class Requests:
             case "explain":
                 return self._explain(request.text("job"))
             case "jobs":
+                self._first_cycle_is_over()
                 return ask(lambda: self._jobs(request))
             case "nodes":
+                self._first_cycle_is_over()
                 return ask(self._nodes)
             case "admission":
                 return ask(lambda: self._admission(request.text("job", "")))
             case "deferral":
                 return ask(lambda: self._deferral(request.text("job", "")))
             case "progress":
+                self._first_cycle_is_over()
                 return ask(lambda: self._progress(request.text("job")))
             case "sow-submit" | "sow-cancel" | "sow-quote" | "sow-status":
                 return ask(lambda: self._statements(request, peer))
@@ -66,17 +70,37 @@ class Requests:
             case "submit" | "cancel" | "tasks" | "teardown":
                 return ask(lambda: self._of_the_cluster(request, peer))
             case "pause" | "resume":
-                return ask(lambda: daemon.pause(request.verb == "pause", peer))
+                return self._pause(request.verb == "pause", peer)
             case "release":
-                return ask(lambda: daemon.give_back(peer))
+                return self._release(peer)
             case "mode":
                 return ask(lambda: daemon.change_mode(request.text("mode", daemon.cycle.mode), peer))
         raise UsageError(f"the daemon does not know how to {request.verb}")
 
+    def _pause(self, paused: bool, peer: Peer) -> Json:
+        """Pause or resume now; `meanwhile` tells what the main thread is still at, None if it has seen it."""
+        self._daemon.pause(paused, peer)
+        meanwhile = None
+        try:
+            self._daemon.errands.ask(self._daemon.read, SOON_S)
+        except AsadError:
+            meanwhile = self._daemon.errands.doing() or None
+        return {"paused": paused, "meanwhile": meanwhile}
+
+    def _release(self, peer: Peer) -> Json:
+        """Pause now, and give everything back as soon as the main thread comes to it."""
+        self._daemon.pause(True, peer)
+        try:
+            return {"paused": True, "done": cast(Json, self._daemon.errands.ask(self._daemon.give_back))}
+        except AsadError as error:
+            raise AsadError(
+                f"it is paused, so nothing new is lent, but not all is given back: {error}"
+            ) from None
+
     # ------------------------------------------------------------------------------------------- the daemon, and a job
 
     def _status(self) -> dict[str, Json]:
-        """The state of the daemon as of the last cycle."""
+        """The state of the daemon as of the last cycle, and what keeps it from the next."""
         daemon, cycle = self._daemon, self._daemon.cycle
         return {
             "version": __version__,
@@ -87,6 +111,7 @@ class Requests:
             "defer": cycle.defer.name,
             "place": cycle.place.name,
             "now_s": daemon.now_s,
+            "doing": daemon.errands.doing(),
             **daemon.figures.to_json(),
             "store": {
                 "url": without_password(daemon.config.store_url),
@@ -102,11 +127,12 @@ class Requests:
         with contextlib.suppress(AsadError):
             daemon.writer.wait_until_written(WRITTEN_S)
         live = deferral = None
-        if daemon.cycle.snapshot is not None or isinstance(daemon.cycle.defer, Deferral):
+        if daemon.figures.cycles:
             live, deferral = daemon.errands.ask(lambda: self._as_it_is(job))
         with Store.open(daemon.config.store_url, create=False) as store:
             runs = store.runs_of(job)
             if not runs and live is None and deferral is None:
+                self._first_cycle_is_over()
                 raise UsageError(
                     f"job {job!r:.40}: it neither runs nor waits, and lending did not touch it in any run; "
                     "asactl jobs lists those that run and wait"
@@ -139,6 +165,14 @@ class Requests:
         return (cast(Json, rows[0]) if rows else None), cast(Json, deferral)
 
     # ---------------------------------------------------------------------------------------------------- the cluster
+
+    def _first_cycle_is_over(self) -> None:
+        """Raises AsadError that says what is waited for, if it is not."""
+        if not self._daemon.figures.cycles:
+            doing = self._daemon.errands.doing() or "about to begin its first cycle"
+            raise AsadError(
+                f"nothing has been seen yet: the daemon is {doing}; asactl status tells when it is over"
+            )
 
     def _snapshot(self) -> Snapshot:
         snapshot = self._daemon.cycle.snapshot

@@ -202,7 +202,7 @@ def test_an_ordinary_user_may_read_and_not_change(tmp_path: Path) -> None:
     me = pwd.getpwuid(os.geteuid()).pw_name
     assert said["pause"] == (
         f"4 {pwd.getpwuid(NOBODY).pw_name} may not pause; "
-        f"only root, {me} and members of the group no-such-group may"
+        f"only {'root' if me == 'root' else f'root, {me}'} and members of the group no-such-group may"
     )
 
 

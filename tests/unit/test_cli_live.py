@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -19,6 +20,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console, RenderableType
 
 from asad.api.control import ControlServer, DaemonDown, NotAllowed, Peer, Refused, Request
 from asad.cli import live, runs
@@ -181,7 +183,7 @@ def test_status_is_one_screen(daemon: Daemon) -> None:
     lines = said("status").splitlines()
     assert lines[0] == "asad 0.3 · enforce · up 2:03:04"
     assert lines[1:6] == [
-        "cluster  Slurm 22.05.8 by command: 16 nodes, 1 512 cores; 34 jobs run, 120 wait, 2 are guests",
+        "cluster  Slurm 22.05.8 by command: 16 nodes, 1 512 cores; jobs: 34 running, 120 waiting, 2 as guests",
         "cycle    812, 4 s ago, took 38 ms: cycle 812: 2 offers",
         "actors   15 connected; silent: n3",
         "gains    41 guests so far, 123.1 core-hours lent, 4:00:00 of waiting saved, time limits extended by 0:10:00",
@@ -212,9 +214,16 @@ def test_status_says_pause_and_an_empty_house(daemon: Daemon) -> None:
     text = said("status")
     assert "· paused" in text
     assert "nobody lends at the moment" in text
-    assert "cycle    none yet" in text
+    assert "cycle    none yet; the daemon is about to begin the first" in text
     assert "cluster  nothing has been seen yet" in text
     assert "vetoes" not in text
+
+
+def test_what_the_daemon_is_at_is_told(daemon: Daemon) -> None:
+    daemon.answers["status"] = status(doing="in cycle 813, for 65 s now")
+    assert "2 offers; now in cycle 813, for 65 s now" in said("status")
+    daemon.answers["status"] = status(cycle={}, doing="compiling its \x1bpolicies, for 7 s now")
+    assert "none yet; the daemon is compiling its \\x1bpolicies, for 7 s now" in said("status")
 
 
 def test_a_status_of_another_version_is_shown_as_far_as_it_goes(daemon: Daemon) -> None:
@@ -279,6 +288,31 @@ def test_an_answer_without_rows_is_an_error(daemon: Daemon) -> None:
     assert isinstance(call("nodes").exception, Refused)
 
 
+def on_terminal(columns: int, table: RenderableType) -> list[str]:
+    console = Console(file=io.StringIO(), width=columns, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_on_a_narrow_terminal_no_heading_is_cut_and_the_reasons_are_told_below() -> None:
+    job = {"job": "7", "user": "ann", "state": "running", "cores": 4, "start_s": 0.0, "cpu_fraction": 0.5}
+    many = [job | {"job": str(7 + k), "host_bar": "it has not run long enough"} for k in range(14)]
+    wide = on_terminal(140, live.jobs_table([job, *many], 60.0))
+    assert wide[0].split()[-5:] == ["happiness", "beside", "share", "why", "not"]
+    assert wide[2].endswith("lends nothing: it has not run long enough")
+    middle = on_terminal(90, live.jobs_table([job, *many], 60.0))
+    assert middle[0].split() == ["job", "user", "state", "cores", "for", "CPU", "why", "not"]
+    narrow = on_terminal(60, live.jobs_table([job, *many], 60.0))
+    assert narrow[0].split() == ["job", "user", "state", "cores", "for", "CPU"]
+    assert " ".join(narrow[16:]) == (
+        "lends nothing: it has not run long enough: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18 and 2 more"
+    )
+    nodes = [{"node": f"n{k}", "cores": 32, "bar": "its actor does not answer"} for k in (1, 2)]
+    below = on_terminal(40, live.nodes_table(nodes))[3:]
+    assert " ".join(below) == "lends nothing: its actor does not answer: n1, n2"
+
+
 def test_top_draws_once_without_a_terminal(daemon: Daemon) -> None:
     text = said("top")
     assert text.startswith("asad 0.3 · enforce")
@@ -326,6 +360,10 @@ def read_some(terminal: int) -> bytes:
 
 def test_what_changes_something_says_so(daemon: Daemon) -> None:
     assert said("pause").startswith("paused: nothing new is lent")
+    daemon.answers["pause"] = {"paused": True, "meanwhile": "in cycle 3, for 40 s now"}
+    assert said("pause").splitlines()[1:] == [
+        "  it holds from now on, although the daemon is in cycle 3, for 40 s now"
+    ]
     assert said("resume") == "resumed\n"
     assert said("release").splitlines() == [
         "released: offers are taken back, quotas lifted; asad is paused",
@@ -333,7 +371,7 @@ def test_what_changes_something_says_so(daemon: Daemon) -> None:
         "  evil\\x1b[2J",
     ]
     assert said("mode", "advise") == "mode is advise\n"
-    assert [verb for verb, _ in daemon.asked] == ["pause", "resume", "release", "mode"]
+    assert [verb for verb, _ in daemon.asked] == ["pause", "pause", "resume", "release", "mode"]
     assert daemon.asked[-1][1] == {"mode": "advise"}
     assert json.loads(said("release", "--json")) == daemon.answers["release"]
 

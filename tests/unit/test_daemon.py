@@ -21,7 +21,7 @@ from small_cluster import GUEST, HOST, NOW, OTHER_HOST, WAITING, cluster
 
 from asad.api.control import NotAllowed, Peer, Refused, Request, ask
 from asad.config import Config, parse
-from asad.daemon import Daemon, NoNodes, check, errands, knowledge, only_one, stages, systemd
+from asad.daemon import Daemon, NoNodes, check, errands, knowledge, only_one, requests, stages, systemd
 from asad.daemon import daemon as daemon_file
 from asad.daemon.gains import Gains
 from asad.daemon.knowledge import within
@@ -300,6 +300,19 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_state_folder_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(mode)
+    with pytest.raises(AsadError, match=r"state: others may write there.*state_dir"), only_one(state):
+        pass
+    assert not list(state.iterdir())
+    state.chmod(0o770)
+    with only_one(state):
+        pass
+
+
 def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
@@ -406,7 +419,7 @@ def test_a_mode_that_does_not_act_gives_back_what_is_out(live: Callable[..., Lif
 
 def test_a_paused_daemon_lends_nothing_new_and_still_relieves_and_extends(live: Callable[..., Life]) -> None:
     life = live()
-    assert life.ask("pause") == {"paused": True}
+    assert life.ask("pause") == {"paused": True, "meanwhile": None}
     offer, share = CoAllocate(CAUSE, WAITING, HOST, (0,), 0.3), SetShare(CAUSE, GUEST, 0.1)
     extend = ExtendLimit(CAUSE, HOST, 60.0)
     life.cycles(1)
@@ -561,10 +574,10 @@ def test_what_was_learned_outlives_the_process(live: Callable[..., Life], tmp_pa
     life = live()
     life.cycles(3)
     stop(life)
-    learned = life.wishes.learned
+    before = life.wishes.learned
     again = live()
     again.cycles(1)
-    assert again.wishes.learned > learned
+    assert again.wishes.learned > before
     stop(again)
     with Store.open(str(tmp_path / "asad.db")) as store:
         assert learned.load(store, "slurm/asax") == again.wishes.memory
@@ -775,15 +788,74 @@ def test_a_request_that_comes_in_a_long_cycle_is_told_so(
 
     life.daemon.cluster = life.daemon.cycle.cluster = hung = Hung()
     wait_for(lambda: hung.looks)
-    with pytest.raises(AsadError, match="in the middle of a cycle"):
-        life.daemon.requests.handle(Request("pause"), NOBODY)
+    long = r"the daemon is in cycle \d+, for \d+ s now, and did not come to it within 0 s; try again"
+    with pytest.raises(AsadError, match=long):
+        life.daemon.requests.handle(Request("mode", {"mode": "observe"}), NOBODY)
+    with pytest.raises(
+        AsadError, match=f"^it is paused, so nothing new is lent, but not all is given back: {long}"
+    ):
+        life.daemon.requests.handle(Request("release"), NOBODY)
     assert life.ask("status")["mode"] == "enforce", "what needs no cycle is answered all the same"
+    assert life.ask("status")["doing"].startswith("in cycle ")
     gate.set()
-    life.daemon.stop()
-    life.thread.join(30)
-    assert not (life.daemon.config.daemon.state_dir / "paused").exists(), (
+    wait_for(lambda: hung.looks > 2)
+    assert life.ask("status")["mode"] == "enforce" and "release" not in hung.calls, (
         "what was given up is not done later"
     )
+
+
+def test_a_pause_in_the_middle_of_a_cycle_holds_at_once(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "SOON_S", 0.05)
+    life = live()
+    decided, gate = threading.Event(), threading.Event()
+
+    def decide(snapshot: Snapshot) -> Sequence[Decision]:
+        decided.set()
+        gate.wait(30)
+        return [CoAllocate(CAUSE, WAITING, HOST, (0,), 0.3)]
+
+    life.wishes.decide = decide  # type: ignore[method-assign]
+    assert decided.wait(30)
+    told = life.ask("pause")
+    assert told["paused"] and told["meanwhile"].startswith("in cycle ")
+    assert (life.daemon.config.daemon.state_dir / "paused").exists()
+    assert life.ask("status")["paused"] is True
+    gate.set()
+    life.cycles(1)
+    assert life.cluster.done == [], "what it had decided is not begun any more"
+    assert life.ask("status")["vetoes"] == {"paused": 1}
+    del life.wishes.decide
+    assert life.ask("resume") == {"paused": False, "meanwhile": None}
+
+
+def test_before_the_first_cycle_is_over_the_daemon_tells_what_it_is_at(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "SOON_S", 0.05)
+    gate = threading.Event()
+
+    class Slow(Held):
+        def snapshot(self) -> Snapshot:
+            self.looks += 1
+            gate.wait(30)
+            return super().snapshot()
+
+    life = live(held=Slow(), first_cycle=False)
+    wait_for(lambda: life.cluster.looks)
+    doing = "in cycle 1, the first, which compiles what is not compiled yet, for 0 s now"
+    for verb in ("jobs", "nodes"):
+        with pytest.raises(AsadError, match=f"^nothing has been seen yet: the daemon is {doing}"):
+            life.ask(verb)
+    with pytest.raises(AsadError, match="nothing has been seen yet"):
+        life.ask("explain", job="10")
+    assert life.ask("status")["doing"] == doing
+    assert life.ask("pause")["meanwhile"] == doing
+    gate.set()
+    wait_for(lambda: life.ask("status")["cycle"]["number"])
+    assert life.ask("nodes")["nodes"]
+    assert life.ask("status")["paused"] is True
 
 
 def test_whoever_asks_for_what_takes_long_is_told_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
