@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
@@ -29,6 +31,7 @@ from asad.model import Json
 
 FEATURE_LIST = "\n".join(f"  {one.name:<12} {one.range:<6} {one.meaning}" for one in FEATURES)
 FOLDER = click.Path(path_type=Path)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
 @click.group()
@@ -42,7 +45,7 @@ def experts() -> None:
 
 @experts.command(short_help="Check files of experts.")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@JSON
 def check(paths: tuple[Path, ...], as_json: bool) -> None:
     """Check files and folders of experts (default: the set that asad ships).
 
@@ -78,7 +81,8 @@ def check(paths: tuple[Path, ...], as_json: bool) -> None:
 @click.option(
     "--experts", "folder", type=FOLDER, help="Folder of the experts [default: those that asad ships]."
 )
-def show(names: tuple[str, ...], folder: Path | None) -> None:
+@JSON
+def show(names: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
     """Draw experts as trees, by name or from a file (default: all of the folder).
 
     \b
@@ -86,8 +90,12 @@ def show(names: tuple[str, ...], folder: Path | None) -> None:
       asactl experts show cpu
       asactl experts show /etc/asad/experts/cpu.toml
     """
+    chosen = _chosen(names, folder)
+    if as_json:
+        click.echo(json.dumps({"experts": [_plain(expert) for expert in chosen]}, indent=2))
+        return
     console = Console()
-    for number, expert in enumerate(_chosen(names, folder)):
+    for number, expert in enumerate(chosen):
         if number:
             click.echo()
         click.echo(f"{expert.name}: {expert.about}" if expert.about else expert.name)
@@ -114,7 +122,7 @@ def show(names: tuple[str, ...], folder: Path | None) -> None:
 @click.option(
     "--experts", "folder", type=FOLDER, help="Folder of the experts [default: those that asad ships]."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@JSON
 def evaluate(
     names: tuple[str, ...], assignments: tuple[str, ...], folder: Path | None, as_json: bool
 ) -> None:
@@ -188,6 +196,7 @@ def evaluate(
     "--min-samples-leaf", type=click.IntRange(1), default=20, show_default=True, help="Fewest rows of a leaf."
 )
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Breaks ties.")
+@JSON
 def fit(
     history: Path,
     out: Path,
@@ -198,6 +207,7 @@ def fit(
     max_depth: int,
     min_samples_leaf: int,
     seed: int,
+    as_json: bool,
 ) -> None:
     """Learn an expert from recorded history and write it as a file to edit.
 
@@ -237,6 +247,13 @@ def fit(
     write_expert(expert, out, overwrite=force)
     if past.ignored:
         click.echo(f"ignored columns: {', '.join(repr(column[:80]) for column in past.ignored)}", err=True)
+    if as_json:
+        told: dict[str, Json] = {
+            "file": str(out), "name": expert.name, "nodes": len(expert.nodes), "leaves": len(expert.leaves),
+            "depth": expert.depth, "rows": len(past.action), "ignored": list(past.ignored),
+        }  # fmt: skip
+        click.echo(json.dumps(told, indent=2))
+        return
     click.echo(
         f"{click.format_filename(out)}: {len(expert.nodes)} nodes, {len(expert.leaves)} leaves, "
         f"depth {expert.depth}, from {len(past.action)} rows; look at it with `asactl experts show`"
@@ -248,6 +265,13 @@ def _experts_of(paths: tuple[Path, ...]) -> list[Expert]:
     for path in paths:
         found += load_experts(path) if path.is_dir() else [load_expert(path)]
     return found
+
+
+def _plain(expert: Expert) -> dict[str, Json]:
+    """An expert as data; what a test compares with is float32, and told by its fewest digits."""
+    plain: dict[str, Json] = asdict(expert)
+    plain["nodes"] = [asdict(node) | {"above": float(str(np.float32(node.above)))} for node in expert.nodes]
+    return plain
 
 
 def _chosen(names: tuple[str, ...], folder: Path | None) -> list[Expert]:

@@ -81,7 +81,7 @@ def runs(context: click.Context, store_url: str | None, as_json: bool, limit: in
 
     `killed` is a run whose process went away; what it had decided up to its last checkpoint can be read.
     """
-    context.obj = store_url
+    context.obj = (store_url, as_json)
     if context.invoked_subcommand is not None:
         return
     with Store.open(store_url, create=False) as store:
@@ -100,39 +100,49 @@ def runs(context: click.Context, store_url: str | None, as_json: bool, limit: in
 @STORE
 @YES
 @click.option("--force", is_flag=True, help="Remove runs that are still being recorded, too.")
+@JSON
 @click.pass_obj
 def remove(
-    group_store: str | None, run_ids: Sequence[int], store_url: str | None, yes: bool, force: bool
+    of_group: tuple[str | None, bool],
+    run_ids: Sequence[int],
+    store_url: str | None,
+    yes: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Remove the runs ID… with all that they decided."""
-    with Store.open(store_url or group_store, create=False) as store:
+    with Store.open(store_url or of_group[0], create=False) as store:
         records = [store.run(run_id) for run_id in dict.fromkeys(run_ids)]
-        _remove(store, records, yes, force)
+        _remove(store, records, yes, force, as_json or of_group[1])
 
 
 @runs.command(short_help="Keep the newest runs only.")
 @click.option("--keep", type=click.IntRange(min=0), required=True, help="How many of the newest runs stay.")
 @STORE
 @YES
+@JSON
 @click.pass_obj
-def prune(group_store: str | None, keep: int, store_url: str | None, yes: bool) -> None:
+def prune(
+    of_group: tuple[str | None, bool], keep: int, store_url: str | None, yes: bool, as_json: bool
+) -> None:
     """Remove all but the newest runs; those that are still being recorded stay."""
-    with Store.open(store_url or group_store, create=False) as store:
+    with Store.open(store_url or of_group[0], create=False) as store:
         old = [record for record in store.runs()[keep:] if record.state != "running"]
-        if old:
-            _remove(store, old, yes, force=False)
-        else:
-            click.echo("nothing to remove")
+        _remove(store, old, yes, force=False, as_json=as_json or of_group[1])
 
 
-def _remove(store: Store, records: Sequence[RunRecord], yes: bool, force: bool) -> None:
+def _remove(store: Store, records: Sequence[RunRecord], yes: bool, force: bool, as_json: bool) -> None:
+    if not records and not as_json:
+        click.echo("nothing to remove")
+        return
     numbers = ", ".join(str(record.id) for record in records)
     decisions = sum(record.decisions for record in records)
     what = f"{_count(len(records), 'run')} ({numbers}) with {_count(decisions, 'decision')}"
-    if not yes:
-        click.confirm(f"Remove {what} from {printable(str(store))}?", abort=True)
-    store.remove_runs([record.id for record in records], force=force)
-    click.echo(f"removed {what}")
+    if records and not yes:
+        click.confirm(f"Remove {what} from {printable(str(store))}?", abort=True, err=as_json)
+    removed = [record.id for record in records]
+    store.remove_runs(removed, force=force)
+    click.echo(json.dumps({"removed": removed, "decisions": decisions}) if as_json else f"removed {what}")
 
 
 def _print_table(records: Sequence[RunRecord]) -> None:

@@ -123,6 +123,8 @@ def test_removing_asks_first(place: str) -> None:
     )
     assert [record["id"] for record in json.loads(call("runs", "--store", place, "--json").output)] == [4, 3]
     assert isinstance(call("runs", "rm", "1", "--store", place, "--yes").exception, UsageError)
+    gone = call("runs", "rm", "4", "--store", place, "--yes", "--json").output
+    assert json.loads(gone) == {"removed": [4], "decisions": 1}
 
 
 def test_pruning_keeps_the_newest_and_those_that_go_on(place: str) -> None:
@@ -136,6 +138,8 @@ def test_pruning_keeps_the_newest_and_those_that_go_on(place: str) -> None:
         )
         assert call("runs", "rm", str(going_on.id), "--store", place, "--yes", "--force").exit_code == 0
         assert store.runs() == []
+    nothing = call("runs", "--json", "prune", "--keep", "0", "--store", place).output
+    assert json.loads(nothing) == {"removed": [], "decisions": 0}
 
 
 # ---------------------------------------------------------------------------------------------------- explain

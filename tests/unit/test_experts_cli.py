@@ -90,6 +90,24 @@ def test_show_draws_by_name_and_by_path(run: Run, broken: Path) -> None:
     assert "asactl: " in err and "cpu.toml:" in err
 
 
+def test_show_gives_json(run: Run) -> None:
+    status, out, _ = run("show", "interval", "--json")
+    assert status == 0
+    (plain,) = json.loads(out)["experts"]
+    expert = load_expert(default_folder() / "interval.toml")
+    assert plain["root"] == expert.root and plain["actions"] == list(expert.actions)
+    by_name = {entry["name"]: entry for entry in plain["nodes"] + plain["leaves"]}
+    assert by_name.keys() == expert.by_name.keys()
+    assert by_name["near its limit?"] == {
+        "name": "near its limit?",
+        "feature": "interval",
+        "above": 0.9,
+        "yes": "nearly done?",
+        "no": "begun?",
+        "unknown": "uses over 80 %?",
+    }
+
+
 def test_show_draws_in_colour_on_a_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     status, out, _ = run("show", "happiness")
@@ -166,8 +184,12 @@ def test_fit_writes_an_expert_that_checks(run: Run, tmp_path: Path) -> None:
     again = out.read_text()
     assert run("fit", "--history", history, "--out", out)[0] == 2
     assert out.read_text() == again
-    assert run("fit", "--history", history, "--out", out, "--max-depth", "3", "--force")[0] == 0
+    status, said, _ = run("fit", "--history", history, "--out", out, "--max-depth", "3", "--force", "--json")
+    assert status == 0
     assert out.read_text() == again
+    told = json.loads(said)
+    assert (told["file"], told["name"], told["rows"], told["ignored"]) == (str(out), "learned", 600, ["job"])
+    assert (told["nodes"], told["leaves"]) == (len(learned.nodes), len(learned.leaves))
 
 
 @pytest.mark.parametrize(
