@@ -429,7 +429,7 @@ def test_the_lab_measures_slurm_alone_and_lending(tmp_path: Path) -> None:
     assert result.keys() == {"slurm", "static"}
     for figures in result.values():
         assert figures["killed"] == 0
-        # two nodes and fourteen seconds of jobs; how long they take and how much CPU they get is as the machine is quiet
+        # two nodes, fourteen seconds of jobs: how long they take, and how much CPU they get, depends on the machine
         assert figures["makespan_s"] >= 4
         assert 0 < figures["cpu_utilization"] < 1
     assert result["slurm"]["guests"] == 0
