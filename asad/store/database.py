@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, Table, create_engine, event, func, make_url, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from asad.errors import StoreError, UsageError
@@ -103,6 +104,11 @@ class Database:
         """A transaction that writes, all of it or nothing; waits for other writers."""
         with self._told(doing), self._write_engine.begin() as connection:
             yield connection
+
+    def insert(self, table: Table) -> Any:
+        """An INSERT of the database's own, which knows what to do about rows that are there; SQLAlchemy's does not."""
+        of_dialect = sqlite.insert if self.url.get_backend_name() == "sqlite" else postgresql.insert
+        return of_dialect(table)
 
     @contextmanager
     def _told(self, doing: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Mapping
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from asad.model import Json
 from asad.store import tables
@@ -20,24 +20,26 @@ from asad.store.store import Store
 
 def save(store: Store, scope: str, memory: Mapping[str, Mapping[str, Json]]) -> None:
     """Keep what a policy learned of these applications; what is kept of others stays."""
-    saved_at = time.time()
-    rows = [
-        {
-            "scope": text(scope),
-            "application": text(application),
-            "saved_at": saved_at,
-            "memory": to_text(known),
-        }
-        for application, known in memory.items()
-    ]
-    if not rows:
-        return
-    names = [row["application"] for row in rows]
-    with store.writing("keeping what was learned") as connection:
-        for begin in range(0, len(rows), PAGE):
-            of_page = tables.learned.c.application.in_(names[begin : begin + PAGE])
-            connection.execute(delete(tables.learned).where(tables.learned.c.scope == text(scope), of_page))
-        connection.execute(insert(tables.learned), rows)
+    if memory:
+        with store.writing("keeping what was learned") as connection:
+            replace(connection, scope, memory)
+
+
+def replace(connection: Connection, scope: str, memory: Mapping[str, Mapping[str, Json]]) -> None:
+    """The same within a transaction of somebody else."""
+    saved_at, table = time.time(), tables.learned
+    # by the name that is stored: users may give two names that are spelt out alike
+    told = {text(application): to_text(known) for application, known in memory.items()}
+    names = list(told)
+    for begin in range(0, len(names), PAGE):
+        of_page = table.c.application.in_(names[begin : begin + PAGE])
+        connection.execute(delete(table).where(table.c.scope == text(scope), of_page))
+    if told:
+        rows = [
+            {"scope": text(scope), "application": name, "saved_at": saved_at, "memory": known}
+            for name, known in told.items()
+        ]
+        connection.execute(insert(table), rows)
 
 
 def load(store: Store, scope: str) -> dict[str, dict[str, Json]]:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable
 
 from sqlalchemy import func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from asad.store import tables
 from asad.store.encoding import text
@@ -30,11 +29,9 @@ def add(store: Store, entries: Iterable[LedgerEntry]) -> None:
         }
         for entry in entries
     ]
-    if not rows:
-        return
-    of_dialect = sqlite.insert if store.url.get_backend_name() == "sqlite" else postgresql.insert
-    with store.writing("writing the ledger") as connection:
-        connection.execute(of_dialect(tables.ledger).on_conflict_do_nothing(), rows)
+    if rows:
+        with store.writing("writing the ledger") as connection:
+            connection.execute(store.insert(tables.ledger).on_conflict_do_nothing(), rows)
 
 
 def totals(store: Store, since_s: float = -math.inf) -> list[AccountTotal]:

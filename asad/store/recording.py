@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, Table, update
 
 from asad.errors import StoreError
 from asad.model import DECISIONS, Decision, Json, Outcome, SetShare
@@ -45,12 +45,13 @@ class Rows(Protocol):
 class Run:
     """One run being recorded. As a context manager: failed or killed if the block does not finish it."""
 
-    def __init__(self, store: Database, number: int, flush_every: int) -> None:
+    def __init__(
+        self, store: Database, number: int, flush_every: int, next_decision: int = 0, next_end: int = 0
+    ) -> None:
         self._store, self.id, self._flush_every = store, number, flush_every
         self._decisions: list[tuple[Any, ...]] = []
         self._ends: list[tuple[Any, ...]] = []
-        self._next_decision = 0
-        self._next_end = 0
+        self._next_decision, self._next_end = next_decision, next_end
         self._time_s: float | None = None
         self._over = False
 
@@ -186,8 +187,8 @@ class Run:
         )
         if changed.rowcount != 1:
             raise StoreError(f"run {self.id} was removed while it was being recorded; start it again")
-        _insert(connection, tables.decisions.name, self._decisions)
-        _insert(connection, tables.job_ends.name, self._ends)
+        _insert(connection, tables.decisions, self._decisions)
+        _insert(connection, tables.job_ends, self._ends)
 
     def __enter__(self) -> Run:
         return self
@@ -256,10 +257,10 @@ _FIELDS: dict[type[Decision], _Fields] = {
 """Which fields of a kind of decision are job, host, share and seconds, and which have no column."""
 
 
-def _insert(connection: Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def _insert(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
     """Rows as the driver takes them: SQLAlchemy's own way through dicts costs as much again as the insert."""
     if rows:
         mark = "?" if connection.dialect.name == "sqlite" else "%s"
         marks = ", ".join([mark] * len(rows[0]))
-        names = ", ".join(column.name for column in tables.METADATA.tables[table].columns)
-        connection.exec_driver_sql(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(rows))  # noqa: S608
+        names = ", ".join(column.name for column in table.columns)
+        connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", list(rows))  # noqa: S608

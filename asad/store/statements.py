@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, case, delete, func, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Row, case, func, select
 
 from asad.model import STATEMENTS_OVER, Json
 from asad.store import learned, tables
@@ -32,29 +30,21 @@ from asad.store.store import Store
 def save(store: Store, scope: str, changes: StatementChanges) -> None:
     """Keep what has changed, all of it or nothing. A plan, or a line of the ledger, that is there stays as it is."""
     scope = text(scope)
-    of_dialect = sqlite.insert if store.url.get_backend_name() == "sqlite" else postgresql.insert
     with store.writing("keeping statements of work") as connection:
         if changes.statements:
-            upsert = of_dialect(tables.statements)
+            upsert = store.insert(tables.statements)
             changed = [column.name for column in tables.statements.columns if not column.primary_key]
             upsert = upsert.on_conflict_do_update(
                 index_elements=["scope", "number"], set_={name: upsert.excluded[name] for name in changed}
             )
             connection.execute(upsert, [_statement_row(scope, one) for one in changes.statements.values()])
-        _add(
-            connection,
-            of_dialect,
-            tables.launch_plans,
-            [_plan_row(scope, one) for one in changes.plans.values()],
-        )
-        _add(
-            connection,
-            of_dialect,
-            tables.statement_ledger,
-            [_entry_row(scope, one) for one in changes.entries],
-        )
-        if changes.memory:
-            _save_memory(connection, scope, changes)
+        for table, rows in (
+            (tables.launch_plans, [_plan_row(scope, one) for one in changes.plans.values()]),
+            (tables.statement_ledger, [_entry_row(scope, one) for one in changes.entries]),
+        ):
+            if rows:
+                connection.execute(store.insert(table).on_conflict_do_nothing(), rows)
+        learned.replace(connection, scope, changes.memory)
 
 
 def statements(
@@ -141,22 +131,6 @@ def balances(store: Store, scope: str | None = None, since_s: float = -math.inf)
             StatementBalance(row.account, int(row.entries), int(row.paid), int(row.evicted), int(row.balance))
             for row in connection.execute(query)
         ]
-
-
-def _add(connection: Connection, of_dialect: Any, table: Table, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        connection.execute(of_dialect(table).on_conflict_do_nothing(), rows)
-
-
-def _save_memory(connection: Connection, scope: str, changes: StatementChanges) -> None:
-    names = [text(name) for name in changes.memory]
-    table = tables.learned
-    connection.execute(delete(table).where(table.c.scope == scope, table.c.application.in_(names)))
-    rows = [
-        {"scope": scope, "application": text(name), "saved_at": time.time(), "memory": to_text(known)}
-        for name, known in changes.memory.items()
-    ]
-    connection.execute(insert(table), rows)
 
 
 def _statement_row(scope: str, one: StatementRecord) -> dict[str, Any]:

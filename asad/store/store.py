@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, union, update
+from sqlalchemy import Column, Connection, Row, Select, delete, func, insert, or_, select, union, update
 
 from asad.errors import UsageError
 from asad.model import Json
@@ -96,12 +96,14 @@ class Store(Database):
         Raises UsageError if the store does not hold it (any more).
         """
         self.run(run_id)
-        run = Run(self, run_id, flush_every)
         with self.reading("finding the end of a run") as connection:
-            for table, attribute in ((tables.decisions, "_next_decision"), (tables.job_ends, "_next_end")):
-                last = connection.scalar(select(func.max(table.c.seq)).where(table.c.run_id == run_id))
-                setattr(run, attribute, 0 if last is None else last + 1)
-        return run
+            following = [
+                connection.scalar(
+                    select(func.coalesce(func.max(table.c.seq) + 1, 0)).where(table.c.run_id == run_id)
+                )
+                for table in (tables.decisions, tables.job_ends)
+            ]
+        return Run(self, run_id, flush_every, *following)
 
     def runs(self, limit: int | None = None) -> list[RunRecord]:
         """The stored runs, newest first, at most `limit` of them."""
@@ -161,39 +163,26 @@ class Store(Database):
     def decisions(self, run_id: int, job: str | None = None) -> Iterator[DecisionRecord]:
         """The decisions of a run in order; only those of `job`, as guest or as host, if given."""
         columns = tables.decisions.c
-        query = select(tables.decisions).where(columns.run_id == run_id).order_by(columns.seq).limit(PAGE)
+        query = select(tables.decisions).where(columns.run_id == run_id)
         if job is not None:
             query = query.where(or_(columns.job == text(job), columns.host == text(job)))
-        last = -1
-        while True:
-            with self.reading("reading decisions") as connection:
-                page = connection.execute(query.where(columns.seq > last)).all()
-            for row in page:
-                yield _decision_record(row)
-            if len(page) < PAGE:
-                return
-            last = page[-1].seq
+        return map(_decision_record, self._in_order(query, columns.seq, "reading decisions"))
 
     def job_ends(self, run_id: int, job: str | None = None) -> Iterator[JobEnd]:
         """How the jobs that lending touched ended, in the order of recording; only `job`, if given."""
         columns = tables.job_ends.c
-        query = select(tables.job_ends).where(columns.run_id == run_id).order_by(columns.seq).limit(PAGE)
+        query = select(tables.job_ends).where(columns.run_id == run_id)
         if job is not None:
             query = query.where(columns.job == text(job))
-        last = -1
+        return map(_job_end, self._in_order(query, columns.seq, "reading the ends of jobs"))
+
+    def _in_order(self, query: Select[Any], seq: Column[int], doing: str) -> Iterator[Row[Any]]:
+        """Rows by rising `seq`, page by page: whoever reads slowly holds up no writer."""
+        query, last = query.order_by(seq).limit(PAGE), -1
         while True:
-            with self.reading("reading the ends of jobs") as connection:
-                page = connection.execute(query.where(columns.seq > last)).all()
-            for row in page:
-                yield JobEnd(
-                    job=row.job,
-                    role=row.role,
-                    submit_s=row.submit_s,
-                    start_s=row.start_s,
-                    end_s=row.end_s,
-                    baseline_end_s=row.baseline_end_s,
-                    loser=row.loser,
-                )
+            with self.reading(doing) as connection:
+                page = connection.execute(query.where(seq > last)).all()
+            yield from page
             if len(page) < PAGE:
                 return
             last = page[-1].seq
@@ -245,6 +234,18 @@ def _run_record(row: Row[Any]) -> RunRecord:
         decisions=row.decisions,
         metrics=json.loads(row.metrics),
         process=process,
+    )
+
+
+def _job_end(row: Row[Any]) -> JobEnd:
+    return JobEnd(
+        job=row.job,
+        role=row.role,
+        submit_s=row.submit_s,
+        start_s=row.start_s,
+        end_s=row.end_s,
+        baseline_end_s=row.baseline_end_s,
+        loser=row.loser,
     )
 
 

@@ -706,6 +706,11 @@ def test_many_applications_are_kept_at_once(opened: Store) -> None:
     assert learned.load(opened, "s") == many
 
 
+def test_applications_whose_names_are_spelt_out_alike_are_one(opened: Store) -> None:
+    learned.save(opened, "s", {"user/\ud83d/1": {"n": 1}, "user/\\ud83d/1": {"n": 2}})
+    assert learned.load(opened, "s") == {"user/\\ud83d/1": {"n": 2}}
+
+
 def test_the_ledger_is_summed_by_account_and_entries_count_once(opened: Store) -> None:
     entry = LedgerEntry("10", "host", 100.0, "physics", 50.0, 60.0)
     ledger.add(opened, [entry, entry])
