@@ -59,6 +59,8 @@ STORE = click.option(
     help="Path, sqlite:///path or postgresql://… of the state store [default: $XDG_STATE_HOME/asad/asad.db].",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+NARROW = 100
+"""On a terminal of fewer columns the log would have no place beside all else that is told of a run."""
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
@@ -146,25 +148,37 @@ def _remove(store: Store, records: Sequence[RunRecord], yes: bool, force: bool, 
 
 
 def _print_table(records: Sequence[RunRecord]) -> None:
+    # what a pipe reads is not cut to a width that nobody looks at
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, highlight=False)
+    narrow = console.width < NARROW
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, justify in (
-        ("id", "right"),
-        ("when (UTC)", "left"),
-        ("kind", "left"),
-        ("log", "left"),
-        ("policy", "left"),
-        ("state", "left"),
-        ("decisions", "right"),
-        ("response", "right"),
-        ("losers", "right"),
+    for heading in (
+        "id>",
+        "when (UTC)",
+        "kind",
+        "log",
+        "policy",
+        "state",
+        "decisions>",
+        "response>",
+        "losers>",
     ):
-        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=heading != "log")
+        if heading == "kind" and narrow:  # a live one has no log
+            continue
+        right = heading.endswith(">")
+        table.add_column(
+            heading.rstrip(">"),
+            justify="right" if right else "left",
+            no_wrap=heading != "log",
+            overflow="fold" if heading == "log" else "ellipsis",
+        )
     for record in records:
         response, losers = record.metrics.get("response_mean_s"), record.metrics.get("losers")
+        when = datetime.fromtimestamp(record.started_at, UTC)
         cells = (
             str(record.id),
-            f"{datetime.fromtimestamp(record.started_at, UTC):%Y-%m-%d %H:%M}",
-            record.kind,
+            f"{when:%Y-%m-%d}" if narrow else f"{when:%Y-%m-%d %H:%M}",
+            *(() if narrow else (record.kind,)),
             _log_name(record),
             record.policy,
             record.state,
@@ -173,9 +187,7 @@ def _print_table(records: Sequence[RunRecord]) -> None:
             str(losers) if isinstance(losers, int) else "-",
         )
         table.add_row(*(Text(printable(cell)) for cell in cells))  # Text: names are no markup
-    # what a pipe reads is not cut to a width that nobody looks at
-    width = None if sys.stdout.isatty() else 200
-    Console(file=sys.stdout, width=width, highlight=False).print(table)
+    console.print(table)
     for record in records:
         if record.failure:
             click.echo(f"run {record.id} {record.state}: {printable(record.failure)}")
@@ -254,9 +266,13 @@ def ask_about(job: str, verb: str, socket_path: str | None) -> Mapping[str, Any]
                 )
         return None
     except Refused as refusal:
-        if refusal.exit_status == UsageError.exit_status:
-            return None
-        raise
+        if refusal.exit_status != UsageError.exit_status:
+            raise
+        # a job of the same number in a log that was replayed is another one
+        click.echo(
+            printable(f"asactl: the daemon: {refusal}. Told from your own store, if it is there"), err=True
+        )
+        return None
     return answer if isinstance(answer, Mapping) else None
 
 

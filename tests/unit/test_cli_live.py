@@ -550,7 +550,9 @@ def test_what_the_daemon_does_not_know_is_looked_for_in_the_store(
         run.record(1, 60.0, [Outcome(starts, True, "")], ["5", "6"])
         run.finish({})
     daemon.answers["explain"] = UsageError("job 5: neither runs nor waits")
-    assert "in run 1: replay of log under asax" in said("explain", "5")
+    result = call("explain", "5")
+    assert "in run 1: replay of log under asax" in result.stdout
+    assert "the daemon: job 5: neither runs nor waits. Told from your own store" in result.stderr
     daemon.answers["explain"] = AsadError("broken")
     assert isinstance(call("explain", "5").exception, Refused)
     asked = len(daemon.asked)
