@@ -33,8 +33,10 @@ class Assembly:
         """Names of the codes in `Jobs.application`: user/name/size."""
         self.units: dict[str, Unit] = {}
         """Those of the last snapshot, by name."""
+        self.users: list[str] = []
+        """Names of the codes in `Jobs.user`."""
         self._codes: dict[str, int] = {}
-        self._users: dict[str, int] = {}
+        self._user_codes: dict[str, int] = {}
         self._cores, self._guest_cores = Cores(), Cores()
         self._arrays = ArrayTable()
         self._version = 0
@@ -63,6 +65,8 @@ class Assembly:
         own_begins: dict[int, float] = {}
         for unit in found:
             row = rows.take(unit.name)
+            if unit.tasks:
+                rows.begin(unit.name, unit.run)
             self._describe(row, unit, now_s)
             rows.jobs.array[row] = arrays.see(unit, row) if unit.group >= 0 else -1
             if unit.gpus:
@@ -144,15 +148,11 @@ class Assembly:
         """What follows from a unit alone; what is measured or told of others is blank again."""
         jobs, spec = self._rows.jobs, unit.job.spec
         cores = unit.wanted_cores
-        name = spec.name or "-"
         size = 2 ** max(0, math.ceil(math.log2(cores)))
-        label = f"{spec.user}/{name}/{size}"
-        code = self._codes.get(label)
-        if code is None:
-            code = self._codes[label] = len(self.applications)
-            self.applications.append(label)
-        jobs.application[row] = code
-        jobs.user[row] = self._users.setdefault(spec.user, len(self._users))
+        jobs.application[row] = _code(
+            f"{spec.user}/{spec.name or '-'}/{size}", self._codes, self.applications
+        )
+        jobs.user[row] = _code(spec.user, self._user_codes, self.users)
         jobs.cores[row] = cores
         jobs.nodes[row] = len(unit.cpus_of)
         jobs.time_limit_s[row] = spec.time_limit_s
@@ -211,6 +211,15 @@ class Assembly:
                 kept.share, kept.capped, kept.share_host = NAN, False, ""
             jobs.host[row] = host
             jobs.share[row] = kept.share
+
+
+def _code(name: str, codes: dict[str, int], names: list[str]) -> int:
+    """The code of a name, a new one if need be."""
+    code = codes.get(name)
+    if code is None:
+        code = codes[name] = len(names)
+        names.append(name)
+    return code
 
 
 def estimate(jobs: Jobs, running: Ints, queue: Ints, total: int, now_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -256,20 +257,19 @@ class MesosCluster:
         self._link.grant(self._lending.leases(snapshot, self._assembly.units))
 
     def _enter(self, unit: str, row: int, end_s: float) -> None:
-        """Into the ledger, if it has lent or was lent to."""
+        """Into the ledger, if it has lent or was lent to. Mesos knows of no accounts: users stand for themselves."""
         kept = self._rows.kept(unit)
         if kept.lent_core_s <= 0 and not kept.host:
             return
         jobs = self._rows.jobs
         self.ledger.append(
             {
-                "job": unit,
+                "time_s": end_s,
+                "account": self._assembly.users[int(jobs.user[row])],
+                "job_id": unit,
                 "role": "guest" if kept.host else "host",
-                "application": int(jobs.application[row]),
-                "end_s": end_s,
                 "lent_core_s": kept.lent_core_s,
                 "extended_s": float(jobs.extended_s[row]),
-                "lost_s": float(jobs.lost_s[row]),
             }
         )
         del self.ledger[:-MOST_LEDGER]
@@ -327,6 +327,10 @@ class MesosCluster:
         if isinstance(decision, Admit):
             self.engine.do(Prioritised(job.job_id, 1.0))
         elif isinstance(decision, Defer):
+            if not math.isfinite(decision.until_s):
+                return "there is no such time"
+            if decision.until_s <= self.engine.now_s():
+                return "that time has passed"
             self.engine.do(Held(job.job_id, decision.until_s))
             self._deferred.add(job.job_id)
         elif isinstance(decision, Start):

@@ -53,7 +53,8 @@ class Lending:
         foreseen_s = float(self._rows.jobs.estimated_start_s[decision.guest])
         on = [agents[node] for node in decision.nodes]
         self._engine.do(Beside(guest.job.job_id, guest.name, host.name, on))
-        kept = self._rows.kept(guest.name)
+        begun = self._unit(decision.guest)
+        kept = self._rows.begin(guest.name, begun.run if begun else "")
         kept.host, kept.foreseen_s = host.name, foreseen_s
         kept.share, kept.capped, kept.share_host = decision.share, decision.capped, host.name
         jobs = self._rows.jobs
@@ -68,7 +69,7 @@ class Lending:
         if unit is None or not unit.tasks or not unit.guest:
             return "it does not run as a guest any more"
         host = int(self._rows.jobs.host[decision.guest])
-        kept = self._rows.kept(unit.name)
+        kept = self._rows.begin(unit.name, unit.run)
         kept.share, kept.capped = decision.share, decision.capped
         kept.share_host = str(self._rows.jobs.job_id[host]) if host >= 0 else ""
         self._rows.jobs.share[decision.guest] = decision.share

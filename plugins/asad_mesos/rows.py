@@ -17,8 +17,10 @@ NAN, INF = math.nan, math.inf
 
 @dataclass(slots=True)
 class Kept:
-    """What is remembered of a unit besides its row."""
+    """What is remembered of a unit's run besides its row."""
 
+    run: str = ""
+    """As `Unit.run` tells it."""
     share: float = NAN
     """Of a guest: the share that was decided for it, whether its host is capped too, and beside which host that was."""
     capped: bool = False
@@ -74,15 +76,15 @@ class Rows:
         return name if self.of.get(name) == row else ""
 
     def kept(self, unit: str) -> Kept:
-        """What is remembered of a unit."""
-        known = self._kept.get(unit)
-        if known is None:
-            known = self._kept[unit] = Kept()
-        return known
+        """What is remembered of the run of a unit that was seen last, or was begun since."""
+        return self._kept.get(unit) or Kept()
 
-    def forget(self, unit: str) -> None:
-        """What is remembered of a unit means nothing any more: it waits, perhaps again."""
-        self._kept.pop(unit, None)
+    def begin(self, unit: str, run: str) -> Kept:
+        """What is remembered of this run of a unit: nothing yet if another was seen before."""
+        known = self._kept.get(unit)
+        if known is None or known.run != run:
+            known = self._kept[unit] = Kept(run)
+        return known
 
     def forget_shares(self) -> None:
         """Nothing is lent any more."""

@@ -80,7 +80,7 @@ class Session:
         try:
             records = self.journal.load()
             self.framework.restore(records)
-        except (KeyError, TypeError, ValueError, UsageError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, UsageError) as error:
             self.journal.close()
             raise JournalError(
                 f"{self.journal.path}: it tells a story that cannot be ({error!r:.200}); move it away: then the "

@@ -64,6 +64,13 @@ class Unit:
         return sum(group.tasks * group.gpus for group in spec.groups)
 
     @property
+    def run(self) -> str:
+        """Tells one run of it from the next, for it may be queued again; the empty string while it waits."""
+        if not self.tasks:
+            return ""
+        return self.tasks[0].task_id if self.group >= 0 else str(self.job.attempt)
+
+    @property
     def start_s(self) -> float:
         """When the first of it was launched, NaN while it waits."""
         return min((task.launch_s for task in self.tasks), default=math.nan)

@@ -23,8 +23,9 @@ from asad_mesos.options import Options
 from asad_mesos.settings import Settings, read_settings
 from mesos_on_paper import PaperMesos, WillingNodes
 
+from asad.daemon.gains import Gains
 from asad.errors import ConfigError, UsageError
-from asad.model import Cause, CoAllocate, Evict, ExtendLimit, JobSample, NodeReport, SetShare
+from asad.model import Cause, CoAllocate, Defer, Evict, ExtendLimit, JobSample, NodeReport, SetShare
 from asad.place.rooms import Rooms
 
 CAUSE = Cause("test", "because")
@@ -493,6 +494,65 @@ def test_what_node_actors_say_is_shown() -> None:
     assert snapshot.jobs.cpu_fraction[row] == pytest.approx(0.5)  # 2 of the 4 cores that it holds
     assert snapshot.jobs.pace[row] == 1.0
     assert snapshot.node_bar.tolist()[0] == 0
+
+
+def lent_beside(cluster: MesosCluster) -> tuple[str, str]:
+    """Have the first that waits run beside the first that runs; the units of guest and host."""
+    snapshot = cluster.snapshot()
+    host, guest = int(snapshot.running[0]), int(snapshot.queue[0])
+    node = int(np.flatnonzero(snapshot.core_owner == host)[0]) // 4
+    (outcome,) = cluster.apply([CoAllocate(CAUSE, guest, host, (node,), 0.25)])
+    assert outcome.done, outcome.reason
+    return str(snapshot.jobs.job_id[guest]), str(snapshot.jobs.job_id[host])
+
+
+def test_what_was_lent_is_entered_into_the_ledger_of_the_daemon() -> None:
+    jobs = [(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, job(2), 300.0)]
+    cluster, paper, nodes = small(jobs)
+    guest, host = lent_beside(cluster)
+    for cpu_time_s in (0.0, 50.0):
+        paper.clock_s += 100.0
+        told = {f"{unit}.1000": sample(f"{unit}.1000", cpu_time_s=cpu_time_s) for unit in (guest, host)}
+        nodes.told = {name: NodeReport(name, paper.clock_s, 2, told) for name in ("n0", "n1")}
+        cluster.snapshot()
+    while paper.advance():
+        cluster.snapshot()
+        cluster.finished(-math.inf)
+    gains = Gains()
+    entries = {entry.job: entry for entry in gains.enter(cluster.ledger)}
+    assert {name: entry.role for name, entry in entries.items()} == {guest: "guest", host: "host"}
+    assert {entry.account for entry in entries.values()} == {"ann"}
+    assert entries[guest].lent_core_s == entries[host].lent_core_s == gains.lent_core_s == 50.0
+    assert entries[guest].time_s == 1300.0
+
+
+def test_a_guest_that_was_lost_and_runs_by_itself_then_is_no_guest_any_more() -> None:
+    cluster, paper, nodes = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, job(2), 300.0)])
+    guest, _ = lent_beside(cluster)
+    paper.clock_s += 100.0
+    told = {f"{guest}.1000": sample(f"{guest}.1000", cpu_time_s=80.0)}
+    nodes.told = {name: NodeReport(name, paper.clock_s, 2, told) for name in ("n0", "n1")}
+    assert len(cluster.snapshot().guests) == 1
+    nodes.told = {}
+    for task in list(paper.framework.jobs[guest].tasks):
+        paper._end(task, "TASK_LOST")
+    assert cluster.status(guest)[0]["state"] == "queued"
+    while paper.advance():
+        cluster.snapshot()
+        cluster.finished(-math.inf)
+    assert cluster.status(guest)[0]["state"] == "completed"
+    roles = {row["job_id"]: row["role"] for row in cluster.ledger}
+    assert guest not in roles, "it ended as a job like others"
+
+
+def test_nobody_is_deferred_for_ever_or_into_the_past() -> None:
+    cluster, paper, _ = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, job(4), 600.0)])
+    (row,) = cluster.snapshot().queue.tolist()
+    times = (math.inf, math.nan, paper.clock_s - 1.0)
+    outcomes = list(cluster.apply([Defer(CAUSE, row, until_s) for until_s in times]))
+    no_time = "there is no such time"
+    assert [outcome.reason for outcome in outcomes] == [no_time, no_time, "that time has passed"]
+    assert cluster.give_back() == [], "nothing was changed of it"
 
 
 def test_jobs_of_other_users_are_no_guests_unless_all_may() -> None:
