@@ -81,7 +81,7 @@ class Admission:
         if answer.done:
             return ""
         if not answer.certain or DENIED not in answer.why:
-            return f"Slurm refused: {answer.why}" if answer.certain else answer.why
+            return answer.refusal
         self._may_comment = False
         self._say(
             [

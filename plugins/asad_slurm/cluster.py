@@ -127,12 +127,14 @@ class SlurmCluster:
         self._link.grant({})
         self.transport.answers = True
         said: list[str] = []
+        if self._journal_error:
+            said.append(f"what a daemon before this one has offered is not known: {self._journal_error}")
         waits = [job for job, offer in self._offers.open.items() if not offer.started]
         if waits:
             try:  # a job may have started since the last look, and what is asked of one that waits may shrink it
                 said += self._watch_offers(self.transport.look().jobs)
             except ClusterError as error:
-                return [f"{job}: its offer stays open: {error}" for job in waits]
+                return said + [f"{job}: its offer stays open: {error}" for job in waits]
         for job, offer in list(self._offers.open.items()):
             if offer.started:
                 continue
@@ -283,11 +285,11 @@ class SlurmCluster:
 
     def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:
         rows, row = self._jobs.rows, decision.job
-        record = rows.records[row] if 0 <= row < len(rows) else None
-        if record is not None and record.array:
-            row = self._jobs.arrays.waiting.get(record.array, -1)
-            record = rows.records[row] if row >= 0 else None
-        if record is None or record.phase != WAITS or record.text not in rows.of:
+        known = rows.records[row] if 0 <= row < len(rows) else None
+        if known is not None and known.array:  # any of its tasks stands for the array
+            row = self._jobs.arrays.waiting.get(known.array, -1)
+        record = rows.at(row)
+        if record is None or record.phase != WAITS:
             return "it does not wait any more"
         if record.text in self._offers.open:
             return "it has an offer to run as a guest"
@@ -295,11 +297,10 @@ class SlurmCluster:
 
     def _evict(self, decision: Evict) -> str:
         """End a running batch job as its owner chose. What is asked for is in the journal before Slurm hears of it."""
-        rows, row = self._jobs.rows, decision.job
-        record = rows.records[row] if 0 <= row < len(rows) else None
-        if record is None or record.text not in rows.of or rows.extra.phase[row] != RUNS:
+        record = self._jobs.rows.at(decision.job)
+        if record is None or record.phase != RUNS:
             return "it does not run any more"
-        if rows.extra.guest[row]:
+        if self._jobs.rows.extra.guest[decision.job]:
             return "it runs as a guest, and holds nothing that others could have"
         if decision.how not in EVICTIONS:
             return f"there is no way {decision.how!r:.40} to evict it"
@@ -307,10 +308,7 @@ class SlurmCluster:
             self._journal.write("evict", self._clock(), record.alone, how=decision.how)
         except JournalError as error:
             return str(error)
-        answer = self.transport.evict(record.alone, decision.how)
-        if answer.done:
-            return ""
-        return f"Slurm refused: {answer.why}" if answer.certain else answer.why
+        return self.transport.evict(record.alone, decision.how).refusal
 
     def _say(self, sentences: list[str]) -> None:
         self.said += sentences

@@ -36,6 +36,11 @@ class Answer(NamedTuple):
     certain: bool = True
     """False if Slurm did not answer: it may have done it, or may do it yet."""
 
+    @property
+    def refusal(self) -> str:
+        """Why not, for an operator; the empty string if it is done."""
+        return f"Slurm refused: {self.why}" if self.certain and not self.done else self.why
+
 
 class Partition(NamedTuple):
     """A partition, hidden or not."""

@@ -90,6 +90,8 @@ class JobTable:
         before = [known[row] if row < len(known) else None for row in at]
         rows.write(at, changed)
         for row, record, earlier in zip(at, changed, before, strict=True):
+            if earlier is not None and earlier.restarts != record.restarts:
+                rows.rerun(row)
             if earlier is not None and _only_numbers(earlier, record):
                 rows.jobs.own_estimate_s[row] = record.estimate_s
             else:

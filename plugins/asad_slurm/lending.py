@@ -59,10 +59,10 @@ class Lending:
     def offer(self, snapshot: Snapshot, decision: CoAllocate) -> str:
         """Offer a waiting job the nodes of its host."""
         rows, jobs, settings = self._jobs.rows, self._jobs.rows.jobs, self._settings
-        guest, host = rows.records[decision.guest], rows.records[decision.host]
+        guest, host = rows.at(decision.guest), rows.at(decision.host)
         if guest is None or guest.phase != WAITS:
             return "it does not wait any more"
-        if host is None or rows.extra.phase[decision.host] != RUNS:
+        if host is None or host.phase != RUNS:
             return "its host does not run any more"
         if guest.text in self._offers.open:
             return "it has an offer already"
@@ -101,7 +101,7 @@ class Lending:
 
     def withdraw(self, snapshot: Snapshot, decision: Withdraw) -> str:
         """Take back the offer to a job that has not taken it."""
-        record = self._jobs.rows.records[decision.guest]
+        record = self._jobs.rows.at(decision.guest)
         offer = self._offers.open.get(record.text) if record else None
         if offer is None:
             return "nothing is offered to it"
@@ -125,8 +125,8 @@ class Lending:
 
     def set_share(self, decision: SetShare) -> str:
         """So much of its host's cores has a guest from now on."""
-        row, jobs, extra = decision.guest, self._jobs.rows.jobs, self._jobs.rows.extra
-        if extra.phase[row] != RUNS or not extra.guest[row]:
+        rows, row, jobs = self._jobs.rows, decision.guest, self._jobs.rows.jobs
+        if not self._runs(row) or not rows.extra.guest[row]:
             return "it does not run as a guest any more"
         if jobs.host[row] < 0:
             return "its host has ended"
@@ -143,7 +143,7 @@ class Lending:
         if not 0 < decision.high_bytes < INF:
             return f"a limit of {decision.high_bytes:g} bytes is none"
         jobs, extra = self._jobs.rows.jobs, self._jobs.rows.extra
-        if extra.phase[row] != RUNS:
+        if not self._runs(row):
             return "it does not run any more"
         if not (extra.guest[row] and jobs.host[row] >= 0) and row not in jobs.host[snapshot.guests]:
             return "it shares its nodes with nobody"
@@ -153,8 +153,8 @@ class Lending:
     def extend(self, decision: ExtendLimit) -> str:
         """Slurm counts whole minutes: rounded up, but never beyond the latest end."""
         rows, row, jobs = self._jobs.rows, decision.job, self._jobs.rows.jobs
-        record = rows.records[row]
-        if record is None or rows.extra.phase[row] != RUNS:
+        record = rows.at(row)
+        if record is None or record.phase != RUNS:
             return "it does not run any more"
         if not math.isfinite(record.time_limit_s):
             return "it has no time limit"
@@ -168,10 +168,14 @@ class Lending:
             return "its limit may not be moved beyond its partition's, its association's or a reservation"
         answer = self._transport.update(record.alone, {"TimeLimit": f"+{minutes}"})
         if not answer.done:
-            return f"Slurm refused: {answer.why}"
+            return answer.refusal
         jobs.extended_s[row] += 60.0 * minutes
         jobs.limit_end_s[row] += 60.0 * minutes
         return ""
+
+    def _runs(self, row: int) -> bool:
+        record = self._jobs.rows.at(row)
+        return record is not None and record.phase == RUNS
 
     def leases(self, snapshot: Snapshot) -> dict[str, list[Lease]]:
         """By node everything that may bind a job until the lease runs out."""

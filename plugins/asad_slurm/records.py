@@ -242,6 +242,8 @@ class JobReader:
             document = loads(answer)
             jobs = document["jobs"]
             self._note_meta(document)
+            if not jobs:
+                _check_complaint("squeue", document)
             records = [read_job(job) for job in jobs]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ClusterError(
@@ -264,6 +266,15 @@ class JobReader:
                 f"Slurm {self.version.release} writes JSON of v0.0.{self.version.parser}, which is too old; "
                 "asad needs Slurm 21.08 or newer"
             )
+
+
+def _check_complaint(command: str, document: Mapping[str, Any]) -> None:
+    """Raises ClusterError for an answer that shows nothing and tells of an error: it is not that there is nothing."""
+    for error in document.get("errors") or ():
+        told = (error.get("description") or error.get("error")) if isinstance(error, Mapping) else error
+        raise ClusterError(
+            f"{command} --json: {clean(str(told))[:120]}; is slurmctld well? try `scontrol ping`"
+        )
 
 
 def read_version(document: Mapping[str, Any]) -> Version:
@@ -497,7 +508,10 @@ class NodeReader:
         """
         if answer != self._last:
             try:
-                self._records = read_nodes(loads(answer))
+                document = loads(answer)
+                self._records = read_nodes(document)
+                if not self._records:
+                    _check_complaint("sinfo", document)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ClusterError(
                     f"sinfo --json: the answer cannot be read ({_short(error)}); "

@@ -29,6 +29,8 @@ def refusal(
     `guest_nodes` says for each guest partition which nodes are in it.
     """
     jobs, first, names = snapshot.jobs, snapshot.machine.first_core, snapshot.machine.node_names
+    if not decision.nodes or not all(0 <= node < len(names) for node in decision.nodes):
+        return "there is no such node"
     barred = bars.guest_bar(guest, settings) or int(jobs.guest_bar[decision.guest])
     if barred:
         return BARS[barred]

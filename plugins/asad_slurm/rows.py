@@ -43,6 +43,11 @@ class Rows:
         assert record is not None, f"row {row} is not in use"
         return record
 
+    def at(self, row: int) -> JobRecord | None:
+        """The same of any row; None if no job lives in it."""
+        record = self.records[row] if 0 <= row < len(self.records) else None
+        return record if record is not None and self.of.get(record.text) == row else None
+
     def take(self, text: str) -> int:
         """A row for a new job."""
         if not self._free:
@@ -54,8 +59,18 @@ class Rows:
 
     def drop(self, row: int) -> None:
         """The job is gone: its row is free after one more snapshot."""
-        self.of.pop(str(self.jobs.job_id[row]), None)
+        text = str(self.jobs.job_id[row])
+        if self.of.get(text) == row:  # it may have been requeued since, and have another
+            del self.of[text]
         self._gone.append(row)
+
+    def rerun(self, row: int) -> None:
+        """The job was requeued: what was measured of its last run says nothing of the next."""
+        extra = self.extra
+        self.jobs.lost_s[row] = 0.0
+        extra.squeezed[row] = False
+        for column in (extra.cpu_time_s, extra.cpu_time_at_s, extra.got, extra.most_got):
+            column[row] = np.nan
 
     def turn(self) -> None:
         """A new snapshot begins."""

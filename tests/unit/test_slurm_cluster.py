@@ -28,7 +28,19 @@ from slurm_samples import (
 
 from asad.api.wire import lease_to_json
 from asad.errors import ClusterError
-from asad.model import BARS, NODE_BARS, Cluster, ExtendLimit, SetMemory, SetShare, Withdraw
+from asad.model import (
+    BARS,
+    NODE_BARS,
+    Cluster,
+    CoAllocate,
+    Decision,
+    Evict,
+    ExtendLimit,
+    SetMemory,
+    SetShare,
+    Start,
+    Withdraw,
+)
 from asad.node.actor import lease_from_json
 
 Make = Callable[..., Lab]
@@ -602,7 +614,7 @@ def test_slurm_that_hangs_is_asked_once_and_the_offer_taken_back(make: Make) -> 
     assert "so it is taken back" in lab.offer(snapshot, "10", "1", "n1")
     extend = ExtendLimit(BECAUSE, row(snapshot, "1"), 60.0)
     reasons = [one.reason for one in lab.cluster.apply([extend, extend])]
-    assert reasons[1] == "Slurm did not answer the change before this one"
+    assert reasons == ["scontrol: no answer within 1 s", "Slurm did not answer the change before this one"]
     lab.slurm.hangs = False
     lab.slurm.jobs[10] |= {"partition": "guest", "required_nodes": "n1"}  # it had heard after all
     lab.snapshot(30)
@@ -759,6 +771,13 @@ def test_release_gives_everything_back(make: Make) -> None:
     assert lab.actors.granted[-1] == {}
 
 
+def test_a_journal_that_cannot_be_read_is_told_at_the_release(make: Make) -> None:
+    lab = make()
+    (lab.state_dir / "offers.journal").mkdir()
+    (said,) = lab.cluster.release()
+    assert said.startswith("what a daemon before this one has offered is not known: ")
+
+
 # ---------------------------------------------------------------------------------------------------------- extensions
 
 
@@ -897,6 +916,47 @@ def test_a_job_that_leaves_holds_its_cores_and_is_nothing_else(make: Make) -> No
     assert len(lab.cluster.finished(0.0).row) == 0
 
 
+def test_a_job_that_is_requeued_before_its_end_was_told_keeps_its_new_row(make: Make) -> None:
+    lab = make()
+    lab.snapshot()
+    lab.slurm.end(1, START_S + 20)
+    lab.snapshot(30)  # and the cycle broke off before it asked what had ended
+    lab.slurm.jobs[1] = a_job(1, restart_cnt=1)
+    snapshot = lab.snapshot(30)
+    (waits,) = (at for at in snapshot.queue.tolist() if snapshot.jobs.job_id[at] == "1")
+    (ended,) = lab.cluster.finished(0.0).row.tolist()
+    assert ended != waits
+    for _ in range(2):
+        snapshot = lab.snapshot(30)
+        assert waits in snapshot.queue, "it is not lost, nor another job by now"
+    assert names(snapshot, snapshot.queue).count("1") == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- refusals
+
+
+def test_decisions_for_rows_and_nodes_that_are_not_there_are_refused(make: Make) -> None:
+    lab = make()
+    snapshot = lab.snapshot()
+    waits, runs = row(snapshot, "10"), row(snapshot, "1")
+    decisions: list[Decision] = [CoAllocate(BECAUSE, waits, runs, nodes, 0.5) for nodes in ((), (-1,), (4,))]
+    for nowhere in (-1, 10**6):
+        decisions += [
+            CoAllocate(BECAUSE, nowhere, runs, (0,), 0.5),
+            CoAllocate(BECAUSE, waits, nowhere, (0,), 0.5),
+            SetShare(BECAUSE, nowhere, 0.5),
+            SetMemory(BECAUSE, nowhere, 1e9),
+            ExtendLimit(BECAUSE, nowhere, 60.0),
+            Withdraw(BECAUSE, nowhere),
+            Evict(BECAUSE, nowhere, "cancel"),
+            Start(BECAUSE, nowhere),
+        ]
+    outcomes = list(lab.cluster.apply(decisions))
+    assert not any(outcome.done for outcome in outcomes)
+    assert {outcome.reason for outcome in outcomes[:3]} == {"there is no such node"}
+    assert not lab.slurm.updates
+
+
 # -------------------------------------------------------------------------------------------------------- measurements
 
 
@@ -918,6 +978,30 @@ def test_pressure_slows_a_host_that_lends_and_is_remembered(make: Make) -> None:
     lab.snapshot(30)
     told = lab.cluster.finished(0.0)
     assert told.lost_s.tolist() == [pytest.approx(9.0)] and np.isnan(told.cpu_fraction).all()
+
+
+def test_what_a_job_lost_before_it_was_requeued_is_not_lost_of_its_next_run(make: Make) -> None:
+    lab = make()
+    lab.offer(lab.snapshot(), "10", "1", "n1")
+    lab.slurm.start(10, "n1", START_S)
+    lab.snapshot()
+    lab.actors.tell("n1", sample(1, throttled=0.3, cpu_time_s=40.0), time_s=START_S + 30)
+    snapshot = lab.snapshot(30)
+    host = row(snapshot, "1")
+    assert snapshot.jobs.lost_s[host] == pytest.approx(9.0)
+    lab.slurm.jobs[1] = a_job(1, restart_cnt=1)
+    lab.actors.tell("n1")
+    assert lab.snapshot(30).jobs.lost_s[host] == 0.0
+    lab.slurm.start(1, "n4", START_S + 70)
+    lab.actors.tell("n4", sample(1, cpu_time_s=20.0), time_s=START_S + 90)
+    lab.snapshot(30)
+    lab.slurm.end(1, START_S + 100)
+    lab.snapshot(30)
+    told = lab.cluster.finished(0.0)
+    assert (told.run_s.tolist(), told.lost_s.tolist()) == ([30.0], [0.0])
+    assert told.cpu_fraction.tolist() == [pytest.approx(20.0 / (2 * 20.0))], (
+        "it was squeezed in its last run alone"
+    )
 
 
 def test_a_guests_pace_is_what_it_gets_of_what_its_kind_wants(make: Make) -> None:

@@ -122,6 +122,16 @@ def test_what_is_no_answer_is_an_error(text: bytes) -> None:
         NodeReader().read(text)
 
 
+@pytest.mark.parametrize("error", [{"error": "Unable to contact", "error_number": 1}, "Unable to contact"])
+def test_an_answer_that_shows_nothing_because_of_an_error_is_one(error: Any) -> None:
+    """Else all jobs would be taken to have ended, and their offers to be over."""
+    for reader, rows, command in ((JobReader(), "jobs", "squeue"), (NodeReader(), "nodes", "sinfo")):
+        answered = {"errors": [error], rows: []}
+        with pytest.raises(ClusterError, match=f"{command} --json: Unable to contact"):
+            reader.read(json.dumps(answered).encode())
+        assert reader.read(json.dumps(answered | {"errors": []}).encode()) == []
+
+
 def test_too_old_a_slurm_is_refused() -> None:
     text = answer(a_job(1)).replace(b"v0.0.38", b"v0.0.35")
     with pytest.raises(ClusterError, match=r"asad needs Slurm 21\.08"):
