@@ -236,7 +236,9 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     lines = Table.grid(padding=(0, 2))
     lines.add_column(no_wrap=True, style="dim")
     lines.add_column()
-    lines.add_row("cluster", _cluster_line(cluster))
+    lines.add_row("cluster", Text(_text(cluster.get("sentence") or "nothing has been seen yet")))
+    if cluster.get("nodes"):
+        lines.add_row("jobs", _jobs_line(cluster))
     lines.add_row("cycle", _cycle_line(cycle, now_s, str(facts.get("doing") or "")))
     lines.add_row("actors", _actors_line(actors))
     lines.add_row("gains", _gains_line(gains))
@@ -249,16 +251,12 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     return Group(head, lines, Text(""), body)
 
 
-def _cluster_line(cluster: Facts) -> Text:
-    if not cluster.get("nodes"):
-        return Text("nothing has been seen yet")
-    counts = (
-        f"{_whole(cluster.get('nodes'))} nodes, {_whole(cluster.get('cores'))} cores; "
-        f"jobs: {_whole(cluster.get('running'))} running, {_whole(cluster.get('waiting'))} waiting, "
-        f"{_whole(cluster.get('guests'))} as guests"
+def _jobs_line(cluster: Facts) -> Text:
+    return Text(
+        f"{_whole(cluster.get('running'))} running, {_whole(cluster.get('waiting'))} waiting, "
+        f"{_whole(cluster.get('guests'))} as guests; on {_whole(cluster['nodes'])} nodes, "
+        f"{_whole(cluster.get('cores'))} cores"
     )
-    sentence = cluster.get("sentence")
-    return Text(f"{_text(sentence)}: {counts}" if sentence else counts)
 
 
 def _cycle_line(cycle: Facts, now_s: float, doing: str) -> Text:
@@ -269,7 +267,8 @@ def _cycle_line(cycle: Facts, now_s: float, doing: str) -> Text:
         words.append(f"{max(0.0, now_s - cycle['time_s']):.0f} s ago")
     if isinstance(cycle.get("wall_ms"), int | float):
         words.append(f"took {cycle['wall_ms']:.0f} ms")
-    told = f"{', '.join(words)}: {_text(cycle.get('sentence'))}"
+    sentence = _text(cycle.get("sentence")).removeprefix(f"cycle {cycle['number']}").lstrip(": ")
+    told = f"{', '.join(words)}: {sentence}"
     return Text(f"{told}; now {printable(doing)}" if doing else told)
 
 
