@@ -297,6 +297,11 @@ def _daemon(config: Config) -> Finding:
         status = ask(control_socket(str(config.daemon.socket)), "status", timeout_s=COMMAND_S)
     except AsadError as error:
         return Finding("daemon", "warn", str(error), "systemctl enable --now asad, when nothing above fails")
+    failing = (status.get("cycles") or {}).get("failing") or 0
+    if failing:
+        last = "cycle" if failing == 1 else f"{failing} cycles"
+        why = f"it runs, but its last {last} failed: {(status.get('cycle') or {}).get('sentence')}"
+        return Finding("daemon", "fail", why, "mend what it says; journalctl -u asad tells more")
     silent = (status.get("actors") or {}).get("silent") or []
     if silent:
         names = ", ".join(str(node) for node in silent[:8])

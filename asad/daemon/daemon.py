@@ -276,13 +276,13 @@ class Daemon:
             if isinstance(self.cluster, ActsByItself):
                 self.cluster.may_act(self.cycle.mode == "enforce" and not self.cycle.paused)
             wake_s = self.cycle.run_once()
-            self.figures.completed += 1
+            self.figures.count(completed=True)
             sentence = self.cycle.sentence()
         except AsadError as error:
-            self.figures.failed += 1
+            self.figures.count(completed=False)
             sentence = f"cycle {self.cycle.number} skipped: {error}"
         except Exception as error:
-            self.figures.failed += 1
+            self.figures.count(completed=False)
             log.exception("a fault of asad's in cycle %d", self.cycle.number)
             sentence = (
                 f"cycle {self.cycle.number} broken off by a fault of asad's: {type(error).__name__}: {error}"

@@ -32,6 +32,8 @@ class Figures:
         """Cycles."""
         self.skipped = 0
         """Cycles that were due while an earlier one still ran."""
+        self.failing = 0
+        """Cycles that failed since the last that was completed."""
         self.gains = Gains()
         self.tally = Tally()
         self.readings = Readings()
@@ -52,6 +54,12 @@ class Figures:
     def cycles(self) -> int:
         """Those that are over, whether they were completed or not."""
         return self.completed + self.failed
+
+    def count(self, completed: bool) -> None:
+        """A cycle was completed, or failed."""
+        self.completed += completed
+        self.failed += not completed
+        self.failing = 0 if completed else self.failing + 1
 
     def end_cycle(self, cycle: Cycle, wall_s: float, sentence: str) -> None:
         """A cycle is over, whether it was completed or not."""
@@ -105,7 +113,12 @@ class Figures:
         return {
             "since_s": self.since_s,
             "cycle": self._last_cycle,
-            "cycles": {"completed": self.completed, "failed": self.failed, "skipped": self.skipped},
+            "cycles": {
+                "completed": self.completed,
+                "failed": self.failed,
+                "failing": self.failing,
+                "skipped": self.skipped,
+            },
             "cluster": self._cluster,
             "lending": self._lending,
             "gains": self.gains.to_json(),

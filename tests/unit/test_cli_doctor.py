@@ -38,6 +38,7 @@ from asad.cli.checks import (
     script_findings,
     threads_finding,
 )
+from asad.config import Config
 from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -558,6 +559,22 @@ def test_of_a_recorded_cluster_neither_slurm_nor_the_machine_is_looked_at(site: 
     result = call(site, "--json")
     assert result.exit_code == 0
     assert list(found(result)) == ["configuration", "store", "daemon"]
+
+
+def test_a_daemon_whose_cycles_fail_is_not_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = {
+        "mode": "enforce",
+        "cycles": {"failing": 3},
+        "cycle": {"sentence": "cycle 9 skipped: no squeue"},
+    }
+    monkeypatch.setattr(doctor, "ask", lambda *_, **__: status)
+    found = doctor._daemon(Config())
+    assert (found.state, found.why) == (
+        "fail",
+        "it runs, but its last 3 cycles failed: cycle 9 skipped: no squeue",
+    )
+    status["cycles"] = {"failing": 0}
+    assert doctor._daemon(Config()).state == "ok"
 
 
 def test_lines_to_add_are_printed(site: Path) -> None:
