@@ -174,7 +174,12 @@ class SlurmQueue:
         now_s = self._clock()
         waiting = sum(entry.state == HOLDING or self._waits(entry) for entry in self.taken.values())
         place = self._settings.head - waiting
-        self._left = {job: until_s for job, until_s in self._left.items() if job in seen and until_s > now_s}
+        longest_s = max(self._settings.again_s, DEPENDENT_S)  # later than that: the clock was set back
+        self._left = {
+            job: until_s
+            for job, until_s in self._left.items()
+            if job in seen and 0.0 < until_s - now_s <= longest_s
+        }
         self._told = {job: why for job, why in self._told.items() if job in seen}
         fresh = [
             short
@@ -351,46 +356,24 @@ class SlurmQueue:
 
     def _serve(self, entry: Taken, short: Short | None, row: Mapping[str, Any] | None) -> None:
         """It is a gang: watch it, and whoever touches it in Slurm."""
-        if row is None:
-            row = self._row(entry)
-        if row is None:
-            # it ended so long ago that Mesos' side has forgotten: it is not known how, and it must not run again
-            entry.status = 1 << 8
-            self._move(entry, ENDING, f"ended on Mesos as {entry.mesos}, nobody knows how")
-            self._end(entry, short)
+        row = row or self._row(entry)
+        if row is None or row["state"] in GONE_STATES:
+            self._settle(entry, short, row)
             return
-        state = str(row["state"])
-        if state in GONE_STATES:
-            if self._is_back(entry, row):
-                self._move(entry, RETURNING)
-                self._return(entry, short, row)
-                return
-            entry.status, sentence = outcome(row)
-            self._move(entry, ENDING, sentence)
-            self._end(entry, short)
-            return
-        if short is None:
-            past = self._slurm.past(entry.name)
-            if past and past not in (PENDING, *RUNS):
-                self._mesos.cancel(entry.mesos, f"its job in Slurm is {past.lower()}")
-            return
-        if short.state in RUNS:
-            self.said.append(f"slurm {entry.job}: Slurm itself has started it; Mesos ends it")
-            self._mesos.cancel(entry.mesos, "Slurm has started it")
-            return
-        if short.state != PENDING:
-            self._mesos.cancel(entry.mesos, f"its job in Slurm is {short.state.lower()}")
+        why = self._taken_away(entry, short)
+        if why:
+            self._mesos.cancel(entry.mesos, why)
+        if why or short is None:
             return
         if short.priority > 0:
             self._slurm.hold(entry.name)
-        if self._waits(entry, row) and (
-            not self.may or self._clock() - entry.since_s > self._settings.patience_s
-        ):
-            self._ask_back(entry, "asad may not act" if not self.may else "Mesos did not start it in time")
+        # by a clock that was set back it is not known how long it waits: long enough
+        patient = self.may and 0.0 <= self._clock() - entry.since_s <= self._settings.patience_s
+        if not patient and self._waits(entry, row):
+            self._ask_back(entry, "Mesos did not start it in time" if self.may else "asad may not act")
             row = self._row(entry)
-            if row is not None and self._is_back(entry, row):
-                self._move(entry, RETURNING)
-                self._return(entry, short, row)
+            if row is not None and row["state"] in GONE_STATES:
+                self._settle(entry, short, row)
             return
         hosts = ",".join(dict.fromkeys(hosts_of(row)))
         self._comment(
@@ -401,6 +384,29 @@ class SlurmQueue:
             entry.facts["hosts"] = hosts
             self._journal.write(entry)
             self._act(entry, f"it runs on Mesos as {entry.mesos} on {hosts}")
+
+    def _taken_away(self, entry: Taken, short: Short | None) -> str:
+        """Why it is to end on Mesos: Slurm has started or ended it. Empty if it has not, or nobody knows."""
+        if short is None:
+            past = self._slurm.past(entry.name)
+            return f"its job in Slurm is {past.lower()}" if past and past not in (PENDING, *RUNS) else ""
+        if short.state in RUNS:
+            self.said.append(f"slurm {entry.job}: Slurm itself has started it; Mesos ends it")
+            return "Slurm has started it"
+        return "" if short.state == PENDING else f"its job in Slurm is {short.state.lower()}"
+
+    def _settle(self, entry: Taken, short: Short | None, row: Mapping[str, Any] | None) -> None:
+        """The gang is over: Slurm has the job back if it was asked back before it ran, else it has run."""
+        if row is not None and self._is_back(entry, row):
+            self._move(entry, RETURNING)
+            self._return(entry, short, row)
+            return
+        if row is None:  # so long ago that Mesos' side has forgotten it: it must not run again
+            entry.status, sentence = 1 << 8, f"ended on Mesos as {entry.mesos}, nobody knows how"
+        else:
+            entry.status, sentence = outcome(row)
+        self._move(entry, ENDING, sentence)
+        self._end(entry, short)
 
     def _ask_back(self, entry: Taken, why: str) -> None:
         """End the gang if nothing of it runs: first it is held, so that none of it can start meanwhile."""

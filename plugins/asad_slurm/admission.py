@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from asad.model import Admit, Decision, Decline, Defer, SetThrottle, Start
+from asad.model import Admit, Decline, Defer, SetThrottle, Start
 from asad_slurm.changes import HELD, Change, Changes, value_of
 from asad_slurm.command import Transport
 from asad_slurm.records import JobRecord, clean
 from asad_slurm.settings import Settings
 from asad_slurm.undo import BEGIN, NICE, THROTTLE
 
-DECISIONS = (Admit, Decline, Defer, Start, SetThrottle)
 MARK = "asad: "
 """What asad says begins with this; what stands before it in AdminComment is the site's own and stays."""
 MOST_COMMENT = 500
@@ -43,7 +42,7 @@ class Admission:
         self._clock, self._say = clock, say
         self._may_comment = True
 
-    def apply(self, decision: Decision, record: JobRecord) -> str:
+    def apply(self, decision: Admit | Decline | Defer | Start | SetThrottle, record: JobRecord) -> str:
         """Do what was decided of a job that waits (of an array: those tasks of it); why not, or the empty string."""
         if record.het:
             return "it is a part of a heterogeneous job, whose parts wait for each other"

@@ -28,7 +28,7 @@ from asad.model import (
     Start,
     Withdraw,
 )
-from asad_slurm.admission import DECISIONS, Admission
+from asad_slurm.admission import Admission
 from asad_slurm.assembly import Assembly
 from asad_slurm.changes import CHANGED_NAMES, Changes, waiting_by_number
 from asad_slurm.command import Transport
@@ -213,26 +213,7 @@ class SlurmCluster:
         outcomes = []
         self.transport.answers = True
         for decision in decisions:
-            if self._snapshot is None:
-                why = "there is no snapshot yet"
-            elif not self.transport.answers and not isinstance(decision, SetShare | SetMemory):
-                why = "Slurm did not answer the change before this one"
-            elif isinstance(decision, CoAllocate):
-                why = self._journal_error or self._lending.offer(self._snapshot, decision)
-            elif isinstance(decision, SetShare):
-                why = self._lending.set_share(decision)
-            elif isinstance(decision, SetMemory):
-                why = self._lending.set_memory(self._snapshot, decision)
-            elif isinstance(decision, ExtendLimit):
-                why = self._lending.extend(decision)
-            elif isinstance(decision, Withdraw):
-                why = self._lending.withdraw(self._snapshot, decision)
-            elif isinstance(decision, DECISIONS):
-                why = self._journal_error or self._admit(decision)
-            elif isinstance(decision, Evict):
-                why = self._journal_error or self._evict(decision)
-            else:
-                why = f"Slurm does not know how to {decision.kind or type(decision).__name__}"
+            why = self._apply(decision)
             outcomes.append(Outcome(decision, not why, why))
         if self._snapshot is not None and any(outcome.done for outcome in outcomes):
             self._link.grant(self._lending.leases(self._snapshot))
@@ -245,7 +226,7 @@ class SlurmCluster:
         """
         return self._jobs.finished()
 
-    # ------------------------------------------------------------------------------------- offers, admission, evictions
+    # ---------------------------------------------------------------------------------------------- offers and changes
 
     def _load_offers(self) -> None:
         if not self._journal_error:
@@ -282,6 +263,32 @@ class SlurmCluster:
         waiting = waiting_by_number(of_them)
         lives = {record.array or record.raw for record in of_them if record.phase != ENDED}
         self._say(self._changes.watch(waiting.get, lives.__contains__))
+
+    # --------------------------------------------------------------------------------------------------------- acting
+
+    def _apply(self, decision: Decision) -> str:
+        """Do it; why not, or the empty string."""
+        if self._snapshot is None:
+            return "there is no snapshot yet"
+        match decision:  # what does not ask Slurm, and needs no journal
+            case SetShare():
+                return self._lending.set_share(decision)
+            case SetMemory():
+                return self._lending.set_memory(self._snapshot, decision)
+        if not self.transport.answers:
+            return "Slurm did not answer the change before this one"
+        match decision:
+            case ExtendLimit():
+                return self._lending.extend(decision)
+            case Withdraw():
+                return self._lending.withdraw(self._snapshot, decision)
+            case CoAllocate():
+                return self._journal_error or self._lending.offer(self._snapshot, decision)
+            case Admit() | Decline() | Defer() | Start() | SetThrottle():
+                return self._journal_error or self._admit(decision)
+            case Evict():
+                return self._journal_error or self._evict(decision)
+        return f"Slurm does not know how to {decision.kind or type(decision).__name__}"
 
     def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:
         rows, row = self._jobs.rows, decision.job

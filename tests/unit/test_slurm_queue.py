@@ -113,6 +113,17 @@ def test_a_job_that_mesos_cannot_serve_is_given_back_untouched(world: World) -> 
     assert world.slurm.accounts[17][0] == 0
 
 
+def test_a_clock_that_is_set_back_keeps_no_job_held_nor_left_alone(world: World) -> None:
+    world.slurm.add(17)
+    world.step()
+    world.now_s -= 5000.0
+    world.step()
+    assert world.slurm.waits(17), "nobody knows how long it has waited"
+    world.now_s -= 5000.0
+    world.step()
+    assert world.slurm.held == {17}, "nor how long it was left alone"
+
+
 def test_a_job_that_starts_while_it_is_asked_back_runs_on(world: World) -> None:
     world.slurm.add(17)
     world.step()
