@@ -39,11 +39,12 @@ def new_history(applications: int) -> History:
 
 
 def require_known(application: NDArray[np.int32], names: int) -> None:
-    """Every code has a name; raises UsageError with the first that has none.
+    """Every code has a name, but for -1 in rows that hold no job; raises UsageError with the first that has none.
 
-    Codes index tables in compiled code, which checks nothing, and they come from any cluster.
+    Codes index tables in compiled code, which checks nothing, and they come from any cluster. Live clusters keep rows
+    that are free (`blank_jobs`).
     """
-    wrong = np.flatnonzero((application < 0) | (application >= names))
+    wrong = np.flatnonzero((application < -1) | (application >= names))
     if len(wrong):
         raise UsageError(
             f"jobs: column application, row {wrong[0]}: {application[wrong[0]]}, and {names} applications have a "
