@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from reference_scheduler import Job, Simulation
 
 from asad.experts import load_experts
-from asad.experts.compiled import evaluate_all
 from asad.model import CoAllocate, Decision, Finished, Snapshot
 from asad.replay.bench import Bench
 from asad.replay.demand import assign
@@ -29,11 +28,11 @@ from asad.replay.playing import leave_alone, lend
 from asad.replay.readers import Recorded, read_log
 from asad.replay.settings import Settings
 from asad.replay.workload import build_workload
-from asad.share.asax import Asax, _note
+from asad.share.asax import Asax
+from asad.share.asax.shares import choose, new_choice, note
+from asad.share.asax.telling import tell
 from asad.share.kept import Kept, keep
-from asad.share.learner import meet
 from asad.share.openings import columns_of, see
-from asad.share.pair import describe, draw
 
 KTH = "KTH-SP2-1996-2.1-cln-filtered.swf.gz"
 RICC = "RICC-2010-2.swf.gz"
@@ -154,19 +153,16 @@ def choose_again(
     times: int,
 ) -> None:
     """All of a decision on a pair but the search for it, `times` over: state, experts, mixture, draw, note."""
-    columns, _, experts, weights, history, o, memo, actions, rng, out = kept.all
+    columns, experts, weights, history, o, memo, actions, rng, out = kept.all
     view = see(columns, now, now, queue, running, guests)
-    p = np.empty((weights.alpha.shape[1], len(actions)))
-    leaf = np.empty(weights.alpha.shape[1], np.int32)
-    allowed = np.ones(len(actions), np.bool_)
-    x = np.full(out.x.shape[1], np.nan, np.float32)
-    row = view.application[host]
+    choice = new_choice(weights.alpha.shape[1], len(actions))
+    choice.allowed[:] = True
     for _ in range(times):
-        describe(view, history, host, guest, 1.0, node, x)
-        evaluate_all(experts, x, p, leaf)
-        meet(weights, row)
-        drawn = draw(p, weights.alpha[row], allowed, o.exploration, out.mixture[0], rng.random())
-        _note(view, weights, memo, out, 0, guest, host, drawn, actions, p, leaf, x)
+        mixture, u = out.mixture[0], rng.random()
+        drawn = choose(
+            view, experts, weights, history, o.exploration, 1.0, guest, host, node, u, choice, mixture
+        )
+        note(view, weights, memo, out, 0, guest, host, drawn, actions[drawn], choice)
 
 
 class Stopwatch(Asax):
@@ -201,7 +197,7 @@ class Stopwatch(Asax):
         if made:
             begin = time.perf_counter()
             for k in range(made):
-                self._decision(snapshot, k)
+                tell(snapshot, self.name, self.experts, self.leaf_names, self._out, k)
             self.story_s.append((time.perf_counter() - begin) / made)
             self._choose_again(snapshot, decisions)
         return decisions
@@ -211,7 +207,6 @@ class Stopwatch(Asax):
             copies = [type(table)(*(column.copy() for column in table)) for table in (self._memo, self._out)]
             self.apart = keep(
                 columns_of(snapshot, self._first),
-                self._openings,
                 self.compiled,
                 self.weights,
                 self.history,

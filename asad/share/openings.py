@@ -199,11 +199,14 @@ def see(
 
 
 @borrowing
-def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openings) -> None:
-    """Fill `openings`: hosts whose `ceiling` (by row) leaves at least the share `least` on some node.
+def share_held(view: View, guest: int) -> float:
+    """Share of its nodes that a guest holds: all the room there is while it is not decided yet."""
+    return 1.0 if np.isnan(view.share[guest]) else view.share[guest]
 
-    A guest whose share is not decided yet takes all the room there is.
-    """
+
+@borrowing
+def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openings) -> None:
+    """Fill `openings`: hosts whose `ceiling` (by row) leaves at least the share `least` on some node."""
     for i in range(openings.found[0]):
         openings.first[openings.hosts[i]] = -1
     openings.found[0] = 0
@@ -237,7 +240,7 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
                             seen = True
                             break
                     if not seen:
-                        lent += 1.0 if np.isnan(view.share[guest]) else view.share[guest]
+                        lent += share_held(view, guest)
                 before = guest
         if not whole:
             continue

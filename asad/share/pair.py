@@ -17,6 +17,14 @@ F_LOAD, F_SIZE, F_FAIR_SHARE = INDEX["load"], INDEX["size_ratio"], INDEX["fair_s
 
 
 @borrowing
+def may_share(view: View, host: int, guest: int) -> bool:
+    """Are the two of one group, and not both bound by the memory bus?"""
+    if view.share_group[host] != view.share_group[guest]:
+        return False
+    return not (view.memory_bound[host] and view.memory_bound[guest])
+
+
+@borrowing
 def happiness(view: View, history: History, host: int) -> float:
     """Hp = time to the limit · pace / work left; NaN if its run time cannot be told from history or limit."""
     application = view.application[host]

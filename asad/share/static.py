@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from asad.compiling import compiled
 from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
+from asad.share.pair import may_share
 
 
 @compiled
@@ -30,9 +31,7 @@ def _first_fits(
             continue
         for k in range(openings.found[0]):
             host = openings.hosts[k]
-            if view.share_group[host] != view.share_group[guest]:
-                continue
-            if view.memory_bound[host] and view.memory_bound[guest]:
+            if not may_share(view, host, guest):
                 continue
             used, _, _ = fit(view, openings, host, guest, share, 1.0)
             if used == 0:

@@ -8,7 +8,7 @@ import pytest
 
 from asad.config import parse
 from asad.policies import share_policy
-from asad.share import asax
+from asad.share.asax.policy import _decide, _learn
 from asad.share.rehearsal import rehearse
 
 
@@ -21,5 +21,5 @@ def test_every_policy_can_be_rehearsed(name: str) -> None:
 
 def test_a_rehearsal_compiles_what_decides() -> None:
     rehearse(share_policy(parse("", Path("asad.toml")), ["a/b/1"], 0))
-    for function in (asax._learn, asax._decide):  # all the others are compiled into these
+    for function in (_learn, _decide):  # all the others are compiled into these
         assert function.signatures, function
