@@ -24,7 +24,7 @@ from asad_under_test import PATIENCE_S, Asad, until
 from test_cluster_contract import check_arrays, copied
 
 from asad.admit.live import Admission
-from asad.admit.live import Options as AdmitOptions
+from asad.admit.options import Options as AdmitOptions
 from asad.admit.schemes import scheme_maker
 from asad.api.control import ask
 from asad.config import GuardSettings
@@ -374,6 +374,7 @@ RESTLESS = """
                 Defer(why, array, later),
             ]
         )
+        print("applied", flush=True)
 """
 
 
@@ -384,11 +385,13 @@ def test_a_daemon_that_is_killed_at_any_moment_leaves_what_undo_repairs(port: Po
     assert own == ((7, 0, 0), (0, 3, 0))
     rng = np.random.default_rng(11)
     seen: set[tuple[Any, ...]] = set()
-    for _ in range(8):
+    for kill in range(8):
         argv = [sys.executable, "-c", textwrap.dedent(RESTLESS), str(port.folder), rigid]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, env=port.slurm.env) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"begins\n"
+            for _ in range(kill % 3):  # on a busy machine nothing may be done before
+                assert process.stdout.readline() == b"applied\n"
             time.sleep(float(rng.uniform(0.05, 0.6)))
             os.kill(process.pid, signal.SIGKILL)
         seen.add((port.facts(array)[0], port.facts(rigid)[1]))
