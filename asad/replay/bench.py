@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.live import Admission
-from asad.admit.live import Options as AdmitOptions
+from asad.admit.options import Options as AdmitOptions
 from asad.admit.schemes import scheme_maker
 from asad.admit.sow.infer import LEAST_RUNS
 from asad.admit.utility import Maker, site_utilities
@@ -17,18 +17,20 @@ from asad.defer.live import Deferral
 from asad.defer.options import Options as DeferOptions
 from asad.defer.scorers import make_scorer
 from asad.errors import UsageError
-from asad.experts import Expert
+from asad.experts import Expert, load_experts
 from asad.model import Machine
 from asad.place import PlacePolicy
 from asad.place.first_fit import FirstFit
 from asad.place.live import PortPlacing
 from asad.replay.contention import Contention, load_contention
 from asad.replay.deferrable import Deferrable, deferrable_of, read_declared
+from asad.replay.demand import Demand
 from asad.replay.policies import ADMITTING, DEFERRING, STATING
 from asad.replay.readers import Recorded
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.replay.settings import Settings
 from asad.replay.stated import Stated, stated_of
+from asad.replay.workload import build_workload
 from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
 from asad.share import SharePolicy
 from asad.share.asax import Asax
@@ -55,6 +57,7 @@ class Bench:
     application_names: tuple[str, ...]
     experts: tuple[Expert, ...]
     overran: NDArray[np.bool_]
+    """(n,) Who asked for less time than he needed, and is killed for it."""
     progress: Progress | None = None
     valued: Valued | None = None
     """What jobs are worth, if that was asked for."""
@@ -135,7 +138,35 @@ class Bench:
         return Deferral(name, scorer, self.application_names, options, poll_s=self.settings.poll_s)
 
 
-def value_jobs(bench: Bench, notes: list[str]) -> None:
+def prepare(
+    recorded: Recorded,
+    machine: Machine,
+    settings: Settings,
+    demand: Demand,
+    notes: list[str],
+    progress: Progress | None = None,
+) -> Bench:
+    """What the runs of a replay share; what is assumed of the jobs is added to `notes`.
+
+    Raises MachineError for a job that could not run even on the empty machine, UsageError where a policy would have
+    no job to decide about, ConfigError for files that cannot be read.
+    """
+    jobs = recorded.jobs
+    _, names = jobs.fingerprints()
+    workload = build_workload(recorded, machine, settings, demand, notes)
+    limit = np.where(np.isnan(jobs.time_limit_s), np.inf, jobs.time_limit_s)
+    overran = (jobs.run_s > limit) & (settings.overrun == "kill")
+    if overran.any():
+        notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
+    experts = load_experts(settings.experts)
+    bench = Bench(recorded, machine, settings, workload, names, experts, overran, progress)
+    _value(bench, notes)
+    _declare(bench, notes)
+    _state(bench, notes)
+    return bench
+
+
+def _value(bench: Bench, notes: list[str]) -> None:
     """Give the jobs of the bench their arrays and hints, if anybody asks what they are worth.
 
     Raises UsageError for a rule that cannot be read, and where jobs are to be admitted and none has a utility.
@@ -165,7 +196,7 @@ def value_jobs(bench: Bench, notes: list[str]) -> None:
         )
 
 
-def declare_deferrable(bench: Bench, notes: list[str]) -> None:
+def _declare(bench: Bench, notes: list[str]) -> None:
     """Find the deferrable jobs of the bench, if anybody asks for them.
 
     Raises UsageError where jobs are to be put off and none is deferrable, or a name that is not in the log.
@@ -188,7 +219,7 @@ def declare_deferrable(bench: Bench, notes: list[str]) -> None:
         )
 
 
-def find_statements(bench: Bench, notes: list[str]) -> None:
+def _state(bench: Bench, notes: list[str]) -> None:
     """Find the statements of work of the bench, if anybody asks for them.
 
     Raises UsageError where they are to be planned and there are none, ConfigError for a file that cannot be read.

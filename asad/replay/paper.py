@@ -132,14 +132,13 @@ def last_submission(bench: Bench, played: Played, baseline: Played | None) -> di
     jobs = bench.workload.take(rows)
     moved = None
     if baseline is not None:
-        touched = int((job["was_host"] | job["was_guest"]).sum())
-        moved = placebo(bench, baseline, touched, bench.settings.seed)
+        moved = placebo(bench, baseline, int(played.touched.sum()), bench.settings.seed)
     return figures(
         jobs,
         bench.machine.total_cores,
         start_s=job["start"][rows],
         end_s=job["end"][rows],
-        done_s=jobs.work_s - np.where(job["killed"][rows], np.maximum(job["left"][rows], 0.0), 0.0),
+        done_s=played.done_s[rows],
         demand=jobs.demand,
         overran=bench.overran[rows],
         cut=job["killed"][rows],

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.admit import AdmitPolicy
 from asad.admit.everyone import Everyone
 from asad.admit.sow import mechanism_of
 from asad.cycle import Cycle, is_renewal
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import JobLog, Outcome, Snapshot
+from asad.model import Floats, JobLog, Outcome, Snapshot
 from asad.place import PlacePolicy
 from asad.place.native import Native
 from asad.replay.bench import Bench
@@ -50,6 +49,20 @@ class Played:
         """A column of the simulation, one row a job."""
         return self.cluster.state.job[name]
 
+    @property
+    def done_s(self) -> Floats:
+        """(n,) Isolated work that each job got done."""
+        job = self.cluster.state.job
+        left = np.where(job["killed"], np.maximum(job["left"], 0.0), 0.0)
+        return np.asarray(self.cluster.workload.work_s - left)
+
+    @property
+    def touched(self) -> NDArray[np.bool_]:
+        """(n,) Hosts, guests, and jobs that were admitted, deferred or throttled."""
+        job = self.cluster.state.job
+        lending: NDArray[np.bool_] = job["was_host"] | job["was_guest"]
+        return lending if self.managed is None else lending | self.managed.rows
+
 
 def leave_alone(bench: Bench, name: str, workload: Workload | None = None, what: str | None = None) -> Played:
     """The cluster under its own scheduler."""
@@ -74,26 +87,15 @@ def lend(bench: Bench, name: str, seed: int, run: Run | None = None, what: str |
     held = LENDING.get(name) or PLACING[name]
     gangs = _with_gangs(bench.workload, bench.recorded.jobs) if name in PLACING else None
     cluster = bench.cluster("easy", held, gangs, admission=gangs is not None)
-    policy: SharePolicy = Exclusive()
+    share: SharePolicy = Exclusive()
     place: PlacePolicy = Native()
     if name in PLACING:
         place = bench.placing(name)
     else:
-        policy = bench.policy(name, load_contention(bench.settings.contention, lending=held), seed)
-    names = cluster.workload.job_id
-
-    def record(number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
-        if run is not None:
-            run.record(number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host)
-
-    guard = guard_for(policy.properties | place.properties)
-    cycle = Cycle(cluster, Everyone(), AtOnce(), place, policy, guard, record if run else None)
-    watch = ExpertWatch(policy)
-    begin = time.perf_counter()
-    if not bench.settings.lending:
-        cluster.run()
-    _drive(bench, cluster, cycle, what or name, watch.look)
-    return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, watch.history())
+        share = bench.policy(name, load_contention(bench.settings.contention, lending=held), seed)
+    guard = guard_for(share.properties | place.properties)
+    cycle = Cycle(cluster, Everyone(), AtOnce(), place, share, guard)
+    return _play(bench, cluster, cycle, run, what or name)
 
 
 def _with_gangs(workload: Workload, jobs: JobLog) -> Workload | None:
@@ -104,37 +106,27 @@ def _with_gangs(workload: Workload, jobs: JobLog) -> Workload | None:
 
 
 def admit(bench: Bench, name: str, run: Run | None = None) -> Played:
-    """The same cluster with a policy of the admit stage in the cycle, and nobody who lends."""
-    workload, foretold = bench.workload, None
-    if name in STATING:
-        assert bench.stated is not None
-        jobs = bench.recorded.jobs
-        array = arrays_of(jobs.job_id, jobs.user)
-        workload = replace(workload, array=array, hints=bench.stated.hints)
-        foretold = bench.stated.policy(name, partial(mechanism_of, STATING[name]), bench.application_names)
-    cluster = bench.cluster("easy", None, workload, admission=True, gather_arrays=True)
-    policy: AdmitPolicy = foretold or bench.admission(name)
-    managed = Managed(cluster.workload)
-    names = cluster.workload.job_id
-
-    def record(number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
-        managed.note(outcomes)
-        if run is not None:
-            run.record(number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host)
-
+    """The same cluster with a scheme of the admit stage in the cycle, and nobody who lends."""
+    cluster = bench.cluster("easy", None, admission=True, gather_arrays=True)
     share = Exclusive()
-    guard = guard_for(share.properties, consents=None if foretold is None else foretold.consents)
-    cycle = Cycle(cluster, policy, AtOnce(), Native(), share, guard, record)
-    begin = time.perf_counter()
-    _drive(bench, cluster, cycle, name)
-    return Played(
-        cluster,
-        time.perf_counter() - begin,
-        cycle.number,
-        cycle.decisions,
-        managed=managed,
-        foretold=foretold,
-    )
+    guard = guard_for(share.properties)
+    cycle = Cycle(cluster, bench.admission(name), AtOnce(), Native(), share, guard)
+    return _play(bench, cluster, cycle, run, name, Managed(cluster.workload))
+
+
+def plan(bench: Bench, name: str, run: Run | None = None) -> Played:
+    """The same cluster with a mechanism for statements of work in the admit stage, and nobody who lends."""
+    assert bench.stated is not None
+    jobs = bench.recorded.jobs
+    workload = replace(bench.workload, array=arrays_of(jobs.job_id, jobs.user), hints=bench.stated.hints)
+    cluster = bench.cluster("easy", None, workload, admission=True, gather_arrays=True)
+    policy = bench.stated.policy(name, partial(mechanism_of, STATING[name]), bench.application_names)
+    share = Exclusive()
+    guard = guard_for(share.properties, consents=policy.consents)
+    cycle = Cycle(cluster, policy, AtOnce(), Native(), share, guard)
+    played = _play(bench, cluster, cycle, run, name, Managed(workload))
+    played.foretold = policy
+    return played
 
 
 def put_off(bench: Bench, name: str, run: Run | None = None) -> Played:
@@ -148,39 +140,48 @@ def put_off(bench: Bench, name: str, run: Run | None = None) -> Played:
         deadline_s=bench.deferrable.deadline_s,
     )
     cluster = bench.cluster("easy", None, workload, admission=True, gather_arrays=True)
-    policy = bench.deferral(name)
-    managed = Managed(workload)
-    names = workload.job_id
+    share = Exclusive()
+    guard = guard_for(share.properties)
+    cycle = Cycle(cluster, Everyone(), bench.deferral(name), Native(), share, guard)
+    return _play(bench, cluster, cycle, run, name, Managed(workload))
+
+
+def _play(
+    bench: Bench,
+    cluster: RecordedCluster,
+    cycle: Cycle,
+    run: Run | None,
+    what: str,
+    managed: Managed | None = None,
+) -> Played:
+    """The cycle at every poll until all is over; `managed` follows a policy that holds jobs back."""
+    names = cluster.workload.job_id
 
     def record(number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
-        managed.note(outcomes)
-        news = [outcome for outcome in outcomes if not is_renewal(outcome)]
-        if run is not None and news:
-            run.record(number, snapshot.time_s, news, names, host_rows=snapshot.jobs.host)
+        if managed is not None:
+            managed.note(outcomes)
+            outcomes = [outcome for outcome in outcomes if not is_renewal(outcome)]
+        if run is not None and outcomes:
+            run.record(number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host)
 
-    share = Exclusive()
-    cycle = Cycle(cluster, Everyone(), policy, Native(), share, guard_for(share.properties), record)
-    begin = time.perf_counter()
-    _drive(bench, cluster, cycle, name)
-    return Played(cluster, time.perf_counter() - begin, cycle.number, cycle.decisions, managed=managed)
-
-
-def _drive(
-    bench: Bench, cluster: RecordedCluster, cycle: Cycle, what: str, look: Callable[[], None] | None = None
-) -> None:
-    """The cycle at every poll until all is over; `look` is called every 256 cycles and at the end."""
+    if run is not None or managed is not None:
+        cycle.record = record
+    watch = ExpertWatch(cycle.share)
     jobs = len(cluster.workload)
+    begin = time.perf_counter()
+    if managed is None and not bench.settings.lending:
+        cluster.run()  # to the end, so that no poll is left
     if bench.progress is not None:
         bench.progress(what, 0, jobs)
     wake_s = np.inf
     while cluster.advance(wake_s):
         wake_s = cycle.run_once()
         if cycle.number % 256 == 0:
-            if look is not None:
-                look()
+            watch.look()
             if bench.progress is not None:
                 bench.progress(what, cluster.ended, jobs)
-    if look is not None:
-        look()
+    watch.look()
     if bench.progress is not None:
         bench.progress(what, cluster.ended, jobs)
+    wall_s = time.perf_counter() - begin
+    return Played(cluster, wall_s, cycle.number, cycle.decisions, watch.history(), managed)

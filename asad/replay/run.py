@@ -7,17 +7,15 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.experts import load_experts
 from asad.model import Json, Machine
-from asad.replay.bench import Bench, Progress, declare_deferrable, find_statements, value_jobs
+from asad.replay.bench import Bench, Progress, prepare
 from asad.replay.demand import assign
-from asad.replay.playing import Played, admit, leave_alone, lend, put_off
+from asad.replay.playing import Played, admit, leave_alone, lend, plan, put_off
 from asad.replay.policies import ADMITTING, DEFERRING, LENDING, SCHEDULING, STATING
 from asad.replay.readers import Recorded
 from asad.replay.results import PolicyResult, ReplayResult, Verdict
 from asad.replay.settings import VERDICT_JOBS, Settings
 from asad.replay.summary import job_ends, summarise, with_placebo
-from asad.replay.workload import build_workload
 from asad.store.recording import Run
 from asad.store.store import Store
 
@@ -40,17 +38,7 @@ def replay(
     fingerprint, names = jobs.fingerprints()
     notes = list(recorded.notes)
     demand = assign(jobs, fingerprint, names, settings.demand, settings.seed)
-    workload = build_workload(recorded, machine, settings, demand, notes)
-    limit = np.where(np.isnan(jobs.time_limit_s), np.inf, jobs.time_limit_s)
-    overran = (jobs.run_s > limit) & (settings.overrun == "kill")
-    bench = Bench(
-        recorded, machine, settings, workload, names, load_experts(settings.experts), overran, progress
-    )
-    if overran.any():
-        notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
-    value_jobs(bench, notes)
-    declare_deferrable(bench, notes)
-    find_statements(bench, notes)
+    bench = prepare(recorded, machine, settings, demand, notes, progress)
     log: dict[str, Json] = {
         "path": recorded.path,
         "format": recorded.format,
@@ -62,30 +50,25 @@ def replay(
         "notes": list(notes),
         **(log_facts or {}),
     }
-    results: dict[str, PolicyResult] = {}
     baseline = leave_alone(bench, "slurm")
-    results["slurm"] = summarise(bench, "slurm", baseline, None, None)
+    results = {"slurm": summarise(bench, "slurm", baseline)}
     for name in settings.policies:
-        if name == "slurm":
-            continue
-        if name in SCHEDULING:
-            played = leave_alone(bench, name)
-            results[name] = summarise(bench, name, played, None, None)
-            continue
-        results[name] = _play_and_keep(bench, name, baseline, store, log)
-    order = ("slurm", *(name for name in settings.policies if name != "slurm"))
+        if name not in SCHEDULING:
+            results[name] = _play_and_keep(bench, name, baseline, store, log)
+        elif name != "slurm":
+            results[name] = summarise(bench, name, leave_alone(bench, name))
     result = ReplayResult(
         log=log,
         machine=machine.to_json(),
         settings=settings.to_json(),
         demand_sources=demand.shares(),
         job_id=jobs.job_id,
-        submit_s=workload.submit_s,
-        run_s=workload.work_s,
-        cores=workload.cores,
+        submit_s=bench.workload.submit_s,
+        run_s=bench.workload.work_s,
+        cores=bench.workload.cores,
         application=fingerprint,
         application_names=names,
-        policies={name: results[name] for name in order},
+        policies=results,
     )
     assumed = demand.shares()["assumed"] > 0
     vary = settings.vary_demand
@@ -145,26 +128,28 @@ def repeat(
 def _play_and_keep(
     bench: Bench, name: str, baseline: Played, store: Store | None, log: dict[str, Json]
 ) -> PolicyResult:
-    """One policy that lends, admits or defers, recorded in the store if there is one."""
-    seed = bench.settings.seed
-
-    def play(run: Run | None = None) -> Played:
-        if name in DEFERRING:
-            return put_off(bench, name, run)
-        if name in ADMITTING or name in STATING:
-            return admit(bench, name, run)
-        return lend(bench, name, seed, run)
-
+    """One policy that does anything, recorded in the store if there is one."""
     if store is None:
-        return with_placebo(bench, name, play(), baseline)
+        return with_placebo(bench, name, _play(bench, name, None), baseline)
     settings = {**bench.settings.to_json(), "policies": name}
     with store.begin_run(
         "replay", name, log, bench.machine.to_json(), settings, supersede_killed=True
     ) as run:
-        result = with_placebo(bench, name, play(run), baseline)
+        result = with_placebo(bench, name, _play(bench, name, run), baseline)
         run.record_ends(job_ends(bench, result, baseline))
         run.finish(dict(result.metrics))
     return result
+
+
+def _play(bench: Bench, name: str, run: Run | None) -> Played:
+    """With the stage that the policy drives."""
+    if name in DEFERRING:
+        return put_off(bench, name, run)
+    if name in ADMITTING:
+        return admit(bench, name, run)
+    if name in STATING:
+        return plan(bench, name, run)
+    return lend(bench, name, bench.settings.seed, run)
 
 
 def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) -> list[Verdict]:
@@ -185,7 +170,7 @@ def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) ->
         moved = replace(bench.workload, demand=demand.fraction)
         other = replace(bench, workload=moved)
         played = lend(other, name, bench.settings.seed, what=f"{name}, demand ×{factor:g}")
-        result = summarise(other, name, played, baseline, None)
+        result = summarise(other, name, played, baseline)
         own = baseline.cluster.state.job["end"] - bench.workload.submit_s
         change = float((result.end_s - bench.workload.submit_s).mean() / own.mean() - 1.0)
         verdicts.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asad.admit.live import Options as AdmitOptions
+from asad.admit.options import Options as AdmitOptions
 from asad.errors import UsageError
 from asad.model import Json
 from asad.replay.deferrable import read_declared

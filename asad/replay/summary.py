@@ -14,11 +14,16 @@ from asad.store.records import JobEnd
 
 
 def summarise(
-    bench: Bench, name: str, played: Played, baseline: Played | None, displaced_placebo: float | None
+    bench: Bench,
+    name: str,
+    played: Played,
+    baseline: Played | None = None,
+    displaced_placebo: float | None = None,
 ) -> PolicyResult:
+    """A policy's figures; against the cluster left alone if that is given."""
     workload, machine = bench.workload, bench.machine
     job = played.cluster.state.job
-    done = workload.work_s - np.where(job["killed"], np.maximum(job["left"], 0.0), 0.0)
+    done = played.done_s
     start, end = job["start"].copy(), job["end"].copy()
     host, guest = job["was_host"].copy(), job["was_guest"].copy()
     baseline_end = None if baseline is None else baseline.cluster.state.job["end"]
@@ -39,57 +44,63 @@ def summarise(
         displaced_placebo=displaced_placebo,
         managed=managed,
     )
-    if bench.valued is not None:
-        metrics |= bench.valued.figures(end)
-        metrics |= (
-            played.managed.figures()
-            if played.managed is not None and name in ADMITTING
-            else {"admitted": None, "declined": None}
-        )
-    if bench.deferrable is not None:
-        capacity_core_s = machine.total_cores * float(metrics["makespan_s"] or 0.0)
-        metrics |= bench.deferrable.figures(workload.submit_s, start, workload.cores, done, capacity_core_s)
-    if bench.stated is not None:
-        lost = job["killed"].copy()
-        if played.foretold is not None:
-            lost |= np.isin(workload.job_id.astype(str), sorted(played.foretold.evicted_jobs))
-        metrics |= bench.stated.figures(end, np.flatnonzero(lost).tolist(), played.foretold)
+    metrics |= _figures_of_kinds(bench, name, played, float(metrics["makespan_s"] or 0.0))
     metrics["wall_s"] = played.wall_s
     busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
     edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)
     loser = np.zeros(len(workload), np.bool_)
     if baseline_end is not None:
-        loser = later(workload, end, baseline_end)
-    result = PolicyResult(
-        name,
-        metrics,
-        start,
-        end,
-        host,
-        guest,
-        loser,
-        edges,
-        allocated,
-        used,
-        played.history,
-        managed,
+        loser = later(workload, end, baseline_end) & played.touched
+    return PolicyResult(
+        name=name,
+        metrics=metrics,
+        start_s=start,
+        end_s=end,
+        host=host,
+        guest=guest,
+        loser=loser,
+        series_time_s=edges,
+        allocated_fraction=allocated,
+        used_fraction=used,
+        experts=played.history,
+        managed=managed,
         deferring=name in DEFERRING,
         stating=name in STATING,
     )
-    loser &= result.touched
-    return result
+
+
+def _figures_of_kinds(
+    bench: Bench, name: str, played: Played, makespan_s: float
+) -> dict[str, float | int | None]:
+    """Of jobs that tell what they are worth, that are deferrable, or that were stated: as far as anybody asked."""
+    workload, job = bench.workload, played.cluster.state.job
+    found: dict[str, float | int | None] = {}
+    if bench.valued is not None:
+        found |= bench.valued.figures(job["end"])
+        found |= {"admitted": None, "declined": None}
+        if played.managed is not None and name in ADMITTING:
+            found |= played.managed.figures()
+    if bench.deferrable is not None:
+        capacity_core_s = bench.machine.total_cores * makespan_s
+        found |= bench.deferrable.figures(
+            workload.submit_s, job["start"], workload.cores, played.done_s, capacity_core_s
+        )
+    if bench.stated is not None:
+        lost = job["killed"].copy()
+        if played.foretold is not None:
+            lost |= np.isin(workload.job_id.astype(str), sorted(played.foretold.evicted_jobs))
+        found |= bench.stated.figures(job["end"], np.flatnonzero(lost).tolist(), played.foretold)
+    return found
 
 
 def with_placebo(bench: Bench, name: str, played: Played, baseline: Played) -> PolicyResult:
-    job = played.cluster.state.job
-    touched = job["was_host"] | job["was_guest"]
-    if played.managed is not None:
-        touched = touched | played.managed.rows
-    moved = placebo(bench, baseline, int(touched.sum()), bench.settings.seed)
+    """The same, with what a placebo on as many jobs as it touched would have done."""
+    moved = placebo(bench, baseline, int(played.touched.sum()), bench.settings.seed)
     return summarise(bench, name, played, baseline, moved)
 
 
 def job_ends(bench: Bench, result: PolicyResult, baseline: Played) -> list[JobEnd]:
+    """How hosts and guests ended, for the store."""
     ends = baseline.cluster.state.job["end"]
     return [
         JobEnd(

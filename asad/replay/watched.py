@@ -62,6 +62,7 @@ class ExpertWatch:
         self.rows: list[tuple[int, Floats, Floats, float, float]] = []
 
     def look(self) -> None:
+        """Take a sample, if there was a round since the last."""
         w = self.weights
         if w is None or w.rounds[-1] < 1 or (self.rows and self.rows[-1][0] == w.rounds[-1]):
             return
@@ -72,6 +73,7 @@ class ExpertWatch:
             self.rows = self.rows[1::2]
 
     def history(self) -> ExpertHistory | None:
+        """What was sampled; None if nothing learns."""
         if not self.rows:
             return None
         rounds, weights, risk, excess, limit = zip(*self.rows, strict=True)
