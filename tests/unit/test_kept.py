@@ -10,7 +10,7 @@ import pytest
 
 from asad.errors import UsageError
 from asad.experts import load_experts
-from asad.model import Decision, Finished, Machine, Snapshot
+from asad.model import Decision, Finished, Machine, Snapshot, blank_jobs
 from asad.replay.contention import load_contention
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.share.asax import Asax
@@ -45,20 +45,20 @@ def crowd() -> RecordedCluster:
     return RecordedCluster(workload, machine, load_contention(None, lending="idle"))
 
 
+def moved(column: np.ndarray, free: int = 0) -> np.ndarray:
+    """A copy of the same layout, so that nothing is compiled anew; with so many more rows."""
+    width = 1 if column.flags.c_contiguous else column.strides[0] // column.itemsize
+    copy = np.zeros((len(column) + free, width), column.dtype)[:, 0]
+    copy[: len(column)] = column
+    return copy.ravel() if width == 1 else copy
+
+
 def anew(snapshot: Snapshot) -> Snapshot:
     """The same snapshot in new arrays, as a live cluster shows it."""
 
     def copied(table: Any) -> dict[str, Any]:
         columns = {column.name: getattr(table, column.name) for column in fields(table)}
         return {name: moved(value) for name, value in columns.items() if isinstance(value, np.ndarray)}
-
-    def moved(column: np.ndarray) -> np.ndarray:
-        """A copy of the same layout, so that nothing is compiled anew."""
-        if column.flags.c_contiguous:
-            return column.copy()
-        copy = np.zeros((len(column), column.strides[0] // column.itemsize), column.dtype)[:, 0]
-        copy[:] = column
-        return copy
 
     return replace(snapshot, **copied(snapshot), jobs=replace(snapshot.jobs, **copied(snapshot.jobs)))
 
@@ -129,6 +129,32 @@ def test_applications_that_come_later_are_decided_on_like_known_ones(
     known = story(list("abcde"), [])
     assert len(known) > 20
     assert story([], list("abcde")) == known
+
+
+@pytest.mark.parametrize("make", [Asax, AsaxPaper])
+def test_rows_that_hold_no_job_change_nothing(make: type[Asax] | type[AsaxPaper]) -> None:
+    """A live cluster keeps some free."""
+
+    def story(free: int) -> list[Decision]:
+        cluster = crowd()
+        policy = make(load_experts(None), list("abcde"), np.random.default_rng(1))
+        decisions: list[Decision] = []
+        while len(decisions) < 20 and cluster.advance(policy.wake_s()):
+            snapshot, ended = cluster.snapshot(), cluster.finished()
+            columns = {}
+            for column in fields(snapshot.jobs):
+                columns[column.name] = moved(getattr(snapshot.jobs, column.name), free)
+                if column.name != "job_id":  # which are numbers here
+                    columns[column.name][JOBS:] = getattr(blank_jobs(free), column.name)
+            shown = replace(snapshot, jobs=replace(snapshot.jobs, **columns))
+            policy.learn(shown, ended)
+            decided = list(policy.decide(shown))
+            cluster.apply(decided)
+            decisions += decided
+        return decisions
+
+    assert len(story(0)) >= 20
+    assert story(3) == story(0)
 
 
 @pytest.mark.parametrize("make", [Asax, AsaxPaper])

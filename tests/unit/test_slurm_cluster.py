@@ -27,6 +27,7 @@ from slurm_samples import (
 )
 
 from asad.api.wire import lease_to_json
+from asad.config import parse
 from asad.errors import ClusterError
 from asad.model import (
     BARS,
@@ -42,6 +43,7 @@ from asad.model import (
     Withdraw,
 )
 from asad.node.actor import lease_from_json
+from asad.policies import share_policy
 
 Make = Callable[..., Lab]
 
@@ -137,6 +139,19 @@ def test_snapshot_shows_who_holds_what(make: Make) -> None:
     assert lab.cluster.applications[jobs.application[guest]] == "ann/app10/2"
     assert BARS[jobs.host_bar[host]] == BARS[jobs.guest_bar[guest]] == ""
     assert [NODE_BARS[one] for one in snapshot.node_bar] == [""] * 4
+
+
+@pytest.mark.parametrize("share", ["asax", "asax-paper", "static"])
+def test_those_who_lend_take_what_a_snapshot_shows(make: Make, share: str) -> None:
+    lab = make()
+    policy = share_policy(
+        parse(f"[policies]\nshare = '{share}'", Path("asad.toml")), lab.cluster.applications, 0
+    )
+    for _ in range(3):
+        snapshot = lab.snapshot(30)
+        assert "" in snapshot.jobs.job_id, "some rows hold no job"
+        policy.learn(snapshot, lab.cluster.finished(START_S))
+        policy.decide(snapshot)
 
 
 def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
