@@ -16,12 +16,12 @@ from asad.admit import AdmitPolicy
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
 from asad.admit.live import Admission
-from asad.admit.live import Options as AdmitOptions
+from asad.admit.options import Options as AdmitOptions
 from asad.admit.schemes import rehearse as rehearse_scheme
 from asad.admit.schemes import scheme_maker, scheme_options
 from asad.admit.sow import MECHANISMS, mechanism_of, mechanism_options
-from asad.admit.sow.live import Options as StatementOptions
 from asad.admit.sow.live import Statements
+from asad.admit.sow.options import Options as StatementOptions
 from asad.admit.sow.rehearsal import rehearse as rehearse_mechanism
 from asad.admit.utility import parse_utility, site_utilities
 from asad.config import Config

@@ -664,6 +664,3 @@ def _same(machine: Machine, other: Machine) -> bool:
         and np.array_equal(machine.cores, other.cores)
         and np.array_equal(machine.memory_bytes, other.memory_bytes, equal_nan=True)
     )
-
-
-__all__ = ["Admission", "Make", "Options"]

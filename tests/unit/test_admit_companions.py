@@ -13,7 +13,8 @@ from test_admit_live import OPTIONS, SLOT, WORTH, cycle_of, live, vetoes
 
 from asad.admit.capacity import Claims, held_by_others, world_of
 from asad.admit.hints import WORKERS_PER_SERVER, Rule, read_hint
-from asad.admit.live import Admission, Options
+from asad.admit.live import Admission
+from asad.admit.options import Options
 from asad.admit.schemes import SCHEMES, scheme_maker
 from asad.model import Machine, SetThrottle
 

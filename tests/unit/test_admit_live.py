@@ -13,7 +13,8 @@ from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
-from asad.admit.live import Admission, Options
+from asad.admit.live import Admission
+from asad.admit.options import Options
 from asad.admit.schemes import SCHEMES, rehearse, scheme_maker
 from asad.config import GuardSettings
 from asad.cycle import Cycle

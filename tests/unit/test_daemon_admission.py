@@ -18,7 +18,8 @@ from test_daemon import configuration, wait_for
 
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
-from asad.admit.live import Admission, Options
+from asad.admit.live import Admission
+from asad.admit.options import Options
 from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl

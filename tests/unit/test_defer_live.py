@@ -13,7 +13,7 @@ from deferred_cluster import HOUR_S, POLL_S, Says, Yielding, cycle_of, deferral,
 from slotted_cluster import EPOCH, AsSoonAsRoom
 
 from asad.admit.live import Admission
-from asad.admit.live import Options as AdmitOptions
+from asad.admit.options import Options as AdmitOptions
 from asad.config import GuardSettings
 from asad.defer.history import COLUMNS, History
 from asad.defer.jobs import Waiting

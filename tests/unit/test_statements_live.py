@@ -9,7 +9,8 @@ import pytest
 from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, ROUND_S, FirstFit, World, announced, job
 
 from asad.admit.sow import mechanism_of
-from asad.admit.sow.live import Statements, number_of
+from asad.admit.sow.arrivals import number_of
+from asad.admit.sow.live import Statements
 from asad.errors import AsadError, UsageError
 from asad.model import HOUSE, Decline, Defer, Evict
 

@@ -713,6 +713,3 @@ def _bounds_json(bounds: Bounds) -> dict[str, Json]:
         "span": bounds.span,
         "least_value": bounds.least_value,
     }
-
-
-__all__ = ["Options", "Statements", "number_of"]
