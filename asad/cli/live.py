@@ -377,7 +377,7 @@ class Reasoned:
     """A table, and to each of its rows why not, or nothing.
 
     On a terminal that is too narrow for it, columns are left out in which nobody has anything; if that is not enough,
-    the reasons follow the table, each with the rows that it holds for.
+    columns stand closer, and the reasons follow the table, each with the rows that it holds for.
     """
 
     headings: Sequence[str]
@@ -399,6 +399,7 @@ class Reasoned:
                 yield table
                 return
         table = self._table(told)
+        table.padding = (0, 1, 0, 0)
         held: dict[str, list[str]] = {}
         for row, reason in zip(self.rows, self.reasons, strict=True):
             table.add_row(*cells(*(row[column] for column in told)))

@@ -316,7 +316,8 @@ def _run_of(plain: Mapping[str, Any]) -> RunRecord:
 
 def _now(job: Mapping[str, Any]) -> str:
     """How a job is, in one line."""
-    words = [f"{job.get('state', '-')} of {job.get('user', '-')}, {job.get('cores', '-')} cores"]
+    cores = "1 core" if job.get("cores") == 1 else f"{job.get('cores', '-')} cores"
+    words = [f"{job.get('state', '-')} of {job.get('user', '-')}, {cores}"]
     if job.get("host"):
         words.append(f"beside {job['host']}")
     for key, what in (("share", "may take {:.0%} of it"), ("cpu_fraction", "uses {:.0%} of its CPU")):
@@ -364,12 +365,12 @@ def story_lines(
 ) -> Iterator[str]:
     """The story of a job as lines that are safe to print; `story` in order of time."""
     started = f"{datetime.fromtimestamp(record.started_at, UTC):%Y-%m-%d %H:%M} UTC"
+    log = f" of {_log_name(record)}" if record.log.get("path") else ""  # a live run has none
     yield printable(
-        f"job {job} in run {record.id}: {record.kind} of {_log_name(record)} under {record.policy}, "
-        f"{started}, {record.state}"
+        f"job {job} in run {record.id}: {record.kind}{log} under {record.policy}, {started}, {record.state}"
     )
     if record.state != "done" and record.checkpoint_s is not None:
-        yield f"  the run is stored up to {moment(record.checkpoint_s)} of the log"
+        yield f"  the run is stored up to {moment(record.checkpoint_s)}{' of the log' if log else ''}"
     if others:
         names = ", ".join(f"{other.id} ({other.policy})" for other in others)
         yield printable(f"  also in run {names}: say --run ID")

@@ -309,6 +309,9 @@ def test_on_a_narrow_terminal_no_heading_is_cut_and_the_reasons_are_told_below()
     assert " ".join(narrow[16:]) == (
         "lends nothing: it has not run long enough: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18 and 2 more"
     )
+    full = {"pressure": 0.0, "happiness": 1.9, "host": "57484019", "share": 0.7, "job": "57484010"}
+    closer = on_terminal(80, live.jobs_table([job | full | {"user": "nobody"}], 14_400.0))
+    assert closer[0].endswith("pressure happiness beside   share") and closer[1].endswith(" 57484019  70 %")
     nodes = [{"node": f"n{k}", "cores": 32, "bar": "its actor does not answer"} for k in (1, 2)]
     below = on_terminal(40, live.nodes_table(nodes))[3:]
     assert " ".join(below) == "lends nothing: its actor does not answer: n1, n2"
@@ -517,7 +520,7 @@ def test_a_live_job_is_explained_by_the_daemon(daemon: Daemon) -> None:
     daemon.answers["explain"] = answer
     lines = said("explain", "101").splitlines()
     assert lines[0] == "job 101 now: guest of ann, 2 cores, beside 77, may take 40% of it, happiness 1.20"
-    assert lines[1] == "job 101 in run 7: live of - under asax, 2024-01-01 00:00 UTC, running"
+    assert lines[1] == "job 101 in run 7: live under asax, 2024-01-01 00:00 UTC, running"
     assert "guest: starts beside 77, with up to 40 % of its CPU" in "\n".join(lines)
     assert lines[-1].strip() == "because idle \\x1b[2JCPU"
     assert "n1: cpu.max max → 40000 (lease)" in said("explain", "101", "--verbose")
