@@ -158,16 +158,20 @@ class SlurmQueue:
             return
         try:
             details = self._slurm.details(back)
-            for job in back & details.keys():
-                entry = self.over[job]
+        except ClusterError as error:
+            self.said.append(f"slurm: jobs that have run on Mesos wait in Slurm still: {error}")
+            return
+        for job in sorted(back & details.keys()):
+            entry = self.over[job]
+            try:
                 if (details[job].submit_s, details[job].restarts) == (entry.submit_s, entry.restarts):
                     self._slurm.end(entry.name)
                     self.said.append(f"slurm {job}: it has run on Mesos, and is ended in Slurm once more")
                 else:
                     self._move(entry, "")
                     del self.over[job]
-        except AsadError as error:
-            self.said.append(f"slurm: jobs that have run on Mesos wait in Slurm still: {error}")
+            except ClusterError as error:
+                self.said.append(f"slurm {job}: it has run on Mesos, and waits in Slurm still: {error}")
 
     def _take(self, seen: Mapping[int, Short]) -> None:
         """Hold head jobs, as many as there is place for."""

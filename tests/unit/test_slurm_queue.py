@@ -397,6 +397,34 @@ def test_a_job_that_was_requeued_and_is_in_hand_again_is_still_in_hand_after_two
     assert world.slurm.ended == {17: 2}
 
 
+def test_of_jobs_that_have_run_and_wait_again_one_that_slurm_refuses_to_end_keeps_no_other(
+    world: World,
+) -> None:
+    for job in (1, 2):
+        world.slurm.add(job)
+    world.step()
+    for name in ("m1", "m2"):
+        world.mesos.start(name)
+        world.mesos.finish(name)
+    world.step(3)
+    assert set(world.queue.over) == {1, 2}
+    for job in (1, 2):
+        world.slurm.add(job)  # slurmctld was killed, and has forgotten their ends
+    end = world.slurm.end
+
+    def refused(job: str) -> None:
+        if job == "1":
+            raise ClusterError("scancel: it may not be")
+        end(job)
+
+    world.slurm.end = refused  # type: ignore[method-assign]
+    world.step()
+    assert world.slurm.ended == {1: 1, 2: 2}
+    world.slurm.end = end  # type: ignore[method-assign]
+    world.step()
+    assert world.slurm.ended == {1: 2, 2: 2}
+
+
 def test_jobs_whose_scripts_cannot_be_had_keep_nobody_else_from_being_taken(tmp_path: Path) -> None:
     world = World(tmp_path, head=1)
     for job in (1, 2, 3):
