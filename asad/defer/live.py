@@ -123,15 +123,11 @@ class Deferral:
             key=lambda job: (job.submit_s, job.row),
         )
         expected_s = world.expected_s(might) if might and self.options.lead else [0.0] * len(might)
-        late = [
-            now_s >= job.refused_s and too_late(job, ahead_s, now_s, terms)
-            for job, ahead_s in zip(might, expected_s, strict=True)
-        ]
-        for job, ahead_s, goes in zip(might, expected_s, late, strict=True):
-            if goes:
+        for job, ahead_s in zip(might, expected_s, strict=True):
+            if now_s >= job.refused_s and too_late(job, ahead_s, now_s, terms):
                 self._count(job)
                 decisions.append(let_go(job, ahead_s, now_s, terms))
-        might = [job for job, goes in zip(might, late, strict=True) if not goes]
+        might = [job for job in might if job.state != "urgent"]
         startable = [job.window.earliest_s <= now_s for job in might]
         if any(startable):
             decisions += self._choose(world, might, np.array(startable))
