@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.compiling import allocating, borrowing, compiled
+from asad.compiling import allocating, borrowing, compiled, inlined
 from asad.share.asax.outlook import Outlook
 from asad.share.openings import ROOM
 
@@ -87,7 +87,7 @@ def forecast(
         t = following
 
 
-@compiled
+@compiled(forceinline=True)
 def _course(a: Outlook) -> Course:
     """The cluster as it is now."""
     R, Q, G, N = len(a.run_end), len(a.wait_run), len(a.guest_left), len(a.node_first) - 1
@@ -123,7 +123,7 @@ def _course(a: Outlook) -> Course:
     return c
 
 
-@borrowing
+@inlined
 def _schedule(a: Outlook, c: Course, beside: NDArray[np.int32], t: float, slow: NDArray[np.float64]) -> None:
     """A pass of the scheduler: the head of the queue, then backfill behind its reservation."""
     R, Q, N = len(a.run_end), len(a.wait_run), len(c.free)
@@ -153,7 +153,7 @@ def _schedule(a: Outlook, c: Course, beside: NDArray[np.int32], t: float, slow: 
                 _join(a, c, k, job, t, slow)
 
 
-@borrowing
+@inlined
 def _start(a: Outlook, c: Course, job: int, t: float) -> None:
     """Start a waiting batch job on the lowest cores that it fits on."""
     wanted = a.cores[job]
@@ -175,7 +175,7 @@ def _start(a: Outlook, c: Course, job: int, t: float) -> None:
     c.ends[job], c.plan[job] = t + a.wait_run[waiting], t + a.wait_limit[waiting]
 
 
-@borrowing
+@inlined
 def _set_rates(a: Outlook, c: Course) -> None:
     """How fast the guests run: as on the worst of their nodes."""
     c.rate[:] = 1.0
@@ -205,7 +205,7 @@ def _set_rates(a: Outlook, c: Course) -> None:
                 c.rate[g] = min(c.rate[g], a.overhead * capped if c.owner[core] >= 0 else part)
 
 
-@borrowing
+@inlined
 def _next_end(c: Course, t: float) -> float:
     """When the next batch job or guest ends if nothing changes; inf if none does."""
     following = np.inf
@@ -218,7 +218,7 @@ def _next_end(c: Course, t: float) -> float:
     return following
 
 
-@borrowing
+@inlined
 def _go_on(
     a: Outlook,
     c: Course,
@@ -263,7 +263,7 @@ def _go_on(
     return freed
 
 
-@borrowing
+@inlined
 def _join(a: Outlook, c: Course, waiting: int, host: int, t: float, slow: NDArray[np.float64]) -> None:
     """Put a job that waits on its host's nodes, if it fits: on few of them at full speed, else on all.
 
