@@ -4,7 +4,7 @@ A lending is worth what it changes for everybody: the guest leaves the queue, ot
 outlives its host meets those that come after it. A forecast plays that out, with the run times that history expects
 for what happens and the time limits for what the scheduler plans with.
 
-Cost: O(events · cores).
+Cost: O(events · (jobs + waiting · nodes)).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAITS, RUNS, ENDED, GUEST = range(4)
 
 
 class Course(NamedTuple):
-    """The cluster at a moment of a forecast; R, Q, G, N and C as in its outlook."""
+    """The cluster at a moment of a forecast; R, Q, G and N as in its outlook."""
 
     state: NDArray[np.int8]
     """(R + Q,) WAITS, RUNS, ENDED or GUEST"""
@@ -32,23 +32,33 @@ class Course(NamedTuple):
     """(R + Q,) when those that run will end"""
     plan: NDArray[np.float64]
     """(R + Q,) when the scheduler thinks they will"""
-    owner: NDArray[np.int32]
-    guest: NDArray[np.int32]
-    """(C,) as in the outlook"""
+    held: NDArray[np.int32]
+    taken: NDArray[np.int32]
+    """(R + Q, N) and (G + Q, N) as in the outlook"""
     free: NDArray[np.int64]
-    """(N,) cores without an owner"""
+    """(N,) cores that no batch job holds"""
+    open: NDArray[np.int64]
+    """(N,) cores that no guest is on"""
     memory_free: NDArray[np.float64]
     """(N,) bytes; inf where memory is not known"""
+    used: NDArray[np.float64]
+    """(N,) cores' worth of CPU that batch jobs use"""
+    wish: NDArray[np.float64]
+    """(N,) cores' worth of CPU that guests would use alone"""
+    lent: NDArray[np.float64]
+    """(N,) shares that guests may use, in sum"""
+    part: NDArray[np.float64]
+    """(N,) of what guests would use alone that they get, as far as the node has it"""
     work: NDArray[np.float64]
     """(G + Q,) what guests have left, in seconds alone"""
     cpu: NDArray[np.float64]
     """(G + Q,) as a fraction of their cores"""
     memory: NDArray[np.float64]
     """(G + Q,) bytes a core"""
+    share: NDArray[np.float64]
+    """(G + Q,) of its host that each may use, 0 if that is not decided"""
     rate: NDArray[np.float64]
     """(G + Q,) how fast they run, alone being 1"""
-    on: NDArray[np.int64]
-    """(G + Q,) cores that they are on"""
     chosen: NDArray[np.int32]
     """(N,) scratch: nodes of a guest that joins"""
 
@@ -90,37 +100,56 @@ def forecast(
 @compiled(forceinline=True)
 def _course(a: Outlook) -> Course:
     """The cluster as it is now."""
-    R, Q, G, N = len(a.run_end), len(a.wait_run), len(a.guest_left), len(a.node_first) - 1
+    R, Q, G, N = len(a.run_end), len(a.wait_run), len(a.guest_left), len(a.node_cores)
     c = Course(
         state=np.full(R + Q, WAITS, np.int8),
         ends=np.full(R + Q, np.inf),
         plan=np.full(R + Q, np.inf),
-        owner=a.owner.copy(),
-        guest=a.guest.copy(),
-        free=np.zeros(N, np.int64),
-        memory_free=np.full(N, np.inf),
+        held=a.held.copy(),
+        taken=a.taken.copy(),
+        free=a.node_cores.copy(),
+        open=a.node_cores.copy(),
+        memory_free=np.where(np.isnan(a.node_memory), np.inf, a.node_memory),
+        used=np.zeros(N),
+        wish=np.zeros(N),
+        lent=np.zeros(N),
+        part=np.ones(N),
         work=np.zeros(G + Q),
         cpu=np.concatenate((a.guest_cpu, a.cpu[R:])),
         memory=np.concatenate((a.guest_memory, a.memory[R:])),
+        share=np.zeros(G + Q),
         rate=np.zeros(G + Q),
-        on=np.zeros(G + Q, np.int64),
         chosen=np.zeros(N, np.int32),
     )
     c.state[:R] = RUNS
     c.ends[:R], c.plan[:R] = a.run_end, a.run_limit
-    c.work[:G] = a.guest_left
-    for n in range(N):
-        for core in range(a.node_first[n], a.node_first[n + 1]):
-            if c.owner[core] < 0:
-                c.free[n] += 1
-        if not np.isnan(a.node_memory[n]):
-            c.memory_free[n] = a.node_memory[n]
-            for core in range(a.node_first[n], a.node_first[n + 1]):
-                if c.owner[core] >= 0:
-                    c.memory_free[n] -= a.memory[c.owner[core]]
-                if c.guest[core] >= 0:
-                    c.memory_free[n] -= c.memory[c.guest[core]]
+    c.work[:G], c.share[:G] = a.guest_left, a.guest_share
+    for job in range(R):
+        for n in range(N):
+            if c.held[job, n] > 0:
+                _hold(a, c, job, n, c.held[job, n])
+    for g in range(G):
+        for n in range(N):
+            if c.taken[g, n] > 0:
+                _settle(c, g, n, c.taken[g, n])
     return c
+
+
+@inlined
+def _hold(a: Outlook, c: Course, job: int, n: int, cores: int) -> None:
+    """A batch job takes so many cores of a node; gives them back if that is negative."""
+    c.free[n] -= cores
+    c.used[n] += cores * a.cpu[job]
+    c.memory_free[n] -= cores * a.memory[job]
+
+
+@inlined
+def _settle(c: Course, g: int, n: int, cores: int) -> None:
+    """A guest comes to so many cores of a node; leaves them if that is negative."""
+    c.open[n] -= cores
+    c.wish[n] += cores * c.cpu[g]
+    c.lent[n] += c.share[g] if cores > 0 else -c.share[g]
+    c.memory_free[n] -= cores * c.memory[g]
 
 
 @inlined
@@ -128,15 +157,21 @@ def _schedule(a: Outlook, c: Course, beside: NDArray[np.int32], t: float, slow: 
     """A pass of the scheduler: the head of the queue, then backfill behind its reservation."""
     R, Q, N = len(a.run_end), len(a.wait_run), len(c.free)
     shadow, extra_cores = -1.0, 0
+    free = 0
+    for n in range(N):
+        free += c.free[n]
     for i in range(Q):
         job = R + i
+        if free == 0:
+            break
         if c.state[job] != WAITS:
             continue
         fits = 0
-        for n in range(N):
-            fits += _room(c.free[n], c.memory_free[n], a.memory[job])
-            if fits >= a.cores[job]:
-                break
+        if free >= a.cores[job]:
+            for n in range(N):
+                fits += _room(c.free[n], c.memory_free[n], a.memory[job])
+                if fits >= a.cores[job]:
+                    break
         if shadow >= 0:
             if fits < a.cores[job]:
                 continue
@@ -145,9 +180,10 @@ def _schedule(a: Outlook, c: Course, beside: NDArray[np.int32], t: float, slow: 
                     continue
                 extra_cores -= a.cores[job]
         elif fits < a.cores[job]:
-            shadow, extra_cores = _reserve(a, c, job, t)
+            shadow, extra_cores = _reserve(a, c, job, t, free)
             continue
         _start(a, c, job, t)
+        free -= a.cores[job]
         for k in range(Q):
             if beside[k] == job and c.state[R + k] == WAITS:
                 _join(a, c, k, job, t, slow)
@@ -155,19 +191,15 @@ def _schedule(a: Outlook, c: Course, beside: NDArray[np.int32], t: float, slow: 
 
 @inlined
 def _start(a: Outlook, c: Course, job: int, t: float) -> None:
-    """Start a waiting batch job on the lowest cores that it fits on."""
+    """Start a waiting batch job on the lowest nodes that it fits on."""
     wanted = a.cores[job]
     for n in range(len(c.free)):
         take = min(wanted, _room(c.free[n], c.memory_free[n], a.memory[job]))
         if take == 0:
             continue
-        c.free[n] -= take
-        c.memory_free[n] -= take * a.memory[job]
+        c.held[job, n] = take
+        _hold(a, c, job, n, take)
         wanted -= take
-        for core in range(a.node_first[n], a.node_first[n + 1]):
-            if take > 0 and c.owner[core] < 0:
-                c.owner[core] = job
-                take -= 1
         if wanted == 0:
             break
     waiting = job - len(a.run_end)
@@ -177,32 +209,33 @@ def _start(a: Outlook, c: Course, job: int, t: float) -> None:
 
 @inlined
 def _set_rates(a: Outlook, c: Course) -> None:
-    """How fast the guests run: as on the worst of their nodes."""
-    c.rate[:] = 1.0
-    c.on[:] = 0
+    """How fast the guests run: as on the worst of their nodes.
+
+    In the idle class they get what the batch jobs leave; beside a host no more than the share they have, or than its
+    headroom leaves as long as none is decided.
+    """
     for n in range(len(c.free)):
-        first, last = a.node_first[n], a.node_first[n + 1]
-        used = 0.0
-        wish = 0.0
-        for core in range(first, last):
-            if c.owner[core] >= 0:
-                used += a.cpu[c.owner[core]]
-            if c.guest[core] >= 0:
-                c.on[c.guest[core]] += 1
-                wish += c.cpu[c.guest[core]]
-        if wish == 0.0:
+        if c.wish[n] < TENTHS:
             continue
-        idle = max(0.0, (last - first) - used)
-        part = min(1.0, idle / wish)
-        capped = part
-        if used > 0 and idle < last - first:
-            lend = np.floor((idle / (last - first) - a.headroom) * 10 + TENTHS) / 10
+        cores = a.node_cores[n]
+        idle = max(0.0, cores - c.used[n])
+        c.part[n] = min(1.0, idle / c.wish[n])
+        if c.free[n] < cores:
+            lend = np.floor((idle / cores - a.headroom) * 10 + TENTHS) / 10
             if lend > 0:
-                capped = min(part, lend * (last - first) / wish)
-        for core in range(first, last):
-            g = c.guest[core]
-            if g >= 0:
-                c.rate[g] = min(c.rate[g], a.overhead * capped if c.owner[core] >= 0 else part)
+                c.part[n] = min(c.part[n], lend * cores / c.wish[n])
+            c.part[n] *= a.overhead
+    for g in range(len(c.work)):
+        if c.work[g] <= 0:
+            continue
+        c.rate[g] = 1.0
+        for n in range(len(c.free)):
+            if c.taken[g, n] == 0:
+                continue
+            c.rate[g] = min(c.rate[g], c.part[n])
+            if c.share[g] > 0 and c.free[n] < a.node_cores[n]:
+                own = c.share[g] * a.node_cores[n] / (c.taken[g, n] * c.cpu[g])
+                c.rate[g] = min(c.rate[g], a.overhead * own)
 
 
 @inlined
@@ -213,7 +246,7 @@ def _next_end(c: Course, t: float) -> float:
         if c.state[job] == RUNS:
             following = min(following, c.ends[job])
     for g in range(len(c.work)):
-        if c.work[g] > 0 and c.on[g] > 0:
+        if c.work[g] > 0:
             following = min(following, t + c.work[g] / max(c.rate[g], 1e-6))
     return following
 
@@ -230,92 +263,96 @@ def _go_on(
 ) -> bool:
     """From `t` to the time that follows: what guests get done, and who ends then; has anybody?"""
     R, G, N = len(a.run_end), len(a.guest_left), len(c.free)
-    step = following - t
     freed = False
     for g in range(len(c.work)):
-        if c.work[g] > 0 and c.on[g] > 0:
-            c.work[g] -= step * c.rate[g]
-            if c.work[g] <= 1e-6:
-                c.work[g] = 0.0
-                freed = True
-                if g < G:
-                    guest_end[g] = following
-                else:
-                    end[g - G] = following
-                    slow[g - G] = following - slow[g - G] - a.wait_run[g - G]
-                for n in range(N):
-                    for core in range(a.node_first[n], a.node_first[n + 1]):
-                        if c.guest[core] == g:
-                            c.guest[core] = -1
-                            c.memory_free[n] += c.memory[g]
+        if c.work[g] <= 0:
+            continue
+        c.work[g] -= (following - t) * c.rate[g]
+        if c.work[g] > 1e-6:
+            continue
+        c.work[g] = 0.0
+        freed = True
+        if g < G:
+            guest_end[g] = following
+        else:
+            end[g - G] = following
+            slow[g - G] = following - slow[g - G] - a.wait_run[g - G]
+        for n in range(N):
+            if c.taken[g, n] > 0:
+                _settle(c, g, n, -c.taken[g, n])
+                c.taken[g, n] = 0
     for job in range(len(c.state)):
-        if c.state[job] == RUNS and c.ends[job] <= following:
-            c.state[job] = ENDED
-            freed = True
-            if job >= R:
-                end[job - R] = following
-            for n in range(N):
-                for core in range(a.node_first[n], a.node_first[n + 1]):
-                    if c.owner[core] == job:
-                        c.owner[core] = -1
-                        c.free[n] += 1
-                        c.memory_free[n] += a.memory[job]
+        if c.state[job] != RUNS or c.ends[job] > following:
+            continue
+        c.state[job] = ENDED
+        freed = True
+        if job >= R:
+            end[job - R] = following
+        for n in range(N):
+            if c.held[job, n] > 0:
+                _hold(a, c, job, n, -c.held[job, n])
+                c.held[job, n] = 0
+                for g in range(len(c.work)):
+                    if c.taken[g, n] > 0:
+                        _undecide(c, g)
     return freed
+
+
+@inlined
+def _undecide(c: Course, g: int) -> None:
+    """Its host has ended: the share that a guest had of it is void."""
+    for n in range(len(c.free)):
+        if c.taken[g, n] > 0:
+            c.lent[n] -= c.share[g]
+    c.share[g] = 0.0
 
 
 @inlined
 def _join(a: Outlook, c: Course, waiting: int, host: int, t: float, slow: NDArray[np.float64]) -> None:
     """Put a job that waits on its host's nodes, if it fits: on few of them at full speed, else on all.
 
+    As `asad.share.openings.fit` does, with the least share that lets it run at full speed, or all there is room for.
     `slow` keeps since when it has been a guest until it ends.
     """
     R, G, N = len(a.run_end), len(a.guest_left), len(c.free)
-    job = R + waiting
-    wanted, cpu, memory = a.cores[job], a.cpu[job], a.memory[job]
+    job, g = R + waiting, G + waiting
+    wanted, cpu = a.cores[job], a.cpu[job]
     ceiling = 1.0 - a.cpu[host] - a.headroom
     for packed in (True, False):
-        count = 0
-        total = 0
+        count, total = 0, 0
+        room = 1.0
         for n in range(N - 1, -1, -1):
-            first, last = a.node_first[n], a.node_first[n + 1]
-            if c.owner[first] != host:
+            cores = a.node_cores[n]
+            open_share = ceiling - c.lent[n]
+            if c.held[host, n] < cores or open_share < 0.1 - ROOM:
                 continue
-            room = ceiling * (last - first)
-            open_cores = 0
-            for core in range(first, last):
-                if c.owner[core] != host:
-                    open_cores = 0
-                    break
-                if c.guest[core] < 0:
-                    open_cores += 1
-                else:
-                    room -= c.cpu[c.guest[core]]
-            take = _room(open_cores, c.memory_free[n], memory)
-            room = np.floor(room / (last - first) * 10 + TENTHS) / 10 * (last - first)
+            take = _room(c.open[n], c.memory_free[n], a.memory[job])
             if packed:
-                take = min(take, int(room / cpu + ROOM))
-            if take <= 0 or room < 0.1 * (last - first) - ROOM:
+                take = min(take, int(open_share * cores / cpu + ROOM))
+            if take <= 0:
                 continue
             c.chosen[count] = n
             count += 1
             total += take
+            room = min(room, open_share)
             if packed and total >= wanted:
                 break
         if total < wanted:
             continue
         count = min(count, wanted)
         even = (wanted + count - 1) // count
+        full = 0.0
         for k in range(count):
             n = c.chosen[k]
-            given = 0
-            for core in range(a.node_first[n], a.node_first[n + 1]):
-                if c.guest[core] < 0 and given < min(even, wanted):
-                    c.guest[core] = G + waiting
-                    given += 1
-            wanted -= given
-            c.memory_free[n] -= given * memory
+            full = max(full, min(even, c.open[n]) * cpu / a.node_cores[n])
+        c.share[g] = min(np.floor(room * 10 + TENTHS), np.ceil(full * 10 - TENTHS)) / 10
+        for k in range(count):
+            n = c.chosen[k]
+            c.taken[g, n] = min(even, wanted, c.open[n])
+            wanted -= c.taken[g, n]
+            _settle(c, g, n, c.taken[g, n])
         c.state[job] = GUEST
-        c.work[G + waiting] = a.wait_run[waiting]
+        c.work[g] = a.wait_run[waiting]
         slow[waiting] = t
         return
 
@@ -329,15 +366,14 @@ def _room(free: int, memory_free: float, memory: float) -> int:
 
 
 @allocating
-def _reserve(a: Outlook, c: Course, head: int, t: float) -> tuple[float, int]:
+def _reserve(a: Outlook, c: Course, head: int, t: float, free: int) -> tuple[float, int]:
     """Shadow time of the head of the queue by the plan, and the cores that it leaves then."""
-    total = c.free.sum()
     order = np.argsort(c.plan)
     for k in range(len(order)):
         job = order[k]
         if c.state[job] != RUNS:
             continue
-        total += a.cores[job]
-        if total >= a.cores[head]:
-            return max(t, c.plan[job]), total - a.cores[head]
+        free += a.cores[job]
+        if free >= a.cores[head]:
+            return max(t, c.plan[job]), free - a.cores[head]
     return np.inf, 0

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import borrowing, compiled
 from asad.experts.compiled import CompiledExperts
+from asad.share.asax.forecast import TENTHS
 from asad.share.asax.memo import Memo
 from asad.share.asax.options import Options
 from asad.share.asax.outlook import deviations, outlook
@@ -58,7 +59,13 @@ def offer_by_forecast(
         used, room, ratio = fit(view, openings, host, guest, 0.1, cpu)
         if used == 0:
             continue
-        if not _allow(actions, room, o.burst * cpu / ratio, o, choice.allowed):
+        full, burst = cpu / ratio, o.burst
+        for other in range(waiting):
+            if (
+                other != i and beside[other] == beside[i]
+            ):  # what it does not need on the mean is another one's
+                room, burst = min(room, _least_action(actions, full)), 1.0
+        if not _allow(actions, room, burst * full, o, choice.allowed):
             continue
         drawn = choose(
             view,
@@ -80,6 +87,16 @@ def offer_by_forecast(
         promise(view, openings, memo, out, count, used, rate, end[i], alone_end[i] - run, run)
         count += 1
     return count
+
+
+@borrowing
+def _least_action(actions: NDArray[np.float64], share: float) -> float:
+    """The least action that is not below `share`; 1 if none is."""
+    least = 1.0
+    for j in range(len(actions)):
+        if actions[j] >= share - TENTHS:
+            least = min(least, actions[j])
+    return least
 
 
 @borrowing

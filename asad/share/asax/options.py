@@ -55,17 +55,19 @@ class Options(NamedTuple):
     """Up to so many waiting jobs, all well known, pairs are searched by forecast (`asad.share.forecast`); 0: never."""
     well_known: float = 0.5
     """Standard deviation over mean up to which the run times of an application count as well known."""
-    scenarios: int = 3
+    scenarios: int = 12
     """Run times are drawn so many times to forecast with, to tell a good pair from a lucky one."""
     most_stretch: float = 2.0
     """No guest of a forecast pair is expected to take longer than so many times its run time alone."""
-    stretch_weight: float = 3.0
+    stretch_weight: float = 4.5
     """Cost of a second that lending takes from a guest, against a second of anybody's response."""
-    makespan_weight: float = 5.0
+    makespan_weight: float = 20.0
     """Cost of a second of the last end, against the same."""
+    restarts: int = 60
+    """A search takes the pairs it has found apart by chance, and goes on from there, so many times."""
     burst: float = 2.0
     """Cap of a guest over the CPU that it uses on the mean: a job that computes in bursts is slowed by a tight one."""
-    least_gain_s: float = 60.0
+    least_gain_s: float = 10.0
     """Job-seconds that a pair has to save to be worth it."""
     poll_s: float = 30.0
     """Interval of the cycle."""

@@ -16,12 +16,14 @@ OVERDUE = 0.1
 """What has run longer than expected is expected to run on for this part of the time that it has run."""
 LEAST_PART = 0.3
 """No scenario makes a run shorter than this part of what is expected."""
+MOST_STEPS = 100_000_000
+"""Steps of forecasts (`forecast_steps`) that one search may take: about a second."""
 LEAST_DEVIATION = 0.1
 """Run times deviate by at least this part of their mean: few runs may have been alike by chance."""
 
 
 class Outlook(NamedTuple):
-    """The cluster as a forecast sees it: R running batch jobs, Q waiting ones, G guests, N nodes, C cores."""
+    """The cluster as a forecast sees it: R running batch jobs, Q waiting ones, G guests, N nodes."""
 
     now: float
     overhead: float
@@ -51,11 +53,13 @@ class Outlook(NamedTuple):
     """(G,)"""
     guest_memory: NDArray[np.float64]
     """(G,) bytes a core"""
-    owner: NDArray[np.int32]
-    """(C,) which of the R + Q holds a core, -1 for none."""
-    guest: NDArray[np.int32]
-    """(C,) which of the G + Q is a guest on it, -1 for none."""
-    node_first: NDArray[np.int32]
+    guest_share: NDArray[np.float64]
+    """(G,) of its host that each may use, 0 if that is not decided."""
+    held: NDArray[np.int32]
+    """(R + Q, N) cores of each node that a batch job holds."""
+    taken: NDArray[np.int32]
+    """(G + Q, N) cores of each node that a guest is on."""
+    node_cores: NDArray[np.int64]
     node_memory: NDArray[np.float64]
     lends: NDArray[np.bool_]
     """(R + Q,) may it lend?"""
@@ -69,8 +73,14 @@ class Outlook(NamedTuple):
 
 @compiled
 def foreseeable(view: View, history: History, o: Options) -> bool:
-    """Are the jobs few and well known: do at most `look_ahead` wait, and does none deviate much from its mean?"""
-    if len(view.queue) > o.look_ahead:
+    """Are the jobs few and well known: do at most `look_ahead` wait, and does none deviate much from its mean?
+
+    Few enough also for the time it takes: within its steps a search can try every pair at least once.
+    """
+    waiting = len(view.queue)
+    jobs = waiting + len(view.running)
+    steps = forecast_steps(jobs, len(view.guests), len(view.node_first) - 1)
+    if waiting > o.look_ahead or o.scenarios * waiting * jobs * steps > MOST_STEPS:
         return False
     for rows in (view.queue, view.running, view.guests):
         for i in range(len(rows)):
@@ -85,12 +95,18 @@ def foreseeable(view: View, history: History, o: Options) -> bool:
 
 
 @compiled
+def forecast_steps(jobs: int, guests: int, nodes: int) -> int:
+    """How many steps a forecast takes, about: it goes from end to end, and looks at all jobs and nodes at each."""
+    return (jobs + guests) * (jobs + guests + nodes)
+
+
+@compiled
 def outlook(view: View, openings: Openings, history: History, o: Options) -> Outlook:
     """The cluster as history expects it to go on."""
     waiting = 0
     for i in range(len(view.queue)):
         waiting += 1 if view.host[view.queue[i]] < 0 else 0
-    R, Q, G = len(view.running), waiting, len(view.guests)
+    R, Q, G, N = len(view.running), waiting, len(view.guests), len(view.node_first) - 1
     a = Outlook(
         now=view.now,
         overhead=o.overhead,
@@ -107,9 +123,10 @@ def outlook(view: View, openings: Openings, history: History, o: Options) -> Out
         guest_left=np.zeros(G),
         guest_cpu=np.zeros(G),
         guest_memory=np.zeros(G),
-        owner=np.full(len(view.core_owner), -1, np.int32),
-        guest=np.full(len(view.core_owner), -1, np.int32),
-        node_first=view.node_first,
+        guest_share=np.zeros(G),
+        held=np.zeros((R + Q, N), np.int32),
+        taken=np.zeros((G + Q, N), np.int32),
+        node_cores=np.diff(view.node_first).astype(np.int64),
         node_memory=view.node_memory,
         lends=np.zeros(R + Q, np.bool_),
         joins=np.zeros(Q, np.bool_),
@@ -135,9 +152,6 @@ def outlook(view: View, openings: Openings, history: History, o: Options) -> Out
             left = max(o.poll_s, _left(view, job, run))
             a.run_end[k] = view.now + min(left, max(o.poll_s, view.limit_end[job] - view.now))
             a.run_limit[k] = view.limit_end[job]
-            for core in range(len(view.core_owner)):
-                if view.core_owner[core] == job:
-                    a.owner[core] = k
         else:
             a.wait_run[k - R], a.wait_limit[k - R] = run, view.limit[job]
             a.joins[k - R] = view.guest_bar[job] == 0 and not np.isnan(view.estimate[job])
@@ -152,10 +166,27 @@ def outlook(view: View, openings: Openings, history: History, o: Options) -> Out
         a.guest_left[g] = max(o.poll_s, _left(view, job, expected_run(history, application, view.limit[job])))
         a.guest_cpu[g] = max(0.01, expected_cpu(history, application))
         a.guest_memory[g] = view.memory[job]
-        for core in range(len(view.core_guest)):
-            if view.core_guest[core] == job:
-                a.guest[core] = g
+        if view.host[job] >= 0 and view.share[job] > 0:
+            a.guest_share[g] = view.share[job]
+    _count_cores(a, view)
     return a
+
+
+@compiled
+def _count_cores(a: Outlook, view: View) -> None:
+    """Fill `held` and `taken` with the cores that each running job and guest has on each node."""
+    place = np.full(len(view.cores), -1, np.int32)  # a job is either of them
+    for k in range(len(view.running)):
+        place[view.running[k]] = k
+    for g in range(len(view.guests)):
+        place[view.guests[g]] = g
+    for n in range(len(a.node_cores)):
+        for core in range(view.node_first[n], view.node_first[n + 1]):
+            owner, guest = view.core_owner[core], view.core_guest[core]
+            if owner >= 0 and place[owner] >= 0:
+                a.held[place[owner], n] += 1
+            if guest >= 0 and place[guest] >= 0:
+                a.taken[place[guest], n] += 1
 
 
 @compiled
@@ -202,9 +233,10 @@ def scenario(a: Outlook, deviation: NDArray[np.float64], rng: np.random.Generato
         a.guest_left,
         a.guest_cpu,
         a.guest_memory,
-        a.owner,
-        a.guest,
-        a.node_first,
+        a.guest_share,
+        a.held,
+        a.taken,
+        a.node_cores,
         a.node_memory,
         a.lends,
         a.joins,
