@@ -368,12 +368,13 @@ def _room(free: int, memory_free: float, memory: float) -> int:
 @allocating
 def _reserve(a: Outlook, c: Course, head: int, t: float, free: int) -> tuple[float, int]:
     """Shadow time of the head of the queue by the plan, and the cores that it leaves then."""
-    order = np.argsort(c.plan)
-    for k in range(len(order)):
-        job = order[k]
+    shadow = np.inf
+    for job in np.argsort(c.plan):
         if c.state[job] != RUNS:
             continue
+        if c.plan[job] > shadow:
+            break
         free += a.cores[job]
         if free >= a.cores[head]:
-            return max(t, c.plan[job]), free - a.cores[head]
-    return np.inf, 0
+            shadow = c.plan[job]
+    return max(t, shadow), free - a.cores[head]
