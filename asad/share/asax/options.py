@@ -64,7 +64,7 @@ class Options(NamedTuple):
     makespan_weight: float = 20.0
     """Cost of a second of the last end, against the same."""
     restarts: int = 60
-    """A search takes the pairs it has found apart by chance, and goes on from there, so many times."""
+    """A search takes the pairs it has found apart by chance, and goes on from there, up to so many times."""
     burst: float = 2.0
     """Cap of a guest over the CPU that it uses on the mean: a job that computes in bursts is slowed by a tight one."""
     least_gain_s: float = 10.0

@@ -1,8 +1,8 @@
 """The pairs of waiting jobs and hosts whose forecast is best, over a few scenarios of run times.
 
 Pair after pair, the one that saves most; then again and again from what was found, with some of it taken apart and one
-pair made by chance (an iterated local search). Cost: O(waiting · hosts) forecasts a pair and scenario, and no more than
-`MOST_STEPS` in all.
+pair made by chance (an iterated local search). Cost: O(waiting · hosts) forecasts a pair and scenario, at most
+`MOST_STEPS`, and `AGAIN_STEPS` a second of the cycle's interval for what follows.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from asad.share.openings import ROOM
 
 MOVES = 40
 """Changes of the pairs that one descent makes at the most."""
+AGAIN_STEPS = 3_000_000
+"""Steps of forecasts a second of the interval: a thirtieth of it, about, goes to searching on."""
 SHAKES = 50
 """Draws of a pair that may be, before a search goes on without."""
 
@@ -36,7 +38,7 @@ class Ends(NamedTuple):
     guest_end: NDArray[np.float64]
     """(Q,), (Q,) and (G,) of the last scenario alone"""
     tries: NDArray[np.int64]
-    """[sets of pairs that may still be forecast]"""
+    """(1,) sets of pairs that may still be forecast"""
 
 
 @compiled
@@ -58,8 +60,8 @@ def best_pairs(
     outlooks = [a]
     for _ in range(o.scenarios - 1):
         outlooks.append(scenario(a, deviation, rng))  # noqa: PERF401 — compiled code knows no extend by a generator
-    tries = MOST_STEPS // (o.scenarios * forecast_steps(len(a.rows), G, len(a.node_cores)))
-    ends = Ends(end, np.zeros(Q), np.zeros(Q), np.zeros(Q), np.zeros(G), np.full(1, tries))
+    steps = o.scenarios * forecast_steps(len(a.rows), G, len(a.node_cores))
+    ends = Ends(end, np.zeros(Q), np.zeros(Q), np.zeros(Q), np.zeros(G), np.full(1, MOST_STEPS // steps))
     beside[:] = -1
     alone = _mean_cost(outlooks, beside, o, ends)
     alone_end[:] = end
@@ -67,7 +69,10 @@ def best_pairs(
     cost = _improve(a, outlooks, o, beside, alone, bound, ends)
     if cost < alone:
         other = np.empty_like(beside)
+        ends.tries[0] = int(AGAIN_STEPS * o.poll_s) // steps
         for _ in range(o.restarts):
+            if ends.tries[0] <= 0:
+                break
             _shake(a, rng, beside, other)
             other_cost = _improve(a, outlooks, o, other, _mean_cost(outlooks, other, o, ends), bound, ends)
             if other_cost < cost - o.least_gain_s and _hurts_nobody(a, outlooks, o, other, bound, ends):
