@@ -52,7 +52,7 @@ class Options(NamedTuple):
     early: float = 0.2
     """Quantile of (real wait / estimated wait) that counts as the wait a job would have had by itself."""
     look_ahead: int = 32
-    """Up to so many waiting jobs, all well known, pairs are searched by forecast (`asad.share.forecast`); 0: never."""
+    """Up to so many waiting jobs, all well known, pairs are searched by forecast (`search`); 0: never."""
     well_known: float = 0.5
     """Standard deviation over mean up to which the run times of an application count as well known."""
     scenarios: int = 12

@@ -105,8 +105,8 @@ def _first_node(view: View, guest: int) -> int:
 @borrowing
 def _take(view: View, openings: Openings, guest: int, more: float) -> None:
     """The guest's nodes have lent it so much more: later guests find that taken."""
-    for core in range(len(view.core_guest)):
-        if view.core_guest[core] == guest:
-            node = np.searchsorted(view.node_first, core, side="right") - 1
-            if core == view.node_first[node] or view.core_guest[core - 1] != guest:
+    for node in range(len(view.node_first) - 1):
+        for core in range(view.node_first[node], view.node_first[node + 1]):
+            if view.core_guest[core] == guest:
                 openings.room[node] -= more
+                break
