@@ -121,6 +121,21 @@ class SlurmQueue:
 
     # --------------------------------------------------------------------------------------------------------- step
 
+    def recover(self) -> list[str]:
+        """At start, before any offer comes: cancel the gangs of jobs that `asad-undo` has given back to Slurm, or they
+        would run twice; a sentence each.
+        """
+        back = {entry.origin: entry for entry in self.taken.values() if entry.state == RETURNING}
+        said = []
+        for row in self._mesos.status():
+            entry = back.get(str(row["spec"].get("origin", "")))
+            if entry is not None and row["state"] not in GONE_STATES:
+                self._mesos.cancel(str(row["job"]), "given back to Slurm by asad-undo")
+                said.append(
+                    f"slurm {entry.job}: asad-undo has given it back to Slurm; {row['job']} is cancelled"
+                )
+        return said
+
     def step(self) -> None:
         """Look at the partition and at Mesos, and bring everything further."""
         try:
@@ -431,7 +446,9 @@ class SlurmQueue:
         """The gang is gone and nothing of it has run: Slurm has the job again, as it was."""
         if row is not None and row["state"] not in GONE_STATES:
             return
-        if short is not None and short.state == PENDING:
+        if entry.facts.get("undone"):
+            self._close(entry)  # a hold that is there now is somebody else's
+        elif short is not None and short.state == PENDING:
             self._release(entry, entry.facts.get("back", ""))
         else:
             self._close(entry)

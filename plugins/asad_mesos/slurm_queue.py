@@ -95,8 +95,10 @@ class SlurmMesosCluster:
         return f"{self.mesos.sentence()}; {served} jobs of Slurm's are in hand"
 
     def recover(self) -> list[str]:
-        """As Mesos does; what is in hand is found by its origin, in the first step."""
-        return self.mesos.recover()
+        """What is in hand is found by its origin, in the first step. What `asad-undo` has given back must not be
+        launched before that: it is cancelled before Mesos hears of us."""
+        said = self.queue.recover()
+        return said + self.mesos.recover()
 
     def release(self) -> list[str]:
         """Give Slurm back what has not started; as Mesos does for the rest."""

@@ -4,6 +4,7 @@ Run by the unit's ExecStopPost and by a timer of its own. It needs Python's stan
 and nothing else of asad: it is there for the day on which the rest is broken. An offer whose job runs is left alone:
 the job is a guest, and lives as one. A job that waits in the guest partition gets its partition and node list back.
 A job that admission has deferred, throttled or put before others gets its own begin time, throttle and nice back.
+A job that is held for Mesos (`slurm+mesos`), and of which nothing was ever launched there, is Slurm's again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT",
 """States of a job that waits, as squeue calls them."""
 SETTLES_S = 60.0
 """A change that is not seen at once may yet come: Slurm was asked, and had not answered."""
+QUEUE, GANGS = "slurm-queue.journal", "mesos.journal"
+"""Jobs of Slurm's that are in hand for Mesos, and the framework that runs them as gangs."""
+GANGS_LOCK = "mesos.journal.lock"
+"""Held by a daemon for as long as it lives."""
+HOLDING, SERVED, RETURNING = "holding", "served", "returning"
+"""States of a job in hand of which nothing need have run. In every other one it has."""
+WAITS, LAUNCHED, OVER = "waits", "launched", "over"
+"""How a gang stands, as far as it matters here."""
 
 
 def exposed(folder: Path) -> str:
@@ -197,6 +206,136 @@ def undo_changes(
     return said, failed
 
 
+def held_jobs(path: Path) -> dict[int, dict[str, Any]]:
+    """By number, the last line of every job that is in hand for Mesos and may not have run there yet.
+
+    Lines that are cut short or make no sense are passed over. Raises OSError if the journal cannot be read.
+    """
+    held: dict[int, dict[str, Any]] = {}
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return held
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+            numbers = [entry[name] for name in ("job", "take", "array", "task", "submit_s", "since_s")]
+            whole = all(type(number) in (int, float) for number in numbers) and type(entry["facts"]) is dict
+            job, state = int(entry["job"]), entry["state"]
+        except (ValueError, KeyError, TypeError, OverflowError):
+            continue
+        if whole:
+            held.pop(job, None)
+            if state in (HOLDING, SERVED, RETURNING):
+                held[job] = entry
+    return held
+
+
+def gangs(path: Path) -> dict[str, str]:
+    """By origin (`slurm:17:…`), every gang that Mesos' side knows: LAUNCHED at any time, OVER without that, or WAITS.
+
+    Raises OSError if the journal cannot be read, ValueError for a whole line that makes no sense: it may be a launch.
+    """
+    origins: dict[str, str] = {}
+    stands: dict[str, str] = {}
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        return {}
+    for number, line in enumerate(lines[:-1], 1):  # what follows the last end of a line was never acted upon
+        if not line:
+            continue
+        try:
+            record = json.loads(line)
+            if record["what"] == "job":
+                origins[record["job"]] = record["spec"].get("origin", "")
+                state = record.get("state", {})
+                over = state.get("state", "queued") != "queued"
+                stands[record["job"]] = LAUNCHED if state.get("attempt", 0) else OVER if over else WAITS
+            elif record["what"] == "launch":
+                stands[record["job"]] = LAUNCHED
+            elif record["what"] in ("stopping", "over") and stands[record["job"]] == WAITS:
+                stands[record["job"]] = OVER
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(
+                f"{path}:{number}: it is no record; what has run on Mesos is not known"
+            ) from None
+    return {origin: stands[job] for job, origin in origins.items() if origin}
+
+
+def undo_queue(
+    folder: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30.0
+) -> tuple[list[str], int]:
+    """Give Slurm back the jobs that are held for Mesos and were not launched there, unless a daemon has them in hand.
+
+    The journal says so first: a daemon that comes back cancels the gang before it runs anything. Returns a sentence for
+    each job, and how many are still held that need not be.
+    """
+    said: list[str] = []
+    failed = 0
+    if not held_jobs(folder / QUEUE):
+        return said, failed
+    with (folder / GANGS_LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return said, failed  # a daemon lives
+        held = held_jobs(folder / QUEUE)
+        try:
+            known = gangs(folder / GANGS)
+        except (OSError, ValueError) as error:
+            return [f"{_clean(error)}: {len(held)} jobs stay held"], len(held)
+        for job, entry in held.items():
+            if entry["facts"].get("undone") or 0.0 <= now_s - entry["since_s"] < older_than_s:
+                continue
+            gang = known.get(f"slurm:{job}:{entry['submit_s']:.0f}:{entry['take']}", "")
+            back = entry["state"] == RETURNING or "back" in entry["facts"]
+            if gang == LAUNCHED or (gang == "" and entry["state"] == SERVED) or (gang == OVER and not back):
+                said.append(f"{job}: it runs on Mesos, or is over there, and is left alone")
+                continue
+            try:
+                why = _unhold(folder / QUEUE, entry, now_s, timeout_s)
+            except (OSError, subprocess.SubprocessError) as error:  # the next would wait for nothing, too
+                said.append(f"{job}: still held for Mesos, as those after it ({_clean(error)})")
+                failed += 1
+                break
+            if why is None:
+                continue
+            failed += bool(why)
+            said.append(f"{job}: still held for Mesos ({why})" if why else f"{job}: Slurm has it again")
+    return said, failed
+
+
+def _unhold(path: Path, entry: dict[str, Any], now_s: float, timeout_s: float) -> str | None:
+    """Give a job its comments back and release it: why not, the empty string, or None if there is nothing to do.
+
+    Raises OSError or SubprocessError where Slurm or the disk does not answer.
+    """
+    name = f"{entry['array']}_{entry['task']}" if entry["array"] else str(entry["job"])
+    answer = _run(
+        ["squeue", "--noheader", "--all", "--states=all", "--format=%A|%T|%Q", f"--jobs={name}"], timeout_s
+    )
+    if answer.returncode != 0:
+        return None if "Invalid job id" in answer.stderr else _clean(answer.stderr or "squeue failed")
+    lines = [line.strip().split("|") for line in answer.stdout.splitlines()]
+    if [str(entry["job"]), "PENDING", "0"] not in lines:
+        return None  # it does not wait, or is not held
+    entry["state"], entry["since_s"] = RETURNING, now_s
+    entry["facts"]["back"] = "asad-undo"
+    _append(path, entry)
+    for key, own in (("AdminComment", "admin_comment"), ("Comment", "comment")):
+        if key in str(entry["facts"].get("wrote", "")).split():
+            # what it says there keeps no job
+            _run(["scontrol", "update", f"jobid={name}", f"{key}={entry.get(own, '')}"], timeout_s)
+    answer = _run(["scontrol", "release", name], timeout_s)
+    if answer.returncode != 0:
+        return _clean(answer.stderr or "scontrol failed")
+    entry["facts"]["undone"] = "yes"  # a hold that is set later is somebody else's
+    with contextlib.suppress(OSError):
+        _append(path, entry)
+    return ""
+
+
 def _alive_s(path: Path) -> float:
     """When a daemon said last that it lives."""
     try:
@@ -318,8 +457,14 @@ def _run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
 def _note(path: Path, what: str, now_s: float, job: str, **facts: str) -> None:
     """Close an offer or a change in the journal; one that stays open is looked at again."""
     event = {"what": what, "time_s": now_s, "job": job, **facts, "by": "asad-undo"}
-    with contextlib.suppress(OSError), _locked(path.parent / LOCK), path.open("a", encoding="utf-8") as file:
-        file.write("\n" + json.dumps(event) + "\n")
+    with contextlib.suppress(OSError), _locked(path.parent / LOCK):
+        _append(path, event)
+
+
+def _append(path: Path, event: dict[str, Any]) -> None:
+    """A line more, on the disk when this returns. Raises OSError."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n" + json.dumps(event) + "\n")  # a line that was cut short must not swallow this one
         file.flush()
         os.fsync(file.fileno())
 
@@ -345,7 +490,8 @@ def main(argv: list[str] | None = None) -> int:
     """`asad-undo [--state-dir DIR] [--older-than SECONDS]`: 0 if nothing is left that had to be taken back, else 1."""
     parser = argparse.ArgumentParser(
         prog="asad-undo",
-        description="Take back every offer of asad that its job has not taken, and what it changed of waiting jobs.",
+        description="Take back every offer of asad that its job has not taken, what it changed of waiting jobs, "
+        "and the hold of jobs that wait for Mesos.",
     )
     parser.add_argument(
         "--state-dir", type=Path, default=Path("/var/lib/asad"), help="folder of offers.journal"
@@ -363,13 +509,17 @@ def main(argv: list[str] | None = None) -> int:
         if chosen.state_dir.exists() and (why := exposed(chosen.state_dir)):
             raise OSError(why)
         said, failed = undo(path, older_than_s=chosen.older_than, now_s=now_s)
-        said_too, failed_too = undo_changes(path, older_than_s=chosen.older_than, now_s=now_s)
+        for done in (
+            undo_changes(path, older_than_s=chosen.older_than, now_s=now_s),
+            undo_queue(chosen.state_dir, older_than_s=chosen.older_than, now_s=now_s),
+        ):
+            said, failed = said + done[0], failed + done[1]
     except OSError as error:
         print(f"asad-undo: {_clean(error)}; another folder is given by --state-dir", file=sys.stderr)
         return 1
-    for sentence in said + said_too:
+    for sentence in said:
         print(_clean(sentence))
-    return 1 if failed + failed_too else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
