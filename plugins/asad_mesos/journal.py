@@ -35,6 +35,8 @@ class Journal:
         self.lines = 0
         """Written since it was written anew."""
         self._file: IO[bytes] | None = None
+        self._end: int | None = None
+        """Bytes up to which the file holds whole records, where more may follow."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / f"{NAME}.lock").open("a")
@@ -66,21 +68,22 @@ class Journal:
         lines = raw.split(b"\n")
         whole = len(lines) - 1
         records = []
+        end = 0
         for number, line in enumerate(lines[:whole], 1):
-            if not line:
-                continue
-            try:
-                record = orjson.loads(line)
-                record["what"]
-            except (ValueError, KeyError, TypeError):
-                if number == whole or not lines[number:whole]:
-                    break
-                raise JournalError(
-                    f"{self.path}:{number}: it is no record; mend the line, or move the file away: then the "
-                    "framework starts anew, and Mesos ends its tasks after failover_timeout_s"
-                ) from None
-            records.append(record)
-        self.lines = len(records)
+            if line:
+                try:
+                    record = orjson.loads(line)
+                    record["what"]
+                except (ValueError, KeyError, TypeError):
+                    if number == whole:
+                        break
+                    raise JournalError(
+                        f"{self.path}:{number}: it is no record; mend the line, or move the file away: then the "
+                        "framework starts anew, and Mesos ends its tasks after failover_timeout_s"
+                    ) from None
+                records.append(record)
+            end += len(line) + 1
+        self.lines, self._end = len(records), end
         return records
 
     def write(self, records: Iterable[dict[str, Any]]) -> None:
@@ -92,17 +95,16 @@ class Journal:
             if self._file is None:
                 self._file = self.path.open("ab", buffering=0)
                 os.fchmod(self._file.fileno(), 0o600)  # environments may hold secrets
+            self._cut(self._file)
             size = os.fstat(self._file.fileno()).st_size
-            data = b"\n".join(lines) + b"\n"
-            if size and not self._ends_line():
-                data = b"\n" + data
             try:
-                view = memoryview(data)
+                view = memoryview(b"\n".join(lines) + b"\n")
                 while view:
                     view = view[self._file.write(view) :]
                 os.fsync(self._file.fileno())
             except OSError:
-                os.ftruncate(self._file.fileno(), size)
+                self._end = size
+                self._cut(self._file)
                 raise
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be written ({error.strerror or error})") from None
@@ -129,7 +131,7 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.lines = 0
+        self.lines, self._end = 0, None
 
     def close(self) -> None:
         """Let another process have it."""
@@ -138,7 +140,8 @@ class Journal:
             self._file = None
         self._lock.close()
 
-    def _ends_line(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
+    def _cut(self, file: IO[bytes]) -> None:
+        """Take off what was cut short: with records behind it, it would be a broken journal to the next daemon."""
+        if self._end is not None:
+            os.ftruncate(file.fileno(), self._end)
+            self._end = None

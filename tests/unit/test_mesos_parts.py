@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import socket
 import time
 from dataclasses import replace
@@ -212,19 +213,42 @@ def test_agents_of_one_host_are_told_apart_and_totals_fall_again() -> None:
 # ------------------------------------------------------------------------------------------------------------- journal
 
 
-def test_a_line_that_was_cut_short_was_never_acted_upon(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [b'{"what": "jo', b"\0\0\0\n", b"\n\n[]\n"])
+def test_a_line_that_was_cut_short_was_never_acted_upon(tmp_path: Path, cut: bytes) -> None:
     journal = Journal(tmp_path)
     journal.write([{"what": "framework", "id": "f"}])
     journal.close()
     with (tmp_path / "mesos.journal").open("ab") as file:
-        file.write(b'{"what": "jo')
+        file.write(cut)
     journal = Journal(tmp_path)
     assert journal.load() == [{"what": "framework", "id": "f"}]
     journal.write([{"what": "framework", "id": "g"}])
+    journal.write([{"what": "framework", "id": "h"}])
     journal.close()
-    with (tmp_path / "mesos.journal").open("rb") as file:
-        lines = file.read().split(b"\n")
-    assert lines[-2] == b'{"what":"framework","id":"g"}'
+    journal = Journal(tmp_path)
+    assert [record["id"] for record in journal.load()] == ["f", "g", "h"], (
+        "nor does it stop the daemon after next"
+    )
+    journal.close()
+
+
+def test_a_write_that_failed_and_could_not_be_cut_off_is_cut_off_before_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path)
+    journal.write([{"what": "framework", "id": "f"}])
+
+    def broken(*_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", broken)
+        patch.setattr(os, "ftruncate", broken)
+        with pytest.raises(JournalError, match="Input/output"):
+            journal.write([{"what": "framework", "id": "g"}])
+    journal.write([{"what": "framework", "id": "h"}])
+    assert [record["id"] for record in journal.load()] == ["f", "h"]
+    journal.close()
 
 
 def test_a_broken_journal_is_told_with_its_line(tmp_path: Path) -> None:
