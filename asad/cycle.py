@@ -14,16 +14,15 @@ from asad.admit import AdmitPolicy, Steers
 from asad.defer import DeferPolicy
 from asad.guard import Guard
 from asad.model import (
-    Admit,
     Cluster,
-    CoAllocate,
     Decision,
-    Decline,
     Defer,
     ExtendLimit,
     Finished,
     Outcome,
+    SetThrottle,
     Snapshot,
+    Start,
 )
 from asad.place import PlacePolicy
 from asad.share import SharePolicy
@@ -42,8 +41,6 @@ DEEDS = {
     "evict": ("job is evicted", "jobs are evicted"),
 }
 """What a kind of decision does, of one and of many."""
-NEW = (CoAllocate, Admit, Decline, Defer)
-"""What a paused daemon does not begin."""
 PAUSED = "vetoed (paused): asad was paused while this was decided"
 
 
@@ -99,11 +96,14 @@ class Cycle:
         if relief or decisions:
             # 7. guard: the last word on every decision
             allowed, outcomes = self.guard.check(snapshot, decisions, relief)
-            if (
-                self.paused and not paused
-            ):  # somebody did so while it was decided, which may have taken minutes
-                outcomes += [Outcome(new, False, PAUSED) for new in allowed if isinstance(new, NEW)]
-                allowed = [decision for decision in allowed if not isinstance(decision, NEW)]
+            if self.paused and not paused:
+                # somebody did so while it was decided, which may have taken minutes; relief comes first
+                decided, allowed = allowed[len(relief) :], allowed[: len(relief)]
+                for decision in decided:
+                    if _goes_on(snapshot, decision):
+                        allowed.append(decision)
+                    else:
+                        outcomes.append(Outcome(decision, False, PAUSED))
             # 8. act
             if self.mode == "enforce":
                 if self.keep is not None:
@@ -195,6 +195,15 @@ class Cycle:
             + ("paused: " if self.paused else "")
             + (f"advised only: {what}" if would and deeds else what)
         )
+
+
+def _goes_on(snapshot: Snapshot, decision: Decision) -> bool:
+    """Would a paused daemon do it too? Limits move, jobs start and arrays grow."""
+    if isinstance(decision, SetThrottle):
+        array = int(snapshot.jobs.array[decision.job])
+        throttle = int(snapshot.arrays.throttle[array]) if array >= 0 else 0
+        return decision.tasks == 0 or 0 < throttle < decision.tasks
+    return isinstance(decision, ExtendLimit | Start)
 
 
 def is_renewal(outcome: Outcome) -> bool:

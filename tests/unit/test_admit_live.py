@@ -20,7 +20,7 @@ from asad.config import GuardSettings
 from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import BARS, Decision, Defer, Outcome, SetThrottle
+from asad.model import BARS, Cause, Decision, Defer, Outcome, SetThrottle, Snapshot
 from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 
@@ -437,6 +437,25 @@ def test_a_paused_daemon_admits_and_defers_nobody_and_lets_arrays_grow() -> None
     cycle.paused = False
     cycle.run_once()
     assert "3" in {decision.cause.detail["job"] for _, decision in cluster.done}
+
+
+@pytest.mark.parametrize(("throttle", "done"), [(0, []), (3, []), (1, ["set-throttle"])])
+def test_a_pause_in_the_middle_of_a_cycle_holds_no_array_to_less(throttle: int, done: list[str]) -> None:
+    cluster = Obedient([2], [Job("7", 100.0, 6, hint=WORTH, array=True)])
+    policy = admission()
+    cycle = cycle_of(cluster, policy)
+    cycle.run_once()
+    before = len(cluster.done)
+    cluster.jobs[0].throttle = throttle
+
+    def slowly(snapshot: Snapshot) -> list[Decision]:
+        cycle.paused = True
+        return [SetThrottle(Cause(policy.name, "its plan has 2"), 0, 2)]
+
+    policy.decide = slowly  # type: ignore[method-assign]
+    cycle.run_once()
+    assert [decision.kind for _, decision in cluster.done[before:]] == done
+    assert len([reason for reason in vetoes(cycle) if reason.startswith("vetoed (paused)")]) == 1 - len(done)
 
 
 def test_observing_decides_nothing_and_plans_nothing() -> None:

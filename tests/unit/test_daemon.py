@@ -815,7 +815,8 @@ def test_a_pause_in_the_middle_of_a_cycle_holds_at_once(
     def decide(snapshot: Snapshot) -> Sequence[Decision]:
         decided.set()
         gate.wait(30)
-        return [CoAllocate(CAUSE, WAITING, HOST, (0,), 0.3)]
+        share, extend = SetShare(CAUSE, GUEST, 0.4), ExtendLimit(CAUSE, HOST, 60.0)
+        return [CoAllocate(CAUSE, WAITING, HOST, (0,), 0.3), share, extend]
 
     life.wishes.decide = decide  # type: ignore[method-assign]
     assert decided.wait(30)
@@ -825,8 +826,9 @@ def test_a_pause_in_the_middle_of_a_cycle_holds_at_once(
     assert life.ask("status")["paused"] is True
     gate.set()
     life.cycles(1)
-    assert life.cluster.done == [], "what it had decided is not begun any more"
-    assert life.ask("status")["vetoes"] == {"paused": 1}
+    kinds = {decision.kind for decision in life.cluster.done}
+    assert kinds == {"extend-limit"}, "what it had decided is not begun any more, and limits move"
+    assert life.ask("status")["vetoes"] == {"paused": 2}
     del life.wishes.decide
     assert life.ask("resume") == {"paused": False, "meanwhile": None}
 
