@@ -17,10 +17,10 @@ from sqlalchemy import Connection, Table, update
 
 from asad.errors import StoreError
 from asad.model import DECISIONS, Decision, Json, Outcome, SetShare
-from asad.store import learner, tables
+from asad.store import tables
 from asad.store.database import Database
 from asad.store.encoding import text, to_text
-from asad.store.records import COLUMNS, JOB_FIELDS, JobEnd, LearnerState
+from asad.store.records import COLUMNS, JOB_FIELDS, JobEnd
 
 FLUSH_EVERY = 5_000
 """Rows that a run gathers before it writes them."""
@@ -133,13 +133,6 @@ class Run:
             self._next_end += 1
             if len(self._ends) >= self._flush_every:
                 self.flush()
-
-    def save_learner(self, states: Mapping[str, LearnerState]) -> None:
-        """Keep what this run's learner knows, by application, in place of what was kept before.
-
-        Raises StoreError if it cannot be written.
-        """
-        learner.save(self._store, f"run {self.id}", states, run_id=self.id)
 
     def flush(self) -> None:
         """Write what was gathered, in one transaction; what could not be written stays gathered.

@@ -160,18 +160,6 @@ class JobEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnerState:
-    """What the learner knows of one application."""
-
-    weights: Mapping[str, float]
-    """By name of the expert; they sum to 1."""
-    rounds: int
-    """How many rounds are behind it."""
-    risk: Mapping[str, float] = field(default_factory=dict)
-    """Loss gathered in the round that goes on, by name of the expert."""
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """What lending gave to a guest, or took from a host, that has ended."""
 

@@ -77,17 +77,6 @@ job_ends = Table(
     Column("loser", Boolean, nullable=False),
 )
 
-learner = Table(
-    "learner",
-    METADATA,
-    Column("scope", Text, primary_key=True),
-    Column("run_id", Integer),
-    Column("application", Text, primary_key=True),
-    Column("weights", Text, nullable=False),
-    Column("risk", Text, nullable=False),
-    Column("rounds", BigInteger, nullable=False),
-)
-
 learned = Table(
     "learned",
     METADATA,

@@ -42,11 +42,11 @@ from asad.model import (
     Start,
     Withdraw,
 )
-from asad.store import learned, learner, ledger, migrations, process, quota_audit, retention, store, tables
+from asad.store import learned, ledger, migrations, process, quota_audit, retention, store, tables
 from asad.store.database import default_path
 from asad.store.encoding import to_text
 from asad.store.process import this_process
-from asad.store.records import AccountTotal, JobEnd, LearnerState, LedgerEntry, QuotaChange
+from asad.store.records import AccountTotal, JobEnd, LedgerEntry, QuotaChange
 from asad.store.store import Store, file_sha256
 
 LOG = {"path": "/logs/KTH.swf", "sha256": "ab" * 32, "jobs": 3}
@@ -341,7 +341,6 @@ def test_removing_takes_everything_of_a_run_or_nothing(opened: Store) -> None:
     run = begin(opened)
     run.record(1, 0.0, outcomes(STARTS), NAMES)
     run.record_ends([JobEnd("100", "host", 0.0, 1.0, 2.0, 2.0, False)])
-    run.save_learner({"u/x/4": LearnerState({"cpu": 1.0}, 3)})
     run.finish({})
     with pytest.raises(UsageError, match="no run 77"):
         opened.remove_runs([run.id, 77])
@@ -349,7 +348,6 @@ def test_removing_takes_everything_of_a_run_or_nothing(opened: Store) -> None:
     opened.remove_runs([run.id])
     assert list(opened.decisions(run.id)) == []
     assert list(opened.job_ends(run.id)) == []
-    assert learner.load(opened, f"run {run.id}") == {}
 
 
 def test_a_run_that_goes_on_is_removed_only_by_force(opened: Store) -> None:
@@ -450,26 +448,6 @@ def test_a_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) 
     )
     monkeypatch.setattr(os, "kill", refuse)
     assert not mark.is_gone()
-
-
-# ---------------------------------------------------------------------------------------------------- learner
-
-
-def test_what_was_learnt_is_replaced_as_a_whole(opened: Store) -> None:
-    before = {
-        "u/x/4": LearnerState({"cpu": 0.5, "memory": 0.5}, 3, {"cpu": 0.25}),
-        "gone": LearnerState({}, 0),
-    }
-    after = {"u/x/4": LearnerState({"cpu": 0.1, "memory": 0.9}, 4)}
-    learner.save(opened, "live", before)
-    assert learner.load(opened, "live") == before
-    learner.save(opened, "live", after)
-    learner.save(opened, "other", before)
-    assert learner.load(opened, "live") == after
-    assert learner.load(opened, "nobody") == {}
-    run = begin(opened)
-    run.save_learner(before)
-    assert learner.load(opened, f"run {run.id}") == before
 
 
 # ----------------------------------------------------------------------------------------------------- schema
