@@ -134,7 +134,7 @@ class SlurmCluster:
             try:  # a job may have started since the last look, and what is asked of one that waits may shrink it
                 said += self._watch_offers(self.transport.look().jobs)
             except ClusterError as error:
-                return said + [f"{job}: its offer stays open: {error}" for job in waits]
+                return said + [f"{job}: its offer stays open: {error}" for job in waits] + self._stays(error)
         for job, offer in list(self._offers.open.items()):
             if offer.started:
                 continue
@@ -145,7 +145,7 @@ class SlurmCluster:
                 self._lending.forget_offer(self._jobs.rows.of.get(job, -1), self._snapshot)
                 said.append(f"{job}: its offer is taken back; it waits in {offer.partition} again")
         if not self.transport.answers:
-            return said
+            return said + self._stays("Slurm does not answer")
         return said + self.give_back()
 
     def give_back(self, *, begin: bool = True) -> list[str]:
@@ -160,7 +160,7 @@ class SlurmCluster:
         try:
             jobs = self.transport.look().jobs
         except ClusterError as error:
-            return [f"what was changed of {len(self._changes.open)} jobs stays so: {error}"]
+            return self._stays(error, keys)
         waiting = waiting_by_number(jobs)
         said = []
         self.transport.answers = True
@@ -178,6 +178,11 @@ class SlurmCluster:
             elif waits:
                 said.append(f"{job}: it has its own {names} again")
         return said
+
+    def _stays(self, why: object, keys: tuple[str, ...] = CHANGES) -> list[str]:
+        """The sentence about what could not be given back now, if there is anything."""
+        jobs = {job for job, key in self._changes.open if key in keys}
+        return [f"what was changed of {len(jobs)} jobs stays so: {why}"] if jobs else []
 
     def close(self) -> None:
         """Let go of the transport. Offers stay as they are: `release` takes them back."""

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from asad_slurm.admission import MOST_COMMENT
 from asad_slurm.changes import SETTLES_S
+from asad_slurm.command import Look
 from asad_slurm.journal import MOST_LINES
 from asad_slurm.records import MOST_HINT, hint
 from asad_slurm.settings import read_settings
 from asad_slurm.undo import ALIVE, open_changes
 from slurm_samples import START_S, Lab, SlurmInMemory, a_job, names, row, running
 
-from asad.errors import ConfigError
+from asad.errors import ClusterError, ConfigError
 from asad.model import Admit, Cause, Decision, Decline, Defer, SetThrottle, Snapshot, Start
 
 WHY = Cause("oasis", "payoff 3.2; slots 5 to 9")
@@ -283,6 +284,30 @@ def test_a_nice_never_wraps_a_priority_around_nor_releases_a_held_job(lab: Lab) 
         "10: its nice could not be given back: it is held, and its nice would release it"
     ]
     assert ("10", "Nice") in changes(lab)
+
+
+@pytest.mark.parametrize("hangs", ["look", "update"])
+def test_what_a_silent_slurm_leaves_changed_is_told_at_the_release_beside_its_offers(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, hangs: str
+) -> None:
+    lab.slurm.jobs[10]["cpus"] = 1
+    lab.slurm.add(a_job(11, cpus=1, memory_per_node=100), running(1, {"n1": 2}))
+    snapshot = lab.snapshot()
+    assert lab.offer(snapshot, "11", "1", "n1") == ""
+    assert do(lab, Admit(WHY, row(snapshot, "10"))) == ""
+    assert do(lab, Defer(WHY, at(lab, "10"), IN_AN_HOUR)) == ""
+    assert do(lab, SetThrottle(WHY, at(lab, "20_0"), 2)) == ""
+    assert len(changes(lab)) == 3
+
+    def silent() -> Look:
+        raise ClusterError("squeue: no answer within 1 s")
+
+    if hangs == "look":
+        monkeypatch.setattr(lab.slurm, "look", silent)
+    lab.slurm.hangs = True
+    told = lab.cluster.release()
+    assert [sentence.partition(":")[0] for sentence in told] == ["11", "what was changed of 2 jobs stays so"]
+    assert len(changes(lab)) == 3, "asad-undo gives it back"
 
 
 def test_a_site_may_leave_nice_alone(tmp_path: Path) -> None:
