@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -262,7 +264,11 @@ def _keys(config: Config) -> Finding:
 
 
 def _store(config: Config) -> Finding:
-    url, user = config.store_url, config.nodes.user
+    url, user, state = config.store_url, config.nodes.user, config.daemon.state_dir
+    with contextlib.suppress(OSError):
+        if state.stat().st_mode & stat.S_IWOTH:
+            why = f"others may write to {state}, and so the daemon does not start"
+            return Finding("store", "fail", why, f"chmod o-w {state}, and look what is in it")
     path = Path(url.removeprefix("sqlite:///"))
     if "://" not in str(path) and not path.exists():
         return _folder(path.parent, user)

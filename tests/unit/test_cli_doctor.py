@@ -602,6 +602,10 @@ def test_the_store_and_its_folder(site: Path) -> None:
     assert found(call(site, "--json"))["store"]["why"].endswith(f"can write to {site}")
     Store.open(str(site / "asad.db")).close()
     assert found(call(site, "--json"))["store"]["why"] == f"{site}/asad.db can be opened"
+    mode = stat.S_IMODE(site.stat().st_mode)
+    site.chmod(0o777)
+    assert found(call(site, "--json"))["store"]["mend"].startswith(f"chmod o-w {site}")
+    site.chmod(mode)
     (site / "asad.db").write_bytes(b"no database" * 1000)
     assert found(call(site, "--json"))["store"]["state"] == "fail"
     text = (site / "asad.toml").read_text().replace(f'state_dir = "{site}"', f'state_dir = "{site}/gone"')
