@@ -314,19 +314,20 @@ class SlurmQueue:
 
     def _further(self, entry: Taken, short: Short | None, rows: Mapping[str, dict[str, Any]]) -> None:
         """Bring one job a step further. What fails is tried again in the next step."""
+        row = rows.get(entry.origin)
         try:
-            row = rows.get(entry.origin)
-            if entry.state == HOLDING:
-                self._submit(entry, short, row)
-            elif entry.state == SERVED:
-                self._serve(entry, short, row)
-            elif entry.state == RETURNING:
-                self._return(entry, short, row)
-            elif entry.state == ENDING:
-                self._end(entry, short)
-        except Unknown:
-            self.said.append(f"slurm {entry.job}: Slurm does not know it any more")
-            self._lost(entry)
+            try:
+                if entry.state == HOLDING:
+                    self._submit(entry, short, row)
+                elif entry.state == SERVED:
+                    self._serve(entry, short, row)
+                elif entry.state == RETURNING:
+                    self._return(entry, short, row)
+                elif entry.state == ENDING:
+                    self._end(entry, short)
+            except Unknown:
+                self.said.append(f"slurm {entry.job}: Slurm does not know it any more")
+                self._lost(entry)
         except AsadError as error:
             self.said.append(f"slurm {entry.job}: {error}")
 
@@ -360,8 +361,11 @@ class SlurmQueue:
             self._release(entry, "asad may not act")
             return
         job = self._slurm.details({entry.job}).get(entry.job)
-        if job is None or job.submit_s != entry.submit_s:
+        if job is None:
             self._close(entry)
+            return
+        if job.submit_s != entry.submit_s:
+            self._release(entry, "it was queued again meanwhile")  # the hold has outlasted that
             return
         try:
             spec = translated(job, self._slurm.script(entry.name), entry.origin)
@@ -457,6 +461,15 @@ class SlurmQueue:
         """Its comment first: while it is held it cannot start meanwhile."""
         if entry.state != RETURNING:
             self._move(entry, RETURNING)
+        self._own_comments(entry)
+        self._slurm.release(entry.name)
+        self._leave(entry.job, why or "Mesos could not serve it")
+        cause = Cause(POLICY, f"Slurm has it again: {why or 'Mesos could not serve it'}")
+        self.acts.append((str(entry.job), Outcome(Withdraw(cause, 0), True, "")))
+        self._close(entry)
+
+    def _own_comments(self, entry: Taken) -> None:
+        """Give back what stood in its comments."""
         texts = {"AdminComment": entry.admin_comment, "Comment": entry.comment}
         for key in entry.facts.get("wrote", "").split():
             try:
@@ -467,11 +480,6 @@ class SlurmQueue:
                 if self._tries_again(entry):
                     raise
                 self.said.append(f"slurm {entry.job}: its own {key} is not given back: {error}")
-        self._slurm.release(entry.name)
-        self._leave(entry.job, why or "Mesos could not serve it")
-        cause = Cause(POLICY, f"Slurm has it again: {why or 'Mesos could not serve it'}")
-        self.acts.append((str(entry.job), Outcome(Withdraw(cause, 0), True, "")))
-        self._close(entry)
 
     def _end(self, entry: Taken, short: Short | None) -> None:
         """It has run: out of Slurm's queue, and into accounting what became of it."""
@@ -484,6 +492,9 @@ class SlurmQueue:
             self._slurm.end(entry.name)
             return  # accounting is told when it knows of the end, which would wipe that out again
         if short is not None and short.state in RUNS:
+            self._own_comments(entry)
+            if short.priority == 0:
+                self._slurm.release(entry.name)  # the hold would outlast a requeue
             self.said.append(
                 f"slurm {entry.job}: it {entry.why}, and Slurm runs it by itself; that is let be"
             )

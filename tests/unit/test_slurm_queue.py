@@ -19,7 +19,7 @@ from asad_mesos.handover import SlurmQueue
 from asad_mesos.queue_settings import QueueSettings, read_queue
 from asad_mesos.slurm_jobs import arguments_of, file_name, not_taken, read_jobs, translated, wrap
 from asad_mesos.slurm_queue import SlurmMesosCluster
-from asad_mesos.slurm_side import Commands
+from asad_mesos.slurm_side import Commands, Unknown
 from asad_slurm.command import Unanswered
 from slurm_side_on_paper import SCRIPT, Killed, PaperMesos, PaperSlurm, failing, job_of
 
@@ -224,6 +224,53 @@ def test_slurm_that_starts_it_first_is_let_be(world: World) -> None:
     assert not world.mesos.rows
     assert not world.slurm.held
     assert not world.queue.taken
+
+
+def test_one_that_runs_in_slurm_after_all_has_its_own_comment_and_no_hold(world: World) -> None:
+    world.slurm.add(17, admin_comment="site")
+    world.step()
+    world.slurm.jobs[17] = replace(world.slurm.jobs[17], state="RUNNING")
+    world.step(3)
+    assert world.mesos.rows["m1"]["state"] == "cancelled"
+    assert world.slurm.comments[17] == {"AdminComment": "site"}
+    assert not world.slurm.held, "a requeue would be held"
+    assert not world.queue.taken and not world.slurm.ended
+
+
+def test_one_that_ran_and_was_queued_again_while_it_was_held_is_released(world: World) -> None:
+    world.slurm.add(17)
+
+    def quick(verb: str) -> None:
+        if verb == "hold done":
+            world.slurm.jobs[17] = replace(world.slurm.jobs[17], submit_s=2000.0, restarts=1)
+
+    world.slurm.trouble = quick
+    world.step()
+    assert world.slurm.waits(17) and not world.mesos.rows and not world.queue.taken
+
+
+def test_a_job_that_is_gone_while_the_disk_is_full_keeps_no_other_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job in (1, 2):
+        world.slurm.add(job)
+    world.step()
+    for job in (1, 2):
+        world.slurm.held.discard(job)  # slurmctld forgot it
+
+    def gone(job: str) -> None:
+        if job == "1":
+            raise Unknown("scontrol: Invalid job id specified")
+        world.slurm.held.add(int(job))
+
+    def full(job: str, why: str) -> bool:
+        raise ClusterError("mesos.journal: cannot be written")
+
+    monkeypatch.setattr(world.slurm, "hold", gone)
+    monkeypatch.setattr(world.mesos, "cancel", full)
+    world.step()
+    assert world.slurm.held == {2}
+    assert "slurm 1: mesos.journal: cannot be written" in world.queue.said
 
 
 def test_an_operator_who_may_not_write_admin_comments_writes_comments(world: World) -> None:
