@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asad.model import Floats, Ints
 
@@ -70,11 +69,6 @@ class ElasticJob:
     def fixed_width(self) -> int:
         """Workers of a job whose number never changes."""
         return min(self.fixed_workers, self.most_workers)
-
-    @property
-    def run_slots(self) -> int:
-        """Slots that it takes with so many."""
-        return -(-self.work // self.fixed_width)
 
     def servers_for(self, workers: int) -> int:
         """Parameter servers that `workers` workers need (constraints 7 and 8); more than workers are never needed."""
@@ -154,10 +148,3 @@ class PlansAhead(Scheme, Protocol):
         (T, K, R) of the parameter servers, if there are any.
         """
         ...
-
-
-def slots_needed(workers: NDArray[np.int64], work: int) -> int:
-    """How many of the slots with so many `workers` each it takes to do `work`; 0 if they do not suffice."""
-    done = np.cumsum(workers)
-    reached = int(np.searchsorted(done, work))
-    return reached + 1 if reached < len(done) else 0

@@ -32,7 +32,6 @@ from asad.errors import ConfigError
 from asad.model import Floats
 
 RESOURCES = ("gpu", "cpu", "memory_gb", "disk_gb", "bandwidth_gbps")
-BANDWIDTH = RESOURCES.index("bandwidth_gbps")
 
 GPU_MACHINES = (
     (1, 4, 61, 500),

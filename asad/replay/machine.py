@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asad.errors import LogError, MachineError
 from asad.model import JobLog, Machine
@@ -61,26 +60,6 @@ def parse_memory(text: str) -> float:
     if memory_bytes <= 0:
         raise MachineError(f"{quoted(text)} is no memory at all; write it like 128G")
     return memory_bytes
-
-
-def check_fit(jobs: JobLog, machine: Machine) -> NDArray[np.intp]:
-    """Rows of the jobs that can never run: more cores, or memory where both are known, than there are."""
-    too_wide = jobs.cores > machine.total_cores
-    memory = machine.memory_bytes.sum()  # NaN as soon as one node's is not known, and nothing exceeds NaN
-    return np.flatnonzero(too_wide | (jobs.memory_bytes > memory))
-
-
-def require_fit(jobs: JobLog, machine: Machine) -> None:
-    """Raise MachineError, with the widest job in it, if a job does not fit."""
-    rows = check_fit(jobs, machine)
-    if not len(rows):
-        return
-    widest = rows[np.argmax(jobs.cores[rows])]
-    raise MachineError(
-        f"{len(rows)} jobs do not fit on {machine.total_cores} cores ({machine.origin}): "
-        f"job {jobs.job_id[widest]} held {jobs.cores[widest]} cores; "
-        "describe the machine with --nodes, --cores and --memory, or --machine"
-    )
 
 
 # ------------------------------------------------------------------------------------------------- from a log
@@ -272,16 +251,8 @@ def _cpus(place: str, settings: Mapping[str, str]) -> int:
 # ------------------------------------------------------------------------------------------------------- JSON
 
 
-def from_sinfo_json(path: str | Path) -> Machine:
-    """The nodes of `sinfo --json` or `scontrol show nodes --json`.
-
-    22.05 lists nodes, newer versions of sinfo list groups of them. Raises MachineError, which names file,
-    place and mend.
-    """
-    return _from_json(str(path), _text(Path(path)))
-
-
 def _from_json(path: str, text: str) -> Machine:
+    """The nodes of `sinfo --json` or `scontrol show nodes --json`: 22.05 lists nodes, newer ones groups."""
     try:
         whole = sacct_json.load(path, text)
     except LogError as error:

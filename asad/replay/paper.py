@@ -48,7 +48,6 @@ GAP_S = 200 * 3600.0
 NODE_CORES = 8
 NODE_MEMORY = 185 * 2.0**30
 LIMIT = 2.0
-FIRST_S = 100.0
 
 POLICIES = ("slurm", "static", "asax-paper", "asax", "greedy-oracle")
 

@@ -161,17 +161,6 @@ def test_node_lists_and_node_counts(tmp_path: Path) -> None:
     assert "14 cores" in machine.origin
 
 
-def test_jobs_that_do_not_fit() -> None:
-    jobs = read_log(LOGS / "small.swf").jobs
-    small = machines.from_flags(1, 2)
-    assert machines.check_fit(jobs, small).tolist() == [0]
-    with pytest.raises(MachineError, match="job 1 held 4 cores"):
-        machines.require_fit(jobs, small)
-    assert machines.check_fit(jobs, machines.from_flags(4, 4, "1M")).tolist() == []
-    assert machines.check_fit(jobs, machines.from_flags(1, 4, "1M")).tolist() == [0]  # 4 MiB on 1 MiB
-    machines.require_fit(jobs, machines.from_flags(1, 4))
-
-
 @pytest.mark.traces
 @pytest.mark.parametrize(
     ("name", "nodes", "cores"),
@@ -186,4 +175,3 @@ def test_real_logs(traces: Path, name: str, nodes: int, cores: int) -> None:
     recorded = read_log(traces / name)
     machine = machines.infer(recorded)
     assert (len(machine.node_names), machine.total_cores) == (nodes, cores)
-    machines.require_fit(recorded.jobs, machine)
