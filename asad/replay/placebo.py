@@ -35,8 +35,10 @@ def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> float:
             planned_s=np.maximum(workload.planned_s, work),
             limit_s=np.maximum(workload.limit_s, work),
         )
-        played = leave_alone(bench, "slurm", moved, "placebo")
-        worse = later(workload, played.cluster.state.job["end"], baseline.cluster.state.job["end"])
+        end = (
+            leave_alone(bench, "slurm", moved, "placebo").cluster.state.job["end"].copy()
+        )  # and no more: it is large
+        worse = later(workload, end, baseline.cluster.state.job["end"])
         worse[rows] = False
         late.append(int(worse.sum()))
     return float(np.mean(late))
