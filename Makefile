@@ -7,7 +7,7 @@ TEST_ARGS ?=
 
 BIN := $(VENV)/bin
 SAMPLES := profiles/samples
-POLICIES := slurm,fcfs,conservative,static,asax-paper,asax,greedy-oracle
+POLICIES := slurm,fcfs,conservative,static,asax-paper,measured,asax,pool-oracle
 
 # of `make lab`: mixes of lab/mixes by name or any files, measured runs, and a factor on all times
 MIX ?= half-light arrays
@@ -20,17 +20,21 @@ PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm
 	iproute2 systemd prometheus lua5.3
 PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3
 
-.PHONY: help demo lab test test-vm bench lint style types imports docs clean system-packages
+.PHONY: help demo lab check test test-vm bench bench-smoke lint style types imports docs clean system-packages
 .DELETE_ON_ERROR:
+# where it is set, every process compiles pytest's rewritten tests and asad itself anew: 15 s for each worker of a run
+unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 
 help:
 	@echo 'make demo             replay two sample logs under all policies; writes demo/report.html, demo/generated.html'
+	@echo 'make check            what a change needs first: lint, and the quick unit and property tests (2 minutes)'
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
 	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
+	@echo 'make bench-smoke      run every benchmark once in its smallest form: does it still run?'
 	@echo 'make docs             build the documentation into build/docs; a broken link fails'
 	@echo 'make system-packages  Debian: browser, PostgreSQL, Slurm and whatever else the tests need (as root)'
 	@echo 'make clean            remove everything that these targets made'
@@ -40,7 +44,7 @@ demo: $(VENV)/.installed-run
 	@mkdir -p demo
 	$(BIN)/asactl replay $(SAMPLES)/lab-cluster.sacct --nodes 2 --cores 1 --memory 4G --poll 2s --policy $(POLICIES) \
 		--store demo/asad.db --report demo/report.html
-	$(BIN)/asactl replay $(SAMPLES)/generated-cluster.sacct.gz --nodes 16 --cores 32 --policy $(POLICIES) \
+	$(BIN)/asactl replay $(SAMPLES)/generated-cluster.sacct.gz --nodes 16 --cores 32 --memory 128G --policy $(POLICIES) \
 		--store demo/asad.db --report demo/generated.html
 	@echo "The pages: file://$(CURDIR)/demo/report.html (of a real Slurm, two cores)"
 	@echo "           file://$(CURDIR)/demo/generated.html (made up, 512 cores)"
@@ -49,12 +53,16 @@ demo: $(VENV)/.installed-run
 lab: $(VENV)/.installed-test
 	$(BIN)/python -m lab $(MIX) --runs $(RUNS) --scale $(SCALE) --logs build/lab $(LAB_ARGS)
 
-# The contract tests run first and alone: they compile the scheduler into numba's cache, so that the workers do not each
+# Those that take more than a few seconds are marked `slow`, and left to `make test`.
+check: lint
+	$(BIN)/python -m pytest -q -n $(TEST_WORKERS) --dist worksteal -m 'not slow' tests/unit tests/property $(TEST_ARGS)
+
+# The contract tests of replays run first and alone: they compile the scheduler into numba's cache, so that the workers do not each
 # compile it again. What fails here fails below again, and is told there.
 test: $(VENV)/.installed-test
 	@mkdir -p build && rm -f build/tests.xml
-	$(BIN)/python -m pytest -q tests/contract > build/warm-up.log || true
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
+	$(BIN)/python -m pytest -q tests/contract -k recorded > build/warm-up.log || true
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
 
 # Not part of `make test`: it takes minutes, and 4 GB in build/vm. build/vm/steps.txt tells what was done and seen.
 test-vm: $(VENV)/.installed-test
@@ -62,6 +70,10 @@ test-vm: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest benchmarks -s --durations 0
+
+bench-smoke: $(VENV)/.installed-test
+	@mkdir -p build && rm -f build/benchmarks.xml
+	$(BIN)/python -m pytest benchmarks -s --smallest --junitxml build/benchmarks.xml
 
 lint: style types imports
 

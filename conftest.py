@@ -6,8 +6,15 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).resolve().parent
+
+# no example fails because it took long: what that measures is the machine and who else uses it
+settings.register_profile(
+    "asad", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("asad")
 
 
 @pytest.fixture(scope="session")

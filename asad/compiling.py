@@ -3,21 +3,31 @@
 numba finds again what it has kept by the file of the function alone. What the function calls in other files is compiled
 into it, and so are the constants that it takes from there: after an upgrade that changed nothing but those, old machine
 code would decide, and look into tables by what their columns were. Here both belong to the key.
+
+A function is compiled twice if both Python and compiled code call it: as an entry, with all that it calls linked in,
+optimised and kept on disk, and as a part of others, which is neither. So the first call of another entry compiles the
+parts anew that it shares with those on disk; within one process they are shared.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
-from numba import njit
+from numba.core import event, types
 from numba.core.caching import FunctionCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, DefaultPassBuilder, Flags
+from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.dispatcher import Dispatcher
+from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import NativeLowering
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 CONSTANTS = (bool, int, float, str, tuple, np.generic, np.dtype, np.ndarray)
@@ -35,9 +45,7 @@ def compiled(function: Any = None, **options: Any) -> Any:
     """A decorator: `numba.njit(cache=True)`, with other options of it if need be."""
     if function is None:
         return partial(compiled, **options)
-    made = njit(**options)(function)
-    made._cache = _Cache(function)  # type: ignore[no-untyped-call]
-    return made
+    return _Entry(function, targetoptions={"nopython": True, "boundscheck": None, **options})
 
 
 def borrowing(function: Function) -> Function:
@@ -54,32 +62,150 @@ def allocating(function: Function) -> Function:
     return compiled(_nrt=True)(function)
 
 
-def inlined(function: Function) -> Function:
-    """A decorator for the steps of one long function: they borrow, and become part of their caller.
+class _Entry(CPUDispatcher):
+    """A function as Python calls it. Compiled code that calls it calls its `part`."""
 
-    A call hands over every array of a tuple in seven words: some steps are done sooner than that.
+    def __init__(self, py_func: Callable[..., Any], **options: Any) -> None:
+        super().__init__(py_func, pipeline_class=_Compiler, **options)
+        self._cache = _Cache(py_func)
+        self.part = _Part(py_func, pipeline_class=_PartCompiler, **options)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        plain = {name: _plain(kind) for name, kind in kws.items()}
+        return self.part.get_call_template(tuple(_plain(kind) for kind in args), plain)
+
+    def get_overload(self, sig: Any) -> Any:
+        return self.part.get_overload(sig)
+
+    def add_overload(self, cres: Any) -> None:
+        super().add_overload(cres)
+        for (
+            environment
+        ) in cres._find_referenced_environments():  # those of its parts: this code alone has them
+            cres.codegen.set_env(environment.env_name, environment)
+
+
+class _Part(CPUDispatcher):
+    """A function as compiled code calls it: it becomes part of what calls it, and is nothing by itself.
+
+    numba would have wrappers for Python and C around each, and machine code, with all that it calls in turn linked
+    and optimised into it once more: half of the time that a scheduler takes to compile.
     """
-    return compiled(_nrt=False, forceinline=True)(function)
+
+    def add_overload(self, cres: Any) -> None:
+        self.overloads[tuple(cres.signature.args)] = cres
+
+
+class _Listener(event.Listener):
+    """Counts the functions of ours that are compiled."""
+
+    def __init__(self, tell: Callable[[int, int], None]) -> None:
+        self.tell, self.done, self.all = tell, 0, 0
+
+    def on_start(self, event: event.Event) -> None:
+        made = event.data["dispatcher"]
+        if isinstance(made, _Entry):
+            self.all = self.done + len(_reached(made.py_func))
+            self.tell(self.done, self.all)
+
+    def on_end(self, event: event.Event) -> None:
+        made = event.data["dispatcher"]
+        if isinstance(made, _Entry | _Part):
+            self.done = self.all if isinstance(made, _Entry) else min(self.done + 1, self.all)
+            self.tell(self.done, self.all)
+
+
+def watching(tell: Callable[[int, int], None]) -> AbstractContextManager[Any]:
+    """While it lasts, `tell` hears after each function that is compiled how many are, and of how many by now.
+
+    How many functions Python calls will yet want compiling nobody knows: so what it is told of grows. It hears nothing
+    of what is found on disk.
+    """
+    return event.install_listener("numba:compile", _Listener(tell))
+
+
+def _plain(kind: types.Type) -> types.Type:
+    """What an argument is passed as: a part is compiled once for every bool and integer."""
+    kind = types.unliteral(kind)
+    return types.int64 if kind in types.signed_domain else kind
+
+
+class _Flags(Flags):
+    """What a function is compiled with; numba looks up every operator by it, so the same are one object."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+    _known: ClassVar[dict[str, _Flags]] = {}
+
+    def copy(self) -> _Flags:
+        """What holds while the function is compiled; nobody changes it."""
+        same = self._known.setdefault(self.summary(), _Flags(self))
+        same._hash = Flags.__hash__(same)
+        return same
+
+    def __hash__(self) -> int:
+        return self._hash if hasattr(self, "_hash") else super().__hash__()
+
+
+class _Compiler(Compiler):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.state.flags = _Flags(self.state.flags)
+
+
+class _PartCompiler(_Compiler):
+    def define_pipelines(self) -> list[PassManager]:
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes = [(_LowerPart if one is NativeLowering else one, told) for one, told in passes.passes]
+        passes.finalize()
+        return [passes]
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LowerPart(NativeLowering):
+    """Lowers to LLVM's language, and leaves it at that."""
+
+    _name = "lower_part"
+
+    def run_pass(self, state: Any) -> bool:
+        flags = state.flags
+        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = flags.no_compile = True
+        state.library = library = _PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        super().run_pass(state)
+        key = object()  # what callers find it by
+        state["cr"] = state["cr"]._replace(cfunc=key)
+        state.targetctx.insert_user_function(key, state["cr"].fndesc, [library, *library._linking_libraries])
+        return True
+
+
+class _PartLibrary(JITCodeLibrary):
+    """The code of one part without what it calls: who calls it links both."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """That is done for all at once."""
+        ll_module.data_layout = self._codegen._data_layout
+
+    def finalize(self) -> None:
+        self._raise_if_finalized()
+        self._finalize_dynamic_globals()
+        self._finalized = True
 
 
 class _Cache(FunctionCache):
     """numba's cache of one function; its key tells what of other files is compiled into it, too."""
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        key = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]
+        key = super()._index_key(sig, codegen)
         return (*key, sources(self._py_func))
 
 
 def sources(function: Callable[..., Any]) -> str:
     """A digest of the files of all compiled functions that `function` reaches, and of the constants they name."""
-    reached, files, constants = [function], set(), set()
-    for one in reached:  # it grows
+    files, constants = set(), set()
+    for one in _reached(function):
         files.add(one.__code__.co_filename)
         for name, value in _named(one):
-            if isinstance(value, Dispatcher):
-                if value.py_func not in reached:
-                    reached.append(value.py_func)
-            elif isinstance(value, CONSTANTS):
+            if isinstance(value, CONSTANTS):
                 constants.add(f"{one.__module__}.{name} = {_told(value)}")
             elif hasattr(value, "_fields"):  # a class of named tuples
                 constants.add(f"{one.__module__}.{name} = {value._fields}")
@@ -88,6 +214,16 @@ def sources(function: Callable[..., Any]) -> str:
         digest.update(Path(file).read_bytes())
     digest.update("\n".join(sorted(constants)).encode())
     return digest.hexdigest()
+
+
+def _reached(function: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """The function, and all compiled ones that it calls, or that these call."""
+    reached = [function]
+    for one in reached:  # it grows
+        for _, value in _named(one):
+            if isinstance(value, Dispatcher) and value.py_func not in reached:
+                reached.append(value.py_func)
+    return reached
 
 
 def _named(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:

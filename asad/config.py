@@ -73,7 +73,7 @@ class PolicySettings:
         "at-once", "fifo", "sjf", "edf", "tetris", "biggest", "linear", "lookahead", "rollout", "osdec"
     ] = "at-once"
     place: Literal["native", "first-fit", "drf", "fairness", "binpack", "spread", "oga"] = "native"
-    share: Literal["exclusive", "static", "asax", "asax-paper"] = "asax"
+    share: Literal["exclusive", "static", "measured", "asax", "asax-paper"] = "asax"
     experts: str = ""
     """Folder of expert trees; empty: those that asad ships."""
 
@@ -135,6 +135,8 @@ class NodeSettings:
     pressure_s: float = _setting(0.5, above=0.0, most=60.0)
     state_dir: Path = Path("/var/lib/asad-node")
     guest_partitions: tuple[str, ...] = _setting(["guest"])
+    widen: bool = True
+    """Guests may run on every core of the node that Slurm may use, held by their quotas, and not on their own alone."""
     register: str = ""
     """Socket at which executors of Mesos register their jobs; empty: none (no Mesos agent runs here)."""
 

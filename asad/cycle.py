@@ -28,8 +28,9 @@ from asad.place import PlacePolicy
 from asad.share import SharePolicy
 
 DEEDS = {
-    "co-allocate": ("job is offered a host", "jobs are offered a host"),
+    "co-allocate": ("job is offered a place as a guest", "jobs are offered a place as guests"),
     "set-share": ("share changes", "shares change"),
+    "set-quota": ("quota changes", "quotas change"),
     "extend-limit": ("limit is extended", "limits are extended"),
     "withdraw": ("offer is withdrawn", "offers are withdrawn"),
     "admit": ("job is admitted", "jobs are admitted"),
@@ -126,10 +127,10 @@ class Cycle:
 
     def _steered(self) -> Callable[[Snapshot, int], bool] | None:
         """Whose start is a matter of admission; None if nobody's is. One stage alone decides about a job."""
-        if isinstance(self.admit, Steers):
-            return self.admit.steers
         if self.admit.name == "everyone":
             return None
+        if isinstance(self.admit, Steers):
+            return self.admit.steers
         return lambda snapshot, row: row in snapshot.own_begins
 
     def _decide(self, snapshot: Snapshot) -> list[Decision]:

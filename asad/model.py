@@ -186,9 +186,13 @@ class Jobs:
     extended_s: Floats
     """Seconds by which its time limit has been extended for that."""
     host: Ints
-    """Row of the batch job beside which a guest runs, -1 for none (a batch job, or a guest on idle cores)."""
+    """Row of the batch job beside which the guest of a pair runs, -1 for none: a batch job, or a guest that draws from
+    the pools of its nodes."""
     share: Floats
-    """Share of its host's CPU that a guest may take; NaN: not decided, so the idle class alone holds it."""
+    """Share of its host's CPU that the guest of a pair may take, or share of itself that a batch job lends to the pools
+    of its nodes; NaN: not decided."""
+    demand: Floats
+    """CPU that a guest which draws from pools is expected to use, as a fraction of its cores; NaN for everyone else."""
     happiness: Floats
     """What the job itself tells of being in time, from its progress (1 and more: it is); NaN if it tells nothing."""
     pressure: Floats
@@ -277,6 +281,7 @@ NODE_BARS = (
     "it opted out",
     "its node actor does not answer",
     "Slurm takes each of its hyper-threads for a core",
+    "a job there may not lend",
 )
 """What bars a node from lending."""
 
@@ -324,6 +329,15 @@ class Snapshot:
     """By row of a job that waits and begins when asad has said: the begin time that its user gave, NaN for none."""
     partition_nodes: Mapping[str, Ints] = field(default_factory=dict)
     """By partition: the numbers of its nodes; empty where the cluster does not tell."""
+    core_peak: Floats | None = None
+    """(cores,) 95th percentile of what the batch job on each core uses of a core on that node, over its last ten
+    minutes; NaN until it has been measured. None: only the means of `Jobs.cpu_fraction` are known."""
+    lends_free_cores: bool = False
+    """May guests be offered cores that no batch job holds?"""
+    whole_nodes: bool = True
+    """Does only a node lend that one batch job holds wholly?"""
+    widened: bool = False
+    """May a guest run on every core of its nodes, or on its own alone?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,26 +394,52 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class CoAllocate(Decision):
-    """Start the waiting job `guest` beside the running job `host`, with `share` of the host's CPU as its cap."""
+    """Start the waiting job `guest` on `nodes`, where it draws `demands` from the pools, or beside one `host`.
+
+    Policies that pair one guest with one host (`asax-paper`, `static`, `greedy-oracle`) give `host` and `share`, all
+    others `demands`.
+    """
 
     kind: ClassVar[str] = "co-allocate"
     guest: int
-    host: int
     nodes: tuple[int, ...]
-    """Numbers of the nodes, all wholly held by the host, over which the guest's cores are spread evenly."""
-    share: float
+    """Numbers of the nodes over which the guest's cores are spread evenly; of a pair all wholly held by the host."""
+    demands: tuple[float, ...] = ()
+    """Cores' worth of CPU that it is expected to use on each of the nodes; empty for a pair."""
+    host: int = -1
+    """The host of a pair."""
+    share: float = 0.0
+    """Of a pair: the share of the host's CPU that caps the guest."""
     capped: bool = False
-    """Quotas bind both: the host keeps `1 - share`. Otherwise the guest is in the idle class and the host is free."""
+    """Of a pair: quotas bind both, the host keeps `1 - share`. Otherwise the guest is in the idle class and the host is
+    free."""
+
+    @property
+    def pooled(self) -> bool:
+        """Does the guest draw from pools, and not from one host?"""
+        return self.host < 0
 
 
 @dataclass(frozen=True, slots=True)
 class SetShare(Decision):
-    """Change the share of its host's CPU that a running guest may take."""
+    """Change the share of the host's CPU that the guest of a pair may take, or that `host` lends to its pools."""
 
     kind: ClassVar[str] = "set-share"
-    guest: int
-    share: float
+    guest: int = -1
+    """The guest of a pair, -1 where `host` is given."""
+    share: float = 0.0
     capped: bool = False
+    host: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SetQuota(Decision):
+    """From now on a running guest that draws from pools uses at most `cores[k]` cores' worth of CPU on `nodes[k]`."""
+
+    kind: ClassVar[str] = "set-quota"
+    guest: int
+    nodes: tuple[int, ...]
+    cores: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,6 +538,7 @@ DECISIONS: dict[str, type[Decision]] = {
     for kind in (
         CoAllocate,
         SetShare,
+        SetQuota,
         ExtendLimit,
         Withdraw,
         Admit,
@@ -602,6 +643,8 @@ class NodeReport:
     jobs: Mapping[str, JobSample]
     hyperthreaded_cores: int = 0
     """Cores of the machine if they have several hyper-threads each, else 0."""
+    widens: bool = False
+    """Does the actor let guests that a lease says so of run on every core of the node?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,6 +660,8 @@ class Lease:
     cores: int
     memory_high_bytes: float = math.nan
     """Above this its memory on the node is reclaimed; NaN: no such limit."""
+    widen: bool = False
+    """It may run on every core of the node that the cluster may use; of a guest with a quota alone."""
 
 
 class NodeLink(Protocol):

@@ -45,10 +45,12 @@ from asad.place.live import Options as PortOptions
 from asad.place.native import Native
 from asad.replay.contention import load_contention
 from asad.share import SharePolicy
-from asad.share.asax import Asax, Options
+from asad.share.asax import Asax
 from asad.share.asax_paper import AsaxPaper
 from asad.share.exclusive import Exclusive
 from asad.share.limits import extensions
+from asad.share.measured import Measured
+from asad.share.pool import Options
 from asad.share.rehearsal import rehearse as rehearse_policy
 from asad.share.static import Static
 
@@ -59,6 +61,36 @@ class StaticOptions(NamedTuple):
     share: float = 0.5
 
 
+_PAIRS = "it went with the search for pairs: hosts lend to the pools of their nodes now; remove the line"
+REMOVED: dict[str, dict[str, str]] = {
+    "[share.asax]": dict.fromkeys(
+        (
+            "look_ahead",
+            "scenarios",
+            "restarts",
+            "most_stretch",
+            "stretch_weight",
+            "makespan_weight",
+            "burst",
+            "least_gain_s",
+            "well_known",
+            "tries",
+            "least_happiness",
+            "overhead",
+            "full_rate",
+            "pessimism",
+            "outlast",
+            "most_losers",
+            "free_losers",
+            "bold_slack",
+            "bold_pessimism",
+        ),
+        _PAIRS,
+    )
+}
+"""Options of earlier versions, by table and name, and why they are gone and what to do."""
+
+
 def share_policy(config: Config, applications: Sequence[str], seed: int | None = None) -> SharePolicy:
     """The share policy that the configuration names, with its options; `seed` None draws one.
 
@@ -67,9 +99,12 @@ def share_policy(config: Config, applications: Sequence[str], seed: int | None =
     name = config.policies.share
     given = config.share.get(name, {})
     rng = np.random.default_rng(None if seed is None else np.random.SeedSequence((seed, 0xA5)))
-    if name == "asax":
+    if name in ("asax", "measured"):
         options = _options(name, given, Options(headroom=config.guard.host_floor))
-        return Asax(_experts(config), applications, rng, options._replace(poll_s=config.daemon.interval_s))
+        options = options._replace(poll_s=config.daemon.interval_s)
+        if name == "measured":
+            return Measured(applications, options)
+        return Asax(_experts(config), applications, rng, options)
     if name == "static":
         share = _options(name, given, StaticOptions()).share
         if not 0 < share <= 1:
@@ -99,6 +134,8 @@ def _checked(table: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) 
     taken: dict[str, Any] = {}
     for key, value in given.items():
         place = f"{table} {key}"
+        if key in REMOVED.get(table, ()):
+            raise ConfigError(f"{place}: {REMOVED[table][key]}")
         if key not in defaults:
             raise ConfigError(
                 f"{place}: unknown option; {nearest(key, defaults)}there are {', '.join(defaults)}"
@@ -267,11 +304,13 @@ def _negative(value: Any) -> bool:
 def place_policy(config: Config, applications: Sequence[str]) -> PlacePolicy:
     """The place policy that the configuration names, with its options.
 
-    Raises ConfigError for an unknown or wrong option, and for two stages that would both set shares.
+    Raises ConfigError for an unknown or wrong option, and for two stages that would both lend.
     """
     name, share = config.policies.place, config.policies.share
     given, table = config.place.get(name, {}), f"[place.{name}]"
-    poll_s = config.daemon.interval_s
+    poll_s, pressure = config.daemon.interval_s, config.guard.pressure
+    if "capped" in given:
+        raise ConfigError(f"{table} capped: quotas bind guests alone, never their hosts; remove the line")
     if name == "native":
         if given:
             raise ConfigError(f"{table}: native has no options; remove the table")
@@ -279,10 +318,11 @@ def place_policy(config: Config, applications: Sequence[str]) -> PlacePolicy:
     if name == "first-fit":
         plain = FirstFitOptions(headroom=config.guard.host_floor)._asdict()
         options = FirstFitOptions(**plain | _checked(table, given, plain))
-        return FirstFit(options, pairs=share == "exclusive", extend=extensions, poll_s=poll_s)
+        lends = share == "exclusive"
+        return FirstFit(options, lends=lends, extend=extensions, poll_s=poll_s, pressure=pressure)
     if share != "exclusive":
         raise ConfigError(
-            f'[policies] place = "{name}": it sets shares itself, and so does share = "{share}"; '
+            f'[policies] place = "{name}": it lends by itself, and so does share = "{share}"; '
             'write share = "exclusive"'
         )
     plain = PortOptions(headroom=config.guard.host_floor)._asdict()
@@ -295,6 +335,7 @@ def place_policy(config: Config, applications: Sequence[str]) -> PlacePolicy:
         OgaOptions(**learning | {key: value for key, value in taken.items() if key in learning}),
         extend=extensions,
         poll_s=poll_s,
+        pressure=pressure,
     )
 
 

@@ -44,6 +44,33 @@ def guest_nodes(snapshot: Snapshot) -> dict[int, list[str]]:
     return found
 
 
+def hosts_of(snapshot: Snapshot) -> dict[int, list[int]]:
+    """Guest that runs → the batch jobs that lend to it: of a pair its host, else all that hold cores of its nodes."""
+    jobs, first = snapshot.jobs, snapshot.machine.first_core
+    found = {row: [int(jobs.host[row])] for row in snapshot.guests.tolist()}
+    found = {row: [host for host in hosts if host >= 0] for row, hosts in found.items()}
+    pooled = snapshot.guests[~np.isnan(jobs.demand[snapshot.guests])]
+    cores = np.flatnonzero(np.isin(snapshot.core_guest, pooled))
+    nodes = np.searchsorted(first, cores, side="right") - 1
+    on: dict[int, set[int]] = {row: set() for row in pooled.tolist()}
+    for guest, node in set(zip(snapshot.core_guest[cores].tolist(), nodes.tolist(), strict=True)):
+        on[guest].update(snapshot.core_owner[first[node] : first[node + 1]].tolist())
+    return found | {guest: sorted(owners - {-1}) for guest, owners in on.items()}
+
+
+def needs(snapshot: Snapshot) -> dict[int, dict[str, float]]:
+    """Guest that draws from pools, running or offered a place → by node, cores' worth of CPU that it should use."""
+    demand = snapshot.jobs.demand
+    found: dict[int, dict[str, float]] = {}
+    cores = np.flatnonzero(snapshot.core_guest >= 0)
+    cores = cores[~np.isnan(demand[snapshot.core_guest[cores]])]
+    nodes = np.searchsorted(snapshot.machine.first_core, cores, side="right") - 1
+    for guest, node in zip(snapshot.core_guest[cores].tolist(), nodes.tolist(), strict=True):
+        there, name = found.setdefault(guest, {}), snapshot.machine.node_names[node]
+        there[name] = there.get(name, 0.0) + float(demand[guest])
+    return found
+
+
 def offered(snapshot: Snapshot) -> Ints:
     """Rows of the waiting jobs that have an offer."""
     return snapshot.queue[~np.isnan(snapshot.jobs.offered_s[snapshot.queue])]
@@ -65,7 +92,7 @@ def cluster_counts(snapshot: Snapshot) -> dict[str, Json]:
 
 def lending(snapshot: Snapshot, applications: Sequence[str]) -> list[Json]:
     """Who lends to whom, in the order of the guests."""
-    jobs, where = snapshot.jobs, guest_nodes(snapshot)
+    jobs, where, wanted = snapshot.jobs, guest_nodes(snapshot), needs(snapshot)
     rows: list[Json] = []
     for guest in snapshot.guests.tolist():
         host = int(jobs.host[guest])
@@ -75,6 +102,7 @@ def lending(snapshot: Snapshot, applications: Sequence[str]) -> list[Json]:
                 "host": str(jobs.job_id[host]) if host >= 0 else None,
                 "nodes": list(where.get(guest, [])),
                 "share": known(jobs.share[guest]),
+                "needs": dict(wanted.get(guest, {})),
                 "since_s": known(jobs.start_s[guest]),
                 "guest_user": user_of(snapshot, applications, guest),
                 "host_user": user_of(snapshot, applications, host) if host >= 0 else None,
@@ -92,7 +120,7 @@ def job_rows(
     snapshot: Snapshot, applications: Sequence[str], only: str | None = None
 ) -> list[dict[str, Json]]:
     """Every job that the cluster shows: guests, running jobs, and the queue in its order; `only` names one."""
-    jobs, where = snapshot.jobs, guest_nodes(snapshot)
+    jobs, where, wanted = snapshot.jobs, guest_nodes(snapshot), needs(snapshot)
     rows: list[dict[str, Json]] = []
     for state, members in (
         ("guest", snapshot.guests),
@@ -124,6 +152,7 @@ def job_rows(
                     "extended_s": known(jobs.extended_s[row]),
                     "host": str(jobs.job_id[host]) if host >= 0 else None,
                     "share": known(jobs.share[row]),
+                    "needs": dict(wanted.get(row, {})),
                     "happiness": known(jobs.happiness[row]),
                     "pressure": known(jobs.pressure[row]),
                     "host_bar": BARS[jobs.host_bar[row]],
@@ -136,12 +165,15 @@ def job_rows(
 def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: float) -> list[dict[str, Json]]:
     """Every node: who is on it, why it may not lend, and what its actor last said."""
     machine, jobs, first = snapshot.machine, snapshot.jobs, snapshot.machine.first_core
+    wanted = needs(snapshot)
     rows: list[dict[str, Json]] = []
     for node, name in enumerate(machine.node_names):
         cores = slice(int(first[node]), int(first[node + 1]))
         owners = np.unique(snapshot.core_owner[cores])
         guests = np.unique(snapshot.core_guest[cores])
         guests = guests[guests >= 0]
+        lent = float(np.nansum(jobs.share[guests])) if len(guests) else 0.0
+        lent += sum(wanted.get(row, {}).get(name, 0.0) for row in guests.tolist()) / int(machine.cores[node])
         report = reports.get(name)
         rows.append(
             {
@@ -151,7 +183,7 @@ def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: floa
                 "idle_cores": int(np.count_nonzero(snapshot.core_owner[cores] < 0)),
                 "jobs": [str(jobs.job_id[row]) for row in owners.tolist() if row >= 0],
                 "guests": [str(jobs.job_id[row]) for row in guests.tolist()],
-                "lent": known(np.nansum(jobs.share[guests])) if len(guests) else 0.0,
+                "lent": known(lent),
                 "bar": NODE_BARS[snapshot.node_bar[node]],
                 "actor": report is not None,
                 "report_age_s": None if report is None else max(0.0, now_s - report.time_s),

@@ -2,8 +2,9 @@
 
 squeue's and sinfo's answers of a real Slurm 22.05 (tests/golden) are multiplied: a job of 16 cores on every node, the
 rest waiting, 3 kB each. The answers lie in files; a process of its own reads one after the other and runs the cycle
-that the daemon runs, `asax` and the guard in it, in mode `advise` (what is sent to Slurm costs Slurm's time). Measured
-are CPU seconds of that process, and its memory: interpreter, policy (compiled before), the answer and all tables.
+that the daemon runs, `asax` and the guard in it, in mode `advise` (what is sent to Slurm costs Slurm's time). Printed
+are CPU seconds of that process, and its memory (interpreter, policy compiled before, the answer and all tables), beside
+what docs/reference/slurm-plugin.md states.
 
 - first: nothing is known yet;
 - steady: since the last cycle one node of a hundred has another job, as many jobs were submitted, and backfill has
@@ -26,11 +27,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import pytest
 from asad_slurm.cluster import SlurmCluster
 from asad_slurm.command import Answer, Ended, Look, Partition, Reservation
 from asad_slurm.records import JobReader, NodeReader
 from asad_slurm.settings import read_settings
+from stated import beside
 
 from asad.admit.everyone import Everyone
 from asad.config import Config
@@ -39,8 +40,7 @@ from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
 from asad.model import JobSample, Lease, NodeReport
 from asad.place.native import Native
-from asad.policies import share_policy
-from asad.share.rehearsal import rehearse
+from asad.policies import rehearse, share_policy
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden" / "slurm" / "22.05"
 START_S, CYCLE_S, CORES = 1_800_000_000, 30, 16
@@ -64,6 +64,7 @@ class Answers:
         golden = {job["job_id"]: job for job in document["jobs"]}
         self.head, self.tail = json.dumps(document | {"jobs": ["@"]}, indent=2).split('"@"')
         self.nodes, self.rng = nodes, np.random.default_rng(7)
+        self.estimated = min(500, jobs // 20)  # backfill looks at so many in a pass
         self.next_id = 1
         self.waits = text_of(
             golden[7]
@@ -113,7 +114,7 @@ class Answers:
             self.running[at] = started | {"start": now_s - 5}
             self.waiting.append(self.new())
         for i, job in enumerate(self.waiting):
-            if i < 500 or job["@id"] not in self.estimate:
+            if i < self.estimated or job["@id"] not in self.estimate:
                 self.estimate[job["@id"]] = now_s + 20_000 + 20 * i
 
     def change_all(self) -> None:
@@ -255,8 +256,8 @@ def measure(folder: Path) -> dict[str, Any]:
         clock=lambda: clock[0],
         transport=told,
     )
+    rehearse(Config())  # as `asad --rehearse` does: compiled code is loaded before the first cycle
     policy = share_policy(Config(), cluster.applications, seed=1)
-    rehearse(policy)
     guard = guard_for(policy.properties, Config().guard, 0.05)
     cycle = Cycle(cluster, Everyone(), AtOnce(), Native(), policy, guard, mode="advise")
     found: dict[str, Any] = {"rss_before_mib": memory_mib("VmRSS"), "decisions": 0}
@@ -298,16 +299,28 @@ def answers(folder: Path, nodes: int, jobs: int) -> Iterator[int]:
 
 def run(folder: str, what: str) -> subprocess.CompletedProcess[str]:
     """This file as a process of its own."""
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1048576"}  # as asad.service sets it
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
+    # the threshold is what asad.service sets
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1048576", "PYTHONPATH": path}
     words = [sys.executable, __file__, folder, what]
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "jobs", "most_s", "most_mib"),
-    [(1_000, 10_000, 0.25, 300.0), (10_000, 100_000, 2.5, math.inf)],
-)
-def test_a_cycle_of_the_daemon(nodes: int, jobs: int, most_s: float, most_mib: float) -> None:
+STATED: dict[tuple[int, int], dict[str, float]] = {
+    (1_000, 10_000): {"first": 0.22, "steady": 0.05, "worst": 0.19, "peak": 290.0},
+    (10_000, 100_000): {"first": 2.3, "steady": 0.44, "worst": 2.1, "peak": 820.0},
+}
+"""Nodes and jobs → CPU seconds by kind of cycle, and MiB: what docs/reference/slurm-plugin.md states."""
+SMALLEST = (50, 500)
+
+
+def test_a_cycle_of_the_daemon(smallest: bool) -> None:
+    for nodes, jobs in [SMALLEST] if smallest else STATED:
+        a_cycle(nodes, jobs)
+
+
+def a_cycle(nodes: int, jobs: int) -> None:
+    """Print what its cycles cost, and see that they had something to do."""
     with tempfile.TemporaryDirectory(prefix="asad-bench-") as name:
         sizes = list(answers(Path(name), nodes, jobs))
         run(name, "rehearse")  # into numba's cache: the process that compiles keeps some 200 MiB for it
@@ -317,18 +330,22 @@ def test_a_cycle_of_the_daemon(nodes: int, jobs: int, most_s: float, most_mib: f
     spent = {kind: median(one["cpu_s"] for one in found[kind]) for kind in ("first", "steady", "worst")}
     parsed = {kind: found[kind][-1]["parsed"] for kind in spent}
     print(f"\n{nodes} nodes, {jobs} jobs, {sizes[0] / jobs:.0f} bytes a job, {found['decisions']} decisions")
+    stated = STATED.get((nodes, jobs))
     for kind, spent_s in spent.items():
         print(f"  {kind:7} {1000 * spent_s:7.0f} ms of CPU, {parsed[kind]} jobs parsed")
+        if stated:
+            print("          " + beside("CPU", spent_s, stated[kind], "s"))
+    print(f"  steady over first: {spent['steady'] / spent['first']:.2f} of its CPU")
     print(f"  memory  {found['rss_mib']:.0f} MiB, at most {found['peak_mib']:.0f} MiB")
+    if stated:
+        print("          " + beside("at most", found["peak_mib"], stated["peak"], "MiB"))
     assert found["looks"] == 1 + WARM + STEADY + WORST  # one squeue and one sinfo a cycle
     assert found["decisions"] > 0, "the policy found nothing to lend: that is no load"
     assert parsed["steady"] < jobs / 5 < parsed["worst"] == jobs
-    assert max(spent.values()) < most_s
-    assert found["peak_mib"] < most_mib
 
 
 if __name__ == "__main__":
     if sys.argv[2] == "rehearse":
-        rehearse(share_policy(Config(), ["user/name/1"], seed=1))
+        rehearse(Config())
     else:
         print(json.dumps(measure(Path(sys.argv[1]))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from stated import beside
 
 from asad.replay import sow_bench
 from asad.replay.sow_instances import draw_sow_instance, read_sow_instance
@@ -23,22 +24,30 @@ def compiled() -> None:
     sow_bench.warm_up()
 
 
+@pytest.fixture(autouse=True)
+def effort(smallest: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if smallest:
+        for name, value in {"SPEED_STATEMENTS": 200, "SPEED_RUNS": 1, "JOBS_TRIED": 2, "TRIES": 1}.items():
+            monkeypatch.setattr(sow_bench, name, value)
+        monkeypatch.setattr(sow_bench, "LOADS", (1.0,))
+
+
 @pytest.mark.parametrize("load", sow_bench.LOADS)
 def test_statements_a_second(load: float) -> None:
     found = sow_bench.speed(draw_sow_instance(load, 0))
-    print(f"\nload {load:g}, C = 100: {found:,.0f} statements/s")
-    assert found >= 10_000
+    print("\n" + beside(f"load {load:g}, C = 100", found, 10_000, "statements/s"))
 
 
-def test_a_statement_costs_no_more_after_100_000_others() -> None:
-    found = sow_bench.growth(draw_sow_instance(2.0, 0), statements=100_000)
+def test_a_statement_costs_no_more_after_100_000_others(smallest: bool) -> None:
+    statements = 500 if smallest else 100_000
+    found = sow_bench.growth(draw_sow_instance(2.0, 0), statements=statements)
     early, late = found["first_tenth_per_s"], found["last_tenth_per_s"]
-    print(f"\n100 000 statements: the first tenth {early:,.0f}/s, the last {late:,.0f}/s")
-    assert late >= 0.8 * early
+    print(f"\n{statements} statements: the first tenth {early:,.0f}/s, the last {late:,.0f}/s")
+    print(beside("the last over the first", late / early, 0.8, "times"))
 
 
-def test_welfare_on_fresh_instances() -> None:
-    rows = sow_bench.seeds(range(1, 4))
+def test_welfare_on_fresh_instances(smallest: bool) -> None:
+    rows = sow_bench.seeds(range(1, 2 if smallest else 4))
     print()
     for row in rows:
         ratios = {name: policy["welfare_ratio"] for name, policy in row["policies"].items()}
@@ -55,10 +64,16 @@ def test_welfare_on_fresh_instances() -> None:
     print(f"the plot: {PAGE}")
 
 
-@pytest.mark.traces
 @pytest.mark.parametrize("load", [1, 2, 4])
-def test_no_misreport_gains_on_the_recorded_instances(load: int, data: Path) -> None:
-    found = sow_bench.truthfulness(read_sow_instance(data / "sow" / f"load{load}.json"))
+def test_no_misreport_gains_on_the_recorded_instances(
+    load: int, smallest: bool, request: pytest.FixtureRequest
+) -> None:
+    instance = (
+        draw_sow_instance(float(load), 0)
+        if smallest
+        else read_sow_instance(request.getfixturevalue("data") / "sow" / f"load{load}.json")
+    )
+    found = sow_bench.truthfulness(instance)
     print(f"\nload {load}: best gains {found['by_kind']}")
     print(
         f"at birth none above {found['bound']:.4f}; the last job to be born, by waiting, {found['birth_of_last']:.3f}"

@@ -314,7 +314,9 @@ def main(
     out: Path,
     logs: Path | None,
 ) -> None:
-    """Run each MIX (a TOML file, or half-light, all-compute or arrays) on a real Slurm on this machine.
+    """Run each MIX (a TOML file, or one by name) on a real Slurm on this machine.
+
+    By name there are half-light, shared-node, shared-varied, all-compute and arrays.
 
     Under Slurm alone, with static lending and with asad, or (where jobs tell what they are worth) in Slurm's own order
     and with admission; and print what came of each. half-light and arrays by default. Needs root.

@@ -23,9 +23,10 @@ OPTIONS = """
 [share.asax]
 patience_s = 20
 again_s = 6
-least_gain_s = 4
+redraw_s = 20
+soonest_redraw_s = 2
 """
-"""Patience for jobs of half a minute: the defaults are for cycles of half a minute."""
+"""Times for jobs of half a minute and a cycle a second: the defaults are for cycles of half a minute."""
 HORIZON = 60
 """Slots that are planned ahead."""
 READY_S = 180.0
@@ -77,7 +78,7 @@ listen = "127.0.0.1:{ports[1]}"
 [slurm]
 transport = "command"
 guest_partitions = {{ batch = "guest" }}
-share_users = "any"
+share_users = "as-slurm"
 window_s = {WINDOW_S}
 """
 

@@ -62,6 +62,8 @@ PORTS = range(20_000, 32_000)
 """Below the ports that Linux hands out by itself, so that no outgoing connection takes one meanwhile."""
 JOB_IDS_PER_CLUSTER = 1000
 PREFIX = "lab"
+START_S = 300.0
+"""A daemon that ends is noticed at once; one that takes longer than this hangs, however busy the machine."""
 _clusters = count()
 
 GONE = frozenset(
@@ -188,10 +190,10 @@ class RealSlurm:
         self._spawn("munged", ["munged", "--foreground", "--force", *self._munge_paths()])
         if self.accounting:
             self._start_database(ports[2])
-        self._until(lambda: self._quiet("munge", "-S", str(self.munge_socket), "-n"), "munged", 10)
+        self._until(lambda: self._quiet("munge", "-S", str(self.munge_socket), "-n"), "munged")
         if self.accounting:
             self._spawn("slurmdbd", ["slurmdbd", "-D"])
-            self._until(lambda: self._quiet("sacctmgr", "-n", "show", "cluster"), "slurmdbd", 20)
+            self._until(lambda: self._quiet("sacctmgr", "-n", "show", "cluster"), "slurmdbd")
             # known before the controller first asks, so that it never runs without its associations
             self.sacctmgr(
                 f"add cluster {self.name}",
@@ -202,8 +204,8 @@ class RealSlurm:
         for number, node in enumerate(self.node_names):
             (self.folder / "spool" / node).mkdir(exist_ok=True)
             self._spawn(node, [*self._pinned(number), "slurmd", "-D", "-N", node])
-        self._until(lambda: self._quiet("scontrol", "ping"), "slurmctld", 20)
-        self._until(lambda: set(self.node_states().values()) == {"idle"}, self.node_names[0], 30)
+        self._until(lambda: self._quiet("scontrol", "ping"), "slurmctld")
+        self._until(lambda: set(self.node_states().values()) == {"idle"}, self.node_names[0])
 
     def close(self) -> None:
         """End every daemon, job and cgroup of this cluster. May be called twice."""
@@ -290,7 +292,7 @@ class RealSlurm:
         self._spawn(
             "mariadbd", ["mariadbd", "--no-defaults", *(f"--{key}={value}" for key, value in options.items())]
         )
-        self._until(lambda: answers(port), "mariadbd", 30)
+        self._until(lambda: answers(port), "mariadbd")
 
     def _database_password(self) -> str:
         path = self.folder / "database.password"
@@ -395,8 +397,8 @@ class RealSlurm:
                 start_new_session=True,
             )
 
-    def _until(self, ready: Callable[[], bool], name: str, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
+    def _until(self, ready: Callable[[], bool], name: str) -> None:
+        deadline = time.monotonic() + START_S
         while not ready():
             if not self.daemons[name].alive or time.monotonic() > deadline:
                 ended = "did not answer in time" if self.daemons[name].alive else "ended"
@@ -434,7 +436,7 @@ class RealSlurm:
     def cont(self, name: str) -> None:
         os.kill(self.pid(name), signal.SIGCONT)
 
-    def wait_until_saved(self, timeout_s: float = 20) -> None:
+    def wait_until_saved(self, timeout_s: float = 300) -> None:
         """Until the controller has written its state to disk: what it learnt after that a `kill -9` makes it forget.
 
         It writes some seconds after something has changed.
@@ -457,7 +459,7 @@ class RealSlurm:
         *argv: str,
         script: str = "",
         env: Mapping[str, str] | None = None,
-        timeout_s: float = 30,
+        timeout_s: float = 300,
         check: bool = True,
     ) -> str:
         """Standard output of one of Slurm's commands, given `script` on standard input.
@@ -524,7 +526,7 @@ class RealSlurm:
         lines = self.run("sinfo", "-h", "-N", "-p", "batch", "-o", "%N %t", check=False).splitlines()
         return dict(line.split(None, 1) for line in lines)
 
-    def wait(self, *job_ids: str, state: str = "ended", timeout_s: float = 60) -> None:
+    def wait(self, *job_ids: str, state: str = "ended", timeout_s: float = 300) -> None:
         """Until all jobs are in `state` (RUNNING, PENDING, …; `ended`: any in which they will not run again).
 
         Raises LabError after `timeout_s`, saying what they were then.

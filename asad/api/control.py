@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from asad.api.listening import stop_listening
 from asad.errors import AsadError, UsageError
 from asad.model import Json
 
@@ -205,7 +206,7 @@ class ControlServer:
         server = await asyncio.start_unix_server(self._client, sock=listener, limit=REQUEST_BYTES)
         started.set()
         await self._stopping.wait()
-        server.close()
+        await stop_listening(server)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = _peer(writer.get_extra_info("socket"))
@@ -224,6 +225,9 @@ class ControlServer:
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):  # gone, hung, or a line without an end
             writer.transport.abort()
+        except asyncio.CancelledError:  # the daemon stops
+            writer.transport.abort()
+            raise
         finally:
             self._open[peer.uid] -= 1
             if not self._open[peer.uid]:

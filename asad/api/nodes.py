@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from asad import __version__
+from asad.api.listening import stop_listening
 from asad.api.wire import (
     MAX_FRAME_BYTES,
     MAX_GREETING_BYTES,
@@ -137,7 +138,7 @@ class NodeServer:
         sweeper = loop.create_task(self._sweep())
         await self._stopping.wait()
         sweeper.cancel()
-        server.close()
+        await stop_listening(server)
         for connection in [*self._strangers, *self._nodes.values()]:
             connection.close("the daemon stops")
 
@@ -565,10 +566,14 @@ class NodeClient:
         loop = asyncio.get_running_loop()
         tls = self.auth.client_tls
         hostname: dict[str, Any] = {"ssl": tls, "server_hostname": self.host} if tls is not None else {}
-        async with asyncio.timeout(GREETING_S):
-            reader, writer = await asyncio.open_connection(self.host, self.port, **hostname)
+        reader = asyncio.StreamReader(loop=loop)
+        protocol = _Stream(reader, loop=loop)
         try:
             async with asyncio.timeout(GREETING_S):
+                transport, _ = await loop.create_connection(
+                    lambda: protocol, self.host, self.port, **hostname
+                )
+                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
                 greeting = await loop.run_in_executor(None, self.auth.greet, self.node)
                 writer.write(frame(greeting.frame))
                 answer = await _read_frame(reader, MAX_GREETING_BYTES)
@@ -598,7 +603,8 @@ class NodeClient:
                     task.cancel()
                 await asyncio.gather(*both, return_exceptions=True)
         finally:
-            writer.transport.abort()
+            if protocol.transport is not None:
+                protocol.transport.abort()
 
     async def _listen(self, reader: asyncio.StreamReader, channel: Channel) -> None:
         while True:
@@ -628,6 +634,16 @@ class NodeClient:
                         with self._lock:
                             self._audit.appendleft(payload)
                     raise
+
+
+class _Stream(asyncio.StreamReaderProtocol):
+    """A stream that knows its transport as soon as there is one: who stops in TLS's handshake can still close it."""
+
+    transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.WriteTransport", transport)
+        super().connection_made(transport)
 
 
 async def _read_frame(reader: asyncio.StreamReader, limit: int) -> bytes:

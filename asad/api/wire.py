@@ -257,11 +257,12 @@ def report_from_json(message: Mapping[str, Json], node: str, cgroup: int, time_s
         cgroup=1 if version == 1 else 2,
         jobs=samples,
         hyperthreaded_cores=cores,
+        widens=message.get("widens") is True,  # an older actor does not say
     )
 
 
 def lease_to_json(lease: Lease) -> Message:
-    """A lease as it is sent; no quota is null, and a memory limit is only sent where there is one."""
+    """A lease as it is sent; no quota is null, and a memory limit or a wider place is only sent where there is one."""
     plain: Message = {
         "job_id": lease.job_id,
         "guest": lease.guest,
@@ -271,6 +272,8 @@ def lease_to_json(lease: Lease) -> Message:
     }
     if not math.isnan(lease.memory_high_bytes):
         plain["memory_high_bytes"] = lease.memory_high_bytes
+    if lease.widen:
+        plain["widen"] = True
     return plain
 
 

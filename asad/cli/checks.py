@@ -355,8 +355,10 @@ def lending_findings(
         others = ", ".join(whose for whose, _ in NOT_BY_DEFAULT.values())
         yield Finding("lend", "ok", f"these do not lend: {others}")
     if share_users == "any":
-        why = "host and guest may be of different users, who then share a node's processes and /tmp"
-        yield Finding("share_users", "warn", why, '[slurm] share_users = "same", or "account"')
+        why = "jobs meet whom Slurm would keep apart: other MCS labels, other users under ExclusiveUser"
+        yield Finding("share_users", "warn", why, '[slurm] share_users = "as-slurm"')
+    elif share_users == "as-slurm":
+        yield Finding("share_users", "ok", "on a node meets whom Slurm would put there")
     else:
         yield Finding("share_users", "ok", f"host and guest are of one {ONE_OF.get(share_users, 'user')}")
     for source in (name for name in sources if name in slurm.partitions):
@@ -380,7 +382,6 @@ NOT_BY_DEFAULT = {
     "gres": ("jobs with gres", "what slows one keeps its GPUs waiting too"),
     "whole-memory": ("jobs with --mem=0", "Slurm finds no memory for a guest beside them"),
     "exclusive": ("jobs with --exclusive", "Slurm starts no guest beside them"),
-    "shared-node": ("jobs beside other batch jobs", "Slurm chooses whose cores of the node a guest gets"),
 }
 """Kinds of hosts that lend only by `[slurm] lend`: who they are, and what comes of it."""
 
@@ -429,7 +430,7 @@ def _source(slurm: Slurm, name: str) -> Iterator[Finding]:
             check,
             "warn",
             f"{name} has ExclusiveUser=YES: only jobs of one user share a node",
-            'asad.toml, [slurm]: share_users = "same"',
+            'asad.toml, [slurm]: share_users = "as-slurm", its default, or "same"',
         )
 
 

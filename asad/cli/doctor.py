@@ -25,10 +25,11 @@ from asad.api.tls import Tls
 from asad.cli import checks
 from asad.cli.checks import Finding, Slurm
 from asad.cli.config import faults_of
-from asad.cli.live import JSON, control_socket, print_screen
+from asad.cli.live import JSON, SOCKET, funnel_of, print_screen
 from asad.cli.runs import printable
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError
+from asad.report import funnel, units
 from asad.store.store import Store
 
 COMMAND_S = 10.0
@@ -50,14 +51,21 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
     metavar="FILE",
     help="Look at this slurm.conf instead of asking the controller.",
 )
+@SOCKET
 @JSON
 @click.pass_context
-def doctor(context: click.Context, config_path: str | None, slurm_conf: str | None, as_json: bool) -> None:
+def doctor(
+    context: click.Context,
+    config_path: str | None,
+    slurm_conf: str | None,
+    socket_path: str | None,
+    as_json: bool,
+) -> None:
     """Check Slurm or Mesos, munge, clocks, rights, cgroups and the store, and print the lines to add.
 
     Changes nothing. Run it on the head node, as root or as the daemon's user. Leaves with 1 if anything fails.
     """
-    findings = list(examine(config_path, slurm_conf))
+    findings = list(examine(config_path, slurm_conf, socket_path))
     lines = [line for finding in findings for line in finding.lines]
     if as_json:
         plain = {"findings": [finding.to_json() for finding in findings], "slurm_conf": lines}
@@ -89,17 +97,20 @@ def _print(findings: list[Finding], lines: list[str]) -> None:
     click.echo(f"\n{len(findings)} checked, {bad} failed, {doubtful} to look at")
 
 
-def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding]:
-    """All findings, in the order in which they should be mended."""
+def examine(
+    config_path: str | None, slurm_conf: str | None, socket_path: str | None = None
+) -> Iterator[Finding]:
+    """All findings, in the order in which they should be mended. The daemon is asked at `socket_path`, if given."""
     config, finding = _configuration(config_path)
+    socket = Path(socket_path) if socket_path else config.daemon.socket
     yield finding
     yield from _of_plugin(config)
     if config.daemon.cluster == "recorded" and slurm_conf is None:
         yield _store(config)
-        yield _daemon(config)
+        yield _daemon(socket)
         return
     if config.daemon.cluster == "mesos" and slurm_conf is None:
-        yield from _of_machine(config)
+        yield from _of_machine(config, socket)
         return
     asked_at = datetime.now()  # scontrol prints local time
     text, partitions, found = _slurm_texts(slurm_conf)
@@ -123,11 +134,11 @@ def examine(config_path: str | None, slurm_conf: str | None) -> Iterator[Finding
         if slurm_conf is None:
             yield checks.clock_finding(text, asked_at)
             yield checks.rights_finding(slurm, _users(config.nodes.user), config.nodes.user)
-        lend, share_users = config.slurm.get("lend", ()), config.slurm.get("share_users", "same")
+        lend, share_users = config.slurm.get("lend", ()), config.slurm.get("share_users", "as-slurm")
         kinds = lend if isinstance(lend, list | tuple) else ()
         yield from checks.lending_findings(slurm, guest_of, [str(kind) for kind in kinds], str(share_users))
         yield checks.calibration_finding(config.guard.calibration)
-    yield from _of_machine(config)
+    yield from _of_machine(config, socket)
 
 
 def _of_plugin(config: Config) -> Iterator[Finding]:
@@ -139,7 +150,7 @@ def _of_plugin(config: Config) -> Iterator[Finding]:
             yield Finding(found.check, found.state, found.why, found.mend)
 
 
-def _of_machine(config: Config) -> Iterator[Finding]:
+def _of_machine(config: Config, socket: Path) -> Iterator[Finding]:
     """Keys, cgroups, store and daemon, whatever the cluster."""
     yield _keys(config)
     yield checks.cgroup_finding(
@@ -148,7 +159,8 @@ def _of_machine(config: Config) -> Iterator[Finding]:
         any(any(Path("/sys/fs/cgroup").glob(pattern)) for pattern in ("*/cpu.idle", "cpu/*/cpu.idle")),
     )
     yield _store(config)
-    yield _daemon(config)
+    yield _daemon(socket)
+    yield from _idle(socket)
 
 
 def _configuration(path: str | None) -> tuple[Config, Finding]:
@@ -298,9 +310,21 @@ def _folder(folder: Path, user: str) -> Finding:
     return Finding("store", "fail", f"{user} cannot write to {folder}", mend)
 
 
-def _daemon(config: Config) -> Finding:
+def _idle(socket: Path) -> Iterator[Finding]:
+    """Where the CPU goes that batch leaves idle, and what would free it; nothing while nobody counts."""
     try:
-        status = ask(control_socket(str(config.daemon.socket)), "status", timeout_s=COMMAND_S)
+        told = funnel_of(ask(socket, "status", timeout_s=COMMAND_S))
+    except AsadError:
+        return
+    if said := funnel.advice(told, live=True):
+        parts = sorted((row for row in funnel.rows(told) if row.core_h), key=lambda row: -row.core_h)
+        listed = "\n".join(f"{units.percent(row.share)} {row.reason}" for row in parts)
+        yield Finding("idle CPU", "ok", f"{said}\n{listed}".replace(units.THIN, " "))
+
+
+def _daemon(socket: Path) -> Finding:
+    try:
+        status = ask(socket, "status", timeout_s=COMMAND_S)
     except AsadError as error:
         return Finding("daemon", "warn", str(error), "systemctl enable --now asad, when nothing above fails")
     failing = (status.get("cycles") or {}).get("failing") or 0

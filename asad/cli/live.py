@@ -24,9 +24,10 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import DaemonDown, Refused, ask
-from asad.cli.runs import duration, printable
+from asad.cli.runs import cores_on, duration, printable
 from asad.config import DEFAULT_PATH, MODES, Config, DaemonSettings, load
 from asad.errors import AsadError, ConfigError
+from asad.report import funnel, units
 
 Facts = Mapping[str, Any]
 PIPE_WIDTH = 160
@@ -242,6 +243,8 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     lines.add_row("cycle", _cycle_line(cycle, now_s, str(facts.get("doing") or "")))
     lines.add_row("actors", _actors_line(actors))
     lines.add_row("gains", _gains_line(gains))
+    if told_idle := funnel.advice(funnel_of(facts), live=True):
+        lines.add_row("idle", Text(_text(told_idle.replace(units.THIN, " "))))
     vetoes = facts.get("vetoes") or {}
     if vetoes:
         told = sorted(vetoes.items(), key=lambda item: -item[1])
@@ -249,6 +252,15 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     lending = [pair for pair in facts.get("lending") or [] if isinstance(pair, Mapping)]
     body: RenderableType = lending_table(lending, now_s) if lending else Text("nobody lends at the moment")
     return Group(head, lines, Text(""), body)
+
+
+def funnel_of(facts: Facts) -> list[tuple[str, float]]:
+    """Where the CPU went that batch left idle, as a daemon tells it; empty if it does not."""
+    return [
+        (str(row.get("reason")), float(row["core_h"]))
+        for row in facts.get("funnel") or []
+        if isinstance(row, Mapping) and isinstance(row.get("core_h"), int | float)
+    ]
 
 
 def _jobs_line(cluster: Facts) -> Text:
@@ -301,16 +313,25 @@ def lending_table(lending: Sequence[Facts], now_s: float) -> Table:
             *cells(
                 pair.get("guest"),
                 pair.get("guest_user"),
-                pair.get("host"),
+                pair.get("host") or _needs(pair),
                 pair.get("host_user"),
                 pair.get("nodes"),
-                _percent(pair.get("share"), unknown="idle class"),
+                _percent(pair.get("share"), unknown="quota" if pair.get("needs") else "idle class"),
                 _since(pair.get("since_s"), now_s),
                 _percent(pair.get("pace")),
                 _figure(pair.get("happiness")),
             )
         )
     return table
+
+
+def _needs(job: Facts) -> str | None:
+    """What a guest that draws from pools needs of its nodes, in words."""
+    needs = job.get("needs")
+    told = (
+        {node: cores for node, cores in needs.items() if _known(cores)} if isinstance(needs, Mapping) else {}
+    )
+    return f"needs {cores_on(told)}" if told else None
 
 
 def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
@@ -331,7 +352,7 @@ def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
                 _percent(job.get("cpu_fraction")),
                 _percent(job.get("pressure")),
                 _figure(job.get("happiness")),
-                job.get("host"),
+                job.get("host") or _needs(job),
                 _percent(job.get("share")),
             )
         )

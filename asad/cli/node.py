@@ -77,6 +77,7 @@ def run(config: Config, node: str, cgroups: Cgroups) -> None:
         sample_s=config.node.sample_s,
         pressure_s=config.node.pressure_s,
         guest_partitions=frozenset(config.node.guest_partitions),
+        widen=config.node.widen,
         register=config.node.register,
     )
     try:

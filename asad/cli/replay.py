@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 @click.option(
     "--policy",
     metavar="NAME,…",
-    help="Policies: slurm (left alone), fcfs, conservative; static, asax, asax-paper, greedy-oracle lend; "
-    "first-fit, fairness, drf, binpack, spread, oga place and lend; oasis, oasis-paper, fifo-admit, drf-admit, "
-    "rrh-admit, dorm-admit admit; fifo-defer, sjf-defer, edf-defer, tetris-defer, biggest-defer, linear-defer, "
-    "lookahead-defer, rollout-defer, osdec put deferrable jobs off; sow, sow-paper plan statements of work. slurm is "
-    "always run, as the baseline. [default: slurm,static,asax,greedy-oracle; with --utility, --deferrable or "
-    "--statements instead slurm and oasis, rollout-defer or sow]",
+    help="Policies: slurm (left alone), fcfs, conservative, fluid; asax, measured, pool-oracle lend from pools, "
+    "static, asax-paper, greedy-oracle from one host; first-fit, fairness, drf, binpack, spread, oga place and lend; "
+    "oasis, oasis-paper, fifo-admit, drf-admit, rrh-admit, dorm-admit admit; fifo-defer, sjf-defer, edf-defer, "
+    "tetris-defer, biggest-defer, linear-defer, lookahead-defer, rollout-defer, osdec put deferrable jobs off; sow, "
+    "sow-paper plan statements of work. slurm is always run, as the baseline. [default: "
+    "slurm,static,measured,asax,pool-oracle; with --utility, --deferrable or --statements instead slurm and oasis, "
+    "rollout-defer or sow]",
 )
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
@@ -128,6 +129,25 @@ if TYPE_CHECKING:
     help="Take some jobs for deferrable: share=0.2,window=4h (drawn), or user=NAME,window=… or "
     "partition=NAME,window=…; may be given again.",
 )
+@click.option(
+    "--use-sd",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    metavar="SD",
+    help="Let the CPU use of each job vary on each node, with this standard deviation as a share of its cores.",
+)
+@click.option(
+    "--demand-error",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    show_default=True,
+    metavar="ERROR",
+    help="Let asad misjudge the CPU use of each application by up to this fraction, also where it was measured.",
+)
+@click.option(
+    "--no-widen", is_flag=True, help="Guests run on their own cores alone, not on all of their nodes."
+)
 @click.option("--no-lending", is_flag=True, help="Lend nothing: every lending policy must then equal slurm.")
 @click.option("--columns", metavar="NAME,…", help="Columns of a log without a header.")
 @click.option(
@@ -179,6 +199,9 @@ def replay(
     value_per_core_hour: float,
     slot: str,
     deferrable: tuple[str, ...],
+    use_sd: float,
+    demand_error: float,
+    no_widen: bool,
     no_lending: bool,
     columns: str | None,
     delimiter: str | None,
@@ -228,6 +251,9 @@ def replay(
         overrun=overrun,
         per_event=passes == "per-event",
         use_memory=memory is not None or machine is not None,
+        use_sd=use_sd,
+        demand_error=demand_error,
+        widen=not no_widen,
         lending=not no_lending,
         slot_s=seconds(slot, "--slot"),
         utilities=utilities,
@@ -337,19 +363,24 @@ def seconds(text: str, option: str) -> float:
     return value
 
 
+COMPILING = "compiling, this once"
+
+
 @contextmanager
 def _progress(show: bool) -> Iterator[Progress | None]:
-    """A bar a policy on standard error."""
+    """A bar a policy on standard error, and one for what is compiled when a replay needs it for the first time."""
     if not show:
         yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    from asad.compiling import watching
+
     with Progress(
         TextColumn("{task.description:28}"),
         BarColumn(),
-        TextColumn("{task.completed:>9,} of {task.total:,} jobs"),
+        TextColumn("{task.completed:>9,} of {task.total:,} {task.fields[of]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
@@ -358,10 +389,16 @@ def _progress(show: bool) -> Iterator[Progress | None]:
 
         def advance(what: str, ended: int, jobs: int) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=jobs)
+                tasks[what] = bars.add_task(what, total=jobs, of="jobs")
             bars.update(tasks[what], completed=ended, refresh=ended == jobs)
 
-        yield advance
+        def compiled(done: int, all_: int) -> None:
+            if COMPILING not in tasks:
+                tasks[COMPILING] = bars.add_task(COMPILING, total=all_, of="functions")
+            bars.update(tasks[COMPILING], completed=done, total=all_, refresh=True)
+
+        with watching(compiled):
+            yield advance
 
 
 def to_json(result: ReplayResult) -> dict[str, Json]:
@@ -370,7 +407,7 @@ def to_json(result: ReplayResult) -> dict[str, Json]:
         "log": result.log,
         "machine": result.machine,
         "settings": {key: value for key, value in result.settings.items() if key != "command"},
-        "policies": {name: dict(policy.metrics) for name, policy in result.policies.items()},
+        "policies": {name: policy.to_json() for name, policy in result.policies.items()},
         "repeats": result.repeats,
         "demand_sources": dict(result.demand_sources),
         "demand_verdicts": [

@@ -29,13 +29,14 @@ from asad.model import (
     Evict,
     ExtendLimit,
     SetMemory,
+    SetQuota,
     SetShare,
     SetThrottle,
     Start,
     Withdraw,
 )
 from asad.store.process import ProcessMark
-from asad.store.records import DecisionRecord, JobEnd, RunRecord
+from asad.store.records import NODE_NAMES, DecisionRecord, JobEnd, RunRecord
 from asad.store.store import Store
 
 EPOCH_FROM_S = 631_152_000.0
@@ -318,9 +319,13 @@ def _now(job: Mapping[str, Any]) -> str:
     """How a job is, in one line."""
     cores = "1 core" if job.get("cores") == 1 else f"{job.get('cores', '-')} cores"
     words = [f"{job.get('state', '-')} of {job.get('user', '-')}, {cores}"]
+    needs = job.get("needs")
+    if isinstance(needs, Mapping) and needs:
+        words.append(f"needs {cores_on(needs)}")
     if job.get("host"):
         words.append(f"beside {job['host']}")
-    for key, what in (("share", "may take {:.0%} of it"), ("cpu_fraction", "uses {:.0%} of its CPU")):
+    of_share = "may take {:.0%} of it" if job.get("host") else "lends {:.0%} of itself"
+    for key, what in (("share", of_share), ("cpu_fraction", "uses {:.0%} of its CPU")):
         if isinstance(job.get(key), int | float):
             words.append(what.format(job[key]))
     if isinstance(job.get("happiness"), int | float):
@@ -402,12 +407,18 @@ def _deed(job: str, decision: DecisionRecord) -> str:
     share = "an unknown share" if decision.share is None else f"{decision.share * 100:.3g} %"
     of_host = f" of {decision.host}'s CPU" if decision.host is not None else " of its host's CPU"
     if decision.kind == CoAllocate.kind:
-        if decision.job == job:
+        if decision.more.get("demands"):
+            deed = f"guest: needs {_on_nodes(decision, 'demands')}"
+        elif decision.job == job:
             deed = f"guest: starts beside {decision.host}, with up to {share} of its CPU"
         else:
             deed = f"host: lends up to {share} of its CPU to {decision.job}, which starts beside it"
+    elif decision.kind == SetQuota.kind:
+        deed = f"guest: may use up to {_on_nodes(decision, 'cores')}"
     elif decision.kind == SetShare.kind:
-        if decision.job == job:
+        if decision.host == decision.job:
+            deed = f"host: lends up to {share} of its CPU to the guests of its nodes"
+        elif decision.job == job:
             deed = f"guest: may take up to {share}{of_host}"
         else:
             deed = f"host: lends up to {share} of its CPU to {decision.job}"
@@ -426,6 +437,29 @@ def _deed(job: str, decision: DecisionRecord) -> str:
             how=decision.more.get("how"),
         )
     return deed if decision.outcome == "done" else f"not done: {deed}"
+
+
+def _on_nodes(decision: DecisionRecord, key: str) -> str:
+    """`4.2 cores of node07 and 2 of node08`: how much CPU on which nodes, from lists that were stored."""
+    more = decision.more
+    nodes, amounts = more.get("nodes"), more.get(key)
+    names = more.get(NODE_NAMES)
+    if not isinstance(nodes, list) or not isinstance(amounts, list) or len(nodes) != len(amounts):
+        return "an unknown amount"
+    if not isinstance(names, list) or len(names) != len(nodes):
+        names = [f"node {node}" for node in nodes]  # stored by its number alone
+    return cores_on({str(name): float(amount) for name, amount in zip(names, amounts, strict=True)})
+
+
+def cores_on(amounts: Mapping[str, float]) -> str:
+    """Cores' worth of CPU by node, in words; of many nodes the first three."""
+    amount = [(f"{cores:.3g}", node) for node, cores in amounts.items()]
+    parts = [f"{cores} of {node}" for cores, node in amount]
+    cores, node = amount[0]
+    parts[0] = f"{cores} {'core' if cores == '1' else 'cores'} of {node}"
+    if len(parts) > 4:
+        parts = [*parts[:3], f"{sum(amounts.values()):.3g} in all on {len(parts)} nodes"]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def _verdict(decision: DecisionRecord) -> str:

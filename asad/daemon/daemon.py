@@ -304,7 +304,8 @@ class Daemon:
         """What became of the decisions of a cycle: counted, and kept where it is news."""
         news = self.figures.tally.count(outcomes)
         if news:
-            self.writer.record(number, snapshot.time_s, news, snapshot.jobs.job_id, snapshot.jobs.host)
+            jobs, nodes = snapshot.jobs, snapshot.machine.node_names
+            self.writer.record(number, snapshot.time_s, news, jobs.job_id, jobs.host, nodes)
 
     def _after(self, wall_s: float, sentence: str) -> None:
         """Keep and tell what the cycle has left."""

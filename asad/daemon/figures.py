@@ -16,7 +16,8 @@ from asad.daemon.gains import Gains
 from asad.daemon.tally import Tally
 from asad.metrics import Reading, Readings
 from asad.model import Json, NodeLink, Snapshot
-from asad.status import cluster_counts, lending
+from asad.share.pool import PoolPolicy
+from asad.status import cluster_counts, hosts_of, lending
 from asad.store.writer import Writer
 
 STATES = (("waiting", "waiting"), ("running", "running"), ("guest", "guests"), ("offered", "offered"))
@@ -48,6 +49,7 @@ class Figures:
         self._cluster: dict[str, Json] = {"sentence": "", "nodes": 0, "cores": 0}
         self._lending: list[Json] = []
         self._vetoes: dict[str, Json] = {}
+        self._funnel: list[Json] = []
         self._actors: dict[str, Json] = {"connected": 0, "silent": []}
 
     @property
@@ -105,6 +107,10 @@ class Figures:
         reading["asad_actors_connected"] = float(len(reports))
         reading["asad_actors_silent"] = float(len(silent))
         self._actors = {"connected": len(reports), "silent": list(silent)}
+        if isinstance(cycle.share, PoolPolicy):
+            self._funnel = [
+                {"reason": reason, "core_h": core_s / 3600.0} for reason, core_s in cycle.share.funnel()
+            ]
         self._vetoes = dict(sorted(self.tally.vetoes.items()))
         self.readings.set(cast(Reading, reading))
 
@@ -123,6 +129,7 @@ class Figures:
             "lending": self._lending,
             "gains": self.gains.to_json(),
             "vetoes": self._vetoes,
+            "funnel": self._funnel,
             "actors": self._actors,
         }
 
@@ -132,8 +139,8 @@ def _of_snapshot(
 ) -> dict[str, float | Mapping[tuple[str, ...], float]]:
     """Metrics of what the last cycle saw; hosts are pressed above a `pressure` in [0, 1]."""
     figures = {name: float(cast(int, value)) for name, value in counts.items()}
-    hosts = np.unique(snapshot.jobs.host[snapshot.guests])
-    pressed = snapshot.jobs.pressure[hosts[hosts >= 0]] > pressure
+    hosts = sorted({host for beside in hosts_of(snapshot).values() for host in beside})
+    pressed = snapshot.jobs.pressure[hosts] > pressure
     return {
         "asad_nodes": figures["nodes"],
         "asad_cores": figures["cores"],

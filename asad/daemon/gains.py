@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from asad.model import CoAllocate, Finished, Json, Outcome, Snapshot
+from asad.status import hosts_of
 from asad.store.records import JobEnd, LedgerEntry, Role
 
 SLACK_S, SLACK = 60.0, 0.05
@@ -31,7 +32,7 @@ class Gains:
             job, role = self._roles.pop(row, ("", "host"))
             if job == str(jobs.job_id[row]):
                 ends.append(self._end(snapshot, finished, k, row, role))
-        for guest in snapshot.guests.tolist():
+        for guest, hosts in hosts_of(snapshot).items():
             job = str(jobs.job_id[guest])
             if self._roles.get(guest) != (job, "guest"):
                 self._roles[guest] = (job, "guest")
@@ -39,8 +40,7 @@ class Gains:
                 promised, start_s = self._promised.pop(guest, ("", math.nan))
                 if promised == job and start_s > jobs.start_s[guest]:
                     self.saved_wait_s += start_s - float(jobs.start_s[guest])
-            host = int(jobs.host[guest])
-            if host >= 0:
+            for host in hosts:
                 self._roles[host] = (str(jobs.job_id[host]), "host")
         for outcome in outcomes:
             decision = outcome.decision
@@ -62,7 +62,7 @@ class Gains:
             )
             for row in rows
         ]
-        # what a host gave is what its guests got: counted once
+        # what a host gave its guests got, and some of them on free cores besides: counted once
         self.lent_core_s += sum(entry.lent_core_s for entry in entries if entry.role == "guest")
         self.extended_s += sum(entry.extended_s for entry in entries)
         return entries

@@ -41,14 +41,26 @@ class Feature:
 
 
 FEATURES: tuple[Feature, ...] = (
-    Feature("cpu", "fraction", 0, 1, "mean CPU use of the host over its allocation, in the window"),
+    Feature(
+        "cpu",
+        "fraction",
+        0,
+        1,
+        "mean CPU use of the host over its allocation, as measured, before that of earlier runs of its application",
+    ),
     Feature("cpu_p95", "fraction", 0, 1, "95th percentile of that use"),
-    Feature("memory", "fraction", 0, 1, "memory of the host over the memory of its nodes"),
+    Feature(
+        "memory", "fraction", 0, 1, "memory of the host on one of its nodes over the memory of that node"
+    ),
     Feature("memory_pair", "fraction", 0, math.inf, "the same of host and guest together"),
     Feature("stage", "0 or 1", 0, 1, "0: sequential, one core is busy; 1: parallel"),
     Feature("interval", "fraction", 0, math.inf, "time that the host has run over its time limit"),
     Feature(
-        "happiness", "ratio", 0, math.inf, "what it can do before its limit over what is left; ≥ 1: in time"
+        "happiness",
+        "ratio",
+        0,
+        math.inf,
+        "what the host can do before its limit over what is left; ≥ 1: in time",
     ),
     Feature("pressure", "fraction", 0, 1, "time in which the host waited for CPU or was throttled"),
     Feature("guest_cpu", "fraction", 0, 1, "CPU use of the guest over its allocation, by its history"),

@@ -34,6 +34,7 @@ from asad.node.profile import Profile
 from asad.node.progress import FOLDER
 from asad.node.quotas import MOST_MEMORY, Quotas, write_durably
 from asad.node.registered import Registered
+from asad.node.widen import Widening
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class Settings:
     sample_s: float = 5.0
     pressure_s: float = 0.5
     guest_partitions: frozenset[str] = frozenset({"guest"})
+    widen: bool = True
+    """Let guests run on every core of the node, where their leases say so."""
     register: str = ""
     """Socket at which executors of Mesos register; empty: none."""
 
@@ -98,7 +101,9 @@ class Actor:
             cgroups.registered = self.registered.jobs
             self.registered.heard = lambda: self.inbox.put({"kind": "registered"})
         self.quotas = Quotas(cgroups, settings.state_dir, wall)
+        self.widening = Widening(cgroups, settings.state_dir, wall, self.quotas.rows.append)
         self.profile = Profile(cgroups, self.quotas, wall, progress)
+        self.profile.own_cores = self.widening.own
         self.leases = Leases()
         self.jobs: Mapping[str, JobGroup] = {}
         self.guests: set[str] = set()
@@ -181,10 +186,12 @@ class Actor:
     def mend(self) -> None:
         """Lift what a killed predecessor has left."""
         self.jobs = self.cgroups.jobs(self.clock())
+        self.widening.mend(self.jobs, "the actor starts: no lease is known")
         self.quotas.mend(self.jobs, "the actor starts: no lease is known")
 
     def close(self) -> None:
-        """Lift every quota and let go of everything. Guests stay in the idle class."""
+        """Narrow every guest, lift every quota and let go of everything. Guests stay in the idle class."""
+        self.widening.narrow_all("the actor stops")
         self.quotas.lift_all("the actor stops")
         self._tell_audit(self.clock())
         if self.registered is not None:
@@ -199,6 +206,7 @@ class Actor:
         before, self.jobs = self.jobs, self.cgroups.jobs(now_s)
         self.profile.follow(self.jobs)
         self.quotas.follow(self.jobs)
+        self.widening.follow(self.jobs)
         ended = before.keys() - self.jobs.keys()
         for job_id in ended:
             self.leases.forget(job_id)
@@ -223,7 +231,15 @@ class Actor:
                     self.quotas.set_idle(group, True, "guests are in the idle class")
             elif self.quotas.holds_idle(job_id):
                 self.quotas.set_idle(group, False, "it is no guest")
-        self._beside = hosts_beside(self.guests, self.profile.cores(), self._named_host)
+        self._find_hosts()
+
+    def _find_hosts(self) -> None:
+        """Who is beside whom: who shares a core, and a guest that runs wide shares all of them."""
+        cores = self.profile.cores()
+        wide = {job_id: frozenset(self.widening.cores(job_id)) for job_id in self.guests & cores.keys()}
+        self._beside = hosts_beside(
+            self.guests, cores | {job_id: wider for job_id, wider in wide.items() if wider}, self._named_host
+        )
 
     def _is_guest(self, group: JobGroup) -> bool:
         key = (group.job_id, group.inode)
@@ -241,12 +257,25 @@ class Actor:
         return group.job_id in self.announced or self.quotas.is_idle(group)
 
     def apply(self, now_s: float) -> None:
-        """Bring quotas and memory limits to what leases and squeezes say now."""
+        """Bring quotas, cores and memory limits to what leases and squeezes say now.
+
+        Nobody runs wide without a quota: a guest is narrowed before that is lifted, and widened after it is set.
+        """
         caps = self.leases.caps(now_s)
         over = "its lease ran out" if now_s >= self.leases.end_s else "the daemon lifted it"
+        wide = self.leases.wide(now_s) & self.guests if self.widens else frozenset[str]()
+        changed = False
         for job_id, group in self.jobs.items():
             cores, why = caps.get(job_id, (math.nan, over))
-            self.quotas.set_quota(group, cores, why)
+            was_wide = bool(self.widening.cores(job_id))
+            narrow = job_id in wide or not was_wide or self.widening.narrow(job_id, over)
+            if not narrow and now_s < self.leases.end_s:
+                continue  # tried again in a second, its quota kept; without a daemon that is lifted all the same
+            if self.quotas.set_quota(group, cores, why) and job_id in wide:
+                self.widening.widen(group, "leased: every core of the node")
+            changed |= bool(self.widening.cores(job_id)) != was_wide
+        if changed:
+            self._find_hosts()
         limits = self.leases.memory(now_s)
         for job_id, group in self.jobs.items():
             high_bytes, why = limits.get(job_id, (math.nan, over))
@@ -360,6 +389,12 @@ class Actor:
         if self.link is not None:
             self.link.send({"kind": "noted", "id": number_})
 
+    @property
+    def widens(self) -> bool:
+        """Can guests run wide here? Not where a core is several hyper-threads: what is idle of one is not known."""
+        there = self.cgroups.version == 2 or (self.cgroups.root / "cpuset").is_dir()
+        return self.settings.widen and there and not self._hyperthreaded_cores
+
     def _report(self) -> None:
         if self.link is None or not self.link.connected:
             return
@@ -374,6 +409,7 @@ class Actor:
                 "node": self.settings.node,
                 "jobs": jobs,
                 "hyperthreaded_cores": self._hyperthreaded_cores,
+                "widens": self.widens,
             }
         )
 
@@ -472,7 +508,8 @@ def lease_from_json(plain: Json) -> Lease:
         high_bytes = number(plain["memory_high_bytes"])
         if not 0 < high_bytes <= MOST_MEMORY:
             raise ValueError(f"the memory limit of job {job_id} is out of range")
-    return Lease(job_id, guest, host_id, quota, int(cores), high_bytes)
+    widen = plain.get("widen") is True and guest and not math.isnan(quota)
+    return Lease(job_id, guest, host_id, quota, int(cores), high_bytes, widen)
 
 
 def number(plain: Json) -> float:

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -181,6 +182,22 @@ class Cgroups:
             return self.uid_of(pid) == 0
         except OSError:
             return False
+
+    def slurmds(self) -> list[int]:
+        """The slurmd of this node; none that was started under another node's name, as where a machine runs several."""
+        found: list[int] = []
+        with os.scandir(self.proc) as entries:
+            running = [entry.name for entry in entries if entry.name.isdecimal()]
+        for pid in running:
+            with contextlib.suppress(OSError):
+                if (self.proc / pid / "comm").read_bytes().strip() != b"slurmd" or self.uid_of(pid) != 0:
+                    continue
+                words = (self.proc / pid / "cmdline").read_text(errors="replace").split("\0")
+                named = [after for word, after in pairwise(words) if word == "-N"]
+                named += [word[2:] for word in words if word.startswith("-N") and len(word) > 2]
+                if not named or self.node in named:
+                    found.append(int(pid))
+        return found
 
     def uid_of(self, pid: int | str) -> int:
         """The real uid of a process. Raises OSError when it is gone."""

@@ -100,6 +100,12 @@ class Leases:
                 caps[job_id] = (0.0, f"its host, job {squeeze.host_id}, waits for CPU")
         return caps
 
+    def wide(self, now_s: float) -> frozenset[str]:
+        """The guests that may run on every core of the node at `now_s`."""
+        if now_s >= self.end_s:
+            return frozenset()
+        return frozenset(job_id for job_id, lease in self.jobs.items() if lease.widen)
+
     def memory(self, now_s: float) -> dict[str, tuple[float, str]]:
         """Job → (bytes above which its memory is reclaimed, why), of every job that has such a limit at `now_s`."""
         if now_s >= self.end_s:

@@ -8,7 +8,6 @@ The files of a job are kept open: reading one is then a tenth of the work.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 from collections import deque
@@ -27,6 +26,8 @@ from asad.node.quotas import Quotas
 
 WINDOW = 6
 """Looks in a window."""
+PEAK_S = 600.0
+"""Over so long the 95th percentile is taken."""
 PARALLEL_CORES = 1.2
 """A job in a parallel stage keeps more cores than this busy."""
 PROCESSES = 32
@@ -52,6 +53,8 @@ class Watched:
     cores: tuple[int, ...] = ()
     looks: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=WINDOW + 1))
     """(time, CPU seconds so far), oldest first."""
+    rates: deque[tuple[float, float]] = field(default_factory=deque)
+    """(time, busy cores since the look before) of the last `PEAK_S`, oldest first."""
     cpu_s: float = 0.0
     periods: tuple[float, float] = (math.nan, math.nan)
     """Quota periods so far, and those in which it was stopped."""
@@ -84,6 +87,8 @@ class Profile:
         self.cgroups, self.quotas, self.wall, self.progress = cgroups, quotas, wall, progress
         self.offer_progress = offer_progress
         """Make progress files for jobs?"""
+        self.own_cores: Callable[[str], tuple[int, ...]] = lambda job_id: ()
+        """The cores that Slurm gave a job that runs on more of them; empty for all others."""
         self.jobs: dict[str, Watched] = {}
 
     def follow(self, jobs: Mapping[str, JobGroup]) -> None:
@@ -155,6 +160,7 @@ class Profile:
         if cores != watched.cores:
             watched.cores = cores
             watched.looks.clear()
+            watched.rates.clear()
         threads, steps = cgroups.threads_and_steps(group)
         watched.steps_seen = max([watched.steps_seen, *(step + 1 for step in steps)])
         quota = self.quotas.quota_cores(job_id)
@@ -171,13 +177,15 @@ class Profile:
         io = io or (watched.read_bytes, watched.written_bytes)
         watched.cpu_s = watched.process_cpu_s if math.isnan(usage_s) else usage_s
         watched.looks.append((now_s, watched.cpu_s))
+        add_rate(watched.rates, watched.looks)
         waits = (
             thread_waits(threads[-THREADS:], cgroups.proc) if v1 else self.waits(job_id)
         )  # v1: the threads are at hand
         pressure = math.nan if waits is None else watched.stalls.look(waits, now_s)
         if not math.isnan(told := read_progress(job_id, group.uid, self.progress)):
             watched.progress = told
-        mean, peak, last = busy(watched.looks)
+        mean, last = busy(watched.looks)
+        peak = math.nan if math.isnan(mean) else percentile(rate for _, rate in watched.rates)
         count = max(1, len(cores))
         return JobSample(
             job_id=job_id,
@@ -228,7 +236,9 @@ class Profile:
         return min(1.0, (watched.periods[1] - before[1]) / passed) if passed > 0 else 0.0
 
     def _cores(self, watched: Watched) -> tuple[int, ...]:
-        """Cores of this node on which the job may run."""
+        """Cores of this node that the job has."""
+        if own := self.own_cores(watched.group.job_id):
+            return own
         v1 = self.cgroups.version == 1
         text = self._text(watched, "cpuset", "cpuset.effective_cpus" if v1 else "cpuset.cpus.effective")
         if not text and v1:
@@ -295,17 +305,29 @@ class Profile:
         watched.files.clear()
 
 
-def busy(looks: deque[tuple[float, float]]) -> tuple[float, float, float]:
-    """Busy cores by a window of (time, CPU seconds): mean and 95th percentile, NaN until it is full; and the last."""
-    rates = []
+def busy(looks: deque[tuple[float, float]]) -> tuple[float, float]:
+    """Busy cores by a window of (time, CPU seconds): the mean, NaN until it is full; and the last."""
     pairs = list(looks)
-    for (before_s, before_cpu), (now_s, now_cpu) in itertools.pairwise(pairs):
-        rates.append(max(0.0, now_cpu - before_cpu) / max(1e-9, now_s - before_s))
-    last = rates[-1] if rates else 0.0
-    if len(rates) < WINDOW:
-        return math.nan, math.nan, last
-    mean = max(0.0, pairs[-1][1] - pairs[0][1]) / max(1e-9, pairs[-1][0] - pairs[0][0])
-    return mean, sorted(rates)[math.ceil(0.95 * len(rates)) - 1], last
+    last = _rate(pairs[-2], pairs[-1]) if len(pairs) > 1 else 0.0
+    return (_rate(pairs[0], pairs[-1]) if len(pairs) > WINDOW else math.nan), last
+
+
+def add_rate(rates: deque[tuple[float, float]], looks: deque[tuple[float, float]]) -> None:
+    """Take in what the last two looks say of how many cores were busy, and let go what is older than `PEAK_S`."""
+    if len(looks) > 1:
+        rates.append((looks[-1][0], _rate(looks[-2], looks[-1])))
+        while rates[0][0] <= looks[-1][0] - PEAK_S:
+            rates.popleft()
+
+
+def _rate(before: tuple[float, float], now: tuple[float, float]) -> float:
+    return max(0.0, now[1] - before[1]) / max(1e-9, now[0] - before[0])
+
+
+def percentile(values: Iterable[float], part: float = 0.95) -> float:
+    """The smallest of the values that so many parts of them do not exceed; NaN of none."""
+    found = sorted(values)
+    return found[math.ceil(part * len(found)) - 1] if found else math.nan
 
 
 def key_value(text: str, key: str) -> float:

@@ -1,14 +1,16 @@
-"""`first-fit`: waiting gangs go beside the first host that has room for all of their components, or keep waiting.
+"""`first-fit`: waiting gangs go to the first nodes whose pools have room for all of their components, or keep waiting.
 
-In the cluster's order, each waiting job is offered as few nodes of one host as it fits on, all or nothing: a job of
-several nodes with as many as it asks for, or between the bounds that its hint gives (`asad:components=4-8`), and the
-tasks of an array with such a hint together, at least so many. Guests get a fixed share of each node, less where the
-host leaves less, and none at all where they would not end sooner than by waiting. Where the share stage lends by itself
-(`asax`, `static`), it decides the pairs and this policy decides nothing; bounds of components hold there too (guard).
+In the cluster's order, each waiting job is offered as few nodes as it fits on, all or nothing: a job of several nodes
+with as many as it asks for, or between the bounds that its hint gives (`asad:components=4-8`), and the tasks of an
+array with such a hint together, at least so many. A node's pool is what its batch jobs leave beyond the 95th percentile
+of their use and headroom, and what its free cores give where the cluster lends those, less what guests take. Guests may
+use a fixed share of each node, less where the pool goes no further, and none at all where they would not end sooner
+than by waiting. Where the share stage lends by itself (`asax`, `static`), this policy decides nothing; bounds of
+components hold there too (guard).
 
-Options: `share` of a host that a guest gets, `headroom` that a host keeps beyond what it uses, `capped`: quotas bind
-the host too. Cost a cycle: O(cores + waiting · nodes). The allocation of Mesos frameworks that run gangs; what the
-OgaSched and ASAx papers compare with.
+Options: `share` of a node's cores that a guest may use at the most, `headroom` that hosts keep beyond what they use.
+Cost a cycle: O(cores + waiting · nodes). The allocation of Mesos frameworks that run gangs; what the OgaSched and ASAx
+papers compare with.
 """
 
 from __future__ import annotations
@@ -20,13 +22,27 @@ from typing import NamedTuple
 import numpy as np
 
 from asad.errors import ConfigError
-from asad.model import Cause, CoAllocate, Decision, Finished, SetShare, Snapshot
-from asad.place.rooms import Extend, Gangs, Patience, Rooms, bounds_of, ends, extend_nothing
+from asad.model import Cause, CoAllocate, Decision, Finished, Snapshot
+from asad.place.rooms import (
+    LEAST_QUOTA,
+    PRESSURE,
+    Extend,
+    Gangs,
+    Patience,
+    Places,
+    Quotas,
+    Rooms,
+    Uses,
+    bounds_of,
+    ends,
+    extend_nothing,
+    spread,
+)
 
-PROPERTIES = frozenset({"waits", "whole nodes", "one guest a core", "memory", "host floor", "better off"})
+PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off"})
 """Of the guard, that bind whoever places guests."""
 LEAST = 0.05
-"""A guest with less of its host is not worth its memory."""
+"""A guest with less of its nodes' cores is not worth its memory."""
 
 
 class Options(NamedTuple):
@@ -34,11 +50,10 @@ class Options(NamedTuple):
 
     share: float = 0.5
     headroom: float = 0.1
-    capped: bool = False
 
 
 class FirstFit:
-    """All components of a gang, beside the first host that has room for them."""
+    """All components of a gang, on the first nodes that have room for them."""
 
     name = "first-fit"
     properties = PROPERTIES
@@ -47,39 +62,43 @@ class FirstFit:
         self,
         options: Options | None = None,
         *,
-        pairs: bool = True,
+        lends: bool = True,
         extend: Extend = extend_nothing,
         poll_s: float = 30.0,
+        pressure: float = PRESSURE,
     ) -> None:
-        """`pairs` False: the share stage decides who goes beside whom. Raises ConfigError for a wrong option."""
+        """`lends` False: the share stage decides who becomes a guest. Beside a host that waits for CPU for more than
+        `pressure` of the time, the guard decides. Raises ConfigError for a wrong option."""
         self.options = o = options or Options()
         if not LEAST <= o.share <= 1:
             raise ConfigError(f"[place.first-fit] share = {o.share:g}; give from {LEAST:g} to 1")
         if not 0 <= o.headroom < 1:
             raise ConfigError(f"[place.first-fit] headroom = {o.headroom:g}; give from 0 to below 1")
-        self.pairs, self._extend, self._poll_s = pairs, extend, poll_s
-        if not pairs:
+        self.lends, self._extend, self._poll_s = lends, extend, poll_s
+        if not lends:
             self.properties = frozenset()
         self._wake_s = math.inf
         self._patience = Patience(poll_s)
+        self._quotas, self._uses = Quotas(pressure), Uses()
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
-        """Nothing to learn."""
+        """What jobs of an application use."""
+        self._uses.learn(snapshot, finished)
 
     def wake_s(self) -> float:
         """When a limit must be looked at again."""
         return self._wake_s
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        """Offers to gangs that fit, shares for guests that have none, and limits that lending has used up."""
-        if not self.pairs:
+        """Offers to gangs that fit, quotas for guests that have none, and limits that lending has used up."""
+        if not self.lends:
             return ()
         decisions, self._wake_s = self._extend(snapshot, self.name, self._poll_s)
         waiting = self._patience.candidates(snapshot)
         if len(snapshot.guests) == 0 and not waiting:
             return decisions
+        decisions += self._set_quotas(snapshot)
         rooms = Rooms.see(snapshot, self.options.headroom)
-        decisions += self._shares(snapshot)
         gangs = Gangs(snapshot)
         told: set[int] = set()
         for guest in waiting:
@@ -90,18 +109,19 @@ class FirstFit:
         self._patience.note(snapshot, decisions)
         return decisions
 
-    def _shares(self, snapshot: Snapshot) -> list[Decision]:
-        """For guests beside a new host, and for those that the guard had to squeeze."""
-        jobs, guests = snapshot.jobs, snapshot.guests
-        share, host = jobs.share[guests], jobs.host[guests]
+    def _set_quotas(self, snapshot: Snapshot) -> list[Decision]:
+        """For guests that have started, and for those that the guard had to squeeze."""
+        places, share = Places(snapshot), self.options.share
+        self._quotas.look(snapshot, places)
         decisions: list[Decision] = []
-        for guest in np.sort(guests[(np.isnan(share) | (share == 0)) & (host >= 0)]).tolist():
-            beside = int(jobs.host[guest])
-            used = float(jobs.cpu_fraction[beside])
-            given = 0.0 if math.isnan(used) else min(self.options.share, 1.0 - used - self.options.headroom)
-            if given >= LEAST and not jobs.host_bar[beside]:
-                cause = Cause(self.name, f"its share of its host {jobs.job_id[beside]}")
-                decisions.append(SetShare(cause, guest, given, self.options.capped))
+        for guest, at in places:
+            nodes = places.node[at]
+            if not math.isnan(self._quotas.of(guest)) or not self._quotas.open(nodes):
+                continue
+            part = float(np.min(share * snapshot.machine.cores[nodes] / places.cores[at]))
+            quota = math.floor(1000 * min(1.0, max(LEAST_QUOTA, part)) + 1e-6) / 1000
+            cause = Cause(self.name, f"it may use {share:.0%} of each of its nodes at the most")
+            decisions.append(self._quotas.decide(snapshot, places, guest, at, quota, cause))
         return decisions
 
     def _offer(self, rooms: Rooms, gang: Sequence[int]) -> list[CoAllocate]:
@@ -110,38 +130,35 @@ class FirstFit:
             return []
         snapshot, jobs = rooms.snapshot, rooms.snapshot.jobs
         trial = rooms.copy() if len(gang) > 1 else rooms
+        cores = rooms.cores.astype(np.float64)
+        own, least = self.options.share * cores, LEAST * cores
         offers: dict[int, CoAllocate] = {}
         for guest in gang:
-            bounds = bounds_of(snapshot, guest)
-            nodes = trial.fit(guest, LEAST, bounds)
-            if len(nodes) == 0:
+            use = self._uses.of(snapshot, guest)
+            nodes = trial.fit(guest, use, least, bounds_of(snapshot, guest), own)
+            rate = trial.rate(guest, nodes, use, own) if len(nodes) else 0.0
+            if rate <= 0:
                 return []
-            share = min(self.options.share, math.floor(100 * float(trial.room[nodes].min())) / 100)
-            if share < LEAST:
-                return []
-            guest_end_s, wait_end_s = ends(snapshot, guest, trial.speed(guest, nodes, share))
+            guest_end_s, wait_end_s = ends(snapshot, guest, rate)
             if guest_end_s >= wait_end_s:
                 return []
-            trial.take(guest, nodes, share)
+            demands = tuple(count * use * rate for count in spread(int(jobs.cores[guest]), len(nodes)))
+            trial.take(guest, nodes, demands)
             if guest in offers:
                 continue  # a row that stands for several tasks is offered one at a time
-            host = int(trial.holder[nodes[0]])
+            names = [snapshot.machine.node_names[node] for node in nodes[:3].tolist()]
+            where = ", ".join(names) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
             together = f", with {len(gang) - 1} more of its array" if len(gang) > 1 else ""
-            reason = f"the first host with room for all of it is job {jobs.job_id[host]}{together}"
+            reason = f"the first nodes with room for all of it: {where}{together}"
             detail = {
+                "rate": round(rate, 4),
                 "guest_end_s": guest_end_s,
                 "wait_end_s": wait_end_s,
-                "host_cpu": float(jobs.cpu_fraction[host]),
+                "guest_cpu": round(use, 4),
                 "components": len(nodes),
             }
-            offers[guest] = CoAllocate(
-                Cause(self.name, reason, detail),
-                guest,
-                host,
-                tuple(nodes.tolist()),
-                share,
-                self.options.capped,
-            )
+            cause = Cause(self.name, reason, detail)
+            offers[guest] = CoAllocate(cause, guest, tuple(nodes.tolist()), demands)
         if trial is not rooms:
-            rooms.room, rooms.free, rooms.memory_free = trial.room, trial.free, trial.memory_free
+            rooms.adopt(trial)
         return list(offers.values())

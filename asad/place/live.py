@@ -7,16 +7,18 @@ these units η = 1 is below 2 / max |f''| of every utility with α = 1 but `reci
 allocation of two classes swings from cycle to cycle, which is no harm to a mean reward and much to a job.
 
 x(t): the classes that have a job that waits and may be a guest, or a guest that runs. `oga` learns of whole nodes,
-since who lends what changes from cycle to cycle; its y is then projected (32) onto what hosts leave now: nothing on a
-node that no host holds wholly, else what the host neither uses (measured) nor keeps as headroom. In mode `reclaim`
-classes that cannot be on a node leave their part of it to those that can (`_gather`). The baselines divide directly.
+since who lends what changes from cycle to cycle; its y is then projected (32) onto what nodes lend now: what their
+batch jobs leave beyond the 95th percentile of their use and headroom, and what free cores give where the cluster lends
+those. In mode `reclaim` classes that cannot be on a node leave their part of it to those that can (`_gather`). The
+baselines divide directly.
 
-What follows from y: guests that run share the y of their class on each node by their cores, and have the least that
-they get on any of their nodes (`SetShare`); `SetMemory` likewise, never below what they use and some slack. What their
-class does not use of y is room for its jobs that wait, which are placed in the cluster's order, all components or none
-(`CoAllocate`). GPU shares are told in the reasons of decisions and set nowhere: the percentage of CUDA MPS cannot be
-changed of a process that runs, and jobs with gres neither lend nor are guests unless the site wants that. Mesos gives
-devices whole: what is divided of a node's is what its host has not, and a guest goes where enough of that is free.
+What follows from y: guests that run divide the y of their class on each node by what they use of their cores, as
+measured, and each has the part of its cores that the least of its nodes gives (`SetQuota`); `SetMemory` likewise, never
+below what they use and some slack. What their class does not use of y is room for its jobs that wait, as far as pools
+go: they are placed in the cluster's order, all components or none (`CoAllocate`). GPU shares are told in the reasons of
+decisions and set nowhere: the percentage of CUDA MPS cannot be changed of a process that runs, and jobs with gres
+neither lend nor are guests unless the site wants that. Mesos gives devices whole: what is divided of a node's is what
+its batch jobs have not, and a guest goes where enough of that is free.
 
 Options: those of `Options`, and for `oga` of `OgaOptions`. Cost a cycle: O(cores + waiting · nodes + ports · nodes).
 Source: Zhao et al., *Scheduling Multi-Server Jobs with Sublinear Regrets via Online Learning*; see `asad.place.oga`.
@@ -43,7 +45,6 @@ from asad.model import (
     Json,
     Machine,
     SetMemory,
-    SetShare,
     Snapshot,
 )
 from asad.place import oga
@@ -53,7 +54,22 @@ from asad.place.fairness import Fairness
 from asad.place.first_fit import PROPERTIES
 from asad.place.ports import PortPolicy, Ports
 from asad.place.projection import project
-from asad.place.rooms import Extend, Gangs, Patience, Rooms, bounds_of, candidates, ends, extend_nothing
+from asad.place.rooms import (
+    LEAST_QUOTA,
+    PRESSURE,
+    Extend,
+    Gangs,
+    Patience,
+    Places,
+    Quotas,
+    Rooms,
+    Uses,
+    bounds_of,
+    candidates,
+    ends,
+    extend_nothing,
+)
+from asad.place.rooms import spread as spread_cores
 from asad.place.spread import Spread
 from asad.place.utilities import FORMS, slope
 
@@ -83,13 +99,12 @@ class Options(NamedTuple):
     ports: int = 16
     """Classes with a port of their own."""
     headroom: float = 0.1
-    """Share of a host that is kept beyond what it uses."""
+    """Share of its cores that a host keeps beyond what it uses."""
     least_share: float = 0.05
-    """A guest has at least this of its host, as long as the host leaves so much; with less none is placed."""
+    """A guest may use at least this of its nodes' cores (or all of its own), as long as they lend so much; with less
+    none is placed, unless it runs at a fifth of its pace."""
     step: float = 0.05
-    """A share rises by no less than this; it falls by less where the host needs it."""
-    capped: bool = False
-    """Quotas bind the host too: it keeps what is not lent."""
+    """A quota changes by no less than this part of the guest's cores; it falls by less where hosts need it."""
     memory: bool = True
     """Set memory limits of guests."""
 
@@ -135,12 +150,15 @@ class PortPlacing:
         *,
         extend: Extend = extend_nothing,
         poll_s: float = 30.0,
+        pressure: float = PRESSURE,
     ) -> None:
+        """Beside a host that waits for CPU for more than `pressure` of the time, the guard decides."""
         self.name, self.applications = name, applications
         self.options, self.learning = options or Options(), learning or OgaOptions()
         self.properties = PROPERTIES
         self._extend, self._poll_s, self._wake_s = extend, poll_s, math.inf
         self._patience = Patience(poll_s)
+        self._quotas, self._uses = Quotas(pressure), Uses()
         _check(name, self.options, self.learning)
         self.oga: oga.Oga | None = None
         self._ports: Ports | None = None
@@ -316,7 +334,8 @@ class PortPlacing:
     # -------------------------------------------------------------------------------------------------------- cycle
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
-        """One slot: which classes have jobs now."""
+        """One slot: which classes have jobs now; and what jobs of an application use."""
+        self._uses.learn(snapshot, finished)
         self._prepare(snapshot)
         waiting = np.array(candidates(snapshot), np.int32)
         self._meet(snapshot, np.concatenate((waiting, snapshot.guests)).astype(np.int32))
@@ -328,34 +347,31 @@ class PortPlacing:
         return self._wake_s
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        """Shares and memory limits of guests by the y of their classes, places for jobs that wait in what is left."""
+        """Quotas and memory limits of guests by the y of their classes, places for jobs that wait in what is left."""
         decisions, self._wake_s = self._extend(snapshot, self.name, self._poll_s)
         if self._ports is None or not self._x.any():
             return decisions
         rooms = Rooms.see(snapshot, self.options.headroom)
         ports_of = [self._port(code) for code in snapshot.jobs.application[snapshot.guests].tolist()]
-        guests = _Guests(snapshot, ports_of)
+        guests = _Guests(snapshot, ports_of, self._uses)
         y = self._divide(rooms, guests)
-        shares, left = self._shares(rooms, y, guests)
-        decisions += shares
+        quotas, left = self._set_quotas(rooms, y, guests)
+        decisions += quotas
         if self.options.memory:
             decisions += self._memory(rooms, y, guests)
         decisions += self._places(rooms, Placed(y, left))
         return decisions
 
     def _divide(self, rooms: Rooms, guests: _Guests) -> Floats:
-        """y (E, K), feasible by what hosts leave now."""
+        """y (E, K), feasible by what nodes lend now."""
         assert self._ports is not None
-        snapshot = rooms.snapshot
         now = np.zeros_like(self._ports.capacities)
-        held = rooms.holder >= 0
-        now[:, CPU] = rooms.ceiling * rooms.cores / self._unit[CPU]
-        jobs = snapshot.jobs
-        reserved = np.where(held, np.nan_to_num(jobs.memory_bytes_per_core[rooms.holder]), 0.0) * rooms.cores
-        left = np.maximum(0.0, self._whole[:, MEMORY] - reserved / self._unit[MEMORY])
-        now[:, MEMORY] = np.where(held, left, 0.0)
+        now[:, CPU] = rooms.ceiling / self._unit[CPU]
+        # where memory is not known it binds nobody
+        memory = np.maximum(0.0, np.nan_to_num(rooms.memory)) / self._unit[MEMORY]
+        now[:, MEMORY] = np.where(np.isinf(rooms.memory), self._whole[:, MEMORY], memory)
         if self._resources > GPU:
-            now[:, GPU] = np.where(held, rooms.gpus_left / self._unit[GPU], 0.0)
+            now[:, GPU] = rooms.gpus_left / self._unit[GPU]
         ports = replace(self._ports, capacities=now)
         if self.oga is None:
             return BASELINES[self.name](ports).allot(self._x)
@@ -387,38 +403,39 @@ class PortPlacing:
         gathered: Floats = np.minimum(kept * np.maximum(1.0, scale)[:, None, :], self._ports.requests[None])
         return gathered.reshape(y.shape)
 
-    def _shares(self, rooms: Rooms, y: Floats, guests: _Guests) -> tuple[list[Decision], Floats]:
-        """What changes for guests that run, those that get less first; and the CPU of y that nobody has."""
-        assert self._ports is not None
-        jobs, o = rooms.snapshot.jobs, self.options
+    def _set_quotas(self, rooms: Rooms, y: Floats, guests: _Guests) -> tuple[list[Decision], Floats]:
+        """What changes for guests that run, those that get less first; and the CPU of y that nobody has, in cores."""
+        snapshot, o = rooms.snapshot, self.options
         of_class = self._table(y, CPU) * self._unit[CPU]
         held = np.zeros_like(of_class)
-        np.add.at(held, (guests.port, guests.node), guests.cores)
+        np.add.at(held, (guests.port, guests.node), guests.needs)
         left = np.maximum(0.0, of_class - held)
-        part = np.minimum(1.0, of_class[guests.port, guests.node] / held[guests.port, guests.node])
-        on_node = part * guests.cores / rooms.cores[guests.node]
+        gets = guests.needs * of_class[guests.port, guests.node] / held[guests.port, guests.node]
+        ceiling = rooms.ceiling[guests.node]
+        gets = np.minimum(
+            guests.cores, np.maximum(gets, np.minimum(ceiling, o.least_share * rooms.cores[guests.node]))
+        )
+        gets = np.where(
+            rooms.lends[guests.node], gets, guests.cores
+        )  # elsewhere there is nobody to divide with
+        part = gets / guests.cores
+        self._quotas.look(snapshot, guests)
         changes: list[tuple[float, Decision]] = []
-        for guest, at in guests.places():
-            host, before = int(jobs.host[guest]), float(jobs.share[guest])
-            nodes = guests.node[at]
-            if host < 0 or np.isnan(jobs.cpu_fraction[host]) or (rooms.holder[nodes] != host).any():
+        for guest, at in guests:
+            if not self._quotas.open(guests.node[at]):
                 continue
-            ceiling = float(rooms.ceiling[nodes].min())
-            wanted = min(ceiling, max(o.least_share, float(on_node[at].min())))
-            share = math.floor(1000 * wanted + 1e-6) / 1000
-            over = before > ceiling + 1e-9
-            if not (math.isnan(before) or over or abs(share - before) >= o.step or (before == 0 < share)):
-                share = before
-            else:
-                worst = at[int(np.argmin(on_node[at]))]
-                detail = self._detail(y, int(guests.port[worst]), int(guests.node[worst]))
-                reason = f"its class may use {detail['y_cores']:.2f} cores there, of which it has its part"
-                order = share - before if before == before else -1.0
-                changes.append(
-                    (order, SetShare(Cause(self.name, reason, detail), guest, share, capped=o.capped))
-                )
-            lent = 1.0 if math.isnan(before) else before
-            rooms.room[nodes] += lent - share
+            before, worst = self._quotas.of(guest), at[int(np.argmin(part[at]))]
+            quota = math.floor(1000 * max(LEAST_QUOTA, float(part[worst])) + 1e-6) / 1000
+            over = quota < before and before * guests.cores[worst] > ceiling[worst] + 1e-9
+            if not (math.isnan(before) or over or abs(quota - before) >= o.step):
+                continue
+            detail = self._detail(y, int(guests.port[worst]), int(guests.node[worst]))
+            reason = f"its class may use {detail['y_cores']:.2f} cores there, of which it has its part"
+            if not rooms.lends[guests.node[worst]]:
+                reason = "it divides its nodes with nobody"
+            order = quota - before if before == before else -1.0
+            cause = Cause(self.name, reason, detail)
+            changes.append((order, self._quotas.decide(snapshot, guests, guest, at, quota, cause)))
         return [decision for _, decision in sorted(changes, key=lambda change: change[0])], left
 
     def _memory(self, rooms: Rooms, y: Floats, guests: _Guests) -> list[Decision]:
@@ -431,13 +448,11 @@ class PortPlacing:
         held = np.zeros_like(of_class)
         np.add.at(held, (guests.port, guests.node), guests.cores)
         part = of_class[guests.port, guests.node] * guests.cores / held[guests.port, guests.node]
-        for guest, at in guests.places():
+        for guest, at in guests:
             used = snapshot.memory_used.get(guest, math.nan)
             before = snapshot.memory_high.get(guest, math.nan)
             nodes = guests.node[at]
-            host = int(jobs.host[guest])
-            shared = host >= 0 and bool((rooms.holder[nodes] == host).all())
-            if not shared or np.isnan(snapshot.machine.memory_bytes[nodes]).any():
+            if not rooms.lends[nodes].any() or np.isnan(snapshot.machine.memory_bytes[nodes]).any():
                 if before == before:
                     decisions.append(SetMemory(Cause(self.name, "it has its nodes for itself"), guest, 0.0))
                 continue
@@ -476,47 +491,39 @@ class PortPlacing:
         return decisions
 
     def _offer(self, rooms: Rooms, placed: Placed, gang: Sequence[int]) -> list[CoAllocate]:
-        snapshot, jobs, least = rooms.snapshot, rooms.snapshot.jobs, self.options.least_share
+        snapshot, jobs = rooms.snapshot, rooms.snapshot.jobs
+        least = self.options.least_share * rooms.cores.astype(np.float64)
         several = len(gang) > 1
         trial, left = (rooms.copy(), placed.left.copy()) if several else (rooms, placed.left)
         offers: dict[int, CoAllocate] = {}
         for guest in gang:
-            port = self._port(int(jobs.application[guest]))
-            own = left[port] / np.maximum(1, rooms.cores)
-            nodes = trial.fit(guest, least, bounds_of(snapshot, guest), own)
-            if len(nodes) == 0:
+            port, use = self._port(int(jobs.application[guest])), self._uses.of(snapshot, guest)
+            own = left[port]
+            nodes = trial.fit(guest, use, least, bounds_of(snapshot, guest), own)
+            rate = trial.rate(guest, nodes, use, own) if len(nodes) else 0.0
+            if rate <= 0:
                 return []
-            even = -(-int(jobs.cores[guest]) // len(nodes))
-            whole = even / float(rooms.cores[nodes].max())
-            most = min(float(trial.room[nodes].min()), float(own[nodes].min()), whole)
-            share = math.floor(1000 * most + 1e-6) / 1000
-            if share < least:
-                if whole < least:  # a small job on a large node needs no more
-                    share = whole
-                else:
-                    return []
-            guest_end_s, wait_end_s = ends(snapshot, guest, trial.speed(guest, nodes, share))
+            guest_end_s, wait_end_s = ends(snapshot, guest, rate)
             if guest_end_s >= wait_end_s:
                 return []
-            trial.take(guest, nodes, share)
-            left[port, nodes] -= share * rooms.cores[nodes]
+            demands = tuple(count * use * rate for count in spread_cores(int(jobs.cores[guest]), len(nodes)))
+            trial.take(guest, nodes, demands)
+            left[port, nodes] -= np.array(demands)
             if guest in offers:
                 continue
-            host = int(trial.holder[nodes[0]])
             detail = self._detail(placed.y, port, int(nodes[-1]))
             detail |= {
+                "rate": round(rate, 4),
                 "guest_end_s": guest_end_s,
                 "wait_end_s": wait_end_s,
-                "host_cpu": float(jobs.cpu_fraction[host]),
+                "guest_cpu": round(use, 4),
                 "components": len(nodes),
             }
-            reason = (
-                f"its class has room beside job {jobs.job_id[host]}: {detail['y_cores']:.2f} cores on a node"
-            )
+            reason = f"its class has room there: {detail['y_cores']:.2f} cores of {detail['node']}"
             cause = Cause(self.name, reason, detail)
-            offers[guest] = CoAllocate(cause, guest, host, tuple(nodes.tolist()), share, self.options.capped)
+            offers[guest] = CoAllocate(cause, guest, tuple(nodes.tolist()), demands)
         if several:
-            rooms.room, rooms.free, rooms.memory_free = trial.room, trial.free, trial.memory_free
+            rooms.adopt(trial)
             placed.left[:] = left
         return list(offers.values())
 
@@ -555,28 +562,16 @@ class PortPlacing:
         return told
 
 
-class _Guests:
-    """Where guests run: a row of the arrays for each guest on each of its nodes."""
+class _Guests(Places):
+    """The same with the port of each row, and what the guest needs there: what it is expected to use, in cores."""
 
-    def __init__(self, snapshot: Snapshot, ports: Sequence[int]) -> None:
+    def __init__(self, snapshot: Snapshot, ports: Sequence[int], uses: Uses) -> None:
         """`ports` are those of `snapshot.guests`."""
-        machine, of = snapshot.machine, dict(zip(snapshot.guests.tolist(), ports, strict=True))
-        taken = np.flatnonzero(snapshot.core_guest >= 0)
-        node = np.searchsorted(machine.first_core, taken, side="right") - 1
-        row = snapshot.core_guest[taken].astype(np.int64)
-        pair, count = np.unique(row * max(1, len(machine.cores)) + node, return_counts=True)
-        row, node = np.divmod(pair, max(1, len(machine.cores)))
-        runs = np.isin(row, snapshot.guests)
-        self.row, self.node = row[runs], node[runs].astype(np.intp)
-        self.cores = count[runs].astype(np.float64)
+        super().__init__(snapshot)
+        of = dict(zip(snapshot.guests.tolist(), ports, strict=True))
         self.port: Ints = np.array([of[one] for one in self.row.tolist()], np.int32)
-
-    def places(self) -> list[tuple[int, NDArray[np.intp]]]:
-        """Each guest with its rows of the arrays."""
-        if len(self.row) == 0:
-            return []
-        begin = np.flatnonzero(np.diff(self.row, prepend=-1))
-        return [(int(self.row[at[0]]), at) for at in np.split(np.arange(len(self.row)), begin[1:])]
+        use = {row: uses.of(snapshot, row) for row in of}
+        self.needs: Floats = self.cores * np.array([use[row] for row in self.row.tolist()])
 
 
 def _mode(o: OgaOptions) -> oga.Mode:

@@ -1,4 +1,4 @@
-"""Where waiting jobs could go as guests: nodes that one running job holds wholly, and what of them is not lent yet.
+"""Where waiting jobs could go as guests: what the pools of nodes have left (`asad.capacity`), what guests have of them.
 
 All of it is reckoned in whole columns over the nodes; a policy of this room asks `fit` for each waiting job in its
 order, and `take`s what it promises, so that the next one finds it taken. Cost: O(cores) to see, O(nodes) a job.
@@ -7,17 +7,24 @@ order, and `take`s what it promises, so that the next one finds it taken. Cost: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import CoAllocate, Decision, Floats, Ints, Snapshot
+from asad.capacity import NOBODY, ROOM, peaks, pools_of
+from asad.model import Cause, CoAllocate, Decision, Finished, Floats, Ints, SetQuota, Snapshot
 from asad.place.components import Components, read_components
 
-ROOM = 1e-9
-"""Shares are sums: what is smaller than this is rounding."""
+TARGET = 0.9
+"""Nodes that let a guest run at this rate are as good as any."""
+LEAST_RATE = 0.2
+"""A guest that runs at this rate needs no more, however small its part of its nodes is."""
+LEAST_QUOTA = 0.05
+"""Part of its cores that a guest keeps whatever its nodes lend, so that it goes on."""
+PRESSURE = 0.2
+"""Beside a host that waits for CPU for more of the time, quotas are left to the guard."""
 
 Extend = Callable[[Snapshot, str, float], tuple[list[Decision], float]]
 """(snapshot, name of the policy, poll interval in seconds) → which limits to extend, and when to look again (s)."""
@@ -30,153 +37,253 @@ def extend_nothing(snapshot: Snapshot, policy: str, poll_s: float) -> tuple[list
 
 @dataclass(slots=True)
 class Rooms:
-    """What is open on N nodes. Made by `see`."""
+    """What is open on N nodes; CPU in cores' worth. Made by `see`."""
 
     snapshot: Snapshot
     cores: Ints
     """(N,) Cores of each node."""
-    holder: Ints
-    """(N,) Row of the batch job that holds the node wholly and may lend; -1 for none."""
     ceiling: Floats
-    """(N,) Share of the holder's CPU that may be lent there at all: what it does not use, less the headroom; 0 where it
-    has not been measured."""
-    room: Floats
-    """(N,) Share that may still be lent."""
-    free: Ints
+    """(N,) What all guests of a node together may take, those that are there included. Hosts that have not been
+    measured are counted as usual ones."""
+    lends: NDArray[np.bool_]
+    """(N,) Is the node shared with a batch job, so that guests have to divide the ceiling?"""
+    pool: Floats
+    """(N,) What may still be taken; of a host that has not been measured nothing."""
+    open: Ints
     """(N,) Cores without a guest."""
+    memory: Floats
+    """(N,) Bytes that all guests together may have; inf where memory is not known."""
     memory_free: Floats
-    """(N,) Bytes that neither the holder nor a guest has reserved; inf where memory is not known."""
+    """(N,) Those that are left."""
+    group: Ints
+    """(N,) Share group of the jobs there, as in `asad.capacity.Pools`."""
+    bound: NDArray[np.bool_]
+    """(N,) Is one of them bound by memory bandwidth?"""
     gpus_left: Floats
-    """(N,) GPUs that the holder has not; devices are given whole."""
+    """(N,) GPUs that batch jobs have not; devices are given whole."""
     gpus_free: Floats
     """(N,) Those that no guest has either."""
 
     @classmethod
     def see(cls, snapshot: Snapshot, headroom: float) -> Rooms:
-        """What is open now; `headroom` is the share that a host keeps beyond what it uses."""
+        """What is open now; `headroom` is the share of its cores that a host keeps beyond what it uses."""
         jobs, machine = snapshot.jobs, snapshot.machine
         count, cores = len(machine.cores), machine.cores
+        pools = pools_of(snapshot, headroom)
         node = np.repeat(np.arange(count), cores)
         owner, guest = snapshot.core_owner, snapshot.core_guest
-        first_owner = np.full(count, -1, np.int32)
-        has = cores > 0
-        first_owner[has] = owner[machine.first_core[:-1][has]]
-        others = np.bincount(node[owner != first_owner[node]], minlength=count)
-        barred = np.where(first_owner >= 0, jobs.host_bar[first_owner] != 0, True)
-        holder = np.where((others == 0) & ~barred & (snapshot.node_bar == 0), first_owner, -1).astype(
-            np.int32
-        )
-        free = np.bincount(node[guest < 0], minlength=count).astype(np.int32)
-        # what is lent: each guest once a node, whole where its share is not decided yet
-        lent = np.zeros(count)
-        taken = np.flatnonzero(guest >= 0)
-        memory_guests = np.bincount(
-            node[taken], weights=np.nan_to_num(jobs.memory_bytes_per_core[guest[taken]]), minlength=count
-        )
-        if len(taken):
-            pair = np.unique(node[taken].astype(np.int64) * len(jobs.cores) + guest[taken])
-            at, row = np.divmod(pair, len(jobs.cores))
-            share = jobs.share[row]
-            lent += np.bincount(at, weights=np.where(np.isnan(share), 1.0, share), minlength=count)
-        used = np.where(holder >= 0, jobs.cpu_fraction[holder], np.nan)
-        ceiling = np.where(np.isnan(used), 0.0, np.clip(1.0 - used - headroom, 0.0, 1.0))
-        reserved = np.where(holder >= 0, jobs.memory_bytes_per_core[holder], 0.0) * cores
-        known = machine.memory_bytes - np.nan_to_num(reserved) - memory_guests
-        memory_free = np.where(np.isnan(machine.memory_bytes), np.inf, known)
-        gpus_left, gpus_free = _gpus(snapshot, holder, node, taken)
-        return cls(snapshot, cores, holder, ceiling, ceiling - lent, free, memory_free, gpus_left, gpus_free)
+        lends = (pools.unheld < cores) & (snapshot.node_bar == 0)
+        if snapshot.whole_nodes:
+            first = np.full(count, -1, np.int32)
+            first[cores > 0] = owner[machine.first_core[:-1][cores > 0]]
+            lends &= np.bincount(node[(owner < 0) | (owner != first[node])], minlength=count) == 0
+        unmeasured = lends[node] & (owner >= 0) & (jobs.host_bar[owner] == 0) & np.isnan(peaks(snapshot))
+        usual = max(0.0, 1.0 - float(pools.usual[0]) - headroom)
+        ceiling = pools.lent + pools.free + usual * np.bincount(node[unmeasured], minlength=count)
+        held = np.flatnonzero(guest >= 0)
+        bytes_ = np.nan_to_num(jobs.memory_bytes_per_core[guest[held]])
+        memory = pools.memory + np.bincount(node[held], weights=bytes_, minlength=count)
+        gpus_left, gpus_free = _gpus(snapshot, node, lends)
+        return cls(
+            snapshot, cores, ceiling, lends, pools.pool, pools.open, memory, pools.memory,
+            pools.group, pools.bound.astype(np.bool_), gpus_left, gpus_free,
+        )  # fmt: skip
 
     def copy(self) -> Rooms:
         """To be tried out."""
         return Rooms(
-            self.snapshot, self.cores, self.holder, self.ceiling,
-            self.room.copy(), self.free.copy(), self.memory_free.copy(), self.gpus_left, self.gpus_free.copy(),
+            self.snapshot, self.cores, self.ceiling, self.lends, self.pool.copy(), self.open.copy(), self.memory,
+            self.memory_free.copy(), self.group.copy(), self.bound.copy(), self.gpus_left, self.gpus_free.copy(),
         )  # fmt: skip
 
-    def fit(
-        self, guest: int, share: float, bounds: Components | None, own: Floats | None = None
-    ) -> NDArray[np.intp]:
-        """Numbers of the nodes of one host on which `guest` would get at least `share` of each; none if it does not
-        fit.
+    def adopt(self, trial: Rooms) -> None:
+        """What was tried out holds."""
+        self.pool, self.open, self.memory_free = trial.pool, trial.open, trial.memory_free
+        self.group, self.bound, self.gpus_free = trial.group, trial.bound, trial.gpus_free
 
-        As few as can be, the highest first: the scheduler fills from the lowest. `bounds` is the number of its
-        components, if its user tells it; `own` (N,) is what else its share on a node may not exceed.
+    def fit(
+        self, guest: int, use: float, least: Floats, bounds: Components | None, own: Floats
+    ) -> NDArray[np.intp]:
+        """Numbers of the nodes on which `guest` would get at least `least` (N,), or `LEAST_RATE` of what it uses;
+        none if it does not fit.
+
+        As few as can be: the highest of those on which it runs at `TARGET`, since the scheduler fills from the lowest;
+        where there are too few of them, those that give it most. `use` is what it is expected to use of a core,
+        `bounds` the number of its components, if its user tells it; `own` (N,) is what else it may not exceed there.
         """
         jobs = self.snapshot.jobs
         nowhere: NDArray[np.intp] = np.zeros(0, np.intp)
         need, wanted = float(jobs.memory_bytes_per_core[guest]), int(jobs.cores[guest])
+        group = jobs.share_group[guest]
         if math.isnan(need):
             return nowhere
-        room = self.room if own is None else np.minimum(self.room, own)
-        usable = (self.holder >= 0) & (room >= share - ROOM) & (self.free > 0)
-        usable &= jobs.share_group[self.holder] == jobs.share_group[guest]
+        usable = (self.pool > ROOM) & (own > ROOM) & (self.open > 0)
+        usable &= (self.group == group) | (self.group == NOBODY)
         if jobs.memory_bound[guest]:
-            usable &= jobs.memory_bound[self.holder] == 0
-        if not usable.any():
-            return nowhere
-        holds = np.where(usable, self.free, 0)
+            usable &= ~self.bound
+        holds = np.where(usable, self.open, 0).astype(np.int64)
         if need > 0:
-            known = np.isfinite(self.memory_free)
-            fits = np.floor(np.where(known, self.memory_free, 0.0) / need + ROOM)
+            known = ~np.isinf(self.memory_free)
+            fits = np.floor(np.nan_to_num(np.where(known, self.memory_free, 0.0)) / need + ROOM)
             holds = np.where(known, np.clip(fits, 0, holds), holds).astype(np.int64)
-        gpus = self.snapshot.gpus.get(guest, 0.0) if self.snapshot.node_gpus else 0.0
-        largest = int(holds.max())
-        if largest == 0:
+        largest = int(holds.max(initial=0))
+        if largest == 0 or int(holds.sum()) < wanted:
             return nowhere
-        least, most = components_of(self.snapshot, guest, bounds)
-        for count in range(max(least, -(-wanted // largest)), min(most, wanted, len(holds)) + 1):
-            fits_here = holds >= -(-wanted // count)
+        gpus = self.snapshot.gpus.get(guest, 0.0) if self.snapshot.node_gpus else 0.0
+        fewest, most = components_of(self.snapshot, guest, bounds)
+        most = min(most, wanted, int(np.count_nonzero(holds)))
+        count = max(fewest, -(-wanted // largest))
+        while count <= most:
+            even = -(-wanted // count)
+            there = holds >= even
             if gpus:
-                fits_here &= self.gpus_free >= math.ceil(gpus / count)
-            at = np.flatnonzero(fits_here)
+                there &= self.gpus_free >= math.ceil(gpus / count)
+            gets = np.where(there, np.minimum(self._reach(even), own), -1.0)
+            at = np.flatnonzero(gets >= TARGET * even * use)
             if len(at) < count:
-                continue
-            hosts, back, together = np.unique(self.holder[at], return_inverse=True, return_counts=True)
-            enough = together[back] >= count
-            if enough.any():
-                host = hosts[back[enough][-1]]
-                chosen: NDArray[np.intp] = at[self.holder[at] == host][-count:]
+                at = np.flatnonzero(gets >= np.minimum(least, LEAST_RATE * even * use) - ROOM)
+                at = at[np.argsort(gets[at], kind="stable")]
+            if len(at) >= count:
+                chosen: NDArray[np.intp] = np.sort(at[-count:])
                 return chosen
+            if count == most:
+                break
+            count = min(2 * count, most)
         return nowhere
 
-    def take(self, guest: int, nodes: NDArray[np.intp], share: float) -> None:
-        """The guest has been promised `share` of these nodes."""
+    def _reach(self, cores: int) -> Floats:
+        """(N,) What a guest with so many cores of a node could take of its pool."""
+        if self.snapshot.widened:
+            return self.pool
+        # what is idle on its own cores, as far as cores are alike
+        part: Floats = self.pool * np.minimum(1.0, cores / np.maximum(1, self.open))
+        return part
+
+    def rate(self, guest: int, nodes: NDArray[np.intp], use: float, own: Floats) -> float:
+        """Part of its full speed, in [0, 1], at which the guest would run there: the slowest of its nodes decides."""
+        cores = np.array(spread(int(self.snapshot.jobs.cores[guest]), len(nodes)))
+        gets = np.minimum(self._reach(int(cores[0]))[nodes], own[nodes])
+        return float(np.clip(np.min(gets / (cores * use)), 0.0, 1.0))
+
+    def take(self, guest: int, nodes: NDArray[np.intp], demands: Sequence[float]) -> None:
+        """The guest has been promised so many cores' worth of CPU of these nodes."""
         jobs = self.snapshot.jobs
-        wanted, need = int(jobs.cores[guest]), float(jobs.memory_bytes_per_core[guest])
-        even = -(-wanted // len(nodes))
-        for node in nodes.tolist():
-            cores = min(even, wanted)
-            self.free[node] -= cores
-            self.memory_free[node] -= cores * need
-            self.room[node] -= share
-            wanted -= cores
+        cores = np.array(spread(int(jobs.cores[guest]), len(nodes)))
+        self.open[nodes] -= cores
+        self.memory_free[nodes] -= cores * float(jobs.memory_bytes_per_core[guest])
+        self.pool[nodes] -= np.array(demands)
+        self.group[nodes] = jobs.share_group[guest]
+        self.bound[nodes] |= bool(jobs.memory_bound[guest])
         if self.snapshot.node_gpus:
             self.gpus_free[nodes] -= math.ceil(self.snapshot.gpus.get(guest, 0.0) / len(nodes))
 
-    def speed(self, guest: int, nodes: NDArray[np.intp], share: float) -> float:
-        """Part of its full speed, in (0, 1], at which the guest would run with `share` of these nodes."""
-        even = -(-int(self.snapshot.jobs.cores[guest]) // len(nodes))
-        return min(1.0, share * float(self.cores[nodes].min()) / even)
+
+def spread(cores: int, nodes: int) -> list[int]:
+    """So many cores over so many nodes, as evenly as can be, the largest part first."""
+    return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
 
 
-def _gpus(
-    snapshot: Snapshot, holder: Ints, node: NDArray[np.intp], taken: NDArray[np.intp]
-) -> tuple[Floats, Floats]:
-    """`gpus_left` and `gpus_free`; `taken` are the cores with guests, `node` the node of every core.
-
-    A job has its GPUs evenly over its nodes.
-    """
-    left = np.zeros(len(holder))
+def _gpus(snapshot: Snapshot, node: NDArray[np.intp], lends: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """`gpus_left` and `gpus_free`; `node` is the node of every core. A job has its GPUs evenly over its nodes."""
+    left = np.zeros(len(lends))
     if not snapshot.node_gpus:
         return left, left
-    jobs, guests = snapshot.jobs, np.zeros(len(holder))
     for at, count in snapshot.node_gpus.items():
-        held = snapshot.gpus.get(int(holder[at]), 0.0) / max(1, int(jobs.nodes[holder[at]]))
-        left[at] = max(0.0, count - held) if holder[at] >= 0 else 0.0
-    for row in np.unique(snapshot.core_guest[taken]).tolist():
-        there = np.unique(node[snapshot.core_guest == row])
-        guests[there] += snapshot.gpus.get(row, 0.0) / len(there)
-    return left, np.maximum(0.0, left - guests)
+        left[at] = count if lends[at] else 0.0
+    free = left.copy()
+    for holder, tables in ((snapshot.core_owner, (left, free)), (snapshot.core_guest, (free,))):
+        for row, count in snapshot.gpus.items():
+            there = np.unique(node[holder == row])
+            for table in tables:
+                table[there] -= count / max(1, len(there))
+    return np.maximum(0.0, left), np.maximum(0.0, free)
+
+
+class Places:
+    """Where guests that draw from pools run: a row of the arrays for each of them on each of its nodes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        jobs, nodes = snapshot.jobs, max(1, len(snapshot.machine.cores))
+        held = np.flatnonzero(snapshot.core_guest >= 0)
+        at = np.searchsorted(snapshot.machine.first_core, held, side="right") - 1
+        pair, count = np.unique(snapshot.core_guest[held].astype(np.int64) * nodes + at, return_counts=True)
+        row, node = np.divmod(pair, nodes)
+        runs = np.isin(row, snapshot.guests[jobs.host[snapshot.guests] < 0])
+        self.row, self.node = row[runs], node[runs].astype(np.intp)
+        self.cores: Floats = count[runs].astype(np.float64)
+
+    def __iter__(self) -> Iterator[tuple[int, NDArray[np.intp]]]:
+        """Each guest with its rows of the arrays."""
+        if len(self.row):
+            begin = np.flatnonzero(np.diff(self.row, prepend=-1))
+            for at in np.split(np.arange(len(self.row)), begin[1:]):
+                yield int(self.row[at[0]]), at
+
+
+class Quotas:
+    """Which quotas were decided for guests, as a part of their cores; a snapshot does not tell.
+
+    Beside a host that waits for CPU (for more than `pressure` of the time) the guard decides; once that is over, quotas
+    are decided anew.
+    """
+
+    def __init__(self, pressure: float = PRESSURE) -> None:
+        self._pressure = pressure
+        self._decided: dict[int, tuple[str, float]] = {}
+        self._pressed: NDArray[np.bool_] = np.zeros(0, np.bool_)
+
+    def look(self, snapshot: Snapshot, places: Places) -> None:
+        """Forget those who are gone, or beside a host that waits for CPU."""
+        jobs, machine = snapshot.jobs, snapshot.machine
+        owner = snapshot.core_owner
+        waits = (owner >= 0) & (jobs.pressure[owner] > self._pressure)  # never of NaN
+        node = np.searchsorted(machine.first_core, np.flatnonzero(waits), side="right") - 1
+        self._pressed = np.bincount(node, minlength=len(machine.cores)) > 0
+        here = {row for row, at in places if not self._pressed[places.node[at]].any()}
+        self._decided = {
+            row: known
+            for row, known in self._decided.items()
+            if row in here and known[0] == str(jobs.job_id[row])
+        }
+
+    def open(self, nodes: NDArray[np.intp]) -> bool:
+        """May quotas be decided there?"""
+        return not self._pressed[nodes].any()
+
+    def of(self, guest: int) -> float:
+        """What was decided; NaN if nothing."""
+        return self._decided.get(guest, ("", math.nan))[1]
+
+    def decide(
+        self, snapshot: Snapshot, places: Places, guest: int, at: NDArray[np.intp], quota: float, cause: Cause
+    ) -> SetQuota:
+        """The guest, whose rows of `places` are `at`, may use that part of its cores."""
+        self._decided[guest] = str(snapshot.jobs.job_id[guest]), quota
+        cores = tuple((quota * places.cores[at]).tolist())
+        return SetQuota(cause, guest, tuple(places.node[at].tolist()), cores)
+
+
+class Uses:
+    """What jobs of an application use of a core, as far as any have ended."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[float, int]] = {}
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """Count the jobs that ended."""
+        codes = snapshot.jobs.application[finished.row].tolist()
+        for code, used in zip(codes, finished.cpu_fraction.tolist(), strict=True):
+            if not math.isnan(used):
+                total, jobs = self._known.get(code, (0.0, 0))
+                self._known[code] = total + used, jobs + 1
+
+    def of(self, snapshot: Snapshot, row: int) -> float:
+        """Of a job: as measured, else as its application did before, else all."""
+        measured = float(snapshot.jobs.cpu_fraction[row])
+        if math.isnan(measured):
+            total, jobs = self._known.get(int(snapshot.jobs.application[row]), (1.0, 1))
+            measured = total / jobs
+        return max(0.01, measured)
 
 
 def components_of(snapshot: Snapshot, guest: int, bounds: Components | None) -> Components:
@@ -282,13 +389,19 @@ class Gangs:
 
 
 __all__ = [
+    "LEAST_QUOTA",
+    "PRESSURE",
     "Extend",
     "Gangs",
     "Patience",
+    "Places",
+    "Quotas",
     "Rooms",
+    "Uses",
     "bounds_of",
     "candidates",
     "components_of",
     "ends",
     "extend_nothing",
+    "spread",
 ]

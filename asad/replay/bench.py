@@ -37,6 +37,8 @@ from asad.share.asax import Asax
 from asad.share.asax_paper import AsaxPaper
 from asad.share.greedy_oracle import GreedyOracle
 from asad.share.limits import extensions
+from asad.share.measured import Measured
+from asad.share.pool_oracle import PoolOracle
 from asad.share.static import Static
 
 LEASE_S = 12 * 3600.0
@@ -75,6 +77,7 @@ class Bench:
         *,
         admission: bool = False,
         gather_arrays: bool = False,
+        pooled: bool = False,
     ) -> RecordedCluster:
         """A fresh cluster; `held` says how guests are held, None for no lending, and so for no twin.
 
@@ -98,6 +101,9 @@ class Bench:
             window_s=settings.window_s,
             depth=settings.depth,
             backfill_interval_s=settings.backfill_interval_s,
+            widened=settings.widen,
+            use_sd=settings.use_sd,
+            every=pooled,
         )
 
     def policy(self, name: str, contention: Contention, seed: int) -> SharePolicy:
@@ -105,13 +111,13 @@ class Bench:
         rng = np.random.default_rng(np.random.SeedSequence((seed, 0xA5)))
         if name == "static":
             return Static()
+        options = self.settings.options._replace(poll_s=self.settings.poll_s)
         if name == "asax":
-            return Asax(
-                self.experts,
-                self.application_names,
-                rng,
-                self.settings.options._replace(poll_s=self.settings.poll_s),
-            )
+            return Asax(self.experts, self.application_names, rng, options)
+        if name == "measured":
+            return Measured(self.application_names, options)
+        if name == "pool-oracle":
+            return PoolOracle(self.workload.demand, self.workload.work_s, self.application_names, options)
         if name == "asax-paper":
             return AsaxPaper(self.experts, self.application_names, rng)
         _, mu_guest = contention.at(float("nan"))

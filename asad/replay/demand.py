@@ -164,3 +164,16 @@ def assign(
         fraction = np.where(measured, log.cpu_time_s / (log.run_s * log.cores), fraction)
         source = np.where(measured, np.int8(SOURCES.index("measured")), source)
     return Demand(np.clip(fraction, LEAST, 1.0), source)
+
+
+def believed(fraction: Floats, fingerprint: NDArray[np.int32], error: float, seed: int) -> Floats:
+    """(jobs,) The demand that asad is to believe: `fraction` · (1 + e), cut to [LEAST, 1].
+
+    e is uniform in ±`error` (from 0 on), drawn by `seed` once for each application of `fingerprint` (codes from -1,
+    not recorded, on): all jobs of an application are misjudged alike, also those whose demand was measured. What one is
+    misjudged by depends on its code and the seed alone, and grows with `error` in proportion.
+    """
+    codes = np.asarray(fingerprint, np.int64) + 1
+    rng = np.random.default_rng(np.random.SeedSequence((seed, 0xBE)))
+    off = rng.uniform(-1.0, 1.0, int(codes.max(initial=0)) + 1)
+    return np.clip(fraction * (1.0 + error * off[codes]), LEAST, 1.0)

@@ -20,6 +20,17 @@ def later(workload: Workload, end_s: Floats, baseline_end_s: Floats) -> NDArray[
     return end_s - baseline_end_s > np.maximum(TOLERANCE_S, TOLERANCE * response)
 
 
+def stretched(
+    workload: Workload, start_s: Floats, end_s: Floats, done_s: Floats, baseline_end_s: Floats
+) -> NDArray[np.bool_]:
+    """Which late jobs would not be late, had each run from its start for as long as its work takes alone.
+
+    `done_s` is the isolated work that it got done: its isolated run time, less what a kill cut off.
+    """
+    late = later(workload, end_s, baseline_end_s)
+    return late & ~later(workload, start_s + done_s, baseline_end_s)
+
+
 def _mean(values: Floats) -> float | None:
     return float(values.mean()) if len(values) else None
 
@@ -43,6 +54,7 @@ def figures(
     lent_core_s: float,
     baseline_end_s: Floats | None = None,
     displaced_placebo: float | None = None,
+    displaced_unshared_placebo: float | None = None,
     managed: NDArray[np.bool_] | None = None,
 ) -> dict[str, float | int | None]:
     """The figures of one policy.
@@ -55,9 +67,16 @@ def figures(
     at least 10 s in the denominator and 1 in all; `utilization` Σ cores·isolated work over cores of the machine ·
     makespan; `cpu_utilization` the same with the CPU that jobs really wanted; `delivered_core_s` Σ cores·isolated
     work, `delivered_by_last_submit_core_s` the part done before the last submission; stretches are run time over
-    isolated run time; `losers` hosts, guests and managed jobs that ended later than without us (see `later`),
-    `displaced` other jobs that did, `displaced_placebo` jobs that did when as many run times were made 1 s longer (a
-    mean over draws).
+    isolated run time; `losers` hosts, guests and managed jobs that ended later than without us (see `later`).
+
+    `late` is all jobs that did, `late_guests` the guests among them. They are late for one of two reasons:
+    `stretched_guests` and `stretched_hosts` because sharing slowed them (see `stretched`; a job of both roles counts as
+    a guest), `displaced` because they started late, which is all others, also of those that shared or were managed. So
+    late = stretched guests + stretched hosts + displaced. `displaced_placebo` is how many jobs are late when as many
+    run times are made 1 s longer (a mean over draws). `displaced_unshared` counts late jobs that neither shared nor
+    were managed, `displaced_unshared_placebo` those late under the placebo whose run times it left alone.
+    `lateness_over_saved` is Σ over late jobs of end - end without us, over Σ over all jobs of what they end sooner
+    (None if none does); `stretched_lateness_s` the former sum over stretched jobs alone.
     """
     cores = workload.cores.astype(float)
     response = end_s - workload.submit_s
@@ -92,19 +111,37 @@ def figures(
         "losers": 0,
         "loss_p95_s": None,
         "loss_max_s": None,
+        "late": 0,
+        "late_guests": 0,
+        "stretched_guests": 0,
+        "stretched_hosts": 0,
+        "stretched_lateness_s": 0.0,
         "displaced": 0,
         "displaced_placebo": displaced_placebo,
+        "displaced_unshared": 0,
+        "displaced_unshared_placebo": displaced_unshared_placebo,
+        "lateness_over_saved": None,
         "killed": int((overran & ~cut).sum() + cut.sum()),
         "killed_by_lending": int((cut & ~overran).sum()),
     }
     if baseline_end_s is not None:
         touched = host | guest if managed is None else host | guest | managed
+        delay = end_s - baseline_end_s
         worse = later(workload, end_s, baseline_end_s)
-        loss = (end_s - baseline_end_s)[worse & touched]
+        slowed = stretched(workload, start_s, end_s, done_s, baseline_end_s) & (host | guest)
+        loss = delay[worse & touched]
         figures["losers"] = len(loss)
         figures["loss_p95_s"] = _percentile(loss, 95)
         figures["loss_max_s"] = float(loss.max()) if len(loss) else None
-        figures["displaced"] = int((worse & ~touched).sum())
+        figures["late"] = int(worse.sum())
+        figures["late_guests"] = int((worse & guest).sum())
+        figures["stretched_guests"] = int((slowed & guest).sum())
+        figures["stretched_hosts"] = int((slowed & ~guest).sum())
+        figures["stretched_lateness_s"] = float(delay[slowed].sum())
+        figures["displaced"] = int((worse & ~slowed).sum())
+        figures["displaced_unshared"] = int((worse & ~touched).sum())
+        saved_s = float(np.maximum(-delay, 0.0).sum())
+        figures["lateness_over_saved"] = float(delay[worse].sum()) / saved_s if saved_s > 0 else None
     return figures
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,13 +16,22 @@ PLACEBOS, PLACEBOS_LONG = 20, 3
 """Draws of the placebo, and for logs above VERDICT_JOBS."""
 
 
-def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> float:
+class Moved(NamedTuple):
+    """How many jobs chance alone moves: means over the draws."""
+
+    late: float
+    """All jobs that end late."""
+    unshared: float
+    """Those of them whose own run times were left as they are."""
+
+
+def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> Moved:
     """How many jobs end later, beyond the tolerance, when `touched` run times are made 1 s longer and nothing else.
 
-    The mean of several draws, since one may hit anything between nothing and a great many.
+    The means of several draws, since one may hit anything between nothing and a great many.
     """
     if touched == 0:
-        return 0.0
+        return Moved(0.0, 0.0)
     workload = bench.workload
     rng = np.random.default_rng(np.random.SeedSequence((seed, 0x9A)))
     late = []
@@ -39,6 +49,7 @@ def placebo(bench: Bench, baseline: Played, touched: int, seed: int) -> float:
             leave_alone(bench, "slurm", moved, "placebo").cluster.state.job["end"].copy()
         )  # and no more: it is large
         worse = later(workload, end, baseline.cluster.state.job["end"])
+        all_late = int(worse.sum())
         worse[rows] = False
-        late.append(int(worse.sum()))
-    return float(np.mean(late))
+        late.append((all_late, int(worse.sum())))
+    return Moved(*np.mean(late, axis=0).tolist())

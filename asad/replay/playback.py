@@ -20,7 +20,7 @@ from asad.model import Decision, Finished, Outcome, Snapshot
 from asad.replay.bench import Bench
 from asad.replay.demand import DemandProfile, assign, read_demand
 from asad.replay.machine import from_flags, infer
-from asad.replay.policies import LENDING, PLACING
+from asad.replay.policies import LENDING, PLACING, POOLING
 from asad.replay.readers import read_log
 from asad.replay.settings import Settings
 from asad.replay.workload import build_workload
@@ -84,6 +84,7 @@ class Playback:
             (LENDING | PLACING).get(policy, "idle"),
             admission=True,
             gather_arrays=admit != "everyone" or defer != "at-once",
+            pooled=policy in POOLING | PLACING,
         )
         self.applications = list(names)
         self.users = recorded.jobs.users

@@ -20,7 +20,7 @@ from asad.place import PlacePolicy
 from asad.place.native import Native
 from asad.replay.bench import Bench
 from asad.replay.contention import load_contention
-from asad.replay.policies import LENDING, PLACING, SCHEDULING, STATING
+from asad.replay.policies import LENDING, PAIRING, PLACING, SCHEDULING, STATING
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.replay.results import ExpertHistory
 from asad.replay.stated import Foretold
@@ -28,6 +28,7 @@ from asad.replay.watched import ExpertWatch, Managed
 from asad.replay.worth import arrays_of, hints_of
 from asad.share import SharePolicy
 from asad.share.exclusive import Exclusive
+from asad.share.pool import PoolPolicy
 from asad.store.recording import Run
 
 
@@ -42,6 +43,8 @@ class Played:
     history: ExpertHistory | None = None
     managed: Managed | None = None
     """What was done to waiting jobs, by a policy that admits or defers."""
+    funnel: tuple[tuple[str, float], ...] = ()
+    """Idle core-hours by reason, of a policy that lends from pools."""
     foretold: Foretold | None = None
     """The policy, if it plans statements of work."""
 
@@ -82,11 +85,29 @@ def leave_alone(bench: Bench, name: str, workload: Workload | None = None, what:
     return Played(cluster, time.perf_counter() - begin)
 
 
+FLUID_PARTS = 20
+"""Parts of a core that a job of the fluid takes as a whole number of."""
+
+
+def pour(bench: Bench) -> Played:
+    """The fluid: EASY over jobs of as many cores as they keep busy, to a part of a core; memory is left out."""
+    workload, machine = bench.workload, bench.machine
+    used = np.maximum(1, np.ceil(workload.cores * workload.demand * FLUID_PARTS)).astype(np.int32)
+    poured = replace(
+        bench,
+        machine=replace(machine, cores=(machine.cores * FLUID_PARTS).astype(np.int32)),
+        workload=replace(workload, cores=used, memory_bytes_per_core=np.zeros(len(workload))),
+        settings=replace(bench.settings, use_memory=False),
+    )
+    return leave_alone(poured, "slurm", what="fluid")
+
+
 def lend(bench: Bench, name: str, seed: int, run: Run | None = None, what: str | None = None) -> Played:
     """The same cluster with the cycle beside it."""
     held = LENDING.get(name) or PLACING[name]
     gangs = _with_gangs(bench.workload, bench.recorded.jobs) if name in PLACING else None
-    cluster = bench.cluster("easy", held, gangs, admission=gangs is not None)
+    pooled = name not in PAIRING
+    cluster = bench.cluster("easy", held, gangs, admission=gangs is not None, pooled=pooled)
     share: SharePolicy = Exclusive()
     place: PlacePolicy = Native()
     if name in PLACING:
@@ -162,7 +183,10 @@ def _play(
             managed.note(outcomes)
             outcomes = [outcome for outcome in outcomes if not is_renewal(outcome)]
         if run is not None and outcomes:
-            run.record(number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host)
+            nodes = snapshot.machine.node_names
+            run.record(
+                number, snapshot.time_s, outcomes, names, host_rows=snapshot.jobs.host, node_names=nodes
+            )
 
     if run is not None or managed is not None:
         cycle.record = record
@@ -184,4 +208,30 @@ def _play(
     if bench.progress is not None:
         bench.progress(what, cluster.ended, jobs)
     wall_s = time.perf_counter() - begin
-    return Played(cluster, wall_s, cycle.number, cycle.decisions, watch.history(), managed)
+    played = Played(cluster, wall_s, cycle.number, cycle.decisions, watch.history(), managed)
+    if isinstance(cycle.share, PoolPolicy) and cycle.number:
+        played.funnel = _whole_funnel(cluster, cycle.share.funnel())
+    return played
+
+
+def _whole_funnel(
+    cluster: RecordedCluster, sampled: Sequence[tuple[str, float]]
+) -> tuple[tuple[str, float], ...]:
+    """Core-hours by reason, of all that batch jobs left idle; `sampled` tells it at the cycles.
+
+    What was lent is known exactly, and so is the total; what the cycles missed in between is divided by what they saw.
+    """
+    job, workload = cluster.state.job, cluster.workload
+    if len(workload) == 0:
+        return ()
+    makespan_s = float(job["end"].max() - workload.submit_s.min())
+    use = workload.cores * workload.demand
+    batch = ~job["was_guest"]
+    used = float((use * (job["end"] - job["start"]))[batch].sum())
+    idle = cluster.machine.total_cores * makespan_s - used
+    lent = float(job["lent"].sum())
+    others = sum(amount for reason, amount in sampled if reason != "lent")
+    scale = (idle - lent) / others if others > 0 else 0.0
+    return tuple(
+        (reason, (lent if reason == "lent" else amount * scale) / 3600.0) for reason, amount in sampled
+    )

@@ -5,8 +5,17 @@ from __future__ import annotations
 SCHEDULING = {"slurm": "easy", "fcfs": "fcfs", "conservative": "conservative"}
 """Policies that leave the cluster alone → its own scheduler."""
 
-LENDING = {"static": "static", "asax-paper": "static", "asax": "idle", "greedy-oracle": "idle"}
-"""Policies that lend → how the guest is held, which decides what sharing costs."""
+FLUID = "fluid"
+"""A yardstick, no bound: EASY where a job takes the CPU that it uses, and not the cores that it asks for."""
+
+PAIRING = {"static": "static", "asax-paper": "static", "greedy-oracle": "idle"}
+"""Policies that lend one guest a share of one host → how the guest is held, which decides what sharing costs."""
+
+POOLING = {"measured": "idle", "asax": "idle", "pool-oracle": "idle"}
+"""Policies that lend from the pools of nodes → the same."""
+
+LENDING = PAIRING | POOLING
+"""Policies of the share stage → the same."""
 
 PLACING = dict.fromkeys(("first-fit", "fairness", "drf", "binpack", "spread", "oga"), "idle")
 """Policies of the place stage, which lend by themselves → how the guest is held."""
@@ -37,9 +46,9 @@ DEFERRING = {
 STATING = {"sow": "sow", "sow-paper": "sow-paper"}
 """Policies that plan statements of work → the mechanism; nobody lends, admits or defers beside it."""
 
-POLICIES = (*SCHEDULING, *LENDING, *PLACING, *ADMITTING, *DEFERRING, *STATING)
+POLICIES = (*SCHEDULING, FLUID, *LENDING, *PLACING, *ADMITTING, *DEFERRING, *STATING)
 
-DEFAULT_POLICIES = ("slurm", "static", "asax", "greedy-oracle")
+DEFAULT_POLICIES = ("slurm", "static", "measured", "asax", "pool-oracle")
 
 BEST = {"utilities": "oasis", "deferrable": "rollout-defer", "statements": "sow"}
 """What a replay is told about its jobs → the policy that is best for such jobs; the evaluations tell why."""

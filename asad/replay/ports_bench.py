@@ -66,6 +66,8 @@ GIVEN = {
     "contention": "contention",
     "utilities": "utility",
 }
+GROWTH = (32, 128, 512, 2048, 8192)
+"""Numbers of instances, whose edges `growth` has slots divided over."""
 LARGE = {"ports": 100, "instances": 1024, "contention": 5.0, "beta": (0.01, 0.015), "slots": 1000}
 
 Step = Callable[[str], None]
@@ -344,10 +346,10 @@ def large_arrivals(ports: int, slots: int = 1000) -> Floats:
     return (np.random.default_rng(1).random((slots, ports)) < 0.7).astype(np.float64)
 
 
-def growth(step: Step | None = None) -> list[Json]:
+def growth(step: Step | None = None, sizes: Sequence[int] = GROWTH) -> list[Json]:
     """{"edges", "slot_us": {mode: µs}} against the number of instances at ten ports: the best of three runs."""
     rows: list[Json] = []
-    for instances in (32, 128, 512, 2048, 8192):
+    for instances in sizes:
         if step is not None:
             step(f"growth, {instances} instances")
         slots = max(40, 40_000 // instances)

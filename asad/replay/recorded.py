@@ -30,6 +30,7 @@ from asad.model import (
     Machine,
     Outcome,
     SetMemory,
+    SetQuota,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -56,6 +57,7 @@ REFUSALS = (
     "its memory does not fit beside the host",
     "its cores do not fit on the offered nodes",
     "it is deferred, or beyond the throttle of its array",
+    "guests that are held in another way are there",
 )
 
 TASKS = ("waiting", "running", "ended", "throttle")
@@ -97,6 +99,10 @@ class Workload:
     partitions: tuple[str, ...] = ()
     deadline_s: Floats | None = None
     """By this each must have ended, NaN for none; None: nobody has one. Nothing ends a job for it here."""
+    belief: Floats | None = None
+    """What anybody can know of each one's demand, over what it is; None: 1."""
+    memory_bound: NDArray[np.bool_] | None = None
+    """Who is bound by memory bandwidth, whatever anybody knows of it; None: by the memory in use (contention.md)."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for columns of unequal length, and for codes and rows that are none.
@@ -194,8 +200,11 @@ class RecordedCluster:
         window_s: float = 60.0,
         depth: int = 100,
         backfill_interval_s: float = 30.0,
-        twin_interval_s: float = 300.0,
+        twin_interval_s: float = 30.0,
         twin: bool = True,
+        widened: bool = True,
+        use_sd: float = 0.0,
+        every: bool = False,
     ) -> None:
         """A cluster before its first job.
 
@@ -209,7 +218,9 @@ class RecordedCluster:
         alone when that job has ended here, so it knows nothing that asad could not know. Where a job may have ended
         there, but has not come so far here, it waits for what happens here: so its starts are those of the cluster
         left alone. It estimates those that are yet to come no more often than every `twin_interval_s`. Without `twin`
-        there is none, for those who lend nothing and yet want to know who is where.
+        there is none, for those who lend nothing and yet want to know who is where. Guests that draw from pools run on
+        all cores of their nodes if they are `widened`; `use_sd` varies the CPU use of jobs by so much of their cores
+        (stationary standard deviation); with `every` each change is shown, also while nobody waits.
         """
         self.workload, self.machine = workload, machine
         self.depth, self.backfill_interval_s = depth, backfill_interval_s
@@ -226,6 +237,10 @@ class RecordedCluster:
             "wide": workload.nodes,
             "depends": workload.depends_on,
         }
+        if workload.belief is not None:
+            columns["belief"] = workload.belief
+        if workload.memory_bound is not None:
+            columns["bound"] = workload.memory_bound
         mu = (
             contention.mu_host_cpu,
             contention.mu_guest_cpu,
@@ -233,7 +248,7 @@ class RecordedCluster:
             contention.mu_guest_memory,
         )
 
-        def new_state(placed: bool, admission: bool = False) -> engine.State:
+        def new_state(placed: bool, admission: bool = False, use_sd: float = 0.0) -> engine.State:
             return engine.new_state(
                 columns,
                 machine.cores,
@@ -246,25 +261,30 @@ class RecordedCluster:
                 poll_s=poll_s,
                 window_s=window_s,
                 mu=mu,
+                widened=widened,
+                use_sd=use_sd,
+                every=every,
                 admission=admission,
                 array=workload.array,
                 gather=admission and gather_arrays,
             )
 
-        self.state = new_state(lending, admission)
+        self.state = new_state(lending, admission, use_sd)
+        self._widened = widened
         # what would be without us: it learns how long a job runs when the job has ended here, and not before; it has
         # no jobs where nobody lends
         beside = lending and twin
         columns = {name: column if beside else column[:0] for name, column in columns.items()}
         columns["work"] = columns["planned"]
         alone = new_state(False)
-        self._looks = looks = engine.new_looks(self.state, depth)
+        self._looks = looks = engine.new_looks(self.state, depth, workload.application)
         self._kept = keep(self.state, alone, looks)
         self._twin_clock = alone.f
         self._seen = 0
         own_start = alone.job["start"] if beside else np.full(len(workload), np.nan)
         # the very same arrays in every snapshot, so that a policy may hand them to compiled code once
         self._core_owner, self._core_guest = self.state.core["owner"], self.state.core["guest"]
+        self._core_peak = self.state.core["peak"]
         job, task = self.state.job, self.state.task
         self._arrays = no_arrays()
         if admission and workload.array is not None:
@@ -303,6 +323,7 @@ class RecordedCluster:
             extended_s=job["extended"],
             host=job["host"],
             share=job["share"],
+            demand=job["offered"],
             happiness=unknown,
             pressure=unknown,
             latest_end_s=np.full(len(workload), np.inf),
@@ -358,6 +379,10 @@ class RecordedCluster:
             hints=self._hints,
             classes=self._classes,
             own_begins=self._deferred,
+            core_peak=self._core_peak,
+            lends_free_cores=True,
+            whole_nodes=False,
+            widened=self._widened,
         )
 
     def _see_hints(self) -> None:
@@ -386,23 +411,17 @@ class RecordedCluster:
         if isinstance(decision, ExtendLimit) and not 0.0 < decision.by_s < np.inf:
             return Outcome(decision, False, f"a limit cannot be extended by {decision.by_s:g} s")
         if isinstance(decision, CoAllocate):
-            nodes = np.array(decision.nodes, np.int32)
-            cores = np.zeros(len(nodes), np.int32)
-            if not engine.spread(s, decision.guest, nodes, cores):
-                return Outcome(decision, False, REFUSALS[6])
-            code = engine.lend(
-                s,
-                decision.guest,
-                decision.host,
-                decision.share,
-                decision.capped,
-                nodes[cores > 0],
-                cores[cores > 0],
-            )
-            return Outcome(decision, code == 0, REFUSALS[code])
+            refused = self._co_allocate(decision)
+            return Outcome(decision, not refused, refused)
         if isinstance(decision, SetShare):
+            if decision.host >= 0:
+                gone = engine.lend_more(self._kept, decision.host, decision.share)
+                return Outcome(decision, not gone, "it does not run any more" if gone else "")
             gone = engine.set_share(s, decision.guest, decision.share, decision.capped)
             return Outcome(decision, not gone, "it does not run as a guest any more" if gone else "")
+        if isinstance(decision, SetQuota):
+            refused = self._set_quota(decision)
+            return Outcome(decision, not refused, refused)
         if isinstance(decision, ExtendLimit):
             gone = engine.extend(s, decision.job, decision.by_s)
             return Outcome(decision, not gone, "it does not run any more" if gone else "")
@@ -412,6 +431,27 @@ class RecordedCluster:
             refused = self._evict(decision)
             return Outcome(decision, not refused, refused)
         return Outcome(decision, False, f"a recorded cluster cannot {decision.kind}")
+
+    def _co_allocate(self, decision: CoAllocate) -> str:
+        """Start a guest; why not, or the empty string."""
+        share = decision.share
+        if decision.pooled:
+            demands = decision.demands
+            if len(demands) != len(decision.nodes) or not all(0.0 <= demand < np.inf for demand in demands):
+                return f"demands {demands} are not one for each of {len(decision.nodes)} nodes"
+            share = float(sum(demands))
+        nodes = np.array(decision.nodes, np.int32)
+        done = engine.co_allocate(self._kept, decision.guest, decision.host, share, decision.capped, nodes)
+        return REFUSALS[done]
+
+    def _set_quota(self, decision: SetQuota) -> str:
+        """Change a guest's quotas; why not, or the empty string."""
+        quota = decision.cores
+        if len(decision.nodes) != len(quota) or not all(0.0 < cores < np.inf for cores in quota):
+            return f"quotas {quota} are not one above 0 for each of {len(decision.nodes)} nodes"
+        nodes = np.array(decision.nodes, np.int32)
+        gone = engine.allot(self._kept, decision.guest, nodes, np.array(quota, np.float64))
+        return ("", "it does not run as a guest any more", "it is not on such a node")[gone]
 
     def _evict(self, decision: Evict) -> str:
         """End a running job; why not, or the empty string. Who is held is released by his owner after `RELEASED_S`."""

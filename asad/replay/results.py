@@ -9,6 +9,24 @@ from numpy.typing import NDArray
 
 from asad.model import Floats, Ints, Json
 
+INELIGIBLE = "opted out or ineligible: "
+"""Begins a reason of the funnel; what follows says why those jobs do not lend."""
+
+FUNNEL = (
+    "unmeasured",
+    INELIGIBLE,
+    "p95 above the mean",
+    "headroom",
+    "kept for batch on free cores",
+    "share groups",
+    "expert's share",
+    "no memory",
+    "no cores",
+    "no waiting job that would gain",
+    "lent",
+)
+"""Why an idle core-hour was not lent, or that it was, in the order in which it is asked."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExpertHistory:
@@ -56,11 +74,23 @@ class PolicyResult:
     """It puts deferrable jobs off, which end later because they may."""
     stating: bool = False
     """It plans statements of work."""
+    stretched: NDArray[np.bool_] | None = None
+    """Hosts and guests that are late because sharing slowed them; None if nobody counted them."""
+    funnel: tuple[tuple[str, float], ...] = ()
+    """(reason, core-hours) of the cores·time that batch left idle, in the order of `FUNNEL`; empty if nobody counted.
+
+    Reasons exclude each other, so they sum to all that was idle.
+    """
 
     @property
     def touched(self) -> NDArray[np.bool_]:
         """Hosts, guests and managed jobs: those of whom `loser` tells."""
         return self.host | self.guest if self.managed is None else self.host | self.guest | self.managed
+
+    def to_json(self) -> dict[str, Json]:
+        """What `--json` prints of this policy."""
+        funnel: list[Json] = [{"reason": reason, "core_h": core_h} for reason, core_h in self.funnel]
+        return {**self.metrics, "funnel": funnel}
 
 
 @dataclass(frozen=True, slots=True)

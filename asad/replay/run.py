@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from asad.model import Json, Machine
 from asad.replay.bench import Bench, Progress, prepare
 from asad.replay.demand import assign
-from asad.replay.playing import Played, admit, leave_alone, lend, plan, put_off
-from asad.replay.policies import ADMITTING, DEFERRING, LENDING, SCHEDULING, STATING
+from asad.replay.playing import Played, admit, leave_alone, lend, plan, pour, put_off
+from asad.replay.policies import ADMITTING, DEFERRING, FLUID, LENDING, SCHEDULING, STATING
 from asad.replay.readers import Recorded
 from asad.replay.results import PolicyResult, ReplayResult, Verdict
 from asad.replay.settings import VERDICT_JOBS, Settings
@@ -53,7 +53,9 @@ def replay(
     baseline = leave_alone(bench, "slurm")
     results = {"slurm": summarise(bench, "slurm", baseline)}
     for name in settings.policies:
-        if name not in SCHEDULING:
+        if name == FLUID:
+            results[name] = summarise(bench, name, pour(bench))
+        elif name not in SCHEDULING:
             results[name] = _play_and_keep(bench, name, baseline, store, log)
         elif name != "slurm":
             results[name] = summarise(bench, name, leave_alone(bench, name))

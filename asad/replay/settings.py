@@ -11,7 +11,7 @@ from asad.model import Json
 from asad.replay.deferrable import read_declared
 from asad.replay.demand import DemandProfile
 from asad.replay.policies import ADMITTING, DEFAULT_POLICIES, DEFERRING, POLICIES, STATING
-from asad.share.asax import Options
+from asad.share.pool import Options
 
 VERDICT_JOBS = 100_000
 """Above this many jobs the assumption of demand is not varied unless asked for."""
@@ -30,6 +30,12 @@ class Settings:
     per_event: bool = False
     """A scheduling pass at each single event instead of one for each distinct second."""
     use_memory: bool = False
+    use_sd: float = 0.0
+    """Stationary standard deviation of the CPU use of each job on each node, as a share of its cores."""
+    demand_error: float = 0.0
+    """How far off what is believed of an application's demand may be, as a fraction of it."""
+    widen: bool = True
+    """Guests run on every core of their nodes, not on their own alone."""
     lending: bool = True
     """Off: every lending policy is asked for nothing, and its schedule is Slurm's."""
     depth: int = 100
@@ -64,6 +70,10 @@ class Settings:
             raise UsageError(f"--poll {self.poll_s:g}: give seconds above 0")
         if not 1.0 <= self.slot_s <= 604_800.0:
             raise UsageError(f"--slot {self.slot_s:g}: give from 1 second to a week")
+        if not 0.0 <= self.use_sd <= 1.0:
+            raise UsageError(f"--use-sd {self.use_sd:g}: give a share of the cores from 0 to 1")
+        if not 0.0 <= self.demand_error < 1.0:
+            raise UsageError(f"--demand-error {self.demand_error:g}: give a fraction from 0 to below 1")
         if self.repeat < 1:
             raise UsageError(f"--repeat {self.repeat}: give at least 1")
         for text in self.deferrable:
@@ -103,6 +113,9 @@ class Settings:
             "overrun": self.overrun,
             "pass": "per-event" if self.per_event else "per-timestamp",
             "memory": self.use_memory,
+            "use_sd": self.use_sd,
+            "demand_error": self.demand_error,
+            "widen": self.widen,
             "lending": self.lending,
             "depth": self.depth,
             "backfill_interval_s": self.backfill_interval_s,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from asad.replay.bench import Bench
-from asad.replay.metrics import figures, later, over_time
-from asad.replay.placebo import placebo
+from asad.replay.metrics import figures, later, over_time, stretched
+from asad.replay.placebo import Moved, placebo
 from asad.replay.playing import Played
 from asad.replay.policies import ADMITTING, DEFERRING, STATING
 from asad.replay.results import PolicyResult
@@ -18,9 +18,9 @@ def summarise(
     name: str,
     played: Played,
     baseline: Played | None = None,
-    displaced_placebo: float | None = None,
+    moved: Moved | None = None,
 ) -> PolicyResult:
-    """A policy's figures; against the cluster left alone if that is given."""
+    """A policy's figures; against the cluster left alone if that is given, and whom chance alone moved there."""
     workload, machine = bench.workload, bench.machine
     job = played.cluster.state.job
     done = played.done_s
@@ -41,7 +41,8 @@ def summarise(
         guest=guest,
         lent_core_s=float(job["lent"].sum()),
         baseline_end_s=baseline_end,
-        displaced_placebo=displaced_placebo,
+        displaced_placebo=None if moved is None else moved.late,
+        displaced_unshared_placebo=None if moved is None else moved.unshared,
         managed=managed,
     )
     metrics |= _figures_of_kinds(bench, name, played, float(metrics["makespan_s"] or 0.0))
@@ -49,8 +50,10 @@ def summarise(
     busy = workload.cores * workload.demand * done / np.maximum(end - start, 1e-9)
     edges, allocated, used = over_time(workload, machine.total_cores, start, end, busy, ~guest)
     loser = np.zeros(len(workload), np.bool_)
+    slowed = np.zeros(len(workload), np.bool_)
     if baseline_end is not None:
         loser = later(workload, end, baseline_end) & played.touched
+        slowed = stretched(workload, start, end, done, baseline_end) & (host | guest)
     return PolicyResult(
         name=name,
         metrics=metrics,
@@ -66,6 +69,10 @@ def summarise(
         managed=managed,
         deferring=name in DEFERRING,
         stating=name in STATING,
+        stretched=slowed,
+        funnel=tuple(
+            (str(reason), float(core_h)) for reason, core_h in getattr(played, "funnel", None) or ()
+        ),
     )
 
 

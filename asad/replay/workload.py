@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from asad.errors import MachineError
 from asad.model import Floats, Ints, JobLog, Machine
-from asad.replay.demand import Demand
+from asad.replay.demand import Demand, believed
 from asad.replay.readers import Recorded
 from asad.replay.recorded import Workload
 from asad.replay.settings import Settings
@@ -51,9 +51,20 @@ def build_workload(
         think_s=jobs.think_s,
         application=fingerprint,
         user=jobs.user,
+        belief=_belief(demand, fingerprint, settings),
     )
     _require_fit(workload, machine, recorded.path)
     return workload
+
+
+def _belief(demand: Demand, fingerprint: Ints, settings: Settings) -> Floats | None:
+    """What asad believes of each demand over what it is; None where it is right."""
+    if settings.demand_error == 0:
+        return None
+    belief: Floats = (
+        believed(demand.fraction, fingerprint, settings.demand_error, settings.seed) / demand.fraction
+    )
+    return belief
 
 
 def fitting_rows(recorded: Recorded, machine: Machine, use_memory: bool) -> NDArray[np.intp]:

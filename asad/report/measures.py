@@ -152,12 +152,36 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
                 "loss_max_s", "Loss of losers, worst", "time", -1, "The one that ends latest against slurm."
             ),
             Measure(
+                "late",
+                "Late jobs",
+                "count",
+                -1,
+                "All jobs that end later by as much, shared or not: stretched guests, stretched hosts and displaced "
+                "jobs together.",
+            ),
+            Measure("late_guests", "Late guests", "count", -1, "The guests among them."),
+            Measure(
+                "stretched_guests",
+                "Stretched guests",
+                "count",
+                -1,
+                "Late guests that would not be late, had they run for their isolated run time from the moment at "
+                "which they started: sharing made them late. One that was a host too counts here.",
+            ),
+            Measure("stretched_hosts", "Stretched hosts", "count", -1, "The same of hosts."),
+            Measure(
+                "stretched_lateness_s",
+                "Lateness of the stretched, in all",
+                "time",
+                0,
+                "How much later stretched guests and hosts end, added up.",
+            ),
+            Measure(
                 "displaced",
                 "Displaced",
                 "count",
                 0,
-                "Other jobs, neither host nor guest, that end later by as much. Backfill is chaotic: a "
-                "change of a "
+                "All other late jobs, shared or not: they started later. Backfill is chaotic: a change of a "
                 "second in a few run times moves many jobs, some up, some down.",
             ),
             Measure(
@@ -165,8 +189,30 @@ GROUPS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
                 "Displaced by a placebo",
                 "count",
                 0,
-                "Jobs that end later by as much when nothing is lent and as many run times as lending touched are "
-                "1 s longer: what chance alone does.",
+                "Jobs that are late when nothing is lent and as many run times as lending touched are 1 s longer: what "
+                "chance alone does.",
+            ),
+            Measure(
+                "displaced_unshared",
+                "Displaced, not shared",
+                "count",
+                0,
+                "Late jobs that were neither host nor guest, nor admitted, deferred or throttled.",
+            ),
+            Measure(
+                "displaced_unshared_placebo",
+                "Displaced by a placebo, not lengthened",
+                "count",
+                0,
+                "Jobs that are late under the placebo although their own run time was left as it is.",
+            ),
+            Measure(
+                "lateness_over_saved",
+                "Lateness over time saved",
+                "share",
+                -1,
+                "How much later late jobs end, added up, over how much sooner jobs end that end sooner: what lending "
+                "takes for each hour that it gives.",
             ),
             Measure(
                 "killed",
@@ -312,9 +358,10 @@ MEASURES = {
 }
 """The same, by key."""
 
-YARDSTICK = "greedy-oracle"
+YARDSTICKS = ("pool-oracle", "greedy-oracle")
+"""Policies that know what nobody can; the first that is there is shown as the yardstick."""
 BASELINE = "slurm"
-SCHEDULERS = frozenset({"slurm", "fcfs", "conservative"})
+SCHEDULERS = frozenset({"slurm", "fcfs", "conservative", "fluid"})
 """Policies that lend nothing."""
 
 
@@ -341,8 +388,8 @@ def relative(result: ReplayResult, name: str, key: str) -> float | None:
 def headline(result: ReplayResult) -> str | None:
     """The policy that a report is about: the one asad would use, else the first that is not a yardstick."""
     names = [name for name in result.policies if name != BASELINE]
-    lending = [name for name in names if name not in SCHEDULERS and name != YARDSTICK]
-    for group in (["asax"], ["asax-paper"], lending, [YARDSTICK], names):
+    lending = [name for name in names if name not in SCHEDULERS and name not in YARDSTICKS]
+    for group in (["asax"], ["asax-paper"], lending, YARDSTICKS, names):
         for name in group:
             if name in names:
                 return name
@@ -358,6 +405,17 @@ def ordered_policies(result: ReplayResult) -> list[str]:
 def affected(policy: PolicyResult) -> int:
     """Hosts, guests and who was admitted, deferred or throttled, each job once."""
     return int(policy.touched.sum())
+
+
+def unshared(policy: PolicyResult) -> tuple[float | None, float | None]:
+    """Late jobs that the policy did not touch, and how many chance alone moves of jobs that it leaves as they are.
+
+    A result of before there were figures for that has them under the names of `displaced`.
+    """
+    keys = ("displaced_unshared", "displaced_unshared_placebo")
+    if "displaced_unshared" not in policy.metrics:
+        keys = ("displaced", "displaced_placebo")
+    return metric(policy, keys[0]), metric(policy, keys[1])
 
 
 def row_unit(measure: Measure, values: list[float | None]) -> tuple[str, float, int]:

@@ -17,12 +17,12 @@ import numpy as np
 from asad import __version__
 from asad.model import Floats, Json
 from asad.replay.results import PolicyResult, ReplayResult
-from asad.report import figures, units, verdict
+from asad.report import figures, funnel, units, verdict
 from asad.report.measures import (
     BASELINE,
     MEASURES,
     SCHEDULERS,
-    YARDSTICK,
+    YARDSTICKS,
     Measure,
     affected,
     difference,
@@ -76,10 +76,11 @@ def page(result: ReplayResult) -> str:
         _colours(result),
         [
             _header(result, log_name),
-            contents(SECTIONS),
+            contents([one for one in SECTIONS if one[0] != "funnel" or funnel.counted(result)]),
             "<main>",
             _verdict(result, name),
             _policies(result, name),
+            _funnel(result),
             _figures(result),
             _losers(result, name),
             _method(result),
@@ -142,6 +143,7 @@ def shell(title: str, styles: str, body: Sequence[str], first: str) -> str:
 SECTIONS = (
     ("verdict", "Verdict"),
     ("policies", "Policies side by side"),
+    ("funnel", "What was idle, and where it went"),
     ("figures", "Figures"),
     ("losers", "Who pays"),
     ("method", "How it was found"),
@@ -175,12 +177,12 @@ def _verdict(result: ReplayResult, name: str | None) -> str:
     parts = [f'<p class="lead">{escape(lead)}</p>']
     if others:
         parts.append(f'<p class="prose">{escape(" ".join(others))}</p>')
-    yardstick = relative(result, YARDSTICK, "response_mean_s") if YARDSTICK in result.policies else None
-    if yardstick is not None and name not in (None, YARDSTICK):
+    known = next((policy for policy in YARDSTICKS if policy in result.policies), None)
+    yardstick = None if known is None else relative(result, known, "response_mean_s")
+    if known is not None and yardstick is not None and name is not None and name not in YARDSTICKS:
         parts.append(
-            f'<p class="prose">A yardstick that knows every job’s demand beforehand ({YARDSTICK}) changes '
-            f"the mean "
-            f"response by {escape(units.change(yardstick))}; it is no bound, but no real policy knows as "
+            f'<p class="prose">A yardstick that knows every job’s demand and run time beforehand ({known}) changes '
+            f"the mean response by {escape(units.change(yardstick))}; it is no bound, but no real policy knows as "
             f"much.</p>"
         )
     parts += [_tiles(result, name), _rests_on(result, name)]
@@ -221,7 +223,10 @@ def _tiles(result: ReplayResult, name: str | None) -> str:
         before, after = (metric(result.policies[which], "utility") for which in (BASELINE, name))
         earned = (units.number(value, units.decimals_for(value or 0.0)) for value in (before, after))
         tiles.insert(0, (text or units.NONE, "total utility", " → ".join(earned), tone))
-    if name not in SCHEDULERS:
+    lends = name not in SCHEDULERS and policy.managed is None
+    if lends and metric(policy, "late") is not None:
+        tiles += _lateness(policy)
+    elif name not in SCHEDULERS:
         losers, of = int(policy.loser.sum()), affected(policy)
         note = (
             f"of {units.number(of)} {_whom(policy)} ({units.percent(losers / of)})"
@@ -231,7 +236,7 @@ def _tiles(result: ReplayResult, name: str | None) -> str:
             else "nobody lent or borrowed"
         )
         tiles.append((units.number(losers), "losers" if losers != 1 else "loser", note, 0))
-    if name not in SCHEDULERS and policy.managed is None:
+    if lends:
         killed = metric(policy, "killed_by_lending")
         tone = -1 if killed else 0
         tiles.append((units.number(killed), "killed by lending", "must be 0", tone))
@@ -241,6 +246,26 @@ def _tiles(result: ReplayResult, name: str | None) -> str:
         for value, label, note, tone in tiles
     )
     return f'<dl class="tiles" aria-label="{_plain(name)} against {BASELINE}">{cells}</dl>' if cells else ""
+
+
+def _lateness(policy: PolicyResult) -> list[tuple[str, str, str, int]]:
+    """Tiles of a policy that lends: whom sharing made late, and what lateness comes to."""
+    guests, slowed, hosts, late, displaced, placebo, ratio = (
+        metric(policy, key)
+        for key in (
+            "guests", "stretched_guests", "stretched_hosts", "late", "displaced", "displaced_placebo",
+            "lateness_over_saved",
+        )
+    )  # fmt: skip
+    note = f"of {units.number(guests)} guests"
+    if guests and slowed is not None:
+        note += f" ({units.percent(slowed / guests)})"
+    by_chance = "" if placebo is None else f" (by chance {units.number(placebo)})"
+    of_late = f"{units.number(late)} late, {units.number(displaced)} displaced{by_chance}"
+    return [
+        (units.number(slowed), "stretched guests", f"{note}; {units.number(hosts)} hosts", 0),
+        (units.percent(ratio), "lateness over time saved", of_late, 0),
+    ]
 
 
 def _rests_on(result: ReplayResult, name: str | None) -> str:
@@ -359,6 +384,46 @@ def _measure_row(result: ReplayResult, measure: Measure, headline_name: str | No
         f' <span class="unit">{symbol}</span>' if symbol and not measure.label.endswith("core-hours") else ""
     )
     return f'<tr><th scope="row">{escape(measure.label)}{unit}</th>{"".join(cells)}</tr>'
+
+
+def _funnel(result: ReplayResult) -> str:
+    """The reasons of the first policy that has them, drawn; those of the others below."""
+    names = funnel.counted(result)
+    if not names:
+        return ""
+    policy = result.policies[names[0]]
+    body = []
+    for row in funnel.rows(policy.funnel):
+        lent = ' class="here"' if row.reason == funnel.LENT else ""
+        meaning = f"<small>{escape(row.meaning)}</small>" if row.meaning else ""
+        body.append(
+            f'<tr{lent}><th scope="row">{_capitals(row.reason)}{meaning}</th>'
+            f"<td>{escape(units.number(row.core_h))}</td>"
+            f'<td class="meter"><span style="width:{min(max(row.share, 0.0), 1.0) * 100:.2f}%"></span></td>'
+            f"<td>{escape(units.percent(row.share))}</td></tr>"
+        )
+    parts = [
+        f'<p class="prose">{escape(funnel.advice(policy.funnel))}</p>',
+        '<div class="scroll" role="region" aria-label="What was idle, and where it went" tabindex="0">'
+        f'<table class="funnel"><caption><span>Cores × time less what batch used, by reason, under {_plain(names[0])}'
+        '</span></caption><thead><tr><th scope="col">Reason</th><th scope="col">core-h</th>'
+        '<th scope="colgroup" colspan="2">Share</th></tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>",
+    ]
+    if len(names) > 1:
+        tables = [
+            {row.reason: row.share for row in funnel.rows(result.policies[name].funnel)} for name in names
+        ]
+        reasons = dict.fromkeys(reason for table in tables for reason in table)
+        rows = [(reason, *(units.percent(table.get(reason, 0.0)) for table in tables)) for reason in reasons]
+        heads = ("Reason", *(units.plain(name, 18) for name in names))
+        shares = table_of("Share of what batch left idle, by reason", heads, rows)
+        parts.append(f"<details><summary>The other policies</summary>{shares}</details>")
+    return _section("funnel", "".join(parts))
+
+
+def _capitals(text: str) -> str:
+    return escape(text[:1].upper() + text[1:])
 
 
 def _figures(result: ReplayResult) -> str:
@@ -588,6 +653,11 @@ def _losers(result: ReplayResult, name: str | None) -> str:
                 units.duration(before),
                 units.duration(response),
                 units.number(stretch, 2),
+                *(
+                    ()
+                    if policy.stretched is None
+                    else ("stretched" if policy.stretched[row] else "displaced",)
+                ),
             )
         )
     shown = (
@@ -614,6 +684,7 @@ def _losers(result: ReplayResult, name: str | None) -> str:
         f"Response, {BASELINE}",
         f"Response, {units.plain(name, 18)}",
         "Stretch",
+        *(() if policy.stretched is None else ("Cause",)),
     )
     return _section("losers", text + table_of("Losers, the worst first", heads, rows))
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.replay.results import ReplayResult
-from asad.report import units, verdict
+from asad.report import funnel, units, verdict
 from asad.report.measures import (
     BASELINE,
     MEASURES,
@@ -21,6 +21,7 @@ from asad.report.measures import (
     metric,
     ordered_policies,
     row_unit,
+    unshared,
 )
 
 LEAD = (
@@ -57,13 +58,21 @@ def render_table(result: ReplayResult, console: Console) -> None:
     if lenders:
         console.print(_Uncut(_payers(result, lenders, console)), crop=False)
         console.print()
+        for name in funnel.counted(result)[:1]:  # of the others it stands in the page and the JSON
+            console.print(_Uncut(_funnel(result, name, console)), crop=False)
+            _prose(console, funnel.advice(result.policies[name].funnel))
+            console.print()
     elif not others:
         console.print(_for(console, "No policy of this replay lends, so nobody pays for it."))
         console.print()
     for text in (" ".join(verdict.sentences(result)), *_unseen(result)):
-        # textwrap keeps no-break spaces, where rich would break `5 h 31 min`
-        for line in textwrap.wrap(text, min(console.width, PROSE_WIDTH), break_long_words=False):
-            console.print(_for(console, line), no_wrap=True, crop=False)
+        _prose(console, text)
+
+
+def _prose(console: Console, text: str) -> None:
+    # textwrap keeps no-break spaces, where rich would break `5 h 31 min`
+    for line in textwrap.wrap(text, min(console.width, PROSE_WIDTH), break_long_words=False):
+        console.print(_for(console, line), no_wrap=True, crop=False)
 
 
 def _unseen(result: ReplayResult) -> Iterator[str]:
@@ -168,7 +177,7 @@ def _worths(result: ReplayResult, console: Console) -> Table:
                 _for(console, units.number(losers)),
                 _for(console, units.percent(losers / of) if losers is not None and of else ""),
                 _for(console, units.number(None if loss is None else loss / factor, places)),
-                _for(console, units.number(metric(policy, "displaced"))),
+                _for(console, units.number(unshared(policy)[0])),
             ]
         table.add_row(*cells)
     return table
@@ -199,6 +208,8 @@ def _deferrals(result: ReplayResult, console: Console) -> Table:
         cells = [_name(console, name)]
         for measure, factor, decimals, moves in columns:
             value = metric(policy, measure.key)
+            if measure.key.startswith("displaced"):
+                value = unshared(policy)[measure.key == "displaced_placebo"]
             blank = measure.key.startswith("displaced") and not policy.deferring
             shown = "" if blank else units.number(None if value is None else value / factor, decimals)
             cells.append(_for(console, f" {shown}"))
@@ -227,41 +238,57 @@ def _statements(result: ReplayResult, console: Console) -> Table:
         ]
         keys = ("planned", "evicted", "cancelled", "payments", "losers", "displaced")
         for key in keys:
-            told = units.number(metric(policy, key), decimals if key == "payments" else 0)
+            value = unshared(policy)[0] if key == "displaced" else metric(policy, key)
+            told = units.number(value, decimals if key == "payments" else 0)
             cells.append(_for(console, f" {told}" if policy.stating else ""))
         table.add_row(*cells)
     return table
 
 
 def _payers(result: ReplayResult, lenders: list[str], console: Console) -> Table:
-    """What was lent, and who ends later because of it."""
-    table = _table(console, "What was lent, and who pays for it")
-    worst = MEASURES["loss_max_s"]
-    symbol, factor, decimals = row_unit(worst, [metric(result.policies[name], worst.key) for name in lenders])
+    """What was lent, who ends later because of it, and why."""
+    table = _table(console, "What was lent, who ends late, and why")
     for head in (
-        "guests", "lent\ncore-h", " losers", "", f"worst\n{symbol}", "displaced", "placebo", "killed\nby it"
+        "guests", "lent\ncore-h", "late", "stretched\nguests", "\nhosts", "displaced", "placebo", "lost/\nsaved",
+        "killed\nby it",
     ):  # fmt: skip
         table.add_column(_for(console, head), justify="right")
     for name in lenders:
         policy = result.policies[name]
-        lent, losers, of = metric(policy, "lent_core_s"), metric(policy, "losers"), affected(policy)
-        loss, killed = metric(policy, worst.key), metric(policy, "killed_by_lending")
+        lent, killed = metric(policy, "lent_core_s"), metric(policy, "killed_by_lending")
         table.add_row(
             _name(console, name),
             _for(console, units.number(metric(policy, "guests"))),
             _for(console, units.number(None if lent is None else lent / 3_600)),
-            _for(console, units.number(losers)),
-            _for(console, units.percent(losers / of) if losers is not None and of else ""),
-            _for(console, units.number(None if loss is None else loss / factor, decimals)),
-            _for(console, units.number(metric(policy, "displaced"))),
-            _for(console, units.number(metric(policy, "displaced_placebo"))),
+            *(
+                _for(console, units.number(metric(policy, key)))
+                for key in ("late", "stretched_guests", "stretched_hosts", "displaced", "displaced_placebo")
+            ),
+            _for(console, units.percent(metric(policy, "lateness_over_saved"))),
             _for(console, units.number(killed), "bold red" if killed else ""),
         )
     return table
 
 
-def _table(console: Console, title: str) -> Table:
-    """An empty table whose first column names the policy; gaps are wider where there is room."""
+def _funnel(result: ReplayResult, name: str, console: Console) -> Table:
+    """Where the core-hours went that batch left idle; reasons that kept nothing are left out."""
+    table = _table(
+        console, f"What batch left idle, and where it went under {units.plain(name, 18)}", "reason"
+    )
+    for head in ("core-h", "share"):
+        table.add_column(_for(console, f" {head}"), justify="right")
+    for row in funnel.rows(result.policies[name].funnel):
+        if row.core_h:
+            table.add_row(
+                _for(console, row.reason, "bold" if row.reason == funnel.LENT else ""),
+                _for(console, units.number(row.core_h)),
+                _for(console, f" {units.percent(row.share)}"),
+            )
+    return table
+
+
+def _table(console: Console, title: str, first: str = "policy") -> Table:
+    """An empty table whose `first` column says what a row is about; gaps are wider where there is room."""
     table = Table(
         title=_for(console, title, "italic"),
         title_justify="left",
@@ -270,7 +297,7 @@ def _table(console: Console, title: str) -> Table:
         padding=(0, 1 if console.width >= 96 else 0, 0, 0),
         pad_edge=False,
     )
-    table.add_column(_for(console, "policy"))
+    table.add_column(_for(console, first))
     return table
 
 

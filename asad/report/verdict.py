@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from asad.replay.results import PolicyResult, ReplayResult
 from asad.report import units
-from asad.report.measures import BASELINE, SCHEDULERS, YARDSTICK, affected, headline, metric, relative
+from asad.report.measures import (
+    BASELINE,
+    SCHEDULERS,
+    YARDSTICKS,
+    affected,
+    headline,
+    metric,
+    relative,
+    unshared,
+)
 
 UNCHANGED = 0.005
 """A mean that moves by less than this fraction is called unchanged."""
@@ -29,8 +38,11 @@ def sentences(result: ReplayResult) -> list[str]:
         said.append(_worth(result, name))
     said.append(_gain(result, name, lends))
     if lends and affected(policy):
-        said.append(_losers(policy))
-        said += _displaced(policy)
+        if policy.managed is None and metric(policy, "late") is not None:
+            said += [_stretched(policy), _moved(policy)]
+        else:
+            said.append(_losers(policy))
+            said += _displaced(policy)
     said.append(_capital(_rests(result, name)) if lends else _capital(_rests(result)))
     return said
 
@@ -54,7 +66,7 @@ def _gain(result: ReplayResult, name: str, lends: bool) -> str:
         return f"{shown} found nothing to lend: no job became host or guest."
     else:
         subject = f"Lending with {shown}" if lends else f"Scheduling with {shown}"
-    if name == YARDSTICK:
+    if name in YARDSTICKS:
         subject += " (which knows every job’s demand beforehand, as no real policy can)"
     response = relative(result, name, "response_mean_s")
     jobs = units.plural(len(result.submit_s), "job")
@@ -151,7 +163,6 @@ def _losers(policy: PolicyResult) -> str:
             f"{units.number(losers)} of the {units.plural(of, 'deferrable job')} that were held back would have ended "
             f"noticeably later{by}, as they may."
         )
-    killed = policy.metrics.get("killed_by_lending")
     whom = "hosts and guests" if policy.managed is None else "jobs that were admitted, deferred or throttled"
     if policy.stating:
         whom = "jobs that were held to their plans or evicted"
@@ -166,23 +177,59 @@ def _losers(policy: PolicyResult) -> str:
         )
     if policy.managed is not None:
         return f"{text}."
+    return f"{text}; {_killed(policy)}."
+
+
+def _killed(policy: PolicyResult) -> str:
+    killed = metric(policy, "killed_by_lending")
     if killed is None:
-        return text + "; whether lending killed any job is not known."
+        return "whether lending killed any job is not known"
     if killed == 0:
-        return text + "; nobody would have been killed by lending."
-    return f"{text}; lending would have killed {units.plural(int(killed), 'job')}, which it never may."
+        return "nobody would have been killed by lending"
+    return f"lending would have killed {units.plural(_whole(killed), 'job')}, which it never may"
 
 
-def _displaced(policy: PolicyResult) -> list[str]:
-    displaced, placebo = policy.metrics.get("displaced"), policy.metrics.get("displaced_placebo")
-    if displaced is None:
-        return []
+def _stretched(policy: PolicyResult) -> str:
+    """How many guests there were, and whom sharing itself made late."""
+    guests, slowed, hosts = (
+        _whole(metric(policy, key)) for key in ("guests", "stretched_guests", "stretched_hosts")
+    )
+    text = f"{units.plural(guests, 'job')} would have run as {'guests' if guests != 1 else 'a guest'}"
+    if not slowed and not hosts:
+        return f"{text}; sharing would have slowed none of them, and no host, enough to end late; {_killed(policy)}."
+    part = f" ({units.percent(slowed / guests)})" if guests else ""
+    beside = "no host" if not hosts else units.plural(hosts, "host")
+    who = f"{units.number(slowed)} of them{part} and {beside}" if slowed else f"none of them, but {beside},"
+    by = metric(policy, "stretched_lateness_s")
+    in_all = "" if by is None else f" ({units.duration(by)} in all)"
+    return f"{text}: {who} would have ended noticeably later because sharing slowed them{in_all}; {_killed(policy)}."
+
+
+def _moved(policy: PolicyResult) -> str:
+    """How many jobs are late for another reason, whom chance alone moves, and how lateness compares to the gain."""
+    displaced, placebo = _whole(metric(policy, "displaced")), metric(policy, "displaced_placebo")
     if displaced == 0:
         by_chance = "" if placebo is None else f"; chance alone moves {units.number(placebo)} (placebo)"
-        return [f"No other job would have ended noticeably later{by_chance}."]
-    text = f"{units.plural(int(displaced), 'other job')} would have ended later too"
+        text = f"No job would have ended noticeably later for having started later{by_chance}."
+    else:
+        text = f"{units.plural(displaced, 'job')} would have ended later because the schedule moved around "
+        text += ("it" if displaced == 1 else "them") + _against_chance(displaced, placebo) + "."
+    ratio = metric(policy, "lateness_over_saved")
+    if not _whole(metric(policy, "late")):
+        return text
+    if ratio is None:
+        return f"{text} No job would have ended sooner."
+    return f"{text} What late jobs lose is {units.percent(ratio)} of what all others save."
+
+
+def _whole(count: float | None) -> int:
+    """A count as a whole number: means over seeds have decimals."""
+    return 0 if count is None else round(count)
+
+
+def _against_chance(displaced: float, placebo: float | None) -> str:
     if placebo is None:
-        return [f"{text}; no placebo tells how many of them chance alone would move."]
+        return "; no placebo tells how many of them chance alone would move"
     compared = (
         "more than"
         if displaced > 1.1 * placebo
@@ -190,7 +237,18 @@ def _displaced(policy: PolicyResult) -> list[str]:
         if displaced < 0.9 * placebo
         else "about as many as"
     )
-    return [f"{text}, {compared} the {units.number(placebo)} that chance alone moves (placebo)."]
+    return f", {compared} the {units.number(placebo)} that chance alone moves (placebo)"
+
+
+def _displaced(policy: PolicyResult) -> list[str]:
+    displaced, placebo = unshared(policy)
+    if displaced is None:
+        return []
+    if displaced == 0:
+        by_chance = "" if placebo is None else f"; chance alone moves {units.number(placebo)} (placebo)"
+        return [f"No other job would have ended noticeably later{by_chance}."]
+    text = f"{units.plural(_whole(displaced), 'other job')} would have ended later too"
+    return [f"{text}{_against_chance(displaced, placebo)}."]
 
 
 def _rests(result: ReplayResult, name: str | None = None) -> str:

@@ -242,7 +242,7 @@ class AsaxPaper:
                 self.name, f"it fits beside job {jobs.job_id[host]}, and {share:.0%} was drawn", detail
             )
             where = tuple(self._nodes[begin:end].tolist())
-            decisions.append(CoAllocate(cause, guest, host, where, share, capped=True))
+            decisions.append(CoAllocate(cause, guest, where, host=host, share=share, capped=True))
             begin = end
         self.decided += count
         return decisions

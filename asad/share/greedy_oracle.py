@@ -130,7 +130,9 @@ class GreedyOracle:
                 ):
                     cause = Cause(self.name, f"the pair with job {jobs.job_id[host]} does the most work")
                     decisions.append(
-                        CoAllocate(cause, guest, host, tuple(self._nodes[begin:end].tolist()), share)
+                        CoAllocate(
+                            cause, guest, tuple(self._nodes[begin:end].tolist()), host=host, share=share
+                        )
                     )
                     begin = end
         return decisions

@@ -31,6 +31,10 @@ class History(NamedTuple):
     """(A + 1,) Σ CPU fraction, where measured."""
     measured: NDArray[np.float64]
     """(A + 1,) jobs with a measured CPU fraction."""
+    peak: NDArray[np.float64]
+    """(A + 1,) Σ of the last 95th percentile of their CPU use of a core, where that was measured."""
+    peaks: NDArray[np.float64]
+    """(A + 1,) jobs behind that."""
 
 
 def new_history(applications: int) -> History:
@@ -89,6 +93,33 @@ def add_ended(
 
 
 @borrowing
+def add_peak(history: History, application: int, peak: float) -> None:
+    """The 95th percentile of a job's CPU use, as it was last measured; NaN if it never was."""
+    if not np.isnan(peak):
+        last = len(history.runs) - 1
+        for k in range(2):
+            scope = application if k == 0 else last
+            history.peaks[scope] += 1
+            history.peak[scope] += peak
+
+
+@borrowing
+def known_peak(history: History, application: int) -> float:
+    """95th percentile of CPU use to expect of an application: that of its earlier runs, NaN before there were any."""
+    if history.peaks[application] > 0:
+        return float(history.peak[application] / history.peaks[application])
+    return known_cpu(history, application)
+
+
+@borrowing
+def known_cpu(history: History, application: int) -> float:
+    """Mean CPU fraction of an application's earlier runs, NaN before there were any."""
+    if history.measured[application] > 0:
+        return float(history.cpu[application] / history.measured[application])
+    return np.nan
+
+
+@borrowing
 def expected_run(history: History, application: int, limit: float) -> float:
     """Isolated run time to expect (s): the application's mean, else the share of the limit that jobs here use.
 
@@ -100,53 +131,6 @@ def expected_run(history: History, application: int, limit: float) -> float:
         return np.nan
     used = history.used[-1] / history.limited[-1] if history.limited[-1] > 0 else 0.5
     return float(limit * used)
-
-
-@borrowing
-def longest_run(history: History, application: int, limit: float, deviations: float) -> float:
-    """Isolated run time that is seldom exceeded (s), at most the limit.
-
-    The mean and `deviations` standard deviations, of its run times or of the shares of their limits that its runs
-    used, whichever is longer: who asks for more time than usual may need it. An application with fewer than two
-    runs is taken to need all of its limit.
-    """
-    runs = history.runs[application]
-    if runs < 2:
-        return float(limit)
-    longest = history.run[application] / runs + deviations * _deviation(
-        runs, history.run[application], history.run_squares[application]
-    )
-    limited = history.limited[application]
-    if limited > 0 and limit < np.inf:
-        used, squares = history.used[application], history.used_squares[application]
-        longest = max(longest, limit * (used / limited + deviations * _deviation(limited, used, squares)))
-    return float(min(limit, longest))
-
-
-@borrowing
-def shortest_run(history: History, application: int, deviations: float) -> float:
-    """Isolated run time that is seldom undercut (s); 0 for an application with fewer than two runs."""
-    runs = history.runs[application]
-    if runs < 2:
-        return 0.0
-    total = history.run[application]
-    return float(
-        max(0.0, total / runs - deviations * _deviation(runs, total, history.run_squares[application]))
-    )
-
-
-@borrowing
-def _deviation(count: float, total: float, squares: float) -> float:
-    """Standard deviation of `count` values by their sum and the sum of their squares."""
-    mean = total / count
-    return float(np.sqrt(max(0.0, squares / count - mean * mean)))
-
-
-@borrowing
-def run_deviation(history: History, application: int) -> float:
-    """Standard deviation of an application's isolated run times (s); 0 without any."""
-    runs = history.runs[application]
-    return _deviation(runs, history.run[application], history.run_squares[application]) if runs else 0.0
 
 
 @borrowing

@@ -12,6 +12,8 @@ from typing import Any
 from numba import types
 from numba.experimental import structref
 
+from asad.compiling import compiled
+
 
 @structref.register
 class _KeptType(types.StructRef):
@@ -30,4 +32,10 @@ structref.define_proxy(Kept, _KeptType, ["all"])  # type: ignore[no-untyped-call
 
 def keep(*values: Any) -> Kept:
     """`values` for compiled code, which unpacks them: `view, memo = kept.all`."""
+    return _kept(values)
+
+
+@compiled
+def _kept(values: Any) -> Any:
+    """In compiled code, which is kept on disk: what Python calls here is compiled anew by every process."""
     return Kept(values)  # type: ignore[no-untyped-call]

@@ -19,6 +19,8 @@ from asad.share.learner import Weights, gamma, new_weights
 CLUSTER = "*"
 """The row of the whole cluster; no application is called that, since a fingerprint has slashes."""
 BY_EXPERT = ("prior", "round_risk", "risk")
+LATER = ("peak", "peaks")
+"""Columns of a history that one remembered by an earlier version lacks."""
 
 Memory = Mapping[str, Mapping[str, Json]]
 """By application (and `CLUSTER`): its history, and its weights by name of the expert."""
@@ -103,7 +105,7 @@ def fill(
 def _history(entry: Json) -> dict[str, float] | None:
     if not isinstance(entry, dict):
         return None
-    values = {name: _number(entry.get(name)) for name in History._fields}
+    values = {name: _number(entry.get(name, 0.0 if name in LATER else None)) for name in History._fields}
     known = {name: value for name, value in values.items() if value is not None}
     return known if len(known) == len(values) else None
 

@@ -1,7 +1,8 @@
 """Where a guest could go: nodes wholly held by one running batch job, with cores that no guest has, and room to lend.
 
-Compiled, since it looks at every core of the cluster at every cycle (about 1 ns a core). All lending policies start
-from here; they differ in the ceiling of a host (how much of it may be lent at all) and in the share they choose.
+Compiled, since it looks at every core of the cluster at every cycle (about 1 ns a core). The policies that lend in
+pairs start from here (`asax-paper`, `static`, `greedy-oracle`); they differ in the ceiling of a host (how much of it
+may be lent at all) and in the share they choose. Those that lend from pools start from `asad.capacity`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.compiling import borrowing, compiled
+from asad.compiling import borrowing
 from asad.model import Snapshot
 
 ROOM = 1e-9
@@ -52,36 +53,6 @@ class View(NamedTuple):
     own_known: float
 
 
-class Columns(NamedTuple):
-    """What of a view stays the same arrays from snapshot to snapshot of a cluster: all but its first four fields and
-    its last."""
-
-    core_owner: NDArray[np.int32]
-    core_guest: NDArray[np.int32]
-    node_first: NDArray[np.int32]
-    node_memory: NDArray[np.float64]
-    application: NDArray[np.int32]
-    cores: NDArray[np.int32]
-    nodes: NDArray[np.int32]
-    limit: NDArray[np.float64]
-    limit_end: NDArray[np.float64]
-    memory: NDArray[np.float64]
-    start: NDArray[np.float64]
-    submit: NDArray[np.float64]
-    estimate: NDArray[np.float64]
-    own_start: NDArray[np.float64]
-    own_estimate: NDArray[np.float64]
-    cpu: NDArray[np.float64]
-    pace: NDArray[np.float64]
-    lost: NDArray[np.float64]
-    host: NDArray[np.int32]
-    share: NDArray[np.float64]
-    share_group: NDArray[np.int32]
-    memory_bound: NDArray[np.int8]
-    host_bar: NDArray[np.int8]
-    guest_bar: NDArray[np.int8]
-
-
 class Openings(NamedTuple):
     """Scratch of a policy for N nodes and the rows of its snapshots; see `find`."""
 
@@ -117,10 +88,14 @@ def new_openings(nodes: int, rows: int) -> Openings:
     )
 
 
-def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
-    """The snapshot's tables as compiled code wants them; `node_first` is the machine's (N + 1,) first cores."""
+def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
+    """The snapshot as compiled code wants it; `node_first` is the machine's (N + 1,) first cores."""
     jobs = snapshot.jobs
-    return Columns(
+    return View(
+        now=snapshot.time_s,
+        queue=snapshot.queue,
+        running=snapshot.running,
+        guests=snapshot.guests,
         core_owner=snapshot.core_owner,
         core_guest=snapshot.core_guest,
         node_first=node_first,
@@ -145,56 +120,7 @@ def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
         memory_bound=jobs.memory_bound,
         host_bar=jobs.host_bar,
         guest_bar=jobs.guest_bar,
-    )
-
-
-def view_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> View:
-    """The snapshot as compiled code wants it; `node_first` as above."""
-    columns = columns_of(snapshot, node_first)
-    known = min(snapshot.time_s, snapshot.own_known_s)
-    return View(snapshot.time_s, snapshot.queue, snapshot.running, snapshot.guests, *columns, known)
-
-
-@compiled
-def see(
-    columns: Columns,
-    now: float,
-    own_known: float,
-    queue: NDArray[np.int32],
-    running: NDArray[np.int32],
-    guests: NDArray[np.int32],
-) -> View:
-    """`view_of` within compiled code."""
-    return View(
-        now,
-        queue,
-        running,
-        guests,
-        columns.core_owner,
-        columns.core_guest,
-        columns.node_first,
-        columns.node_memory,
-        columns.application,
-        columns.cores,
-        columns.nodes,
-        columns.limit,
-        columns.limit_end,
-        columns.memory,
-        columns.start,
-        columns.submit,
-        columns.estimate,
-        columns.own_start,
-        columns.own_estimate,
-        columns.cpu,
-        columns.pace,
-        columns.lost,
-        columns.host,
-        columns.share,
-        columns.share_group,
-        columns.memory_bound,
-        columns.host_bar,
-        columns.guest_bar,
-        min(now, own_known),
+        own_known=min(snapshot.time_s, snapshot.own_known_s),
     )
 
 

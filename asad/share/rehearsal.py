@@ -60,6 +60,7 @@ def _cluster(time_s: float) -> Snapshot:
         extended_s=np.zeros(6),
         host=np.array([-1, -1, HOST, OTHER, -1, -1], np.int32),
         share=np.array([nan, nan, 0.1, nan, nan, nan]),
+        demand=np.array([nan, nan, 0.3, 0.3, nan, nan]),
         happiness=np.full(6, nan),
         pressure=np.zeros(6),
         latest_end_s=np.full(6, math.inf),

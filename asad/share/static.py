@@ -96,6 +96,6 @@ class Static:
         ].tolist():
             cause = Cause(self.name, f"the first in the queue that fits beside job {jobs.job_id[host]}")
             where = tuple(self._nodes[begin:end].tolist())
-            decisions.append(CoAllocate(cause, guest, host, where, self.share, capped=True))
+            decisions.append(CoAllocate(cause, guest, where, host=host, share=self.share, capped=True))
             begin = end
         return decisions

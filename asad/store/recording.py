@@ -16,11 +16,11 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Table, update
 
 from asad.errors import StoreError
-from asad.model import DECISIONS, Decision, Json, Outcome, SetShare
+from asad.model import DECISIONS, CoAllocate, Decision, Json, Outcome, SetQuota, SetShare
 from asad.store import tables
 from asad.store.database import Database
 from asad.store.encoding import text, to_text
-from asad.store.records import COLUMNS, JOB_FIELDS, JobEnd
+from asad.store.records import COLUMNS, JOB_FIELDS, NODE_NAMES, JobEnd
 
 FLUSH_EVERY = 5_000
 """Rows that a run gathers before it writes them."""
@@ -63,27 +63,38 @@ class Run:
         job_names: Names,
         *,
         host_rows: Rows | None = None,
+        node_names: Names | None = None,
     ) -> None:
         """Keep what one cycle decided.
 
         `outcomes` are what the cluster answered and what the guard held back: an outcome that is not done is
         `vetoed` if its reason begins with that word, else `refused`. Decisions name rows of `job_names`, the
         log's own names. `host_rows` (`Jobs.host` of the snapshot) says beside which host a guest ran whose
-        share was changed, so that its host's story tells it too.
+        share was changed, so that its host's story tells it too. `node_names` are those of the machine's nodes,
+        for decisions about guests that have no host.
 
         Raises StoreError if the rows gathered cannot be written or a kind is unknown, IndexError for a row
         that has no name, TypeError if the detail of a cause is no plain data.
         """
         self._time_s = float(time_s)
         for outcome in outcomes:
-            self._add(cycle, outcome, job_names, host_rows)
+            self._add(cycle, outcome, job_names, host_rows, node_names)
         if len(self._decisions) >= self._flush_every:
             self.flush()
 
-    def _add(self, cycle: int, outcome: Outcome, job_names: Names, host_rows: Rows | None) -> None:
+    def _add(
+        self,
+        cycle: int,
+        outcome: Outcome,
+        job_names: Names,
+        host_rows: Rows | None,
+        node_names: Names | None,
+    ) -> None:
         decision = outcome.decision
         held_back = "vetoed" if outcome.reason.startswith("vetoed") else "refused"
-        job_row, host_row, share, seconds, more = _columns(decision)
+        nodes = pool_nodes(decision)
+        named = None if node_names is None or not nodes else tuple(text(node_names[node]) for node in nodes)
+        job_row, host_row, share, seconds, more = _columns(decision, named)
         if host_row is None and host_rows is not None and isinstance(decision, SetShare):
             beside = int(host_rows[job_row])
             host_row = beside if beside >= 0 else None
@@ -211,20 +222,33 @@ def _known(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else float(value)
 
 
-def _columns(decision: Decision) -> tuple[int, int | None, float | None, float | None, str]:
-    """Rows of job and host, share, seconds and the rest of a decision."""
+def pool_nodes(decision: Decision) -> tuple[int, ...]:
+    """The nodes from whose pools a guest draws, if the decision is about one."""
+    if isinstance(decision, SetQuota) or (isinstance(decision, CoAllocate) and decision.pooled):
+        return decision.nodes
+    return ()
+
+
+def _columns(
+    decision: Decision, node_names: tuple[str, ...] | None
+) -> tuple[int, int | None, float | None, float | None, str]:
+    """Rows of job and host, share, seconds and the rest of a decision. What a host lends is a decision about itself."""
     if type(decision) not in _FIELDS:
         raise StoreError(
             f"a decision {decision.kind!r} cannot be stored; list it in asad.model.DECISIONS, "
             f"with a field that names the job ({' or '.join(JOB_FIELDS)})"
         )
     job, host, share, seconds, rest = _FIELDS[type(decision)]
+    job_row, host_row = int(getattr(decision, job)), -1 if host is None else int(getattr(decision, host))
+    if isinstance(decision, SetShare) and host_row >= 0:
+        job_row = host_row
+    names = {} if node_names is None else {NODE_NAMES: node_names}
     return (
-        int(getattr(decision, job)),
-        None if host is None else int(getattr(decision, host)),
+        job_row,
+        host_row if host_row >= 0 else None,
         None if share is None else _known(getattr(decision, share)),
         None if seconds is None else _known(getattr(decision, seconds)),
-        _rest_text(rest, tuple([getattr(decision, name) for name in rest])),
+        _rest_text((*rest, *names), (*[getattr(decision, name) for name in rest], *names.values())),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from asad.model import DECISIONS, Decision, Json, decision_from_json
+from asad.model import DECISIONS, Decision, Json, SetShare, decision_from_json
 from asad.store.process import ProcessMark
 
 RunKind = Literal["replay", "live", "bench"]
@@ -23,6 +23,8 @@ COLUMNS = {
     "by_s": "seconds",
 }
 """Field of a decision → its column; the other fields are kept together in `more`."""
+NODE_NAMES = "node_names"
+"""In `more` of a decision about a guest that draws from pools: the names of its nodes, which no field of it tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +105,15 @@ class DecisionRecord:
             return None
         cause = {"policy": self.policy, "reason": self.reason, "detail": self.detail}
         plain = {"kind": self.kind, "cause": cause, **self.more}
+        plain.pop(NODE_NAMES, None)
         for column in fields(DECISIONS[self.kind]):
             if column.name in COLUMNS:
                 value = getattr(self, COLUMNS[column.name])
-                plain[column.name] = math.nan if value is None else value
+                none = -1 if column.name == "host" else math.nan
+                plain[column.name] = none if value is None else value
+        if self.kind == SetShare.kind:  # of a guest, or of a host as both
+            lends = self.host_row == self.job_row
+            plain |= {"guest": -1 if lends else self.job_row, "host": self.job_row if lends else -1}
         try:
             return decision_from_json(plain)
         except TypeError:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Outcome, SetShare
 from asad.store import learned, ledger, quota_audit, retention, statements
-from asad.store.recording import Names, Rows, Run
+from asad.store.recording import Names, Rows, Run, pool_nodes
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, StatementChanges
 from asad.store.store import Store
 
@@ -47,6 +47,7 @@ class _Decided:
     outcome: Outcome
     names: Mapping[int, str]
     hosts: Mapping[int, int]
+    nodes: Mapping[int, str] | None
 
 
 @dataclass(slots=True)
@@ -107,18 +108,23 @@ class Writer:
         outcomes: Sequence[Outcome],
         job_id: Names,
         host: Rows,
+        node_names: Names | None = None,
     ) -> None:
-        """Keep what became of the decisions of a cycle; `job_id` and `host` are those columns of its snapshot."""
+        """Keep what became of the decisions of a cycle; `job_id` and `host` are those columns of its snapshot, and
+        `node_names` are those of its machine."""
         decided = []
         for outcome in outcomes:
             decision = outcome.decision
             rows = {int(getattr(decision, key)) for key in ("guest", "host", "job") if hasattr(decision, key)}
             hosts = {}
-            if isinstance(decision, SetShare):
+            if isinstance(decision, SetShare) and decision.host < 0:
                 hosts[decision.guest] = int(host[decision.guest])
-                rows |= {row for row in hosts.values() if row >= 0}
-            names = {row: str(job_id[row]) for row in rows}
-            decided.append(_Decided(cycle, time_s, outcome, names, hosts))
+                rows |= set(hosts.values())
+            names = {row: str(job_id[row]) for row in rows if row >= 0}
+            nodes = None
+            if node_names is not None:
+                nodes = {node: str(node_names[node]) for node in pool_nodes(decision)}
+            decided.append(_Decided(cycle, time_s, outcome, names, hosts, nodes))
         self._add("decided", decided)
 
     def record_ends(self, ends: Sequence[JobEnd]) -> None:
@@ -244,7 +250,14 @@ class Writer:
         try:
             store, run = self._ready()
             for row in batch.decided:
-                run.record(row.cycle, row.time_s, [row.outcome], row.names, host_rows=row.hosts)
+                run.record(
+                    row.cycle,
+                    row.time_s,
+                    [row.outcome],
+                    row.names,
+                    host_rows=row.hosts,
+                    node_names=row.nodes,
+                )
             run.record_ends(batch.ends)
             if batch.decided or batch.ends:
                 run.flush()

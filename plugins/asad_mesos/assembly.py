@@ -87,14 +87,14 @@ class Assembly:
         running, guests_on, queued = (np.array(part, np.int32) for part in (batch_rows, guest_rows, queue))
         reports = self._link.reports()
         node_bar = nodes.bars(framework.agents, reports)
-        self._show_hosts(guests_on, core_owner, core_guest)
+        hosts = self._show_hosts(running, guests_on, core_owner, core_guest)
         measure(
             rows,
             self.units,
             framework.agents,
             reports,
             [*batch_rows, *guest_rows],
-            guests_on,
+            hosts,
             now_s,
             now_s - self._looked_s,
             self._settings.window_s,
@@ -166,6 +166,7 @@ class Assembly:
         jobs.lost_s[row] = self._rows.kept(unit.name).lost_s if unit.tasks else 0.0
         jobs.share_group[row] = 1 + int(jobs.user[row]) if self._settings.share_users == "same" else 0
         jobs.host[row], jobs.share[row] = -1, NAN
+        jobs.demand[row] = unit.demand if unit.tasks and unit.guest else NAN
         jobs.cpu_fraction[row] = jobs.pace[row] = jobs.pressure[row] = jobs.happiness[row] = NAN
         jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = jobs.own_start_s[row] = NAN
         jobs.host_bar[row] = jobs.guest_bar[row] = 0
@@ -197,12 +198,24 @@ class Assembly:
                 cores[machine.first_core[self._nodes.number[agent]] + np.array(numbers)] = row
         return cores, rows
 
-    def _show_hosts(self, guests: Ints, core_owner: Ints, core_guest: Ints) -> None:
-        """Beside whom each guest runs now, and the share that was decided for that pair."""
+    def _show_hosts(
+        self, running: Ints, guests: Ints, core_owner: Ints, core_guest: Ints
+    ) -> dict[int, list[int]]:
+        """Beside whom the guest of each pair runs now, and the share that was decided for that pair; what hosts lend.
+
+        Returns for every guest the batch jobs beside which it runs, of one that draws from pools one for each core (-1
+        for none).
+        """
         jobs = self._rows.jobs
+        hosts: dict[int, list[int]] = {}
+        for row in running.tolist():
+            jobs.share[row] = self._rows.kept(str(jobs.job_id[row])).lent
         for row in guests.tolist():
             kept = self._rows.kept(str(jobs.job_id[row]))
             beside = core_owner[core_guest == row]
+            if not math.isnan(jobs.demand[row]):
+                hosts[row] = beside.tolist()
+                continue
             beside = beside[beside >= 0]
             wanted = self._rows.of.get(kept.host, -1)
             host = wanted if wanted in beside else (int(np.bincount(beside).argmax()) if len(beside) else -1)
@@ -211,6 +224,8 @@ class Assembly:
                 kept.share, kept.capped, kept.share_host = NAN, False, ""
             jobs.host[row] = host
             jobs.share[row] = kept.share
+            hosts[row] = [host]
+        return hosts
 
 
 def _code(name: str, codes: dict[str, int], names: list[str]) -> int:

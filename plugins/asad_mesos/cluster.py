@@ -22,6 +22,7 @@ from asad.model import (
     Json,
     NodeLink,
     Outcome,
+    SetQuota,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -289,6 +290,8 @@ class MesosCluster:
                 return self._lending.start_beside(self._snapshot, decision)
             case SetShare():
                 return self._lending.set_share(decision)
+            case SetQuota():
+                return self._lending.set_quota(self._snapshot, decision)
             case ExtendLimit():
                 return self._lending.extend(decision)
             case Withdraw():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -106,6 +107,8 @@ class Beside(NamedTuple):
     unit: str
     host: str
     agents: Sequence[str]
+    demand: float = math.nan
+    """CPU that a guest which draws from pools is expected to use, as a fraction of its cores; NaN for a pair's."""
 
 
 class TornDown(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from asad.model import Ints, JobSample, NodeReport
+from asad.model import JobSample, NodeReport
 from asad_mesos.launch import key
 from asad_mesos.nodes import report_of
 from asad_mesos.offers import Agents
@@ -22,20 +22,20 @@ def measure(
     agents: Agents,
     reports: Mapping[str, NodeReport],
     running: Sequence[int],
-    guests: Ints,
+    hosts: Mapping[int, Sequence[int]],
     now_s: float,
     elapsed_s: float,
     window_s: float,
 ) -> None:
-    """Fill the measured columns of the units in `running` (guests too), of which `guests` are guests.
+    """Fill the measured columns of the units in `running` (guests too).
 
+    `hosts` has for every guest of them the batch jobs beside which it runs, one for each part of it (-1: none).
     `elapsed_s` is the time since the last look, not finite for the first. A unit's CPU is known when each of its
     agents has watched it for `window_s`.
     """
     jobs = rows.jobs
-    hosts = {int(jobs.host[row]) for row in guests.tolist() if jobs.host[row] >= 0}
-    guest_rows = frozenset(guests.tolist())
-    for row in guest_rows:
+    lending = {host for beside in hosts.values() for host in beside if host >= 0}
+    for row in hosts:
         estimate_s = rows.kept(str(jobs.job_id[row])).foreseen_s
         jobs.own_estimate_s[row] = estimate_s
         jobs.own_start_s[row] = estimate_s if estimate_s <= now_s else NAN
@@ -58,7 +58,7 @@ def measure(
         throttled = [sample.throttled for _, sample in samples if sample.throttled == sample.throttled]
         jobs.pressure[row] = max(pressures, default=NAN)
         jobs.pace[row] = 1.0
-        if row in hosts:
+        if row in lending:
             slowed = max([*pressures, *throttled], default=0.0)
             jobs.pace[row] = min(1.0, max(LEAST_PACE, 1.0 - slowed))
             if 0.0 < elapsed_s < INF:
@@ -69,10 +69,12 @@ def measure(
         if told and 0 < passed < INF:
             jobs.happiness[row] = max(told) / passed
         total_s = sum(sample.cpu_time_s for _, sample in samples)
-        if row in guest_rows and jobs.host[row] >= 0:
-            more = max(0.0, total_s - kept.cpu_time_s)
-            kept.lent_core_s += more
-            rows.kept(str(jobs.job_id[jobs.host[row]])).lent_core_s += more
+        beside = hosts.get(row, ())
+        more = max(0.0, total_s - kept.cpu_time_s) / max(1, len(beside))
+        for host in beside:
+            if host >= 0:
+                kept.lent_core_s += more
+                rows.kept(str(jobs.job_id[host])).lent_core_s += more
         kept.cpu_time_s = total_s
 
 

@@ -215,14 +215,14 @@ class Pool:
         allowed[rows] = True
         inside, why = self._insides(job, event.host, rows)
         for revocable in (True, False) if self._options.revocable else (False,):
-            if not revocable and inside and self._join(job, wanted, inside, event.host, now_s):
+            if not revocable and inside and self._join(job, wanted, inside, event, now_s):
                 return
             free = np.where(allowed, (agents.revocable if revocable else agents.free)[:, :count], 0)
             if revocable:  # CPU is what is revocable; memory, devices and disk are not
                 free[MEM:] = np.where(allowed, agents.free[MEM:, :count], 0)
             placed, fits, _ = self._placing.place(job, wanted, free)
             if fits and placed:
-                self._launch([(job, placed)], True, now_s, beside=event.host, revocable=revocable)
+                self._launch([(job, placed)], True, now_s, beside=event, revocable=revocable)
                 return
         until_s = now_s + self._options.hold_s
         for row in rows:
@@ -265,7 +265,7 @@ class Pool:
         job: Job,
         wanted: Sequence[tuple[int, int, int]],
         inside: Mapping[int, str],
-        unit: str,
+        event: Beside,
         now_s: float,
     ) -> bool:
         """Launch it within the executors of its host, without CPUs of its own. False if it does not fit."""
@@ -281,7 +281,7 @@ class Pool:
                     free[CPUS, row] += needs[task.group][CPUS]
         placed, fits, _ = self._placing.place(job, wanted, free, executors=False)
         if fits and placed:
-            self._launch([(job, placed)], True, now_s, beside=unit, inside=inside)
+            self._launch([(job, placed)], True, now_s, beside=event, inside=inside)
         return fits and bool(placed)
 
     def _tasks_in(self, executor: str) -> list[Task]:
@@ -295,13 +295,13 @@ class Pool:
         more_wait: bool,
         now_s: float,
         *,
-        beside: str = "",
+        beside: Beside | None = None,
         revocable: bool = False,
         inside: Mapping[int, str] = EMPTY,
     ) -> None:
         """Record tasks, and accept the offers of every agent that gets some, all its tasks in one call.
 
-        `inside` are executors of the host by agent, if they run there.
+        `beside` is what asked for guests; `inside` are executors of the host by agent, if they run there.
         """
         agents = self._state.agents
         by_agent: dict[int, list[tuple[Job, list[Task]]]] = {}
@@ -342,12 +342,13 @@ class Pool:
         job: Job,
         placed: Placed,
         now_s: float,
-        beside: str,
+        beside: Beside | None,
         revocable: bool,
         inside: Mapping[int, str],
     ) -> dict[int, list[Task]]:
         """Give the tasks that were placed their ids and executors, and note their launch; by agent, the tasks."""
         agents, fresh = self._state.agents, job.state == QUEUED
+        host = beside.host if beside is not None else ""
         attempt = job.attempt + 1 if fresh else job.attempt
         serial = 0 if fresh else job.serial
         tasks: list[list[Any]] = []
@@ -361,10 +362,11 @@ class Pool:
                     executor = inside.get(row) or (
                         task_id if job.spec.elastic else first.setdefault(row, task_id)
                     )
-                    where_in = beside if row in inside else ""
+                    where_in = host if row in inside else ""
                     tasks.append([task_id, group, next(todo), *place, revocable, executor, where_in])
                     serial += 1
-        self._state.note(what="launch", job=job.job_id, time_s=now_s, tasks=tasks, beside=beside)
+        demand = {} if beside is None or math.isnan(beside.demand) else {"demand": beside.demand}
+        self._state.note(what="launch", job=job.job_id, time_s=now_s, tasks=tasks, beside=host, **demand)
         by_row: dict[int, list[Task]] = {}
         for plain in tasks:
             task = job.tasks[plain[0]]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from asad.model import Jobs, blank_jobs
 
@@ -22,9 +22,14 @@ class Kept:
     run: str = ""
     """As `Unit.run` tells it."""
     share: float = NAN
-    """Of a guest: the share that was decided for it, whether its host is capped too, and beside which host that was."""
+    """Of the guest of a pair: the share that was decided for it, whether its host is capped too, and beside which host
+    that was."""
     capped: bool = False
     share_host: str = ""
+    quotas: dict[str, float] = field(default_factory=dict)
+    """Of a guest that draws from pools: by agent, cores' worth of CPU that it may use there."""
+    lent: float = NAN
+    """Of a batch job: the share of itself that it lends to the pools of its nodes, as it was decided."""
     host: str = ""
     """Unit beside which it was started as a guest."""
     foreseen_s: float = NAN
@@ -90,6 +95,7 @@ class Rows:
         """Nothing is lent any more."""
         for kept in self._kept.values():
             kept.share, kept.capped, kept.share_host = NAN, False, ""
+            kept.quotas, kept.lent = {}, NAN
 
     def turn(self) -> None:
         """A new snapshot begins."""

@@ -110,6 +110,9 @@ class Job:
     """Unit beside which it was started as a guest."""
     guests: set[int] = field(default_factory=set)
     """Of an elastic job: indices of the first group's tasks that run as guests."""
+    demands: dict[int, float] = field(default_factory=dict)
+    """Of guests that draw from pools: CPU that each is expected to use, as a fraction of its cores; by index of the
+    first group's task, and of a gang by -1."""
     tasks: dict[str, Task] = field(default_factory=dict)
     executors: dict[str, Executor] = field(default_factory=dict)
     """By id, those that guests may join."""
@@ -281,6 +284,8 @@ class State:
                     progress.lost = {int(index): count for index, count in plain["lost"].items()}
             elif name == "guests":
                 job.guests = set(value)
+            elif name == "demands":
+                job.demands = {int(index): demand for index, demand in value.items()}
             elif name == "executors":
                 job.executors = {executor: Executor(*plain) for executor, plain in value.items()}
             elif name not in ("tasks", "endings"):
@@ -307,14 +312,20 @@ class State:
             job.executors = {}
             job.beside = record.get("beside", "")
             if not job.spec.elastic:
+                job.demands = {} if record.get("demand") is None else {-1: record["demand"]}
                 for progress in job.groups:
                     progress.todo, progress.done, progress.failed = [], 0, 0
         for plain in record["tasks"]:
             self._add_task(job, plain, record["time_s"])
             job.serial += 1
         if job.spec.elastic:
+            for plain in record["tasks"]:
+                if plain[1] == 0:
+                    job.demands.pop(plain[2], None)
             if record.get("beside"):
                 job.guests.update(plain[2] for plain in record["tasks"])
+                if record.get("demand") is not None:  # earlier versions knew of pairs alone
+                    job.demands.update((plain[2], record["demand"]) for plain in record["tasks"])
             else:
                 job.guests.difference_update(plain[2] for plain in record["tasks"] if plain[1] == 0)
 
@@ -389,6 +400,7 @@ class State:
         job.start_s, job.outcome, job.why, job.beside = math.nan, "", record["text"], ""
         job.extended_s, job.executors = 0.0, {}
         if not job.spec.elastic:
+            job.demands = {}
             for progress, group in zip(job.groups, job.spec.groups, strict=True):
                 progress.todo, progress.target = list(range(group.tasks)), group.tasks
                 progress.done = progress.failed = 0
@@ -442,6 +454,11 @@ def _as_record(job: Job) -> Record:
             "start_s": finite(job.start_s),
             "end_s": finite(job.end_s),
             "guests": sorted(job.guests),
+            **(
+                {"demands": {str(index): demand for index, demand in job.demands.items()}}
+                if job.demands
+                else {}
+            ),
             "endings": job.endings,
             "executors": {name: list(executor) for name, executor in job.executors.items()},
             "groups": [

@@ -38,6 +38,8 @@ class Unit:
     tasks: list[Task] = field(default_factory=list)
     """Empty while it waits."""
     guest: bool = False
+    demand: float = math.nan
+    """Of a guest that draws from pools: CPU that it is expected to use, as a fraction of its cores."""
     cpus_of: dict[str, float] = field(default_factory=dict)
     """By agent."""
 
@@ -100,14 +102,16 @@ def units(state: State) -> Iterator[Unit]:
 def units_of(job: Job, state: State) -> Iterator[Unit]:
     """The same of one job."""
     if not job.spec.elastic:
-        unit = Unit(job.job_id, job, -1, list(job.tasks.values()), bool(job.beside))
+        demand = job.demands.get(-1, math.nan)
+        unit = Unit(job.job_id, job, -1, list(job.tasks.values()), bool(job.beside), demand)
         _place(unit, state)
         if unit.tasks or job.state == QUEUED:
             yield unit
         return
     for task in job.tasks.values():
         guest = task.group == 0 and task.index in job.guests
-        unit = Unit(unit_of(job, task), job, task.group, [task], guest)
+        demand = job.demands.get(task.index, math.nan) if guest else math.nan
+        unit = Unit(unit_of(job, task), job, task.group, [task], guest, demand)
         _place(unit, state)
         yield unit
     if job.state in (QUEUED, LAUNCHING, RUNNING):

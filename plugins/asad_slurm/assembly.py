@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from asad.model import Codes, Ints, NodeLink, Snapshot
 from asad_slurm import bars
 from asad_slurm.changes import Changes, is_ours
-from asad_slurm.cores import holders, occupy
+from asad_slurm.cores import occupy
 from asad_slurm.jobs import JobTable
 from asad_slurm.lending import Lending
 from asad_slurm.measures import measure, memory_used
 from asad_slurm.nodes import Nodes
 from asad_slurm.offers import Offers
 from asad_slurm.records import INF, LEAVES, NAN, RUNS, WAITS
-from asad_slurm.refusals import group
 from asad_slurm.settings import Settings
 from asad_slurm.undo import BEGIN
 
@@ -61,28 +58,38 @@ class Assembly:
         batch = holding[~extra.guest[holding]]
         core_owner = occupy(batch.tolist(), table.places, machine)
         core_guest = occupy(holding[extra.guest[holding]].tolist(), table.places, machine)
-        holder, several = holders(core_owner, machine)
-        jobs.offered_s[alive] = NAN
+        jobs.offered_s[alive] = jobs.demand[alive] = NAN
         jobs.host_bar[alive], jobs.guest_bar[alive] = (
             extra.static_host_bar[alive],
             extra.static_guest_bar[alive],
         )
-        self._show_hosts(guests, holder)
+        self._lending.show(guests, running, core_owner)
         offered = self._show_offers(core_guest)
         queue = self._queue(waiting, offered)
         reports = self._link.reports()
         looked_at = self._monotonic()
         elapsed_s, self._looked_at = looked_at - self._looked_at, looked_at
         arrays = table.arrays
-        measure(
-            rows, table.applications, arrays, reports, holding, guests, now_s, elapsed_s, settings.window_s
+        core_peak = measure(
+            rows,
+            table.applications,
+            arrays,
+            reports,
+            holding,
+            self._lending.hosts,
+            now_s,
+            elapsed_s,
+            settings.window_s,
+            core_owner,
+            machine,
+            self._nodes.number,
         )
         self._show_own_starts(guests, now_s)
         node_bar: Codes = np.array(
             [bars.node_bar(node, settings, reports.get(node.name)) for node in self._nodes.records],
             dtype=np.int8,
         )
-        self._bar(running, queue, several, node_bar)
+        self._bar(running, queue, node_bar)
         self._version += 1
         shown = arrays.shown(rows, alive, table.ended_rows())
         return Snapshot(
@@ -104,6 +111,10 @@ class Assembly:
             partition_nodes=self._nodes.of_partition,
             memory_used=memory_used(rows, reports, holding),
             memory_high=dict(self._lending.memory),
+            core_peak=core_peak,
+            lends_free_cores=settings.share_users in ("as-slurm", "any"),
+            whole_nodes=False,
+            widened=bars.widened(node_bar, [reports.get(node.name) for node in self._nodes.records]),
         )
 
     # ----------------------------------------------------------------------------------------------------- who waits
@@ -142,19 +153,7 @@ class Assembly:
                 found[row] = float(change.was) if change.was > 0 else NAN
         return found
 
-    # ----------------------------------------------------------------------------------------------- guests and hosts
-
-    def _show_hosts(self, guests: Ints, holder: Ints) -> None:
-        """Beside whom each guest runs now, and the share that was decided for that pair."""
-        jobs, phase = self._rows.jobs, self._rows.extra.phase
-        for row in guests.tolist():
-            beside = [int(holder[node]) for node in self._table.places[row].nodes.tolist()]
-            beside = [other for other in beside if other >= 0 and phase[other] == RUNS]
-            host = max(set(beside), key=beside.count) if beside else -1
-            if host != jobs.host[row] and not math.isnan(jobs.share[row]):
-                self._lending.forget(row)  # it was decided for another host
-            jobs.host[row] = host
-            jobs.share[row] = self._lending.share(row) if host >= 0 else NAN
+    # --------------------------------------------------------------------------------------------- guests and offers
 
     def _show_offers(self, core_guest: Ints) -> list[int]:
         """A job with an open offer is shown on the cores that are kept for it, so that nobody else is sent there."""
@@ -164,8 +163,9 @@ class Assembly:
             if row is None or offer.started or rows.extra.phase[row] != WAITS:
                 continue
             jobs.offered_s[row] = offer.time_s
-            jobs.host[row] = rows.of.get(offer.host, -1)
-            jobs.share[row] = offer.share
+            jobs.host[row] = -1 if offer.pooled else rows.of.get(offer.host, -1)
+            jobs.share[row] = NAN if offer.pooled else offer.share
+            jobs.demand[row] = offer.demand
             jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = offer.estimate_s
             jobs.guest_bar[row] = 0
             self._nodes.keep(core_guest, row, jobs.cores[row], self._nodes.numbers(offer.nodes))
@@ -181,23 +181,23 @@ class Assembly:
             jobs.own_estimate_s[row] = estimate_s
             jobs.own_start_s[row] = estimate_s if estimate_s <= now_s else NAN
 
-    def _bar(self, running: Ints, queue: Ints, several: NDArray[np.bool_], node_bar: Codes) -> None:
-        """What bars a job because of its nodes, of other jobs, or because it was not watched long enough."""
-        jobs, settings, record = self._rows.jobs, self._settings, self._rows.record
+    def _bar(self, running: Ints, queue: Ints, node_bar: Codes) -> None:
+        """What bars a job because of its nodes or of other jobs, and a node because of its jobs."""
+        jobs, settings = self._rows.jobs, self._settings
         takes_guests = self._nodes.takes_guests
         takes = node_bar == 0
         takes &= np.any(list(takes_guests.values()), axis=0) if takes_guests else False
-        shared_too = "shared-node" in settings.lend
-        lending = set()
-        for row in running[jobs.host_bar[running] == 0].tolist():
-            nodes = self._table.places[row].nodes
+        places, barred = self._table.places, jobs.host_bar[running] != 0
+        for row in running[barred].tolist():
+            nodes = places[row].nodes
+            # a guest there would be beside it, on its cores if Slurm says so
+            node_bar[nodes[node_bar[nodes] == 0]] = bars.NODE_HAS_SHY
+        for row in running[~barred].tolist():
+            nodes = places[row].nodes
             if len(nodes) == 0 or not takes[nodes].all():
                 jobs.host_bar[row] = bars.NODE_TAKES_NONE
-            elif several[nodes].any() and not shared_too:
-                jobs.host_bar[row] = bars.SHARED_NODE
-            else:
-                lending.add(group(record(row), settings))
-        if settings.share_users != "any":
+        if settings.share_users in ("same", "account"):  # then free cores are not lent, either
+            lending = set(jobs.share_group[running[jobs.host_bar[running] == 0]].tolist())
             for row in queue[(jobs.guest_bar[queue] == 0) & np.isnan(jobs.offered_s[queue])].tolist():
-                if group(record(row), settings) not in lending:
+                if int(jobs.share_group[row]) not in lending:
                     jobs.guest_bar[row] = bars.OTHER_USERS

@@ -7,9 +7,10 @@ added by `asad_slurm.assembly`, which sees them.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from asad.model import BARS, NODE_BARS, NodeReport
+from asad.model import BARS, NODE_BARS, Codes, NodeReport
 from asad_slurm.records import JobRecord, NodeRecord
 from asad_slurm.settings import Settings
 
@@ -27,7 +28,6 @@ MULTI_NODE = _bar("it runs on several nodes, and a host slowed on one is slowed 
 GRES = _bar("it holds or wants gres")
 WHOLE_MEMORY = _bar("it holds all memory of its nodes")
 EXCLUSIVE = _bar("it has its nodes for itself (--exclusive)")
-SHARED_NODE = _bar("it shares its node with other batch jobs")
 LICENCES = _bar("it wants licences")
 RESERVATION = _bar("it runs in a reservation")
 DEPENDENCY = _bar("it depends on a job that has not ended")
@@ -42,6 +42,7 @@ HET = _bar("it is a part of a heterogeneous job, whose parts wait for each other
 NODE_DOWN = NODE_BARS.index("it is drained, down or not answering")
 NODE_OUT = NODE_BARS.index("it opted out")
 NODE_SILENT = NODE_BARS.index("its node actor does not answer")
+NODE_HAS_SHY = NODE_BARS.index("a job there may not lend")
 NODE_THREADS = NODE_BARS.index("Slurm takes each of its hyper-threads for a core")
 
 
@@ -157,3 +158,11 @@ def node_bar(node: NodeRecord, settings: Settings, report: NodeReport | None) ->
     if report is None:
         return NODE_SILENT
     return NODE_THREADS if 0 < report.hyperthreaded_cores < node.cpus / node.threads else 0
+
+
+def widened(node_bar: Codes, reports: Sequence[NodeReport | None]) -> bool:
+    """Do the actors of all nodes that lend let guests run on every core of theirs?"""
+    lend = [
+        report for barred, report in zip(node_bar.tolist(), reports, strict=True) if not barred and report
+    ]
+    return bool(lend) and all(report.widens for report in lend)

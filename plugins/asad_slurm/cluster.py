@@ -22,6 +22,7 @@ from asad.model import (
     NodeLink,
     Outcome,
     SetMemory,
+    SetQuota,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -278,6 +279,8 @@ class SlurmCluster:
         match decision:  # what does not ask Slurm, and needs no journal
             case SetShare():
                 return self._lending.set_share(decision)
+            case SetQuota():
+                return self._lending.set_quota(decision)
             case SetMemory():
                 return self._lending.set_memory(self._snapshot, decision)
         if not self.transport.answers:

@@ -50,6 +50,8 @@ class Partition(NamedTuple):
     max_time_s: float
     tier: float
     qos: str
+    exclusive_user: bool = False
+    """A node of it is one user's at a time."""
 
 
 class Reservation(NamedTuple):
@@ -183,6 +185,7 @@ class CommandTransport:
                         duration_s(facts.get("MaxTime", "UNLIMITED")),
                         float(facts.get("PriorityTier", "1")),
                         "" if facts.get("QoS", "N/A") == "N/A" else facts["QoS"],
+                        facts.get("ExclusiveUser", "NO") == "YES",
                     )
                 )
         return found

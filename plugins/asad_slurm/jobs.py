@@ -125,10 +125,7 @@ class JobTable:
         jobs, extra, settings = self.rows.jobs, self.rows.extra, self._settings
         jobs.application[row] = self.applications.code(record.user, record.name, record.cores)
         jobs.user[row] = self._user_code.setdefault(record.user, len(self._user_code))
-        if settings.share_users != "any":
-            jobs.share_group[row] = self._group_code.setdefault(
-                group(record, settings), len(self._group_code)
-            )
+        jobs.share_group[row] = self._share_group(record)
         if record.array:
             extra.array[row], extra.tasks[row] = record.array, record.tasks
         told = hint(record.comment)
@@ -154,6 +151,11 @@ class JobTable:
                 jobs.own_start_s[row] = record.start_s
                 jobs.host[row], jobs.share[row] = -1, NAN  # Slurm has started it itself, an offer still open
             self._bound(row)
+
+    def _share_group(self, record: JobRecord) -> int:
+        """Whom it may meet on a node: 0 for everybody whose group that is too."""
+        name = group(record, self._settings, self._limits.exclusive_user(record.partition))
+        return 1 + self._group_code.setdefault(name, len(self._group_code)) if name else 0
 
     def _bound(self, row: int) -> None:
         record = self.rows.record(row)

@@ -6,16 +6,29 @@ What binds jobs until the next look follows from them as well: the leases that g
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from asad.model import CoAllocate, ExtendLimit, Lease, NodeLink, SetMemory, SetShare, Snapshot, Withdraw
+import numpy as np
+
+from asad.model import (
+    CoAllocate,
+    ExtendLimit,
+    Ints,
+    Lease,
+    NodeLink,
+    SetMemory,
+    SetQuota,
+    SetShare,
+    Snapshot,
+    Withdraw,
+)
 from asad_slurm import bars
 from asad_slurm.command import Transport
 from asad_slurm.cores import holders
 from asad_slurm.jobs import JobTable
 from asad_slurm.leases import leases
 from asad_slurm.nodes import Nodes
-from asad_slurm.offers import Offer, Offers
+from asad_slurm.offers import Offer, Offers, nodes_asked
 from asad_slurm.records import INF, NAN, RUNS, WAITS
 from asad_slurm.refusals import refusal
 from asad_slurm.settings import Settings
@@ -37,7 +50,15 @@ class Lending:
         self._transport, self._offers, self._link, self._settings = transport, offers, link, settings
         self._clock, self._nodes, self._jobs = clock, nodes, jobs
         self._shares: dict[int, tuple[float, bool]] = {}
-        """By row of a guest: the share decided for it beside its present host, and whether that host is capped too."""
+        """By row of the guest of a pair: the share decided for it beside its present host, and whether that host is
+        capped too."""
+        self._quotas: dict[int, dict[int, float]] = {}
+        """By row of a guest that draws from pools, and by node: cores' worth of CPU that it may use there."""
+        self.lent: dict[int, float] = {}
+        """By row of a batch job: the share of itself that it lends to the pools of its nodes, as it was decided."""
+        self.hosts: dict[int, dict[int, float]] = {}
+        """By row of a guest that runs: the rows of the batch jobs beside which it is, and which part of what it takes
+        comes from each (-1: from free cores); of a pair all from the host."""
         self.memory: dict[int, float] = {}
         """By row of a job that shares: above how many bytes on a node its memory is reclaimed."""
 
@@ -48,26 +69,30 @@ class Lending:
     def forget(self, row: int) -> None:
         """What was decided for a guest means nothing any more."""
         self._shares.pop(row, None)
+        self._quotas.pop(row, None)
         self.memory.pop(row, None)
 
     def clear(self) -> None:
         """Nothing is lent any more."""
         self._shares.clear()
+        self._quotas.clear()
+        self.lent.clear()
         self.memory.clear()
         self._jobs.rows.jobs.share[:] = NAN
 
     def offer(self, snapshot: Snapshot, decision: CoAllocate) -> str:
-        """Offer a waiting job the nodes of its host."""
+        """Offer a waiting job nodes that lend, or those of its host."""
         rows, jobs, settings = self._jobs.rows, self._jobs.rows.jobs, self._settings
-        guest, host = rows.at(decision.guest), rows.at(decision.host)
+        guest = rows.at(decision.guest)
         if guest is None or guest.phase != WAITS:
             return "it does not wait any more"
-        if host is None or host.phase != RUNS:
+        host = None if decision.pooled else rows.at(decision.host)
+        if not decision.pooled and (host is None or host.phase != RUNS):
             return "its host does not run any more"
         if guest.text in self._offers.open:
             return "it has an offer already"
         nodes = self._nodes
-        why = refusal(snapshot, decision, guest, host, nodes.records, nodes.takes_guests, settings)
+        why = refusal(snapshot, decision, guest, nodes.records, nodes.takes_guests, settings)
         if why:
             return why
         raw = guest.raw if guest.tasks == 1 else self._transport.split_task(guest.text, guest.excluded_nodes)
@@ -83,19 +108,26 @@ class Lending:
             required_nodes=guest.required_nodes,
             guest_partition=bars.guest_partition(guest.partition, settings),
             nodes=names,
-            host=host.text,
+            host=host.text if host is not None else "",
             time_s=self._clock(),
             estimate_s=float(jobs.estimated_start_s[decision.guest]),
             share=decision.share,
             capped=decision.capped,
+            demands=dict(zip(names, decision.demands, strict=True)) if decision.pooled else {},
+            demand=sum(decision.demands) / guest.cores if decision.pooled else NAN,
+            num_nodes=nodes_asked(guest, len(names)) or "",
             restarts=guest.restarts,
         )
         why = self._offers.offer(offer)
         if why:
             return why
         jobs.offered_s[decision.guest] = offer.time_s
-        jobs.host[decision.guest], jobs.share[decision.guest] = decision.host, decision.share
-        self._shares[decision.guest] = (decision.share, decision.capped)
+        if decision.pooled:
+            jobs.demand[decision.guest] = offer.demand
+            self._quotas[decision.guest] = dict(zip(decision.nodes, decision.demands, strict=True))
+        else:
+            jobs.host[decision.guest], jobs.share[decision.guest] = decision.host, decision.share
+            self._shares[decision.guest] = (decision.share, decision.capped)
         nodes.keep(snapshot.core_guest, decision.guest, jobs.cores[decision.guest], decision.nodes)
         return ""
 
@@ -117,22 +149,92 @@ class Lending:
         if row < 0:
             return
         jobs = self._jobs.rows.jobs
-        jobs.offered_s[row], jobs.host[row], jobs.share[row] = NAN, -1, NAN
+        jobs.offered_s[row], jobs.host[row], jobs.share[row], jobs.demand[row] = NAN, -1, NAN, NAN
         self._shares.pop(row, None)
+        self._quotas.pop(row, None)
         if snapshot is not None:
             kept = snapshot.core_guest
             kept[kept == row] = -1
 
     def set_share(self, decision: SetShare) -> str:
-        """So much of its host's cores has a guest from now on."""
+        """So much of its host's cores has the guest of a pair from now on, or so much of itself lends a host."""
         rows, row, jobs = self._jobs.rows, decision.guest, self._jobs.rows.jobs
+        if decision.host >= 0:
+            return self._lend(decision.host, decision.share)
         if not self._runs(row) or not rows.extra.guest[row]:
             return "it does not run as a guest any more"
+        if not math.isnan(jobs.demand[row]):
+            return "it draws from the pools of its nodes: quotas bind it, and no share of one host"
         if jobs.host[row] < 0:
             return "its host has ended"
         self._shares[row] = (decision.share, decision.capped)
         jobs.share[row] = decision.share
         return ""
+
+    def _lend(self, row: int, share: float) -> str:
+        """A record of what a host lends to the pools of its nodes: nothing binds it, and nobody has more or less."""
+        if not self._runs(row) or self._jobs.rows.extra.guest[row]:
+            return "it does not run any more"
+        if not 0.0 <= share <= 1.0:
+            return f"a share of {share:g} is none"
+        self.lent[row] = self._jobs.rows.jobs.share[row] = share
+        return ""
+
+    def set_quota(self, decision: SetQuota) -> str:
+        """So much CPU may a guest that draws from pools use on these nodes from now on."""
+        rows, row = self._jobs.rows, decision.guest
+        if not self._runs(row) or not rows.extra.guest[row]:
+            return "it does not run as a guest any more"
+        if math.isnan(rows.jobs.demand[row]):
+            return "it is the guest of a pair: a share of its host binds it"
+        if len(decision.nodes) != len(decision.cores) or not all(0 < cores < INF for cores in decision.cores):
+            return f"quotas {decision.cores} are not one above 0 for each of {len(decision.nodes)} nodes"
+        if not set(decision.nodes) <= set(self._jobs.places[row].nodes.tolist()):
+            return "it is not on such a node"
+        self._quotas.setdefault(row, {}).update(zip(decision.nodes, decision.cores, strict=True))
+        return ""
+
+    def show(self, guests: Ints, running: Ints, core_owner: Ints) -> None:
+        """Fill `host`, `share` and `demand` of what runs; `core_owner` has the batch job on each core.
+
+        Of a guest that draws from pools no host is shown, and of a batch job what it lends to them.
+        """
+        jobs, phase = self._jobs.rows.jobs, self._jobs.rows.extra.phase
+        self.lent = {row: self.lent[row] for row in self.lent.keys() & set(running.tolist())}
+        jobs.share[running] = jobs.demand[running] = NAN
+        for row, share in self.lent.items():
+            jobs.share[row] = share
+        self.hosts = {}
+        machine = self._nodes.machine
+        first = machine.first_core
+        holder, _ = holders(core_owner, machine) if len(guests) else (core_owner, None)
+        for row in guests.tolist():
+            nodes = self._jobs.places[row].nodes.tolist()
+            offer = self._offers.open.get(str(jobs.job_id[row]))
+            jobs.demand[row] = offer.demand if offer is not None else NAN
+            if not math.isnan(jobs.demand[row]):
+                jobs.host[row], jobs.share[row] = -1, NAN
+                self.hosts[row] = self._beside([core_owner[first[node] : first[node + 1]] for node in nodes])
+                continue
+            beside = [int(holder[node]) for node in nodes]
+            beside = [other for other in beside if other >= 0 and phase[other] == RUNS]
+            host = max(set(beside), key=beside.count) if beside else -1
+            if host != jobs.host[row] and not math.isnan(jobs.share[row]):
+                self.forget(row)  # it was decided for another host
+            jobs.host[row] = host
+            jobs.share[row] = self.share(row) if host >= 0 else NAN
+            self.hosts[row] = {host: 1.0}
+
+    def _beside(self, owners: Sequence[Ints]) -> dict[int, float]:
+        """Who lends to a guest on nodes whose cores are these jobs', and in which parts: by what each leaves idle."""
+        jobs, found = self._jobs.rows.jobs, dict[int, float]()
+        for owner in owners:
+            rows, counts = np.unique(owner, return_counts=True)
+            use = np.where(rows < 0, 0.0, jobs.cpu_fraction[rows])  # as it was measured at the last look
+            idle = counts * np.maximum(1.0 - np.where(np.isnan(use), 0.5, use), 0.01)
+            for row, part in zip(rows.tolist(), (idle / idle.sum() / len(owners)).tolist(), strict=True):
+                found[row] = found.get(row, 0.0) + part
+        return found
 
     def set_memory(self, snapshot: Snapshot, decision: SetMemory) -> str:
         """Above so much a job's memory is reclaimed; 0 lifts that."""
@@ -142,10 +244,10 @@ class Lending:
             return ""
         if not 0 < decision.high_bytes < INF:
             return f"a limit of {decision.high_bytes:g} bytes is none"
-        jobs, extra = self._jobs.rows.jobs, self._jobs.rows.extra
         if not self._runs(row):
             return "it does not run any more"
-        if not (extra.guest[row] and jobs.host[row] >= 0) and row not in jobs.host[snapshot.guests]:
+        sharing = {guest: set(hosts) - {-1} for guest, hosts in self.hosts.items()}
+        if not sharing.get(row) and not any(row in hosts for hosts in sharing.values()):
             return "it shares its nodes with nobody"
         self.memory[row] = decision.high_bytes
         return ""
@@ -192,13 +294,20 @@ class Lending:
                 raw[row] = str(offer.raw)
         if not nodes_of:
             self._shares.clear()
+            self._quotas.clear()
             self.memory.clear()
             return {}
-        holder, _ = holders(snapshot.core_owner, snapshot.machine)
-        hosts = {int(holder[node]) for nodes in nodes_of.values() for node in nodes} - {-1}
+        first, owner = snapshot.machine.first_core, snapshot.core_owner
+        beside = {
+            node: sorted(set(owner[first[node] : first[node + 1]].tolist()) - {-1})
+            for node in {node for nodes in nodes_of.values() for node in nodes}
+        }
+        hosts = {row for rows in beside.values() for row in rows}
         raw |= {row: str(rows.record(row).raw) for row in hosts}
         for row in self._shares.keys() - nodes_of.keys():
             del self._shares[row]
+        for row in self._quotas.keys() - nodes_of.keys():
+            del self._quotas[row]
         for row in self.memory.keys() - nodes_of.keys() - hosts:
             del self.memory[row]  # it shares no more
-        return leases(snapshot, nodes_of, self._shares, raw, holder, self.memory)
+        return leases(snapshot, nodes_of, self._shares, self._quotas, raw, beside, self.memory)

@@ -24,6 +24,7 @@ class Limits:
         self._tier: dict[str, float] = {}
         self._max_time_s: dict[str, float] = {}
         self._partition_qos: dict[str, str] = {}
+        self._exclusive_user: set[str] = set()
         self._reservations: list[tuple[str, float, float, frozenset[str]]] = []
         self._wall_of_user: dict[tuple[str, str, str], float] = {}
         self._wall_of_qos: dict[str, float] = {}
@@ -43,6 +44,10 @@ class Limits:
                 self._tier[partition.name] = partition.tier
                 self._max_time_s[partition.name] = partition.max_time_s
                 self._partition_qos[partition.name] = partition.qos
+                change = (
+                    self._exclusive_user.add if partition.exclusive_user else self._exclusive_user.discard
+                )
+                change(partition.name)
             self._reservations = [
                 (one.name, one.start_s, one.end_s, frozenset(expand(one.nodes)))
                 for one in transport.reservations()
@@ -63,6 +68,10 @@ class Limits:
         if "," not in partition:
             return self._tier.get(partition, 1.0)
         return max(self._tier.get(name, 1.0) for name in partition.split(","))
+
+    def exclusive_user(self, partition: str) -> bool:
+        """Is a node of the partition (of one of several, `a,b`) one user's at a time?"""
+        return bool(self._exclusive_user) and not self._exclusive_user.isdisjoint(partition.split(","))
 
     def latest_end_s(self, job: JobRecord) -> float:
         """Beyond this no extension may move a running job's end; inf for no bound.

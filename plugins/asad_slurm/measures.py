@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Floats, Ints, NodeReport
+from asad.model import Floats, Ints, Machine, NodeReport
 from asad_slurm.applications import Applications
 from asad_slurm.arrays import Arrays
 from asad_slurm.records import NAN
@@ -27,26 +27,35 @@ def measure(
     arrays: Arrays,
     reports: Mapping[str, NodeReport],
     holding: Ints,
-    guests: Ints,
+    hosts: Mapping[int, Mapping[int, float]],
     now_s: float,
     elapsed_s: float,
     window_s: float,
-) -> None:
-    """Fill the measured columns of the jobs in `holding` (all that hold cores), of which `guests` are guests.
+    core_owner: Ints,
+    machine: Machine,
+    number: Mapping[str, int],
+) -> Floats:
+    """Fill the measured columns of the jobs in `holding` (all that hold cores); (cores,) the peaks of batch jobs.
 
+    The peak is the 95th percentile of what the job of `core_owner` uses of each core, on that node, NaN where it is not
+    known. `number` has the numbers of nodes by name.
+
+    `hosts` has for every guest of them the batch jobs beside which it runs, and its part from each (-1: free cores).
     `elapsed_s` is the time since the last look, not finite for the first. A job is measured when each of its nodes has
     watched it for `window_s`.
     """
     jobs, extra, size = rows.jobs, rows.extra, len(rows)
-    hosts = jobs.host[guests]
+    guests = np.array(list(hosts), np.int32)
     lends = np.zeros(size, dtype=bool)
-    lends[hosts[hosts >= 0]] = True
+    lends[[host for beside in hosts.values() for host in beside if host >= 0]] = True
     extra.was_host |= lends
     for column in (jobs.cpu_fraction, jobs.pressure, jobs.pace, jobs.happiness):
         column[holding] = NAN
-    at, table = _samples(rows, reports, holding, window_s)
+    at, table = _samples(rows, reports, holding, window_s, number)
+    peaks: Floats = np.full(machine.total_cores, NAN)
     if len(at):
-        cpu, cores, pressure, throttled, progress, cpu_time_s, times, steps = table
+        cpu, cores, pressure, throttled, progress, cpu_time_s, times, steps, peak, node = table
+        peaks = _peaks(at, node.astype(np.int64), peak, core_owner, machine)
         there = np.unique(at)
         full = ~np.isnan(cpu)
         count = np.bincount(at, weights=full, minlength=size)
@@ -60,7 +69,7 @@ def measure(
         slowed = there[lends[there]]
         jobs.pace[slowed] = np.clip(1.0 - np.nan_to_num(held_back[slowed], nan=0.0), LEAST_PACE, 1.0)
         total = np.bincount(at, weights=cpu_time_s, minlength=size).astype(np.float64)
-        _lend(rows, guests, there, total, _largest(at, times, size))
+        _lend(rows, hosts, there, total, _largest(at, times, size))
         told = _largest(at, progress, size)
         by_steps = _by_steps(rows, there, -_largest(at, -steps, size))
         told[there] = np.where(np.isnan(by_steps), told[there], by_steps)
@@ -83,6 +92,26 @@ def measure(
         slower = np.nan_to_num(1.0 - pace, nan=0.0)
         jobs.lost_s[shares] += slower * np.clip(now_s - jobs.start_s[shares], 0.0, elapsed_s)
         extra.squeezed[shares] |= slower > SQUEEZED
+    return peaks
+
+
+def _peaks(
+    at: NDArray[np.intp], node: NDArray[np.int64], peak: Floats, core_owner: Ints, machine: Machine
+) -> Floats:
+    """(cores,) what was measured of the job on each core on that core's node; samples are of the jobs `at`."""
+    found: Floats = np.full(machine.total_cores, NAN)
+    there = node >= 0
+    size = int(max(core_owner.max(initial=-1), at.max(initial=-1))) + 1
+    keys = node[there] * size + at[there]
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], peak[there][order]
+    held = np.flatnonzero(core_owner >= 0)
+    if len(keys) and len(held):
+        wanted = np.repeat(np.arange(len(machine.cores)), machine.cores)[held] * size + core_owner[held]
+        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        known = keys[place] == wanted
+        found[held[known]] = values[place[known]]
+    return found
 
 
 def memory_used(rows: Rows, reports: Mapping[str, NodeReport], holding: Ints) -> dict[int, float]:
@@ -98,13 +127,18 @@ def memory_used(rows: Rows, reports: Mapping[str, NodeReport], holding: Ints) ->
 
 
 def _samples(
-    rows: Rows, reports: Mapping[str, NodeReport], holding: Ints, window_s: float
+    rows: Rows,
+    reports: Mapping[str, NodeReport],
+    holding: Ints,
+    window_s: float,
+    number: Mapping[str, int],
 ) -> tuple[NDArray[np.intp], Floats]:
-    """Row of the job of every sample, and (8, samples) what it says."""
+    """Row of the job of every sample, and (10, samples) what it says."""
     row_of = {str(rows.record(row).raw): row for row in holding.tolist()}
     at: list[int] = []
-    found: list[tuple[float, int, float, float, float, float, float, int]] = []
+    found: list[tuple[float, ...]] = []
     for report in reports.values():
+        node = number.get(report.node, -1)
         for name, sample in report.jobs.items():
             row = row_of.get(name)
             if row is None:
@@ -121,6 +155,8 @@ def _samples(
                     sample.cpu_time_s,
                     report.time_s,
                     sample.steps_done,
+                    sample.cpu_peak if watched else NAN,
+                    node,
                 )
             )
     return np.array(at, dtype=np.intp), np.array(found, dtype=np.float64).T
@@ -131,15 +167,23 @@ def _pace(got: float, wants: float) -> float:
     return min(1.0, max(LEAST_PACE, got / wants)) if wants > 0 and got == got else NAN
 
 
-def _lend(rows: Rows, guests: Ints, there: NDArray[np.intp], total: Floats, times: Floats) -> None:
+def _lend(
+    rows: Rows,
+    hosts: Mapping[int, Mapping[int, float]],
+    there: NDArray[np.intp],
+    total: Floats,
+    times: Floats,
+) -> None:
     """CPU time that guests got beside their hosts since the last look, for the ledger."""
-    jobs, extra = rows.jobs, rows.extra
+    extra, guests = rows.extra, np.array(list(hosts), np.int32)
     before = np.nan_to_num(extra.cpu_time_s[guests], nan=0.0)
     extra.cpu_time_s[there], extra.cpu_time_at_s[there] = total[there], times[there]
     more = np.maximum(0.0, np.nan_to_num(extra.cpu_time_s[guests], nan=0.0) - before)
-    beside = jobs.host[guests] >= 0
-    np.add.at(extra.lent_core_s, guests[beside], more[beside])
-    np.add.at(extra.lent_core_s, jobs.host[guests[beside]], more[beside])
+    for (guest, beside), core_s in zip(hosts.items(), more.tolist(), strict=True):
+        for host, part in beside.items():
+            if host >= 0:
+                extra.lent_core_s[guest] += part * core_s
+                extra.lent_core_s[host] += part * core_s
 
 
 def _by_steps(rows: Rows, there: NDArray[np.intp], done: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Offers: a waiting job is sent into the guest partition and onto its host's nodes, or brought back.
+"""Offers: a waiting job is sent into the guest partition and onto the nodes that lend, or brought back.
 
 Whatever is changed of a user's job is in the journal first. An offer is taken back when it was not taken in time, when
 the job's own turn has come, when its host has ended, and when the daemon that made it is gone; a guest that was
@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from asad_slurm.command import Transport
 from asad_slurm.journal import Journal, JournalError
 from asad_slurm.nodesets import expand, fold
-from asad_slurm.records import ENDED, RUNS, WAITS, JobRecord
+from asad_slurm.records import ANY_NODES, ENDED, RUNS, WAITS, JobRecord
 
 
 @dataclass(slots=True)
@@ -34,11 +34,19 @@ class Offer:
     guest_partition: str
     nodes: tuple[str, ...]
     host: str
+    """Of a pair: the batch job beside which it runs. Empty for a guest that draws from pools."""
     time_s: float
     estimate_s: float
     """When Slurm would have started it; NaN if it had no idea."""
     share: float
     capped: bool
+    demands: Mapping[str, float] = field(default_factory=dict)
+    """Of a guest that draws from pools: by node, cores' worth of CPU that it is expected to use there, and its first
+    quota. Empty for the guest of a pair, of which `share` and `capped` tell."""
+    demand: float = math.nan
+    """The same as a fraction of its cores."""
+    num_nodes: str = ""
+    """What gives back how many nodes its user wanted, where that had to be changed (`nodes_asked`); empty: nothing."""
     restarts: int = 0
     """How often it had been requeued."""
     started: bool = False
@@ -46,6 +54,24 @@ class Offer:
     """Made by an earlier daemon, or its fate is unknown: taken back as soon as it is seen to wait."""
     home_since_s: float = math.nan
     """Since when it has been seen where it was before the offer, as Slurm may yet do what it did not answer."""
+
+    @property
+    def pooled(self) -> bool:
+        """Does the guest draw from the pools of its nodes, and not from one host?"""
+        return bool(self.demands)
+
+    @property
+    def home(self) -> dict[str, str]:
+        """What brings a job back to where it waited."""
+        return {"Partition": self.partition, **self.own_nodes}
+
+    @property
+    def own_nodes(self) -> dict[str, str]:
+        """What gives a job its user's nodes back."""
+        return {
+            "ReqNodeList": self.required_nodes,
+            **({"NumNodes": self.num_nodes} if self.num_nodes else {}),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """The journal's line."""
@@ -56,12 +82,15 @@ class Offer:
             "raw": self.raw,
             "partition": self.partition,
             "required_nodes": self.required_nodes,
+            "num_nodes": self.num_nodes,
             "guest_partition": self.guest_partition,
             "nodes": fold(self.nodes),
             "host": self.host,
             "estimate_s": None if math.isnan(self.estimate_s) else self.estimate_s,
             "share": self.share,
             "capped": self.capped,
+            "demands": dict(self.demands),
+            "demand": None if math.isnan(self.demand) else self.demand,
             "restarts": self.restarts,
             "started": self.started,
         }
@@ -70,6 +99,13 @@ class Offer:
     def from_json(cls, line: Mapping[str, Any], nodes: Callable[[str], tuple[str, ...]]) -> Offer:
         """The offer of a journal's line. Raises KeyError, TypeError or ValueError if it is none."""
         estimate = line.get("estimate_s")
+        # earlier versions knew of pairs alone
+        demands = {str(node): float(cores) for node, cores in dict(line.get("demands") or {}).items()}
+        demand = math.nan if line.get("demand") is None else float(line["demand"])
+        if not all(0 <= cores < math.inf for cores in demands.values()) or (
+            demands and not 0 <= demand < math.inf
+        ):
+            raise ValueError(f"{demand} and {demands} are no demands")
         return cls(
             job=str(line["job"]),
             raw=int(line["raw"]),
@@ -82,6 +118,9 @@ class Offer:
             estimate_s=math.nan if estimate is None else float(estimate),
             share=float(line["share"]),
             capped=bool(line["capped"]),
+            demands=demands,
+            demand=demand,
+            num_nodes=str(line.get("num_nodes", "")),
             restarts=int(line.get("restarts", 0)),
             started=bool(line.get("started", False)),
             stale=not line.get("started", False),
@@ -128,9 +167,10 @@ class Offers:
             self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
         except JournalError as error:
             return str(error)
-        answer = self._transport.update(
-            offer.job, {"Partition": offer.guest_partition, "ReqNodeList": fold(offer.nodes)}
-        )
+        changes = {"Partition": offer.guest_partition, "ReqNodeList": fold(offer.nodes)}
+        if offer.num_nodes:
+            changes["NumNodes"] = f"{len(offer.nodes)}-{len(offer.nodes)}"
+        answer = self._transport.update(offer.job, changes)
         if answer.done:
             self.open[offer.job] = offer
             return ""
@@ -150,9 +190,7 @@ class Offers:
         offer = self.open.get(job)
         if offer is None:
             return "nothing is offered to it"
-        answer = self._transport.update(
-            offer.job, {"Partition": offer.partition, "ReqNodeList": offer.required_nodes}
-        )
+        answer = self._transport.update(offer.job, offer.home)
         if not answer.done:
             return answer.why
         now_s = self._close(job, what)
@@ -186,7 +224,7 @@ class Offers:
                 continue
             if record is not None and record.phase == WAITS and is_pinned(offer, record):
                 # whoever moved it need not have known of our node list: nobody else would ever take it off
-                answer = self._transport.update(job, {"ReqNodeList": offer.required_nodes})
+                answer = self._transport.update(job, offer.own_nodes)
                 if not answer.done:
                     said.append(
                         f"{job}: {why}, but it is still bound to the nodes of its offer: {answer.why}"
@@ -251,7 +289,7 @@ class Offers:
             return "an offer to it was left over"
         if passed(offer.time_s, now_s, self._patience_s):
             return f"it has not taken its offer within {self._patience_s:g} s"
-        if offer.host not in running:
+        if not offer.pooled and offer.host not in running:
             return "its host has ended"
         if now_s >= offer.estimate_s:
             return "its own turn has come"
@@ -270,6 +308,18 @@ class Offers:
             self._journal.write(what, self._clock(), job)
         except JournalError:
             return
+
+
+def nodes_asked(record: JobRecord, nodes: int) -> str | None:
+    """What gives back how many nodes a waiting job wants once it was bound to so many, as scontrol takes it.
+
+    The empty string where nothing need be changed: it may have no more, and the nodes that it requires it gets in any
+    case. None where it could not be given back: of a job of several nodes Slurm tells only how many it would take, not
+    the fewest that its user would.
+    """
+    if record.most_nodes == nodes:
+        return ""
+    return f"1-{record.most_nodes or ANY_NODES}" if record.nodes <= 1 else None
 
 
 def is_bound(offer: Offer, record: JobRecord) -> bool:

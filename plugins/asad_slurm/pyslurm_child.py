@@ -79,6 +79,8 @@ def _job(job: Any) -> dict[str, Any]:
         "required_nodes": get("required_nodes", ""),
         "excluded_nodes": get("excluded_nodes", ""),
         "node_count": get("num_nodes", 0),
+        "max_nodes": get("max_nodes", 0),
+        "mcs_label": get("mcs_label", ""),
         "cpus": get("cpus", 1),
         "time_limit": limit if isinstance(limit, int) else None,
         "submit_time": get("submit_time", 0),

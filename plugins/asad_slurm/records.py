@@ -116,6 +116,10 @@ class JobRecord(NamedTuple):
     """Most tasks of its array that run at one time, 0 for no bound. Known of the record of those that wait together."""
     nice: int
     admin_comment: str
+    most_nodes: int
+    """Most nodes that it may have (`--nodes=2-4`); 0 for no bound."""
+    mcs_label: str
+    """Jobs with other labels may not be on its nodes; empty for none."""
 
     @property
     def alone(self) -> str:
@@ -366,7 +370,13 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         int(_number(get("array_max_tasks"), 0.0)) if array else 0,
         _nice(get("nice")),
         get("admin_comment") or "",
+        int(min(_number(get("max_nodes"), 0.0), ANY_NODES)),
+        intern(clean(get("mcs_label") or "")),
     )
+
+
+ANY_NODES = 65534
+"""As many nodes as scontrol takes for the most of a job: as good as no bound, which it cannot set again."""
 
 
 _EXCLUSIVE = frozenset(("none", "user", "mcs", "topo", "true"))

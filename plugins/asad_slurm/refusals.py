@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from asad.model import BARS, NODE_BARS, CoAllocate, Snapshot
 from asad_slurm import bars
 from asad_slurm.nodesets import expand
-from asad_slurm.records import MIB, JobRecord, NodeRecord
+from asad_slurm.offers import nodes_asked
+from asad_slurm.records import INF, MIB, JobRecord, NodeRecord
 from asad_slurm.settings import Settings
 
 
@@ -19,42 +20,56 @@ def refusal(
     snapshot: Snapshot,
     decision: CoAllocate,
     guest: JobRecord,
-    host: JobRecord,
     nodes: list[NodeRecord],
     guest_nodes: Mapping[str, NDArray[np.bool_]],
     settings: Settings,
 ) -> str:
-    """Why `guest` (waits) cannot be offered the nodes of `host` (runs); the empty string if it can.
+    """Why `guest` (waits) cannot be offered these nodes; the empty string if it can.
 
-    `guest_nodes` says for each guest partition which nodes are in it.
+    Of a pair the host must hold all of each node. `guest_nodes` says for each guest partition which nodes are in it.
     """
     jobs, first, names = snapshot.jobs, snapshot.machine.first_core, snapshot.machine.node_names
     if not decision.nodes or not all(0 <= node < len(names) for node in decision.nodes):
         return "there is no such node"
+    if len(set(decision.nodes)) < len(decision.nodes):
+        return "a node is named twice"
+    asked = all(0 <= cores < INF for cores in decision.demands)
+    if decision.pooled and (len(decision.demands) != len(decision.nodes) or not asked):
+        return f"demands {decision.demands} are not one for each of {len(decision.nodes)} nodes"
     barred = bars.guest_bar(guest, settings) or int(jobs.guest_bar[decision.guest])
     if barred:
         return BARS[barred]
-    if jobs.host_bar[decision.host]:
-        return f"its host may not lend: {BARS[jobs.host_bar[decision.host]]}"
-    if settings.share_users != "any" and group(guest, settings) != group(host, settings):
-        return BARS[bars.OTHER_USERS]
     partition = bars.guest_partition(guest.partition, settings)
-    free = 0
+    free, widest = 0, -(-int(guest.cores) // len(decision.nodes))
     for node in decision.nodes:
         here = slice(first[node], first[node + 1])
+        hosts = set(snapshot.core_owner[here].tolist()) - {-1}
+        for host in hosts:
+            if jobs.host_bar[host]:
+                return f"{jobs.job_id[host]} on {names[node]} may not lend: {BARS[jobs.host_bar[host]]}"
+        others = hosts | (set(snapshot.core_guest[here].tolist()) - {-1, decision.guest})
+        if any(jobs.share_group[other] != jobs.share_group[decision.guest] for other in others):
+            return BARS[bars.OTHER_USERS]
         if snapshot.node_bar[node]:
             return f"{names[node]}: {NODE_BARS[snapshot.node_bar[node]]}"
         if not guest_nodes[partition][node]:
             return f"{names[node]} is not in the partition {partition}"
-        if (snapshot.core_owner[here] != decision.host).any():
+        if not decision.pooled and (snapshot.core_owner[here] != decision.host).any():
             return "a node is no longer wholly held by its host"
         if not has_features(guest.features, nodes[node].features):
             return f"{names[node]} lacks a feature that it wants"
-        free += int((snapshot.core_guest[here] < 0).sum())
+        open_cores = int((snapshot.core_guest[here] < 0).sum())
+        if decision.pooled and open_cores < widest:
+            return f"other guests are on the cores of {names[node]}"
+        free += open_cores
     if free < guest.cores:
         return "another guest is on these cores"
     if guest.nodes > len(decision.nodes):
         return f"it wants {guest.nodes:.0f} nodes"
+    if guest.most_nodes and guest.most_nodes < len(decision.nodes):
+        return f"it wants at most {guest.most_nodes} nodes"
+    if nodes_asked(guest, len(decision.nodes)) is None:
+        return "how many nodes its user asked for could not be given back"
     chosen = frozenset(names[node] for node in decision.nodes)
     try:
         if not chosen.issuperset(expand(guest.required_nodes)):
@@ -90,9 +105,16 @@ def _in_the_way(snapshot: Snapshot, decision: CoAllocate, guest: JobRecord) -> s
     return ""
 
 
-def group(job: JobRecord, settings: Settings) -> str:
-    """Whom it may share with, as `share_users` says: those of the same user, or of the same account."""
-    return job.user if settings.share_users == "same" else job.account
+def group(job: JobRecord, settings: Settings, exclusive_user: bool = False) -> str:
+    """Whom it may share with, as `share_users` says: those of the same group, which the empty string is too.
+
+    `exclusive_user`: Slurm gives the nodes of its partition to one user at a time.
+    """
+    if settings.share_users == "same" or (settings.share_users == "as-slurm" and exclusive_user):
+        return f"user {job.user}"
+    if settings.share_users == "account":
+        return f"account {job.account}"
+    return f"label {job.mcs_label}" if settings.share_users == "as-slurm" and job.mcs_label else ""
 
 
 def has_features(wanted: str, there: frozenset[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +11,13 @@ from typing import Any
 from asad.errors import ConfigError
 from asad_slurm.nodesets import expand
 
+log = logging.getLogger(__name__)
+
 TRANSPORTS = ("auto", "command", "pyslurm")
-SHARE_USERS = ("same", "account", "any")
-LEND = ("multi-node", "gres", "whole-memory", "exclusive", "shared-node")
+SHARE_USERS = ("as-slurm", "same", "account", "any")
+LEND = ("multi-node", "gres", "whole-memory", "exclusive")
+FORMER_LEND = frozenset(("shared-node",))
+"""What all jobs do by now: still read, and passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +50,11 @@ class Settings:
     """A command that has not answered by then is killed."""
     guest_partitions: Mapping[str, str] = field(default_factory=lambda: {"batch": "guest"})
     """By partition whose jobs wait: the partition in which they run as guests."""
-    share_users: str = "same"
-    """Hosts and guests belong to the same user, to the same account, or to any."""
+    share_users: str = "as-slurm"
+    """Who meets on a node: whoever Slurm itself would put there, or jobs of the same user, of the same account, or any.
+
+    With `same` and `account` free cores are not lent, since a stranger may start there.
+    """
     lend: frozenset[str] = frozenset()
     """Kinds of hosts that lend although they do not by default: out of `LEND`."""
     opt_out: OptOut = OptOut()
@@ -93,7 +101,10 @@ def read_settings(table: Mapping[str, Any]) -> Settings:
 
 
 def _lend(table: Mapping[str, Any]) -> frozenset[str]:
-    chosen = _names(table, "lend", "[slurm] lend")
+    named = _names(table, "lend", "[slurm] lend")
+    for name in sorted(named & FORMER_LEND):
+        log.warning("[slurm] lend: %r is what all jobs do by now; leave it out", name)
+    chosen = named - FORMER_LEND
     for name in chosen:
         if name not in LEND:
             raise ConfigError(f"[slurm] lend: {name!r} is unknown; choose from {', '.join(LEND)}")

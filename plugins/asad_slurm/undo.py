@@ -136,9 +136,8 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
             failed += 1
         elif partition != offer["guest_partition"]:
             # whoever moved it need not have known of our node list: nobody else would ever take it off
-            own = offer.get("required_nodes", "")
-            pinned = state in WAITING and nodes == offer.get("nodes") != own
-            why = _update(job, [f"ReqNodeList={own}"], timeout_s) if pinned else ""
+            pinned = state in WAITING and nodes == offer.get("nodes") != offer.get("required_nodes", "")
+            why = _update(job, _own_nodes(offer), timeout_s) if pinned else ""
             if why:
                 said.append(f"{job}: still bound to the nodes of its offer ({why}); the offer stays open")
                 failed += 1
@@ -400,9 +399,14 @@ def _look(job: str, timeout_s: float) -> tuple[str, str, str]:
 
 
 def _restore(offer: dict[str, Any], timeout_s: float) -> str:
-    """Give a waiting job its partition and node list back; why not, or the empty string."""
-    changes = [f"Partition={offer['partition']}", f"ReqNodeList={offer.get('required_nodes', '')}"]
-    return _update(str(offer["job"]), changes, timeout_s)
+    """Give a waiting job its partition and its user's nodes back; why not, or the empty string."""
+    return _update(str(offer["job"]), [f"Partition={offer['partition']}", *_own_nodes(offer)], timeout_s)
+
+
+def _own_nodes(offer: dict[str, Any]) -> list[str]:
+    """What gives a job its user's nodes back. How many it wanted was not changed by every offer."""
+    number = offer.get("num_nodes", "")
+    return [f"ReqNodeList={offer.get('required_nodes', '')}"] + ([f"NumNodes={number}"] if number else [])
 
 
 def _update(job: str, words: list[str], timeout_s: float) -> str:

@@ -1,15 +1,18 @@
 """Generate `generated-cluster.sacct.gz`: six days of a made-up cluster, as `sacct -P` would tell of it.
 
-Run `python profiles/samples/generate.py`: the same bytes come out each time. Nothing in it was measured; it
-is there so that a replay can be tried without a log at hand. Jobs come from recurring applications whose runs
-resemble each other; start times are those of a plain first-come first-served scheduler with EASY backfill on
-16 nodes of 32 cores.
+Run `python profiles/samples/generate.py`: the same bytes come out each time. With `--seed` another cluster is made up,
+with applications, habits and submissions of its own: what a replay finds on one is worth little if it does not find it
+on the next. Nothing in them was measured; they are there so that a replay can be tried without a log at hand. Jobs come
+from recurring applications whose runs resemble each other; start times are those of a plain first-come first-served
+scheduler with EASY backfill on 16 nodes of 32 cores.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -321,13 +324,47 @@ def lines(job: Job) -> list[str]:
     return written
 
 
-def generate() -> bytes:
-    """The sample, compressed."""
-    queue = jobs(np.random.Generator(np.random.PCG64(SEED)))
+def generate(seed: int = SEED) -> bytes:
+    """The log of a seed, compressed; that of SEED is the sample."""
+    queue = jobs(np.random.Generator(np.random.PCG64(seed)))
     schedule(queue)
     text = "\n".join([COLUMNS, *(line for job in queue for line in lines(job))]) + "\n"
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
 
+def main(words: Sequence[str] | None = None) -> None:
+    """Write the log that the command line asks for: the sample in its place, that of another seed in this folder."""
+    parser = argparse.ArgumentParser(
+        description="Generate six days of a made-up cluster, as sacct -P would tell of it."
+    )
+    parser.add_argument(
+        "--seed", type=seed_of, default=SEED, help="another cluster for another seed; default: %(default)s"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=f"default: {SAMPLE.name} beside this script; of another seed generated-cluster-SEED.sacct.gz here",
+    )
+    given = parser.parse_args(words)
+    out: Path | None = given.out
+    if out is None:
+        out = SAMPLE if given.seed == SEED else Path(f"generated-cluster-{given.seed}.sacct.gz")
+    made = generate(given.seed)
+    try:
+        out.write_bytes(made)
+    except OSError as error:
+        parser.error(f"{out}: {error.strerror}; name another file by --out")
+    print(out)
+
+
+def seed_of(text: str) -> int:
+    """A seed: a whole number from 0 on. Raises ValueError otherwise."""
+    seed = int(text)
+    if seed < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0; give a whole number from 0 on")
+    return seed
+
+
 if __name__ == "__main__":
-    SAMPLE.write_bytes(generate())
+    main()

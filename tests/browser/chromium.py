@@ -35,7 +35,7 @@ spare = [os.dup(reads), os.dup(writes), os.dup(reads), os.dup(writes)][-2:]
 os.dup2(spare[0], 3), os.dup2(spare[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def program() -> Path | None:

@@ -30,6 +30,7 @@ from asad.model import (
     Jobs,
     Machine,
     SetMemory,
+    SetQuota,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -142,7 +143,19 @@ def offers(snapshot: Snapshot) -> list[CoAllocate]:
         guest = next((row for row in waiting if snapshot.jobs.cores[row] <= room), None)
         if nodes and guest is not None:
             waiting.remove(guest)
-            made.append(CoAllocate(CAUSE, guest, host, tuple(nodes), 0.3))
+            made.append(CoAllocate(CAUSE, guest, tuple(nodes), host=host, share=0.3))
+    return made
+
+
+def pool_offers(snapshot: Snapshot) -> list[CoAllocate]:
+    """The same, for guests that draw from the pools of those nodes half of what their cores are worth."""
+    made = []
+    for offer in offers(snapshot):
+        count, cores = len(offer.nodes), int(snapshot.jobs.cores[offer.guest])
+        spread = [cores // count + (k < cores % count) for k in range(count)]
+        nodes = tuple(node for node, held in zip(offer.nodes, spread, strict=True) if held)
+        demands = tuple(0.5 * held for held in spread if held)
+        made.append(CoAllocate(CAUSE, offer.guest, nodes, demands))
     return made
 
 
@@ -322,19 +335,23 @@ def test_late_and_impossible_decisions_are_refused_with_a_reason_and_change_noth
             late += [SetShare(CAUSE, gone, 0.5), ExtendLimit(CAUSE, gone, 60.0)]
             if len(snapshot.running):
                 late.append(
-                    CoAllocate(CAUSE, gone, int(snapshot.running[0]), (0,), 0.3)
+                    CoAllocate(CAUSE, gone, (0,), host=int(snapshot.running[0]), share=0.3)
                 )  # the guest has ended
             if len(snapshot.queue):
-                late.append(CoAllocate(CAUSE, int(snapshot.queue[0]), gone, (0,), 0.3))  # the host has ended
+                late.append(
+                    CoAllocate(CAUSE, int(snapshot.queue[0]), (0,), host=gone, share=0.3)
+                )  # the host has ended
         if len(snapshot.queue) > 1:
             waiting = snapshot.queue.tolist()
-            late.append(CoAllocate(CAUSE, waiting[0], waiting[1], (0,), 0.3))  # the host has not started
+            late.append(
+                CoAllocate(CAUSE, waiting[0], (0,), host=waiting[1], share=0.3)
+            )  # the host has not started
         for node in range(NODES):
             owner = int(snapshot.core_owner[snapshot.machine.first_core[node]])
             for host in snapshot.running.tolist():
                 if owner not in (-1, host) and len(snapshot.queue):
                     late.append(
-                        CoAllocate(CAUSE, int(snapshot.queue[0]), host, (node,), 0.3)
+                        CoAllocate(CAUSE, int(snapshot.queue[0]), (node,), host=host, share=0.3)
                     )  # another's node
         outcomes = list(driven.cluster.apply(late))
         tried += len(late)
@@ -354,6 +371,63 @@ def test_the_same_lending_twice_is_done_once(driven: Driven) -> None:
             assert not second.done
             assert second.reason
     assert tried > 3
+
+
+def test_a_guest_that_draws_from_pools_has_a_demand_and_no_host(driven: Driven) -> None:
+    lent = 0
+    for snapshot in looks(driven):
+        assert np.isnan(snapshot.jobs.demand[snapshot.running]).all()
+        assert np.isnan(snapshot.jobs.demand[snapshot.queue]).all()
+        for outcome in driven.cluster.apply(pool_offers(snapshot)):
+            if not outcome.done:
+                assert outcome.reason
+                continue
+            lent += 1
+            decision = outcome.decision
+            assert isinstance(decision, CoAllocate)
+            after = driven.cluster.snapshot()
+            assert decision.guest in after.guests and decision.guest not in after.queue
+            assert after.jobs.host[decision.guest] == -1
+            demand = sum(decision.demands) / after.jobs.cores[decision.guest]
+            assert after.jobs.demand[decision.guest] == pytest.approx(demand)
+            check_consistent(after)
+    assert lent > 5, "the test has to lend something to mean anything"
+
+
+def test_quotas_and_what_hosts_lend_move_as_decided(driven: Driven) -> None:
+    moved = told = 0
+    ended: list[int] = []
+    for snapshot in looks(driven):
+        ended += driven.cluster.finished(-np.inf).row.tolist()
+        first = snapshot.machine.first_core
+        for guest in snapshot.guests.tolist():
+            held = np.flatnonzero(snapshot.core_guest == guest)
+            nodes = sorted(set((np.searchsorted(first, held, side="right") - 1).tolist()))
+            quota = SetQuota(CAUSE, guest, tuple(nodes), (0.25,) * len(nodes))
+            wrong = [
+                SetQuota(CAUSE, guest, tuple(nodes), (value,) * len(nodes)) for value in (0.0, np.nan, np.inf)
+            ]
+            wrong.append(SetQuota(CAUSE, guest, (nodes[0],), (1.0, 1.0)))
+            others = sorted(set(range(NODES)) - set(nodes))
+            wrong += [SetQuota(CAUSE, guest, (node,), (1.0,)) for node in others[:1]]
+            outcomes = list(driven.cluster.apply([quota, *wrong]))
+            assert [outcome.done for outcome in outcomes] == [True, *([False] * len(wrong))]
+            assert all(outcome.reason for outcome in outcomes[1:])
+            moved += 1
+        for host in snapshot.running[:1].tolist():
+            (outcome,) = driven.cluster.apply([SetShare(CAUSE, share=0.35, host=host)])
+            assert outcome.done, outcome.reason
+            assert driven.cluster.snapshot().jobs.share[host] == 0.35
+            told += 1
+        late: list[Decision] = [SetShare(CAUSE, share=0.3, host=row) for row in snapshot.queue[:1].tolist()]
+        late += [SetQuota(CAUSE, row, (0,), (1.0,)) for row in snapshot.running[:1].tolist()]
+        late += [SetQuota(CAUSE, row, (0,), (1.0,)) for row in ended[-1:]]
+        late += [SetShare(CAUSE, share=0.3, host=row) for row in ended[-1:]]
+        outcomes = list(driven.cluster.apply(late))
+        assert not any(outcome.done for outcome in outcomes) and all(outcome.reason for outcome in outcomes)
+        assert same_sight(snapshot, driven.cluster.snapshot())
+        driven.cluster.apply(pool_offers(snapshot)[:1])
+    assert moved > 5 and told > 5
 
 
 # -------------------------------------------------------------------------------------------------- admission

@@ -160,7 +160,7 @@ class Agent:
         """What was told of a task, in order."""
         return [status["state"] for status in self.updates if status["task_id"]["value"] == task_id]
 
-    def until(self, true: Callable[[], Any], timeout_s: float = 10.0) -> bool:
+    def until(self, true: Callable[[], Any], timeout_s: float = 300.0) -> bool:
         """Wait until something is so."""
         end = time.monotonic() + timeout_s
         while not true():

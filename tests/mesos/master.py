@@ -257,14 +257,14 @@ class Master:
 
         thread = threading.Thread(target=serve, name="mesos-master", daemon=True)
         thread.start()
-        if not ready.wait(10.0):
+        if not ready.wait(300.0):
             raise RuntimeError("the master did not come up")
         try:
             yield self
         finally:
             asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10.0)
             self._loop.call_soon_threadsafe(self._loop.stop)
-            thread.join(10.0)
+            thread.join(300.0)
             self._loop.close()
 
     async def _open(self, port: int) -> None:
@@ -290,7 +290,7 @@ class Master:
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def until(self, true: Callable[[], Any], timeout_s: float = 10.0) -> bool:
+    def until(self, true: Callable[[], Any], timeout_s: float = 300.0) -> bool:
         """Wait until something is so."""
         end = time.monotonic() + timeout_s
         while not true():

@@ -36,7 +36,7 @@ def session(master: Master | str | list[str], folder: Path, **settings: Any) -> 
     assert not isinstance(master, Master) or not master.refused
 
 
-def wait(true: Callable[[], Any], timeout_s: float = 10.0) -> bool:
+def wait(true: Callable[[], Any], timeout_s: float = 300.0) -> bool:
     """Until something is so."""
     end = time.monotonic() + timeout_s
     while not true():

@@ -59,7 +59,7 @@ def test_a_task_runs_and_is_told_until_the_executor_ends(tmp_path: Path) -> None
         launch(
             agent, 'echo "$GREETING $ASAD_JOB_ID $ASAD_NODES ${MESOS_EXECUTOR_AUTHENTICATION_TOKEN-unset}"'
         )
-        assert process.wait(10.0) == 0
+        assert process.wait(300.0) == 0
         assert agent.states("m7.1.0") == ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]
         assert exit_of(agent.updates[-1]) == "0"
     assert (tmp_path / "stdout").read_text() == "hello m7 n0*1 unset\n"
@@ -71,7 +71,7 @@ def test_a_task_runs_and_is_told_until_the_executor_ends(tmp_path: Path) -> None
 def test_a_failure_is_told_with_its_status(command: str, told: str, tmp_path: Path) -> None:
     with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
         launch(agent, command)
-        assert process.wait(10.0) == 0
+        assert process.wait(300.0) == 0
         assert agent.states("m7.1.0")[-1] == "TASK_FAILED"
         assert exit_of(agent.updates[-1]) == told
 
@@ -80,7 +80,7 @@ def test_a_script_gets_its_arguments_and_its_output_goes_where_it_should(tmp_pat
     job = JOB | {"script": '#!/bin/sh\necho "$#:$1:$2"\necho loud >&2\n', "output": "out-%j-%t"}
     with Agent(encoded(job)).running() as agent, agent.executor(tmp_path) as process:
         launch(agent, "'a b' c")
-        assert process.wait(10.0) == 0
+        assert process.wait(300.0) == 0
     assert (tmp_path / "out-m7-m7.1.0").read_text() == "2:a b:c\nloud\n"
 
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_started_fails_with_the_reason(tmp_path: Path) -> None:
     job = JOB | {"script": "#!/nonexistent/interpreter\n"}
     with Agent(encoded(job)).running() as agent, agent.executor(tmp_path) as process:
         launch(agent, "")
-        assert process.wait(10.0) == 0
+        assert process.wait(300.0) == 0
         assert agent.states("m7.1.0") == ["TASK_STARTING", "TASK_FAILED"]
         assert "could not be started" in agent.updates[-1]["message"]
 
@@ -108,7 +108,7 @@ def test_a_kill_is_gentle_first_and_then_not(tmp_path: Path) -> None:
                 },
             }
         )
-        assert process.wait(10.0) == 0
+        assert process.wait(300.0) == 0
         assert agent.states("m7.1.0")[-2:] == ["TASK_KILLING", "TASK_KILLED"]
         assert exit_of(agent.updates[-1]) == "-9"
     assert (tmp_path / "gently").exists()
@@ -120,7 +120,7 @@ def test_several_tasks_of_a_job_share_it_even_if_the_first_ends_at_once(tmp_path
         assert agent.until(lambda: "TASK_FINISHED" in agent.states("m7.1.0"))
         assert process.poll() is None
         launch(agent, "true", "m7.1.1")
-        assert process.wait(10.0) == 0
+        assert process.wait(300.0) == 0
         assert agent.states("m7.1.1")[-1] == "TASK_FINISHED"
 
 
@@ -137,7 +137,7 @@ def test_it_outlives_a_restart_of_its_agent(tmp_path: Path) -> None:
         assert told == ["TASK_STARTING", "TASK_RUNNING"]
         agent.acknowledges = True
         (tmp_path / "go").touch()
-        assert process.wait(15.0) == 0
+        assert process.wait(300.0) == 0
         assert agent.states("m7.1.0")[-1] == "TASK_FINISHED"
 
 
@@ -151,11 +151,11 @@ def test_an_agent_that_comes_back_finds_it_in_time(tmp_path: Path) -> None:
         assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
         agent.answer, before = (503, "Agent has not finished recovery"), agent.attempts
         agent.disconnect()
-        assert agent.until(lambda: agent.attempts >= before + 6, 5.0), "many tries while it waits for one"
+        assert agent.until(lambda: agent.attempts >= before + 6), "many tries while it waits for one"
         agent.answer = None
         assert agent.until(lambda: len(agent.subscriptions) == 2)
         (tmp_path / "go").touch()
-        assert process.wait(15.0) == 0
+        assert process.wait(300.0) == 0
         assert agent.states("m7.1.0")[-1] == "TASK_FINISHED"
     assert (tmp_path / "stderr").read_text().count("has not finished recovery") == 1, "told once"
 
@@ -167,7 +167,7 @@ def test_an_agent_that_does_not_know_it_any_more_is_not_asked_for_ever(tmp_path:
         time.sleep(0.3)  # the shell sets its trap
         agent.answer = (400, "Executor cannot be found")
         agent.disconnect()
-        assert process.wait(10.0) == 0
+        assert process.wait(300.0) == 0
     assert (tmp_path / "ended").exists(), "nobody counts what it uses: a successor may run elsewhere"
     assert "Executor cannot be found'; its tasks end" in (tmp_path / "stderr").read_text()
 
@@ -199,7 +199,7 @@ def test_what_ends_while_its_agent_is_away_is_told_when_it_is_back(
         assert thread.is_alive(), "else the agent takes the task for lost, and it is run again"
         agent.answer = None
         assert agent.until(lambda: agent.states("m7.1.0")[-1] == "TASK_FINISHED")
-        thread.join(10.0)
+        thread.join(300.0)
         assert not thread.is_alive()
 
 
@@ -208,7 +208,7 @@ def test_a_shutdown_ends_its_tasks(tmp_path: Path) -> None:
         launch(agent, "sleep 60")
         assert agent.until(lambda: "TASK_RUNNING" in agent.states("m7.1.0"))
         agent.send({"type": "SHUTDOWN"})
-        assert process.wait(10.0) == 0
+        assert process.wait(300.0) == 0
         assert agent.states("m7.1.0")[-1] == "TASK_KILLED"
 
 

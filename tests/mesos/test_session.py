@@ -77,8 +77,8 @@ def test_offers_are_given_back_though_the_stream_hangs(master: Master, tmp_path:
         assert runs(opened, blocker)
         assert wait(lambda: opened.framework.pool.gathers == waiting and opened.framework.agents.offers)
         master.hang()
-        assert wait(lambda: not opened.framework.agents.offers, 3.0)
-        assert master.until(lambda: not master.offers, 3.0)
+        assert wait(lambda: not opened.framework.agents.offers)
+        assert master.until(lambda: not master.offers)
         assert master.longest_out_s <= 1.0
 
 
@@ -96,7 +96,7 @@ def test_a_stopped_parent_gives_its_offers_back_too(master: Master, tmp_path: Pa
     try:
         assert master.until(lambda: len(master.launches) == 10 and master.offers)
         os.kill(pid, signal.SIGSTOP)
-        assert master.until(lambda: not any(f.active for f in master.frameworks.values()), 6.0)
+        assert master.until(lambda: not any(f.active for f in master.frameworks.values()))
         assert master.offers == {}
         assert len(master.running_tasks()) == 10
     finally:
@@ -109,9 +109,9 @@ def test_a_hanging_stream_is_given_up_after_missing_heartbeats(tmp_path: Path) -
         (job,) = opened.submit(gang(2))
         assert runs(opened, job)
         master.hang()
-        assert wait(lambda: not opened.subscribed, 5.0)
+        assert wait(lambda: not opened.subscribed)
         master.hang(False)
-        assert wait(lambda: opened.subscribed, 5.0)
+        assert wait(lambda: opened.subscribed)
         assert opened.starts > 1
         assert len(master.frameworks) == 1
         assert state(opened, job) == "running"
@@ -129,7 +129,7 @@ def test_a_hundred_disconnects_lose_no_task_and_launch_none_twice(tmp_path: Path
         task_s=lambda info: rng.uniform(0.05, 0.6),
     )
     with master.running(), session(master, tmp_path, retries=100) as opened:
-        assert opened.wait(10.0)
+        assert opened.wait(300.0)
         jobs: list[str] = []
         faults = 0
         while faults < 100:
@@ -148,8 +148,8 @@ def test_a_hundred_disconnects_lose_no_task_and_launch_none_twice(tmp_path: Path
                 elif opened.child:
                     os.kill(opened.child, signal.SIGKILL)
                 faults += 1
-                wait(lambda: opened.subscribed, 5.0)
-        assert wait(lambda: not opened.framework.jobs, 90.0), [
+                wait(lambda: opened.subscribed)
+        assert wait(lambda: not opened.framework.jobs), [
             (job, state(opened, job), opened.job(job).why)
             for job in jobs
             if state(opened, job) != "completed"
@@ -234,7 +234,7 @@ def test_a_task_that_was_given_up_is_killed_when_its_agent_comes_back(master: Ma
         assert runs(opened, job)
         agent = master.tasks["m1.1.0"].agent
         master.lose_agent(agent)
-        assert wait(lambda: opened.job(job).attempt == 2 and state(opened, job) == "running", 15.0)
+        assert wait(lambda: opened.job(job).attempt == 2 and state(opened, job) == "running")
         master.find_agent(agent)
         assert master.until(lambda: all(name.startswith("m1.2.") for name in master.running_tasks()))
         check_whole(master)
@@ -303,7 +303,7 @@ def test_a_master_that_does_not_lead_names_the_one_that_does(tmp_path: Path) -> 
 
 def test_the_next_master_of_the_list_is_tried(tmp_path: Path) -> None:
     with Master(2).running() as master, session(["127.0.0.1:1", master.address], tmp_path) as opened:
-        assert wait(lambda: opened.subscribed, 25.0), opened.trouble
+        assert wait(lambda: opened.subscribed), opened.trouble
 
 
 def test_principal_and_secret_are_sent_and_a_wrong_one_is_told(tmp_path: Path) -> None:
@@ -316,9 +316,7 @@ def test_principal_and_secret_are_sent_and_a_wrong_one_is_told(tmp_path: Path) -
             assert runs(opened, job)
         secret.write_text("wrong")
         with session(master, tmp_path / "b", principal="asad", secret_file=str(secret)) as opened:
-            assert wait(lambda: "it answers 401; see [mesos] principal" in opened.trouble, 30.0), (
-                opened.trouble
-            )
+            assert wait(lambda: "it answers 401; see [mesos] principal" in opened.trouble), opened.trouble
             assert not opened.subscribed
             assert master.subscriptions == 1, "a refused principal never subscribes"
 
@@ -332,9 +330,9 @@ def test_another_principal_may_not_take_a_framework_over(tmp_path: Path) -> None
             (job,) = opened.submit(gang(2))
             assert runs(opened, job)
         with session(master, tmp_path / "a", principal="other", secret_file=str(secret)) as opened:
-            assert wait(lambda: "give [mesos] principal back" in opened.trouble, 30.0), opened.trouble
+            assert wait(lambda: "give [mesos] principal back" in opened.trouble), opened.trouble
         with session(master, tmp_path / "a", principal="asad", secret_file=str(secret)) as opened:
-            assert opened.wait(5.0)
+            assert opened.wait(300.0)
         assert len(master.running_tasks()) == 2
 
 
@@ -365,22 +363,22 @@ def test_a_removed_framework_starts_anew_and_queues_its_jobs_again(master: Maste
         assert runs(opened, job)
         old = opened.framework.framework_id
         master.remove_framework(old)
-        assert wait(lambda: opened.framework.framework_id not in ("", old), 20.0)
-        assert wait(lambda: opened.job(job).attempt == 2 and state(opened, job) == "running", 20.0)
+        assert wait(lambda: opened.framework.framework_id not in ("", old))
+        assert wait(lambda: opened.job(job).attempt == 2 and state(opened, job) == "running")
         assert len(master.running_tasks()) == 4
 
 
 @pytest.mark.parametrize("version", ["1.12.0-rc1", "odd", "2"])
 def test_odd_versions_of_masters_do_no_harm(version: str, tmp_path: Path) -> None:
     with Master(2, version=version).running() as master, session(master, tmp_path) as opened:
-        assert opened.wait(5.0)
+        assert opened.wait(300.0)
         assert opened.version == version
 
 
 @pytest.mark.parametrize(("gpus", "wanted"), [(False, False), (True, True)])
 def test_gpus_are_only_asked_for_where_they_are_wanted(gpus: bool, wanted: bool, tmp_path: Path) -> None:
     with Master(2).running() as master, session(master, tmp_path, gpus=gpus) as opened:
-        assert opened.wait(5.0)
+        assert opened.wait(300.0)
         (framework,) = master.frameworks.values()
         kinds = {capability["type"] for capability in framework.info["capabilities"]}
         assert ("GPU_RESOURCES" in kinds) == wanted
@@ -405,7 +403,7 @@ def test_a_full_disk_sends_nothing_that_is_not_written(
     master: Master, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with session(master, tmp_path) as opened:
-        assert opened.wait(5.0)
+        assert opened.wait(300.0)
         write = opened.journal.write
 
         def full(records: Any) -> None:

@@ -150,7 +150,7 @@ def test_a_torn_down_framework_ends_with_everything(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="is being torn down"):
                 cluster.submit(Spec("ann", 1000, "true"))
             master.hang(False)
-            assert wait(lambda: cluster.engine.framework.framework_id not in ("", first), 20.0)
+            assert wait(lambda: cluster.engine.framework.framework_id not in ("", first))
         finally:
             server.stop()
         assert master.teardowns >= 1
@@ -159,7 +159,7 @@ def test_a_torn_down_framework_ends_with_everything(tmp_path: Path) -> None:
         assert "torn down by" in cluster.status("m1")[0]["why"]
         # whoever comes next is another framework, and works
         job = cluster.submit(Spec("ann", 1000, "sleep 60", (Group(memory_bytes=64 * 2**20),)))
-        assert wait(lambda: cluster.status(job)[0]["state"] == "running", 20.0)
+        assert wait(lambda: cluster.status(job)[0]["state"] == "running")
 
 
 def test_a_teardown_is_not_forgotten_while_no_master_answers(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_a_teardown_is_not_forgotten_while_no_master_answers(tmp_path: Path) -> 
         later = MesosCluster(given, nodes=NoNodes(), state_dir=tmp_path, clock=time.time)
         try:
             later.recover()
-            assert wait(lambda: master.teardowns and not master.running_tasks(), 20.0)
-            assert wait(lambda: later.status("m1")[0]["state"] == "cancelled", 20.0)
+            assert wait(lambda: master.teardowns and not master.running_tasks())
+            assert wait(lambda: later.status("m1")[0]["state"] == "cancelled")
         finally:
             later.close()
     assert master.launches == {"m1.1.0": 1}
@@ -199,7 +199,7 @@ def test_a_teardown_gives_slurm_what_has_not_started(tmp_path: Path) -> None:
         assert slurm.held == {17, 18}
         assert cluster.request("teardown", {}, "root", 0) == {"jobs": 1, "tasks": 1}
         assert slurm.waits(18)
-        assert wait(lambda: mesos.status("m1")[0]["state"] == "cancelled", 20.0)
+        assert wait(lambda: mesos.status("m1")[0]["state"] == "cancelled")
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def begun(name: str, cluster: Obedient, options: Options, kept: Any = None) -> t
     return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["as-soon", "oasis", "drf"])
 @settings(deadline=None, max_examples=40)
 @given(jobs(), some.lists(some.integers(1, 4), min_size=1, max_size=3), some.data())
@@ -121,6 +122,7 @@ def pairs(draw: Any) -> list[Job]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["as-soon", "oasis", "drf"])
 @settings(deadline=None, max_examples=40)
 @given(pairs(), jobs(), some.booleans(), some.data())

@@ -84,6 +84,7 @@ def consistent(state: engine.State) -> None:
         assert row["shown"] == (told[mine] == engine.PENDING).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_event", [False, True], ids=["per-timestamp", "per-event"])
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 @settings(deadline=None, max_examples=120)

@@ -109,6 +109,7 @@ class Watch:
         json.dumps(self.policy.overview(), allow_nan=False)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(jobs(), some.lists(some.integers(1, 4), min_size=1, max_size=3), policies(), some.data())
 def test_what_starts_fits_and_everybody_starts_in_the_end(

@@ -124,6 +124,7 @@ def never_too_much(jobs: Sequence[Job], start: Sequence[float], end: Sequence[fl
         assert held <= total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_event", [False, True], ids=["per-timestamp", "per-event"])
 @pytest.mark.parametrize("scheduler", ["easy", "fcfs"])
 @settings(deadline=None, max_examples=120)

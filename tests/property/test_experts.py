@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -61,6 +62,7 @@ def test_toml_round_trips(expert: Expert) -> None:
     assert again.to_toml() == expert.to_toml()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(experts(), min_size=1, max_size=4), st.lists(STATES, min_size=1, max_size=5))
 def test_both_evaluators_agree(some: list[Expert], states: list[np.ndarray]) -> None:

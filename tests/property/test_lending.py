@@ -281,10 +281,12 @@ def random_decisions(case: Case, snapshot: Snapshot, rng: np.random.Generator) -
             guest, host = int(rng.choice(snapshot.queue)), int(rng.choice(snapshot.running))
             whole = [n for n in range(nodes) if (snapshot.core_owner[first[n] : first[n + 1]] == host).all()]
             some = rng.permutation(whole)[: rng.integers(1, nodes + 1)].tolist()
-            yield CoAllocate(CAUSE, guest, host, tuple(int(n) for n in some), share, capped)
+            yield CoAllocate(CAUSE, guest, tuple(int(n) for n in some), host=host, share=share, capped=capped)
         elif kind < 7:
             some = rng.integers(-1, nodes + 1, rng.integers(0, 4)).tolist()
-            yield CoAllocate(CAUSE, wild, int(rng.integers(-2, count + 2)), tuple(some), share, capped)
+            yield CoAllocate(
+                CAUSE, wild, tuple(some), host=int(rng.integers(-2, count + 2)), share=share, capped=capped
+            )
         elif kind < 9:
             guest = int(rng.choice(snapshot.guests)) if len(snapshot.guests) and kind < 8 else wild
             yield SetShare(CAUSE, guest, share, capped)
@@ -424,6 +426,7 @@ class Account:
         assert (core["guest"] == -1).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(case=cases())
 def test_whatever_is_decided_the_cluster_stays_whole(case: Case) -> None:

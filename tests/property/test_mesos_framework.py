@@ -306,6 +306,7 @@ class World:
             self.handle(Ticked())
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32), lossy=st.sampled_from([0.0, 0.02]))
 @settings(max_examples=60, deadline=None)
 def test_gangs_stay_whole_offers_are_given_back_and_everything_ends(seed: int, lossy: float) -> None:
@@ -322,6 +323,7 @@ def test_gangs_stay_whole_offers_are_given_back_and_everything_ends(seed: int, l
     assert not alive, "tasks run that nobody knows"
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=40, deadline=None)
 def test_no_offer_is_withheld_beyond_its_bound(seed: int) -> None:

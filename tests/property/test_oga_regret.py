@@ -154,6 +154,7 @@ def test_linear_utilities_leave_strict_nothing_to_gain_over_fairness() -> None:
 # ---------------------------------------------------------------------------------------- best fixed allocation
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(many_ports, seeds)
 def test_the_best_fixed_allocation_is_feasible_proven_and_beaten_by_none(ports: Ports, seed: int) -> None:

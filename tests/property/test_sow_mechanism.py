@@ -84,6 +84,7 @@ def crowd(seed: int, count: int) -> list[Job]:
     return made
 
 
+@pytest.mark.slow
 @EVERY
 @settings(max_examples=50, deadline=None)
 @given(instance=instances(), kept=st.integers(0, 30))
@@ -181,6 +182,7 @@ class Watched:
         return paid
 
 
+@pytest.mark.slow
 @EVERY
 @settings(max_examples=40, deadline=None)
 @given(instance=instances())

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from slotted_cluster import Job
@@ -48,6 +49,7 @@ def histories(draw: some.DrawFn) -> tuple[list[Job], list[tuple[int, list[Any]]]
     return jobs, statements
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(histories(), some.sets(some.integers(0, 2 * ROUNDS), max_size=4), some.data())
 def test_plans_bind_the_ledger_balances_and_jobs_end(

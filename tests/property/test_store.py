@@ -6,6 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def recordings(draw: st.DrawFn) -> tuple[list[str], list[tuple[Decision, str, st
     return names, told, draw(st.integers(1, 15))
 
 
+@pytest.mark.slow
 @given(recordings())
 @settings(max_examples=40, deadline=None)
 def test_decisions_come_back_equal_and_in_order(

@@ -33,7 +33,7 @@ from asad.store.store import Store
 from lab.live import LiveAsad, asad_toml
 from lab.slurm import CGROUP, RealSlurm, free_ports
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """The machine is shared: what takes two seconds alone may take many."""
 LEASE_S = 6.0
 MINUTES = "--time=10"

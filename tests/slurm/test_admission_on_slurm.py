@@ -312,7 +312,7 @@ def test_undo_gives_back_everything(port: Port) -> None:
     assert len(port.changes()) == 5
     command = [sys.executable, "-m", "asad_slurm.undo", "--state-dir", str(port.folder)]
     environ = {**port.slurm.env, "TZ": "America/New_York"}  # whatever the machine's own is
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (port.facts(array), port.facts(later)) == before and not port.changes()
 

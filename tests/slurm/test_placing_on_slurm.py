@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from asad_under_test import LEASE_S, Asad, Lent, held, nothing_is_lost_or_left, until, until_exists
+from asad_under_test import Asad, Lent, held, nothing_is_lost_or_left, until, until_exists
 
 from asad.api.control import ask
 from asad.store import learned
@@ -97,7 +97,7 @@ def test_what_a_class_may_use_is_written_told_and_lifted_when_the_lease_ends(
     )
     # nobody renews the lease: the node actor lifts both by itself
     oga.kill("asad", signal.SIGKILL)
-    until(lambda: not held(slurm), "no quota is left", timeout_s=LEASE_S + 20)
+    until(lambda: not held(slurm), "no quota is left")
     assert memory_high(node, first) >= GUEST_MB * MIB
     assert lent.runs_as_guest(first), "and nobody was stopped"
     oga.start("asad")

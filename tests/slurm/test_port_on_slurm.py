@@ -40,6 +40,7 @@ from asad.model import (
     ExtendLimit,
     Lease,
     Outcome,
+    SetQuota,
     SetShare,
     Snapshot,
     Withdraw,
@@ -157,7 +158,7 @@ class Port:
             for node in range(len(snapshot.machine.cores))
             if (snapshot.core_owner[first[node] : first[node + 1]] == at).any()
         )
-        decision = CoAllocate(CAUSE, self.row(snapshot, guest), at, nodes, share, capped=True)
+        decision = CoAllocate(CAUSE, self.row(snapshot, guest), nodes, host=at, share=share, capped=True)
         (outcome,) = self.cluster.apply([decision])
         return outcome
 
@@ -231,7 +232,7 @@ def story(slurm_session: RealSlurm, actors: Asad, tmp_path_factory: pytest.TempP
             environ.setenv(name, slurm_session.env[name])
         port = Port(slurm_session, actors, tmp_path_factory.mktemp("story"))
         story = Story([port.run(seconds=seconds) for seconds in (9, 8, 3, 4, 3, 2, 2)])
-        since_s, deadline = -np.inf, time.monotonic() + 120
+        since_s, deadline = -np.inf, time.monotonic() + 300
         while len(story.told) < len(story.jobs):
             assert time.monotonic() < deadline, story.told
             snapshot = copied(port.cluster.snapshot())
@@ -330,11 +331,11 @@ def test_late_and_impossible_decisions_are_refused_with_a_reason_and_change_noth
         ExtendLimit(CAUSE, empty, 60.0),
         Withdraw(CAUSE, row[waits]),  # nothing is offered to it
         Withdraw(CAUSE, empty),
-        CoAllocate(CAUSE, row[one], row[two], (1,), 0.3),  # runs
-        CoAllocate(CAUSE, row[waits], row[next_one], (0,), 0.3),  # a host that waits
-        CoAllocate(CAUSE, row[waits], row[one], (1,), 0.3),  # another's node
-        CoAllocate(CAUSE, empty, row[one], (0,), 0.3),
-        CoAllocate(CAUSE, row[waits], empty, (0,), 0.3),
+        CoAllocate(CAUSE, row[one], (1,), host=row[two], share=0.3),  # runs
+        CoAllocate(CAUSE, row[waits], (0,), host=row[next_one], share=0.3),  # a host that waits
+        CoAllocate(CAUSE, row[waits], (1,), host=row[one], share=0.3),  # another's node
+        CoAllocate(CAUSE, empty, (0,), host=row[one], share=0.3),
+        CoAllocate(CAUSE, row[waits], (0,), host=empty, share=0.3),
     ]
     before = {job: port.facts(job) for job in (one, two, waits, next_one)}
     outcomes = list(port.cluster.apply(late))
@@ -378,6 +379,77 @@ def test_co_allocation_shares_one_core_and_is_done_once(port: Port) -> None:
     assert next(row["extended_s"] for row in port.cluster.ledger if row["role"] == "host") == 120.0
 
 
+def test_a_guest_that_draws_from_pools_is_held_by_quotas_on_its_nodes(port: Port) -> None:
+    host = port.run("--nodes=2", "--ntasks=2")
+    port.slurm.wait(host, state="RUNNING")
+    gang = port.run("--nodes=2", "--ntasks=2")
+    snapshot = port.see_waiting(gang)
+    row = port.row(snapshot, gang)
+    (outcome,) = port.cluster.apply([CoAllocate(CAUSE, row, (0, 1), (0.4, 0.4))])
+    assert outcome.done, outcome.reason
+    snapshot = port.see_guest(gang)
+    assert snapshot.jobs.host[row] == -1 and snapshot.jobs.demand[row] == pytest.approx(0.4)
+    first, second = (f"asad_{node}/job_{gang}" for node in port.slurm.node_names)
+
+    def quotas(*wanted: int) -> None:
+        port.see(
+            lambda _: [held(port.slurm).get(group) for group in (first, second)] == list(wanted),
+            lambda: f"quotas of {wanted} on its nodes: {held(port.slurm)}",
+        )
+
+    quotas(40_000, 40_000)
+    assert port.quotas(host) == set(), "a host is free"
+    port.see(lambda _: all(idle_class(node, gang) for node in port.slurm.node_names), "it is held idle")
+    quota = SetQuota(CAUSE, row, (0, 1), (0.7, 0.3))
+    lends = SetShare(CAUSE, share=0.6, host=port.row(snapshot, host))
+    assert all(outcome.done for outcome in port.cluster.apply([quota, lends]))
+    quotas(70_000, 30_000)
+    snapshot = port.look()
+    assert snapshot.jobs.share[port.row(snapshot, host)] == 0.6 and port.quotas(host) == set()
+    port.cluster.close()
+    port.cluster = port.open()  # the next daemon
+    port.cluster.recover()
+    snapshot = port.look()
+    assert snapshot.jobs.demand[port.row(snapshot, gang)] == pytest.approx(0.4)
+    port.see(lambda _: port.quotas(gang) == set(), "nothing is decided: the idle class alone holds it")
+    (outcome,) = port.cluster.apply([SetQuota(CAUSE, port.row(snapshot, gang), (0, 1), (0.2, 0.2))])
+    assert outcome.done, outcome.reason
+    quotas(20_000, 20_000)
+    port.let_end(host)
+    port.see(lambda _: port.quotas(gang) == set(), "beside nobody it has no quota")
+    late = port.run()
+    port.slurm.wait(late, state="RUNNING")  # as batch, on a node of the guest: it delays nobody
+    port.let_end(gang, late)
+    port.nothing_is_left()
+
+
+def test_how_many_nodes_a_job_wants_is_bound_and_given_back(port: Port, closed: None) -> None:
+    hosts = port.hosts()
+    several, bound = port.run("--ntasks=1"), port.run("--nodes=1", "--ntasks=1")
+
+    def wants(job: str) -> tuple[str, str, str]:
+        facts = port.slurm.job(job)
+        return facts["Partition"], facts["ReqNodeList"], facts["NumNodes"]
+
+    assert wants(several)[2] == "1" and wants(bound)[2] == "1-1"  # of the first its user has named no number
+    port.see_waiting(several)
+    snapshot = port.see_waiting(bound)
+    for job, node in ((several, 0), (bound, 1)):
+        offer = CoAllocate(CAUSE, port.row(snapshot, job), (node,), (0.4,))
+        (outcome,) = port.cluster.apply([offer])
+        assert outcome.done, outcome.reason
+        assert wants(job) == ("guest", port.slurm.node_names[node], "1-1")
+    (outcome,) = port.cluster.apply([Withdraw(CAUSE, port.row(snapshot, bound))])
+    assert outcome.done, outcome.reason
+    assert wants(bound) == ("batch", "(null)", "1-1")
+    said, failed = undo(port.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
+    assert (said, failed) == ([f"{several}: waits in batch again"], 0)
+    assert wants(several) == ("batch", "(null)", "1-65534"), "as good as no bound"
+    port.see(lambda _: not open_offers(port.folder / "offers.journal"), "the daemon sees it too")
+    port.let_end(*hosts, several, bound)
+    port.nothing_is_left()
+
+
 def test_a_gang_of_two_nodes_is_lent_both_or_none(port: Port) -> None:
     host = port.run("--nodes=2", "--ntasks=2")
     port.slurm.wait(host, state="RUNNING")
@@ -402,7 +474,9 @@ def test_memory_that_does_not_fit_is_vetoed_and_slurm_itself_starts_nothing(port
     guest = port.run("--mem=1000")
     snapshot = port.see_waiting(guest)
     node = (0,)
-    decision = CoAllocate(CAUSE, port.row(snapshot, guest), port.row(snapshot, hosts[0]), node, SHARE)
+    decision = CoAllocate(
+        CAUSE, port.row(snapshot, guest), node, host=port.row(snapshot, hosts[0]), share=SHARE
+    )
     allowed, vetoed = guard_for(frozenset({"memory"})).check(snapshot, [decision])
     assert not allowed and "vetoed (memory)" in vetoed[0].reason
     outcome = port.lend(snapshot, guest, hosts[0])

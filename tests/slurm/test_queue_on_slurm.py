@@ -53,7 +53,7 @@ class Between:
         self.queue.may = True
 
     def step_until(self, condition: Callable[[], object], what: str) -> None:
-        end = time.monotonic() + 40
+        end = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < end, f"{what}: {self.queue.said} {self.queue.taken}"
             self.queue.step()
@@ -103,7 +103,7 @@ def test_a_job_runs_its_own_script_under_its_user_and_slurm_tells_how_it_ended(b
         extra_groups=[],
         cwd="/",
         check=False,
-        timeout=30,
+        timeout=300,
     )
     assert done.returncode == 3
     assert (folder / f"queue-{job}.txt").read_text() == f"{job} a1,a2 2 1(x2) nobody\n"
@@ -120,7 +120,7 @@ def test_a_job_runs_its_own_script_under_its_user_and_slurm_tells_how_it_ended(b
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=300,
     ).stdout.strip()
     # sacctmgr of 22.05 writes small letters
     assert shown.lower() == (
@@ -141,7 +141,7 @@ def test_slurm_starts_nothing_of_it_and_has_it_back_as_it_was(between: Between) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=300,
     )
     assert "denied" in refused.stderr, "its user cannot let Slurm run it meanwhile"
     between.ahead_s = 700.0
@@ -167,17 +167,17 @@ def test_slurm_starts_nothing_of_it_and_has_it_back_as_it_was(between: Between) 
         ["scontrol", "update", "PartitionName=mesos", "State=UP"],
         env=between.slurm.env,
         check=True,
-        timeout=30,
+        timeout=300,
     )
     try:
-        between.slurm.wait(job, timeout_s=40)
+        between.slurm.wait(job, timeout_s=300)
         assert between.slurm.state(job) == "COMPLETED"
     finally:
         subprocess.run(
             ["scontrol", "update", "PartitionName=mesos", "State=DOWN"],
             env=between.slurm.env,
             check=True,
-            timeout=30,
+            timeout=300,
         )
 
 
@@ -191,7 +191,7 @@ def test_a_cancelled_job_and_one_with_steps(between: Between) -> None:
         for said in between.queue.said
     )
     between.mesos.start("m1")
-    subprocess.run(["scancel", job], env=between.slurm.env, check=True, timeout=30)
+    subprocess.run(["scancel", job], env=between.slurm.env, check=True, timeout=300)
     between.open()  # another daemon finds it
     between.step_until(lambda: not between.queue.taken, "it is over")
     assert between.mesos.rows["m1"]["state"] == "cancelled"
@@ -229,7 +229,7 @@ def test_tasks_of_an_array_are_taken_one_by_one(between: Between) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=300,
     ).stdout.lower()
     lines = sorted(line.split("|") for line in shown.splitlines())
     assert [line[:3] for line in lines] == [
@@ -261,7 +261,7 @@ def test_a_dependent_job_is_taken_when_slurm_says_that_it_may_be(between: Betwee
         between.queue.step()
     assert not between.mesos.rows
     assert not [said for said in between.queue.said if second in said]
-    between.slurm.wait(first, timeout_s=40)
+    between.slurm.wait(first, timeout_s=300)
     between.ahead_s = 60.0
     between.step_until(lambda: between.mesos.rows, "its dependency is fulfilled")
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from asad.replay.results import ExpertHistory, PolicyResult, ReplayResult, Verdict
+from asad.replay.results import FUNNEL, INELIGIBLE, ExpertHistory, PolicyResult, ReplayResult, Verdict
 
 EXPERTS = ("cpu", "memory", "stage", "interval", "happiness", "pressure", "fair share", "cluster load")
 # how each policy treats a job: factor on its wait, share of jobs that become hosts and guests, and how far
@@ -20,6 +20,8 @@ TREATMENT = {
     "asax-paper": (0.9, 0.07, 0.08),
     "greedy-oracle": (0.71, 0.18, 0.03),
 }
+IDLE = (0.06, 0.05, 0.12, 0.11, 0.09, 0.0, 0.17, 0.03, 0.04, 0.14, 0.19)
+"""Parts of what is idle, by the reasons of the funnel."""
 HOSTILE = '<script>alert("$x^$")</script>\x1b[2J\u202e\udc80 & 日本語 حرف ' + "long " * 60
 
 
@@ -41,6 +43,13 @@ def history(rounds: int, seed: int, count: int = len(EXPERTS)) -> ExpertHistory:
         np.minimum(mixed - risk.min(axis=1), 0.6 * bound),
         bound,
     )
+
+
+def idle(core_h: float, more: float) -> tuple[tuple[str, float], ...]:
+    """A funnel of `core_h` in all, of which a policy lends `more` than another."""
+    reasons = [f"{reason}it opted out" if reason == INELIGIBLE else reason for reason in FUNNEL]
+    parts = np.array(IDLE) * np.where(np.array(reasons) == "lent", 1 + more, 1)
+    return tuple(zip(reasons, (parts / parts.sum() * core_h).tolist(), strict=True))
 
 
 def replay(
@@ -74,7 +83,11 @@ def replay(
         later = end - base_end
         late = later > np.maximum(60, 0.05 * (base_end - submit))
         loser = late & (host | guest)
-        displaced = int((late & ~(host | guest)).sum()) + (jobs // 40 if lent else 0)
+        slowed = loser & ~(start + run - base_end > np.maximum(60, 0.05 * (base_end - submit)))
+        chaos = jobs // 40 if lent else 0
+        unshared = int((late & ~(host | guest)).sum()) + chaos
+        displaced = int((late & ~slowed).sum()) + chaos
+        saved = float(np.maximum(-later, 0).sum())
         edges = np.linspace(0, float(end.max(initial=1.0)), bins + 1)
         wave = 0.72 + 0.2 * np.sin(np.linspace(0, 60, bins)) + own.normal(0, 0.05, bins)
         allocated = np.clip(wave * np.linspace(1.02, 0.9, bins), 0, 1)
@@ -103,8 +116,16 @@ def replay(
                 "losers": int(loser.sum()),
                 "loss_p95_s": float(np.percentile(later[loser], 95)) if loser.any() else None,
                 "loss_max_s": float(later[loser].max()) if loser.any() else None,
+                "late": int(late.sum()) + chaos if lent else 0,
+                "late_guests": int((late & guest).sum()),
+                "stretched_guests": int((slowed & guest).sum()),
+                "stretched_hosts": int((slowed & host).sum()),
+                "stretched_lateness_s": float(later[slowed].sum()),
                 "displaced": displaced if lent else 0,
                 "displaced_placebo": displaced - displaced // 30 if lent else 0,
+                "displaced_unshared": unshared if lent else 0,
+                "displaced_unshared_placebo": unshared - unshared // 30 if lent else 0,
+                "lateness_over_saved": float(later[late].sum()) / saved if lent and saved else None,
                 "killed": jobs // 50,
                 "killed_by_lending": 0,
                 "wall_s": 0.5 + number / 8,
@@ -118,6 +139,8 @@ def replay(
             allocated_fraction=allocated,
             used_fraction=used,
             experts=history(240, seed + number) if name.startswith("asax") else None,
+            stretched=slowed,
+            funnel=idle(float((allocated - used).sum() + bins) * 3.7, lent) if lent and jobs else (),
         )
     return ReplayResult(
         log={
@@ -211,8 +234,29 @@ def admitting() -> ReplayResult:
         )
     nobody, managed, loser = np.zeros((3, 200), np.bool_)
     managed[:100], loser[3] = True, True
-    result.policies["oasis"].metrics.update({"losers": 1, "loss_max_s": 7200.0, "displaced": 0})
-    result.policies["oasis"] = dataclasses.replace(
-        result.policies["oasis"], host=nobody, guest=nobody, managed=managed, loser=loser
+    result.policies["oasis"].metrics.update(
+        {"losers": 1, "loss_max_s": 7200.0, "late": 1, "displaced": 1, "displaced_unshared": 0}
     )
+    result.policies["oasis"] = dataclasses.replace(
+        result.policies["oasis"], host=nobody, guest=nobody, managed=managed, loser=loser, stretched=nobody,
+        funnel=(),
+    )  # fmt: skip
     return result
+
+
+def stored(result: ReplayResult) -> ReplayResult:
+    """The same as a run had it that was stored before late jobs were told apart."""
+    new = {
+        "late", "late_guests", "stretched_guests", "stretched_hosts", "stretched_lateness_s", "displaced_unshared",
+        "displaced_unshared_placebo", "lateness_over_saved",
+    }  # fmt: skip
+    policies = {
+        name: dataclasses.replace(
+            policy,
+            metrics={key: value for key, value in policy.metrics.items() if key not in new},
+            stretched=None,
+            funnel=(),
+        )
+        for name, policy in result.policies.items()
+    }
+    return dataclasses.replace(result, policies=policies)

@@ -129,6 +129,8 @@ class SlurmInMemory:
         self.answers = True
         self.remembers: dict[int, Ended] = {}
         self.promised: list[Reservation] = []
+        self.exclusive_user = False
+        """A node of the partition `urgent` is one user's at a time."""
         self.walls: tuple[dict[tuple[str, str, str], float], dict[str, float]] = ({}, {})
         self._read, self._read_nodes = JobReader(), NodeReader()
 
@@ -158,6 +160,9 @@ class SlurmInMemory:
         job = meant[0]
         if "Partition" in changes and not self._move(job, changes):
             return Answer(False, "Job is no longer pending execution")
+        if "NumNodes" in changes:
+            least, _, most = changes["NumNodes"].partition("-")
+            job["node_count"], job["max_nodes"] = int(least), int(most or least)
         if "StartTime" in changes:
             words = changes["StartTime"]
             wanted = calendar.timegm(time.strptime(words, "%Y-%m-%dT%H:%M:%S")) if words != "now" else 0
@@ -233,7 +238,7 @@ class SlurmInMemory:
         return [
             Partition("batch", names, 7200.0, 1.0, ""),
             Partition("guest", names, math.inf, 2.0, ""),
-            Partition("urgent", names, math.inf, 3.0, ""),
+            Partition("urgent", names, math.inf, 3.0, "", self.exclusive_user),
         ]
 
     def reservations(self) -> list[Reservation]:
@@ -347,9 +352,9 @@ class Lab:
         decision = CoAllocate(
             BECAUSE,
             row(snapshot, guest),
-            row(snapshot, host),
             tuple(names.index(node) for node in nodes),
-            share,
+            host=row(snapshot, host),
+            share=share,
         )
         (outcome,) = self.cluster.apply([decision])
         assert outcome.done == (outcome.reason == "")

@@ -40,6 +40,7 @@ def cluster(**columns: Any) -> Snapshot:
         "extended_s": np.zeros(5),
         "host": np.array([-1, -1, HOST, -1, OTHER_HOST], np.int32),
         "share": np.array([nan, nan, 0.3, nan, 0.4]),
+        "demand": np.full(5, nan),
         "happiness": np.full(5, nan),
         "pressure": np.zeros(5),
         "latest_end_s": np.full(5, math.inf),

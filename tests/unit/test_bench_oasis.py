@@ -17,6 +17,8 @@ from asad.replay import admission
 from asad.replay.instances import Instance, draw_instance
 from asad.report import admission as report
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "bench-oasis.md"
 

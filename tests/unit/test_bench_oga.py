@@ -19,6 +19,8 @@ from asad.replay import ports_bench
 from asad.replay.port_instances import PortInstance, draw_port_instance, read_port_instance
 from asad.report import ports as report
 
+pytestmark = pytest.mark.slow
+
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "bench-oga.md").read_text(encoding="utf-8")
 
 

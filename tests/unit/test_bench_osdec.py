@@ -18,6 +18,8 @@ from asad.replay import defer_bench
 from asad.replay.defer_instances import draw_trajectories
 from asad.report import deferral as report
 
+pytestmark = pytest.mark.slow
+
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "bench-osdec.md").read_text(encoding="utf-8")
 POLICY = {
     "total_mean", "total_std", "utilization", "delay", "violation", "seeds", "seeds_std", "started", "capacity_used",

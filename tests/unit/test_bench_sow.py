@@ -21,6 +21,8 @@ from asad.errors import AsadError, ConfigError, UsageError
 from asad.replay import sow_bench
 from asad.replay.sow_instances import draw_sow_instance, read_sow_instance, to_document
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "bench-sow.md"
 POLICY_KEYS = {"welfare_ratio", "planned", "evicted"}

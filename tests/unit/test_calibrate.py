@@ -282,7 +282,7 @@ def test_a_real_quota_holds(controller: CpuController, groups: CpuGroup) -> None
     inner.cap(0.2)
     job = Job("cpu", [core], 1 << 20)
     try:
-        job.wait(60)
+        job.wait(300)
         inner.add(job.processes[0].pid)
         job.go()
         time.sleep(0.2)
@@ -306,7 +306,7 @@ def test_leftovers_of_a_dead_calibrator_are_removed_and_live_ones_kept(
         CpuGroup(dead, controller.version).child("host").add(sleeper.pid)
         assert controller.remove_leftovers() == [dead.name]
         assert not dead.exists()
-        assert sleeper.wait(5) == -signal.SIGKILL
+        assert sleeper.wait(300) == -signal.SIGKILL
         assert groups.path.exists()
         assert foreign.exists()
     finally:
@@ -324,6 +324,7 @@ def test_start_of_a_process() -> None:
 # ------------------------------------------------------------------------------------------------ measurement
 
 
+@pytest.mark.slow
 def test_a_small_real_calibration(controller: CpuController) -> None:
     heard: list[str] = []
     pairs = (("duty-30", "cpu"), ("memory", "memory-60"))
@@ -339,6 +340,7 @@ def test_a_small_real_calibration(controller: CpuController) -> None:
     assert not list(controller.parent.glob(f"asad-calibrate-{os.getpid()}-*"))
 
 
+@pytest.mark.slow
 def test_without_cgroups_the_idle_class_is_used_and_said() -> None:
     result = calibrate(
         1.0, 1, pairs=[("duty-30", "cpu")], controller=None
@@ -358,10 +360,10 @@ def test_impossible_requests() -> None:
 def test_a_dead_worker_is_an_error_and_not_a_hang() -> None:
     job = Job("cpu", [max(os.sched_getaffinity(0))], 1 << 20)
     try:
-        job.wait(60)
+        job.wait(300)
         job.processes[0].kill()
         with pytest.raises(ClusterError, match="worker died"):
-            job.wait(10)
+            job.wait(300)
     finally:
         job.end()
 
@@ -370,6 +372,7 @@ def processes_in(group: Path) -> list[int]:
     return [int(line) for line in (group / "cgroup.procs").read_text().split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
 )
@@ -385,7 +388,7 @@ def test_killed_half_way(controller: CpuController, number: signal.Signals, stat
     mine = f"asad-calibrate-{process.pid}-*"
     try:
         workers: list[int] = []
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while len(workers) < 2 and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
             try:
@@ -396,7 +399,7 @@ def test_killed_half_way(controller: CpuController, number: signal.Signals, stat
         assert len(workers) == 2
         started = {worker: start_ticks(worker) for worker in workers}
         process.send_signal(number)
-        assert process.wait(120) == status
+        assert process.wait(300) == status
         if number == signal.SIGKILL:
             assert controller.remove_leftovers()
         assert not list(controller.parent.glob(mine))

@@ -20,6 +20,7 @@ def run(*words: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow
 def test_what_is_tuned_is_read_by_the_policies(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     document = json.loads(run("--generate", "6", "--out", str(out), "--json"))

@@ -14,6 +14,7 @@ import pytest
 from asad_slurm.settings import LEND
 from click.testing import CliRunner, Result
 
+from asad.api.control import ControlServer
 from asad.cli import checks, doctor
 from asad.cli.asactl import asactl
 from asad.cli.checks import (
@@ -38,7 +39,6 @@ from asad.cli.checks import (
     script_findings,
     threads_finding,
 )
-from asad.config import Config
 from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -568,13 +568,42 @@ def test_a_daemon_whose_cycles_fail_is_not_well(monkeypatch: pytest.MonkeyPatch)
         "cycle": {"sentence": "cycle 9 skipped: no squeue"},
     }
     monkeypatch.setattr(doctor, "ask", lambda *_, **__: status)
-    found = doctor._daemon(Config())
+    found = doctor._daemon(Path("asad.sock"))
     assert (found.state, found.why) == (
         "fail",
         "it runs, but its last 3 cycles failed: cycle 9 skipped: no squeue",
     )
     status["cycles"] = {"failing": 0}
-    assert doctor._daemon(Config()).state == "ok"
+    assert doctor._daemon(Path("asad.sock")).state == "ok"
+
+
+def test_where_idle_cpu_goes_is_told_with_what_would_free_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [{"reason": "headroom", "core_h": 30.0}, {"reason": "lent", "core_h": 10.0}]
+    monkeypatch.setattr(doctor, "ask", lambda *_, **__: {"funnel": told})
+    (found,) = doctor._idle(Path("asad.sock"))
+    said = found.why.replace("\u202f", " ")
+    assert found.state == "ok" and "lower the option headroom" in said
+    assert said.splitlines()[1:] == ["75 % headroom", "25 % lent"]
+    monkeypatch.setattr(doctor, "ask", lambda *_, **__: {"funnel": []})
+    assert list(doctor._idle(Path("asad.sock"))) == []
+
+
+def test_the_daemon_is_asked_at_the_socket_that_is_given(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ControlServer(tmp_path / "other.sock", lambda request, peer: {"mode": "advise"})
+    server.start()
+    try:
+        given = found(call(site, "--json", "--socket", str(server.path)))["daemon"]
+        monkeypatch.setenv("ASAD_SOCKET", str(server.path))
+        from_environment = found(call(site, "--json"))["daemon"]
+    finally:
+        server.stop()
+    assert given == from_environment
+    assert (given["state"], given["why"]) == ("ok", "it runs, mode advise")
+    elsewhere = found(call(site, "--json", "--socket", str(tmp_path / "none.sock")))["daemon"]
+    assert elsewhere["state"] == "warn"
+    assert str(tmp_path / "none.sock") in elsewhere["why"]
 
 
 def test_lines_to_add_are_printed(site: Path) -> None:

@@ -220,6 +220,20 @@ def test_status_says_pause_and_an_empty_house(daemon: Daemon) -> None:
     assert "vetoes" not in text
 
 
+def test_status_tells_where_the_idle_cpu_goes(daemon: Daemon) -> None:
+    told = [
+        {"reason": "headroom", "core_h": 30.0},
+        {"reason": "lent", "core_h": 10.0},
+        {"reason": "no\x1bsense"},
+    ]
+    daemon.answers["status"] = status(funnel=told)
+    text = " ".join(said("status").split()).replace("\u202f", " ")
+    assert "Of the 40 core-h that batch left idle, 25 % was lent; the largest reason against it" in text
+    assert "“headroom” (75 %): lower the option headroom" in text and "\x1b" not in text
+    daemon.answers["status"] = status(funnel=[])
+    assert "core-h that batch" not in said("status")
+
+
 def test_what_the_daemon_is_at_is_told(daemon: Daemon) -> None:
     daemon.answers["status"] = status(doing="in cycle 813, for 65 s now")
     assert "2 offers; now in cycle 813, for 65 s now" in said("status")
@@ -264,6 +278,19 @@ def test_jobs_tell_their_bars_in_words(daemon: Daemon) -> None:
     assert lines[3].endswith("no guest: it wants licences")
     assert lines[4].split()[-3:] == ["77", "40", "%"]
     assert not any(character in said("jobs") for character in "\x07\x1b")
+
+
+def test_a_guest_without_a_host_tells_what_it_needs_of_its_nodes(daemon: Daemon) -> None:
+    pooled = {"guest": "103", "host": None, "nodes": ["node07"], "share": None, "needs": {"node07": 4.2}}
+    daemon.answers["status"] = status(lending=[pooled])
+    assert "needs 4.2 cores of node07" in said("status") and "quota" in said("status")
+    guest = {"job": "103", "state": "guest", "cores": 5, "needs": {"node07": 4.2, "evil\x1b": 1.0}}
+    host = {"job": "77", "state": "running", "cores": 8, "host": None, "share": 0.3, "needs": {}}
+    daemon.answers["jobs"] = {"jobs": [guest, host, guest | {"needs": {"n": None}}], "total": 3}
+    lines = said("jobs").splitlines()
+    assert "needs 4.2 cores of node07 and 1 of evil\\x1b" in lines[1]
+    assert lines[2].split()[-3:] == ["-", "30", "%"]
+    assert "needs" not in lines[3]
 
 
 def test_jobs_are_chosen_by_the_daemon(daemon: Daemon) -> None:
@@ -332,7 +359,7 @@ def test_top_on_a_terminal_is_drawn_anew_and_q_quits(daemon: Daemon) -> None:
     environment = {**os.environ, "TERM": "xterm"}
     process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, env=environment)
     try:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 300
         seen = b""
         while len([1 for verb, _ in daemon.asked if verb == "status"]) < 3 and time.monotonic() < end:
             seen += read_some(master)
@@ -410,6 +437,7 @@ def test_every_command_speaks_json(command: str) -> None:
     assert "--json" in said(command, "--help")
 
 
+@pytest.mark.slow
 def test_exit_statuses_of_the_real_command(tmp_path: Path) -> None:
     environment = {**os.environ, "ASAD_SOCKET": str(tmp_path / "none.sock")}
     words = [sys.executable, "-c", "from asad.cli.asactl import main; main()"]

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from asad.cli.asactl import asactl
 from asad.cli.runs import detail_lines, duration, moment, printable
 from asad.errors import UsageError
-from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare
+from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetQuota, SetShare
 from asad.store.records import JobEnd
 from asad.store.store import Store
 
@@ -169,6 +169,31 @@ def test_the_story_of_a_host_holds_what_its_guest_got(place: str) -> None:
     assert "not done: host: lends up to 20 % of its CPU to 101" in output
     assert "time limit extended by 0:01:30" in output
     assert "  0:01:40 later than without lending (2024-01-01 01:05:00 UTC): a loser" in output
+
+
+def test_the_story_of_a_guest_without_a_host_says_what_it_needs_where(tmp_path: Path) -> None:
+    path = str(tmp_path / "asad.db")
+    offer = CoAllocate(cause=cause("node07 can"), guest=1, nodes=(7, 8), demands=(4.2, 2.0))
+    wide = CoAllocate(cause=cause("all can"), guest=2, nodes=(0, 1, 2, 3, 4), demands=(1.0,) * 5)
+    quota = SetQuota(cause=cause("its part"), guest=1, nodes=(7,), cores=(1.5,))
+    lends = SetShare(cause=cause("drawn"), share=0.3, host=0)
+    names = [f"node{number:02}" for number in range(9)]
+    with Store.open(path) as store, store.begin_run("live", "asax", None, {}, {}) as run:
+        run.record(
+            1, EPOCH_S, outcomes(offer, quota, lends, wide), NAMES, host_rows=[-1] * 4, node_names=names
+        )
+        run.record(2, EPOCH_S, [Outcome(offer, False, "too late")], NAMES)  # by whom no names are told
+        run.finish({})
+    story = call("explain", "101", "--store", path, "--json").output
+    assert json.loads(story)["decisions"][0]["host"] is None
+    output = call("explain", "101", "--store", path).output
+    assert "  guest: needs 4.2 cores of node07 and 2 of node08\n" in output
+    assert "  guest: may use up to 1.5 cores of node07\n" in output
+    assert "  not done: guest: needs 4.2 cores of node 7 and 2 of node 8\n" in output
+    output = call("explain", "100", "--store", path).output
+    assert "  host: lends up to 30 % of its CPU to the guests of its nodes\n" in output
+    wide_told = call("explain", str(NAMES[2]), "--store", path).output
+    assert "needs 1 core of node00, 1 of node01, 1 of node02 and 5 in all on 5 nodes" in wide_told
 
 
 def test_the_numbers_behind_a_decision_are_shown_on_demand(place: str) -> None:

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+
+from asad.compiling import compiled, watching
 
 CALLER = """
 from asad.compiling import compiled
@@ -65,3 +68,26 @@ def test_only_a_change_is_compiled_anew_wherever_it_is(caller: Any) -> None:
     unchanged = caller()
     assert unchanged(1) == 303
     assert sum(unchanged.stats.cache_hits.values()) == 1
+
+
+def test_who_watches_hears_how_many_functions_are_compiled_and_nothing_of_those_on_disk(caller: Any) -> None:
+    heard: list[tuple[int, int]] = []
+    with watching(lambda done, all_: heard.append((done, all_))):
+        assert caller()(1) == 303
+        assert heard == [(0, 3), (1, 3), (2, 3), (3, 3)]
+        assert caller()(1) == 303
+    assert len(heard) == 4
+
+
+def test_a_function_is_compiled_once_for_rows_and_flags_of_any_kind() -> None:
+    @compiled
+    def inner(row: int, on: bool) -> int:
+        return row if on else -row
+
+    @compiled
+    def outer(rows: Any, on: bool) -> int:
+        return inner(rows[0], True) + inner(7, on) + inner(len(rows), False)
+
+    assert outer(np.array([3], np.int32), True) == 3 + 7 - 1
+    assert len(inner.part.signatures) == 1
+    assert inner(3, False) == -3  # and Python may call it all the same

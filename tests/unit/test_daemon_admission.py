@@ -118,6 +118,7 @@ def seats(url: str) -> dict[str, Any]:
     return {str(entry["key"]): entry for name, entry in kept.items() if name.startswith("seat") and entry}
 
 
+@pytest.mark.slow
 def test_promises_are_in_the_store_before_the_cluster_is_told(begin: Any, tmp_path: Path) -> None:
     cluster = Live([2], two())
     kept: list[dict[str, Any]] = []
@@ -247,7 +248,7 @@ def test_what_admission_says_is_asked_for_by_asactl(begin: Any) -> None:
 def test_what_was_decided_is_told_from_the_store(begin: Any, tmp_path: Path) -> None:
     cluster = Live([2], two())
     daemon, _ = begin(cluster)
-    assert daemon.writer.wait_until_written(10.0)
+    assert daemon.writer.wait_until_written(300.0)
     url = str(tmp_path / "asad.db")
     for job, words in (("8", "deferred until"), ("7", "at most 2 tasks of its array at one time")):
         result = CliRunner().invoke(asactl, ["admit", "explain", job, "--store", url], catch_exceptions=False)

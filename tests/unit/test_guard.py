@@ -25,6 +25,7 @@ from asad.model import (
     Defer,
     Evict,
     ExtendLimit,
+    SetQuota,
     SetShare,
     SetThrottle,
     Snapshot,
@@ -38,7 +39,22 @@ CAUSE = Cause("test", "because", {"guest_end_s": 100.0, "wait_end_s": 200.0})
 
 
 def offer(guest: int = WAITING, host: int = HOST, share: float = 0.3) -> CoAllocate:
-    return CoAllocate(CAUSE, guest, host, (0 if host == HOST else 1,), share)
+    return CoAllocate(CAUSE, guest, (0 if host == HOST else 1,), host=host, share=share)
+
+
+def pooled(*demands: float, guest: int = WAITING, nodes: tuple[int, ...] = (0,), **detail: Any) -> CoAllocate:
+    """An offer that draws so much from the pools of these nodes."""
+    cause = replace(CAUSE, detail={**CAUSE.detail, **detail})
+    return CoAllocate(cause, guest, nodes, demands)
+
+
+def beside(*rows: int, **columns: Any) -> Snapshot:
+    """The made-up cluster where GUEST draws from the pool of its node; core after core of node 1 is held by `rows`."""
+    shown = cluster(
+        **{"host": {GUEST: -1, OFFERED: -1}, "share": {GUEST: math.nan}, "demand": {GUEST: 0.5}} | columns
+    )
+    shown.core_owner[4 : 4 + len(rows)] = rows
+    return shown
 
 
 def vetoes(
@@ -85,7 +101,11 @@ def test_the_made_up_cluster_is_sound() -> None:
         ({"start_s": {WAITING: 5.0}}, offer(), "waits): the guest does not wait"),
         ({}, offer(OFFERED), "waits): it has an offer already"),
         ({"start_s": {HOST: math.nan}}, offer(), "waits): the host does not run"),
-        ({}, CoAllocate(CAUSE, WAITING, HOST, (1,), 0.3), "whole nodes): node n1 is not wholly held"),
+        (
+            {},
+            CoAllocate(CAUSE, WAITING, (1,), host=HOST, share=0.3),
+            "whole nodes): node n1 is not wholly held",
+        ),
         ({"cores": {WAITING: 3}}, offer(), "one guest a core): there are not enough cores"),
         ({"memory_bytes_per_core": {WAITING: 6.0}}, offer(), "memory): its memory does not fit"),
         (
@@ -155,7 +175,7 @@ def test_the_cap_of_a_node_counts_guests_offers_and_this_cycle() -> None:
     assert vetoes(cluster(), offer(share=0.7), properties=cap) == [
         "vetoed (node share cap): node n0 would lend 100%, more than 90%"
     ]
-    beside_the_offer = CoAllocate(CAUSE, WAITING, OTHER_HOST, (1,), 0.6)
+    beside_the_offer = CoAllocate(CAUSE, WAITING, (1,), host=OTHER_HOST, share=0.6)
     assert "n1 would lend 100%" in vetoes(cluster(), beside_the_offer, properties=cap)[0]
     assert vetoes(cluster(), SetShare(CAUSE, GUEST, 0.9), properties=cap) == []
     lowered = SetShare(CAUSE, GUEST, 0.1)
@@ -185,7 +205,7 @@ def test_a_job_changes_once_a_cycle() -> None:
     assert told == ["vetoed (one change): its lending changes in this cycle already (set-share)"]
     assert vetoes(cluster(), ExtendLimit(CAUSE, GUEST, 60.0), SetShare(CAUSE, GUEST, 0.2)) == []
     told = vetoes(cluster(), ExtendLimit(CAUSE, GUEST, 60.0), ExtendLimit(CAUSE, GUEST, 60.0))
-    assert told == ["vetoed (one change): its limit has been moved in this cycle already"]
+    assert told == ["vetoed (one change): its limit changes in this cycle already"]
 
 
 def test_an_extension_is_cut_to_whole_minutes_before_the_latest_end() -> None:
@@ -241,6 +261,243 @@ def test_relief_comes_first_and_what_contradicts_it_is_vetoed() -> None:
     assert [outcome.reason for outcome in vetoed] == [
         "vetoed (one change): its lending changes in this cycle already (set-share)"
     ]
+
+
+# ---------------------------------------------------------------------------------------------------- pools
+
+POOLED = frozenset(PROPERTIES) - {"whole nodes"}
+POOL = frozenset({"pool"})
+
+
+def left(snapshot: Snapshot, node: int, *before: Decision, **detail: Any) -> float:
+    """What the guard would let a guest take of a node after `before`, to a hundredth of a core."""
+    offers = [pooled(number / 100, nodes=(node,), **detail) for number in range(1, 401)]
+    free = replace(snapshot, machine=replace(snapshot.machine, memory_bytes=np.full(2, math.nan)))
+    guard = guard_for(POOL, REPLAY)
+    fits = [o.demands[0] for o in offers if o in guard.check(free, [*before, o])[0]]
+    return max(fits, default=0.0)
+
+
+def test_a_guest_takes_no_more_than_its_nodes_have_left() -> None:
+    assert vetoes(beside(), pooled(0.6), properties=POOLED) == []
+    assert vetoes(beside(), pooled(0.61), properties=POOLED) == [
+        "vetoed (pool): node n0 has 0.60 cores' worth of CPU left, not 0.61"
+    ]
+    assert left(beside(), 1) == 2.8, "the host uses 20 % and keeps 10 %"
+    gang = pooled(0.5, 3.0, nodes=(0, 1))
+    assert vetoes(beside(), gang, properties=POOLED)[0].startswith("vetoed (pool): node n1 has 2.80")
+
+
+def test_hosts_keep_the_95th_percentile_of_their_use() -> None:
+    peaks = np.array([0.5] * 4 + [0.2, 0.2, 0.95, math.nan])
+    shown = replace(beside(), core_peak=peaks)
+    assert left(shown, 1) == 1.4, (
+        "a core that is busy in its peaks lends nothing, nor one that is not measured"
+    )
+    assert left(shown, 0) == 0.0, "the guest takes more than is left"
+    assert left(shown, 1, assumed_peak={"11": 0.5}) == 1.8
+    assert left(shown, 1, assumed_peak={"10": 0.5}) == 1.4, "of another host"
+    assert left(shown, 1, assumed_peak={"11": "half"}) == 1.4
+    assert left(shown, 1, assumed_peak=[0.5]) == 1.4
+
+
+def test_a_host_that_is_measured_counts_as_measured_whatever_is_assumed() -> None:
+    assert left(beside(), 1, assumed_peak={"11": 0.0}) == 2.8
+    assert left(beside(cpu_fraction={OTHER_HOST: math.nan}), 1) == 0.0
+    assert left(beside(cpu_fraction={OTHER_HOST: math.nan}), 1, assumed_peak={"11": 0.4}) == 2.0
+
+
+def test_what_guests_take_is_what_was_measured_of_them_at_their_pace_or_else_expected() -> None:
+    assert left(beside(), 0) == 0.6, "2.4 less 90 % of two cores"
+    assert left(beside(pace={GUEST: 0.5}), 0) == 1.5
+    assert left(beside(pace={GUEST: math.nan}), 0) == 0.6
+    assert left(beside(cpu_fraction={GUEST: math.nan}), 0) == 1.4
+    assert left(beside(cpu_fraction={GUEST: math.nan}, demand={GUEST: math.nan}), 0) == 0.4
+
+
+def test_free_cores_count_only_where_the_cluster_lends_them_as_a_usual_job_would_leave_them() -> None:
+    shown = replace(beside(OTHER_HOST, OTHER_HOST, -1, -1), whole_nodes=False)
+    assert left(shown, 1) == 1.4
+    lent = replace(shown, lends_free_cores=True)
+    assert left(lent, 1) == 1.4 + 1.3, "hosts use 25 % of their cores in the mean"
+    unknown = replace(
+        beside(-1, -1, -1, -1, cpu_fraction={HOST: math.nan, OTHER_HOST: math.nan}),
+        whole_nodes=False,
+        lends_free_cores=True,
+    )
+    assert left(unknown, 1) == 0.0, "nobody has been measured"
+
+
+def test_only_nodes_that_one_job_holds_wholly_lend_where_the_cluster_wants_that() -> None:
+    for rows in ((OTHER_HOST, OTHER_HOST, HOST, HOST), (OTHER_HOST, -1, OTHER_HOST, OTHER_HOST), (-1,) * 4):
+        shown = replace(beside(*rows), lends_free_cores=True)
+        assert left(shown, 1) == 0.0, rows
+        assert left(replace(shown, whole_nodes=False), 1) > 2.0, rows
+
+
+def test_barred_nodes_and_hosts_lend_nothing_to_pools() -> None:
+    assert left(beside(host_bar={OTHER_HOST: 7}), 1) == 0.0
+    mixed = replace(beside(HOST, HOST, host_bar={OTHER_HOST: 7}), whole_nodes=False)
+    assert left(mixed, 1) == 1.2, "the other one does"
+    for bar in (1, 3):
+        assert left(beside(node_bar={1: bar}), 1) == 0.0
+        assert vetoes(beside(node_bar={1: bar}), pooled(0.1, nodes=(1,)), properties=frozenset())[
+            0
+        ].startswith("vetoed (opted out): node n1 cannot lend: ")
+    assert vetoes(beside(guest_bar={WAITING: 7}), pooled(0.1), properties=frozenset())[0].startswith(
+        "vetoed (opted out): it cannot be a guest: "
+    )
+
+
+def test_what_was_promised_in_the_same_cycle_is_gone() -> None:
+    free = beside(offered_s={OFFERED: math.nan})
+    assert left(free, 1, pooled(1.0, guest=OFFERED, nodes=(1,))) == 1.8
+    assert left(free, 1, pooled(0.5, guest=OFFERED, nodes=(0,))) == 2.8
+    assert left(free, 1, pooled(9.0, guest=OFFERED, nodes=(1,))) == 2.8, "that was vetoed"
+
+
+def test_headroom_of_pools_is_the_floor_of_hosts() -> None:
+    settings = GuardSettings(host_floor=0.3)
+    assert vetoes(beside(), pooled(2.0, nodes=(1,)), properties=POOLED, settings=settings) == []
+    assert len(vetoes(beside(), pooled(2.1, nodes=(1,)), properties=POOLED, settings=settings)) == 1
+
+
+@pytest.mark.parametrize("demands", [(), (0.1, 0.1), (math.nan,), (-0.1,), (math.inf,)])
+def test_demands_that_are_none_are_vetoed(demands: tuple[float, ...]) -> None:
+    (told,) = vetoes(beside(), pooled(*demands), properties=POOL)
+    assert told.startswith("vetoed (pool): ")
+
+
+def test_pools_do_not_bind_pairs_nor_whole_nodes_pools() -> None:
+    assert vetoes(cluster(), offer(share=0.6), properties=POOL) == []
+    assert vetoes(beside(), pooled(0.6), properties=frozenset({"whole nodes"})) == [
+        "vetoed (whole nodes): node n0 is not wholly held by the host"
+    ]
+
+
+def test_memory_beside_a_pool_is_kept_for_whoever_starts_on_free_cores() -> None:
+    half = replace(
+        beside(OTHER_HOST, OTHER_HOST, -1, -1, memory_bytes_per_core={WAITING: 3.0}), whole_nodes=False
+    )
+    assert vetoes(half, pooled(0.5, nodes=(1,)), properties=frozenset({"memory"})) == []
+    half.jobs.memory_bytes_per_core[WAITING] = 3.1
+    told = vetoes(half, pooled(0.5, nodes=(1,)), properties=frozenset({"memory"}))
+    assert told == ["vetoed (memory): its memory does not fit there"], "16 bytes, 8 of them for free cores"
+
+
+def test_memory_that_was_promised_in_the_same_cycle_is_gone() -> None:
+    free = beside(offered_s={OFFERED: math.nan}, memory_bytes_per_core={WAITING: 3.0, OFFERED: 3.0})
+    both = pooled(0.5, guest=OFFERED, nodes=(1,)), pooled(0.5, nodes=(1,))
+    assert vetoes(free, *both, properties=frozenset({"memory"})) == []
+    free.jobs.memory_bytes_per_core[OFFERED] = 3.1
+    assert len(vetoes(free, *both, properties=frozenset({"memory"}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"share_group": {HOST: 1}}, "share group): those there may not share with it"),
+        ({"share_group": {GUEST: 1}}, "share group): those there may not share with it"),
+        ({"happiness": {HOST: 0.9}}, "happiness floor): the host's happiness is 0.90"),
+        ({"pressure": {HOST: 0.3}}, "pressure): the host waited for CPU 30% of the time"),
+    ],
+)
+def test_whoever_is_on_a_node_counts(columns: dict[str, Any], why: str) -> None:
+    (told,) = vetoes(beside(**columns), pooled(0.1), properties=frozenset())
+    assert told.startswith(f"vetoed ({why}")
+    assert vetoes(beside(**columns), pooled(0.1, nodes=(1,)), properties=frozenset()) == []
+
+
+def test_who_is_offered_the_same_node_in_the_same_cycle_counts_too() -> None:
+    free = beside(offered_s={OFFERED: math.nan}, share_group={OFFERED: 1, OTHER_HOST: 1})
+    both = pooled(0.1, guest=OFFERED, nodes=(1,)), pooled(0.1, nodes=(1,))
+    (told,) = vetoes(free, *both, properties=frozenset())
+    assert told.startswith("vetoed (share group)")
+
+
+def test_the_cap_of_a_node_counts_what_guests_of_pools_are_expected_to_use() -> None:
+    capped, cap = frozenset({"node share cap"}), GuardSettings(node_share_cap=0.5)
+    assert vetoes(beside(), pooled(1.0), properties=capped, settings=cap) == []
+    assert vetoes(beside(), pooled(1.1), properties=capped, settings=cap) == [
+        "vetoed (node share cap): node n0 would lend 52%, more than 50%"
+    ]
+    assert vetoes(beside(), pooled(2.0, nodes=(1,)), properties=capped, settings=cap) == []
+    free = beside(offered_s={OFFERED: math.nan})
+    both = pooled(1.0, guest=OFFERED, nodes=(1,)), pooled(1.1, nodes=(1,))
+    assert len(vetoes(free, *both, properties=capped, settings=cap)) == 1
+
+
+def test_a_quota_is_a_change_of_a_guests_lending() -> None:
+    quota = SetQuota(CAUSE, GUEST, (0,), (1.0,))
+    assert vetoes(beside(), quota, ExtendLimit(CAUSE, GUEST, 60.0), properties=POOLED) == []
+    assert vetoes(beside(), quota, quota, properties=POOLED) == [
+        "vetoed (one change): its lending changes in this cycle already (set-quota)"
+    ]
+    share = SetShare(CAUSE, share=0.3, host=HOST)
+    assert vetoes(beside(), share, quota, properties=POOLED) == []
+    assert vetoes(beside(), share, share, properties=POOLED) == [
+        "vetoed (one change): what it lends changes in this cycle already"
+    ]
+    assert vetoes(beside(), pooled(0.1), SetQuota(CAUSE, WAITING, (0,), (1.0,)), properties=POOLED) == [
+        "vetoed (one change): its lending changes in this cycle already (co-allocate)"
+    ]
+
+
+def two_guests(**columns: Any) -> Snapshot:
+    """GUEST on node 0, and a newer one on its other half and on node 1."""
+    shown = beside(
+        **{
+            "start_s": {OFFERED: 600.0},
+            "offered_s": {OFFERED: math.nan},
+            "demand": {GUEST: 0.5, OFFERED: 0.5},
+        }
+        | columns
+    )
+    shown.core_guest[[0, 1, 4]] = OFFERED
+    return replace(shown, guests=np.array([GUEST, OFFERED], np.int32), queue=np.array([WAITING], np.int32))
+
+
+def test_on_a_node_under_pressure_the_newest_guest_of_its_pool_gives_way() -> None:
+    (relief,) = relieved(two_guests(pressure={HOST: 0.3}))
+    assert isinstance(relief, SetQuota)
+    assert (relief.guest, relief.nodes) == (OFFERED, (0, 1))
+    assert relief.cores == pytest.approx((0.1, 0.05)), "it goes on with a twentieth of its cores"
+    assert relief.cause == Cause("guard", "on node n0 job 10 waited for CPU 30% of the time")
+    assert relieved(two_guests(pressure={HOST: 0.2})) == [], "the threshold itself is no pressure"
+    assert relieved(two_guests(pressure={HOST: math.nan})) == []
+
+
+def test_a_guest_gives_way_once_however_many_of_its_nodes_are_under_pressure() -> None:
+    relief = relieved(two_guests(pressure={HOST: 0.3, OTHER_HOST: 0.3}))
+    assert [(decision.kind, getattr(decision, "guest", None)) for decision in relief] == [
+        ("set-quota", OFFERED)
+    ]
+    older = relieved(two_guests(pressure={HOST: 0.3}, start_s={OFFERED: 400.0}))
+    assert [getattr(decision, "guest", None) for decision in older] == [GUEST]
+
+
+def test_guests_of_pairs_lose_their_share_and_those_of_pools_their_quota() -> None:
+    pair = cluster(pressure={HOST: 0.3}, demand={GUEST: math.nan})
+    assert [decision.kind for decision in relieved(pair)] == ["set-share"]
+    assert [decision.kind for decision in relieved(beside(pressure={HOST: 0.3}))] == ["set-quota"]
+    assert relieved(beside(pressure={OTHER_HOST: 0.3})) == [], "no guest is there"
+
+
+def test_the_quota_that_a_policy_wants_for_who_gives_way_is_vetoed() -> None:
+    snapshot, guard = two_guests(pressure={HOST: 0.3}), guard_for(POOL, SETTINGS)
+    relief = guard.relieve(snapshot)
+    wish = [SetQuota(CAUSE, OFFERED, (0, 1), (2.0, 1.0)), SetQuota(CAUSE, GUEST, (0,), (1.0,))]
+    allowed, vetoed = guard.check(snapshot, wish, relief)
+    assert allowed == [*relief, wish[1]]
+    assert [outcome.reason for outcome in vetoed] == [
+        "vetoed (one change): its lending changes in this cycle already (set-quota)"
+    ]
+
+
+def test_an_offer_from_pools_is_withdrawn_when_its_time_is_over() -> None:
+    (stale,) = relieved(beside(offered_s={OFFERED: NOW - 61.0}))
+    assert stale == Withdraw(Cause("guard", "the offer was not taken for 61 s"), OFFERED)
+    assert relieved(beside(pressure={OTHER_HOST: 0.5})) == [], "which of its nodes it is for nobody knows"
 
 
 # ---------------------------------------------------------------------------------------------------- admission

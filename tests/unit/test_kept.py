@@ -80,6 +80,7 @@ def decided(fresh: bool) -> list[tuple[float, Decision]]:
     return story
 
 
+@pytest.mark.slow
 def test_new_tables_at_every_snapshot_are_decided_on_like_lasting_ones() -> None:
     lasting = decided(fresh=False)
     assert len(lasting) > 20

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,8 @@ from test_cli_replay import swf
 
 from asad.cli.asactl import asactl
 from asad.store.store import Store
+
+pytestmark = pytest.mark.slow
 
 CODE = """
 import sys
@@ -33,7 +34,6 @@ main()
 """
 
 
-@pytest.mark.slow
 def test_a_killed_replay_leaves_a_readable_store_and_starts_again(tmp_path: Path) -> None:
     log, url = tmp_path / "small.swf", str(tmp_path / "asad.db")
     log.write_text(swf(200))
@@ -44,7 +44,7 @@ def test_a_killed_replay_leaves_a_readable_store_and_starts_again(tmp_path: Path
     for _ in range(5):
         assert child.stdout.readline() == "recorded\n"
     os.kill(child.pid, signal.SIGKILL)
-    child.wait(30)
+    child.wait(300)
     child.stdout.close()
     with Store.open(url) as store:
         (killed,) = store.interrupted()
@@ -53,13 +53,12 @@ def test_a_killed_replay_leaves_a_readable_store_and_starts_again(tmp_path: Path
         assert all(decision.reason for decision in decided)
     told = CliRunner().invoke(asactl, ["runs", "--store", url], catch_exceptions=False)
     assert "killed" in told.output
-    begin = time.monotonic()
     again = CliRunner().invoke(
         asactl,
         ["replay", str(log), "--policy", "greedy-oracle", "--store", url, "-q"],
         catch_exceptions=False,
     )
-    assert again.exit_code == 0, (again.output, time.monotonic() - begin)
+    assert again.exit_code == 0, again.output
     with Store.open(url) as store:
         assert store.interrupted() == []
         (run,) = store.runs()

@@ -451,7 +451,7 @@ def test_a_lease_without_quota_is_nan() -> None:
 # ------------------------------------------------------------------------------------------------------- the loop
 
 
-def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+def until(condition: Callable[[], object], timeout_s: float = 300.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
@@ -472,12 +472,18 @@ def test_the_loop_lifts_a_lease_in_time_though_every_other_duty_fails(
     loop.start()
     try:
         plain: dict[str, Json] = {"job_id": "2", "guest": True, "host_id": "1", "quota": 0.25, "cores": 2}
-        node.actor.hear({"kind": "lease", "lease_s": 1.0, "jobs": [plain]})
-        until(lambda: node.cap(node.guest) == "50000")
+
+        def held() -> (
+            bool
+        ):  # renewed until it is seen: on a busy machine one lease is over before anybody looks
+            node.actor.hear({"kind": "lease", "lease_s": 1.0, "jobs": [plain]})
+            return node.cap(node.guest) == "50000"
+
+        until(held)
         until(lambda: node.cap(node.guest) == "max")
     finally:
         node.actor.stop()
-        loop.join(10)
+        loop.join(300)
     assert not loop.is_alive()
     assert "the actor goes on" in caplog.text
 
@@ -485,14 +491,14 @@ def test_the_loop_lifts_a_lease_in_time_though_every_other_duty_fails(
 def test_the_loop_keeps_systemd_informed(node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(10)
+        systemd.settimeout(300)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setattr(node.actor, "clock", time.monotonic)
         loop = threading.Thread(target=node.actor.run)
         loop.start()
         told = [systemd.recv(100), systemd.recv(100)]
         node.actor.stop()
-        loop.join(10)
+        loop.join(300)
         while told[-1] != b"STOPPING=1":
             told.append(systemd.recv(100))
     assert told[:2] == [b"READY=1", b"WATCHDOG=1"]

@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/reference/node-actor.md"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([ASAD_NODE, *words], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([ASAD_NODE, *words], capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture

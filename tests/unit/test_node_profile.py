@@ -13,7 +13,17 @@ from node_tree import Tree, write
 
 from asad.model import JobSample
 from asad.node.cgroups import Cgroups
-from asad.node.profile import WINDOW, Profile, busy, io_bytes, key_value, thread_waits
+from asad.node.profile import (
+    PEAK_S,
+    WINDOW,
+    Profile,
+    add_rate,
+    busy,
+    io_bytes,
+    key_value,
+    percentile,
+    thread_waits,
+)
 from asad.node.quotas import Quotas
 
 
@@ -226,4 +236,19 @@ def test_numbers_by_key() -> None:
 
 def test_a_counter_that_falls_is_no_negative_use() -> None:
     looks = deque([(float(t), 10.0 - t) for t in range(WINDOW + 1)])
-    assert busy(looks) == (0.0, 0.0, 0.0)
+    assert busy(looks) == (0.0, 0.0)
+
+
+def test_the_peak_is_of_the_last_ten_minutes() -> None:
+    rates: deque[tuple[float, float]] = deque()
+    looks: deque[tuple[float, float]] = deque(maxlen=WINDOW + 1)
+    add_rate(rates, looks)
+    used = 0.0
+    for k in range(200):  # every 5 s: three cores at first, then one, and two cores in every twentieth look
+        used += 5.0 * (3.0 if k < 10 else 2.0 if k % 20 == 0 else 1.0)
+        looks.append((5.0 * k, used))
+        add_rate(rates, looks)
+    assert len(rates) == PEAK_S / 5.0 and rates[0][0] == 995.0 - PEAK_S + 5.0
+    assert percentile(rate for _, rate in rates) == 1.0
+    assert percentile((rate for _, rate in rates), 1.0) == 2.0
+    assert math.isnan(percentile([]))

@@ -24,7 +24,7 @@ def sock(tmp_path: Path) -> Iterator[Path]:
 
 def ask(sock: Path, line: bytes) -> str:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(10.0)
+        connection.settimeout(300.0)
         connection.connect(str(sock))
         connection.sendall(line)
         return str(json.loads(connection.recv(4096))["error"])

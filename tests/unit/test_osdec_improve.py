@@ -14,6 +14,8 @@ pytest.importorskip("torch")
 
 from asad.rl.improve import MOST, advantages
 
+pytestmark = pytest.mark.slow
+
 SETTING = Setting(steps=24, period=24)
 
 

@@ -21,6 +21,8 @@ pytest.importorskip("stable_baselines3")
 from asad.rl.recipes import VARIANTS, Data, Recipe, changed  # noqa: E402
 from asad.rl.training import CHECKPOINT, Training  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SETTING = Setting(steps=24, period=24)
 
 

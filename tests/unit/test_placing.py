@@ -26,20 +26,23 @@ from asad.model import (
     Finished,
     Machine,
     SetMemory,
-    SetShare,
+    SetQuota,
     Snapshot,
     decision_from_json,
 )
 from asad.place.components import Components, read_components
 from asad.place.first_fit import FirstFit
+from asad.place.first_fit import Options as FirstFitOptions
 from asad.place.live import BASELINES, OgaOptions, Options, PortPlacing
-from asad.place.rooms import Rooms
+from asad.place.rooms import Places, Quotas, Rooms, Uses, spread
 from asad.policies import place_policy
 from asad.share.exclusive import Exclusive
 
 NOBODY = Finished(*(np.zeros(0, np.int32),) * 1, *(np.zeros(0),) * 4)
 NAMES = ["ann/alpha/2", "ann/beta/2", "bob/gamma/2", "bob/delta/2"]
 CAUSE = Cause("test", "because")
+POOLED = frozenset(PROPERTIES) - {"whole nodes"}
+"""That binds pairs alone."""
 
 
 def wide(nodes: int, waiting: int = 3, *, cores: int = 4, guest_cores: int = 2, **columns: Any) -> Snapshot:
@@ -127,14 +130,94 @@ def test_components_that_make_no_sense_are_told_with_the_mend_and_without_what_s
 # ------------------------------------------------------------------------------------------------------------ rooms
 
 
-def test_a_gang_gets_all_its_nodes_of_one_host_the_highest_first() -> None:
-    rooms = Rooms.see(_of(6, 4, 8), 0.1)
-    assert rooms.fit(1, 0.3, None).tolist() == [2, 3, 4, 5]
-    assert len(rooms.fit(1, 0.7, None)) == 0, "the host leaves 65 %"
+def found(snapshot: Snapshot, share: float, bounds: Components | None = None, guest: int = 1) -> list[int]:
+    """Nodes of a fit that gives at least `share` of each node's cores, or a fifth of what the guest uses."""
+    rooms = Rooms.see(snapshot, 0.1)
+    cores = rooms.cores.astype(np.float64)
+    return rooms.fit(guest, 1.0, share * cores, bounds, cores).tolist()
 
 
-def _of(nodes: int, asked: int, cores: int) -> Snapshot:
-    snapshot = wide(nodes)
+def test_a_gang_gets_as_few_nodes_as_it_fits_on_the_highest_first() -> None:
+    assert found(_of(6, 4, 8), 0.3) == [2, 3, 4, 5]
+    assert found(_of(6, 4, 16, cpu_fraction={0: 0.8}), 0.3) == [], "hosts leave 10 %"
+    assert found(_of(6, 4, 16, cpu_fraction={0: 0.6}), 0.3) == [2, 3, 4, 5], "it runs at a rate of 0.3"
+
+
+def test_nodes_of_several_hosts_and_free_ones_serve_one_gang() -> None:
+    snapshot = _of(4, 4, 4)
+    snapshot.core_owner[:2] = -1  # half of a node is free
+    snapshot.core_owner[8:10] = 3  # a node of two hosts
+    snapshot.jobs.cpu_fraction[3] = 0.5
+    assert found(snapshot, 0.3) == [], "only whole nodes lend"
+    mixed = dataclasses.replace(snapshot, whole_nodes=False)
+    assert found(mixed, 0.3) == [0, 1, 2, 3]
+    rooms = Rooms.see(mixed, 0.1)
+    assert rooms.pool.tolist() == pytest.approx([1.3, 2.6, 1.3 + 0.8, 2.6])
+    lent = Rooms.see(dataclasses.replace(mixed, lends_free_cores=True), 0.1)
+    assert lent.pool[0] == pytest.approx(1.3 + 2 * (1 - 0.25 - 0.1)), "as a usual job would leave them"
+
+
+def test_the_95th_percentile_counts_and_not_the_mean() -> None:
+    snapshot = dataclasses.replace(wide(2), core_peak=np.repeat([0.8, 0.3], 4))
+    assert Rooms.see(snapshot, 0.1).pool.tolist() == pytest.approx([0.4, 2.4])
+
+
+def test_a_guest_that_is_not_widened_takes_what_is_idle_on_its_own_cores() -> None:
+    rooms = Rooms.see(wide(1), 0.1)
+    node, own = np.array([0]), np.full(1, 4.0)
+    assert rooms.rate(1, node, 1.0, own) == pytest.approx(0.65)
+    widened = Rooms.see(dataclasses.replace(wide(1), widened=True), 0.1)
+    assert widened.rate(1, node, 1.0, own) == 1.0
+    assert widened.rate(1, node, 1.0, np.full(1, 0.5)) == pytest.approx(0.25)
+    assert rooms.rate(1, node, 0.5, own) == 1.0, "of a core it uses half"
+
+
+def test_where_nodes_leave_too_little_those_that_leave_most_are_taken() -> None:
+    snapshot = dataclasses.replace(wide(3), core_peak=np.repeat([0.4, 0.6, 0.5], 4))
+    assert found(snapshot, 0.05) == [0]
+    assert found(dataclasses.replace(snapshot, widened=True), 0.05) == [0], "here it runs at its full pace"
+
+
+def test_guests_run_on_their_nodes_with_so_many_cores() -> None:
+    snapshot = running()
+    places = Places(snapshot)
+    assert [(row, places.node[at].tolist(), places.cores[at].tolist()) for row, at in places] == [
+        (GUEST, [0], [2.0])
+    ]
+    assert list(Places(cluster())) == [], "a guest of a pair has a share, and no quota"
+    assert list(Places(wide(2))) == []
+    assert spread(7, 3) == [3, 2, 2]
+
+
+def test_quotas_are_forgotten_with_the_guest_and_where_a_host_waits_for_cpu() -> None:
+    quotas, snapshot = Quotas(), running()
+    ((guest, at),) = places = list(Places(snapshot))
+    quotas.look(snapshot, Places(snapshot))
+    assert math.isnan(quotas.of(guest))
+    made = quotas.decide(snapshot, Places(snapshot), guest, at, 0.5, CAUSE)
+    assert made == SetQuota(CAUSE, GUEST, (0,), (1.0,))
+    quotas.look(snapshot, Places(snapshot))
+    assert quotas.of(guest) == 0.5
+    pressed = running(pressure={HOST: 0.5})
+    quotas.look(pressed, Places(pressed))
+    assert math.isnan(quotas.of(guest)) and not quotas.open(np.array([0])) and quotas.open(np.array([1]))
+    quotas.decide(snapshot, Places(snapshot), guest, at, 0.5, CAUSE)
+    snapshot.jobs.job_id[GUEST] = "99"
+    quotas.look(snapshot, Places(snapshot))
+    assert math.isnan(quotas.of(guest)), "the row is another job's"
+    assert len(places) == 1
+
+
+def test_use_is_as_measured_or_as_the_application_used_before_or_all() -> None:
+    uses, snapshot = Uses(), wide(1)
+    assert uses.of(snapshot, 1) == 1.0
+    rows, ones = np.array([1, 2, 3], np.int32), np.ones(3)
+    uses.learn(snapshot, Finished(rows, ones, ones, ones, np.array([0.4, math.nan, 0.0])))
+    assert [uses.of(snapshot, row) for row in range(4)] == [0.25, 0.4, 1.0, 0.01]
+
+
+def _of(nodes: int, asked: int, cores: int, **columns: Any) -> Snapshot:
+    snapshot = wide(nodes, **columns)
     snapshot.jobs.nodes[1], snapshot.jobs.cores[1] = asked, cores
     return snapshot
 
@@ -145,18 +228,19 @@ def _of(nodes: int, asked: int, cores: int) -> Snapshot:
      (Components(7, 9), 9, 0)],
 )  # fmt: skip
 def test_components_bound_the_nodes(bounds: Components | None, cores: int, nodes: int) -> None:
-    assert len(Rooms.see(_of(6, 0, cores), 0.1).fit(1, 0.3, bounds)) == nodes
+    assert len(found(_of(6, 0, cores), 0.3, bounds)) == nodes
 
 
 def test_what_is_taken_is_not_offered_twice() -> None:
-    snapshot = _of(2, 0, 4)
-    rooms = Rooms.see(snapshot, 0.1)
-    first = rooms.fit(1, 0.3, None)
-    rooms.take(1, first, 0.3)
-    second = rooms.fit(1, 0.3, None)
-    rooms.take(1, second, 0.3)
+    rooms, least, own = Rooms.see(_of(2, 0, 4), 0.1), np.full(2, 1.2), np.full(2, 4.0)
+    rooms.take(1, first := rooms.fit(1, 1.0, least, None, own), (2.6,))
+    trial = rooms.copy()
+    trial.take(1, second := trial.fit(1, 1.0, least, None, own), (2.6,))
     assert sorted([*first, *second]) == [0, 1]
-    assert len(rooms.fit(1, 0.3, None)) == 0
+    assert len(trial.fit(1, 1.0, least, None, own)) == 0
+    assert len(rooms.fit(1, 1.0, least, None, own)) == 1, "it was but tried"
+    rooms.adopt(trial)
+    assert len(rooms.fit(1, 1.0, least, None, own)) == 0
 
 
 @pytest.mark.parametrize(
@@ -169,11 +253,41 @@ def test_what_is_taken_is_not_offered_twice() -> None:
         {"memory_bound": {0: 1, 1: 1}},
         {"memory_bytes_per_core": {1: 61.0}},
         {"memory_bytes_per_core": {1: math.nan}},
+        {"memory_bytes_per_core": {0: math.nan}},
     ],
 )
 def test_hosts_that_leave_nothing_for_it_have_no_room(columns: dict[str, Any]) -> None:
-    assert len(Rooms.see(wide(2), 0.1).fit(1, 0.05, None)) == 1
-    assert len(Rooms.see(wide(2, **columns), 0.1).fit(1, 0.05, None)) == 0
+    assert len(found(wide(2), 0.05)) == 1
+    assert found(wide(2, **columns), 0.05) == []
+
+
+def test_memory_of_free_cores_and_of_the_head_is_kept() -> None:
+    free = dataclasses.replace(wide(1), whole_nodes=False, lends_free_cores=True)
+    free.core_owner[2:] = -1  # 32 of 64 bytes for whoever starts there
+    free.jobs.memory_bytes_per_core[2] = 15.0
+    assert found(free, 0.05, guest=2) == [0]
+    free.jobs.memory_bytes_per_core[2] = 15.5
+    assert found(free, 0.05, guest=2) == [], "two are the host's"
+    free.jobs.memory_bytes_per_core[1:3] = 17.0, 15.0  # the head would have 34 there
+    assert found(free, 0.05, guest=2) == []
+
+
+def test_an_unmeasured_host_lends_nothing_and_takes_nothing_from_guests() -> None:
+    rooms = Rooms.see(running(cpu_fraction={HOST: math.nan}), 0.1)
+    assert rooms.pool[0] < 0
+    assert rooms.ceiling[0] == pytest.approx(4 * (1 - 0.2 - 0.1)), "as the other host"
+    barred = Rooms.see(running(cpu_fraction={HOST: math.nan}, host_bar={HOST: 1}), 0.1)
+    assert barred.ceiling[0] == 0
+
+
+def test_gpus_are_given_whole_beside_batch_jobs_that_have_none() -> None:
+    snapshot = dataclasses.replace(wide(2), node_gpus={0: 2.0, 1: 2.0}, gpus={0: 2.0, 1: 1.0})
+    rooms = Rooms.see(snapshot, 0.1)
+    assert rooms.gpus_left.tolist() == [1.0, 1.0]
+    own = np.full(2, 4.0)
+    rooms.take(1, first := rooms.fit(1, 1.0, np.full(2, 0.1), None, own), (0.5,))
+    second = rooms.fit(1, 1.0, np.full(2, 0.1), None, own)
+    assert [first.tolist(), second.tolist()] == [[1], [0]]
 
 
 # -------------------------------------------------------------------------------------------------------- first-fit
@@ -183,8 +297,31 @@ def test_first_fit_offers_what_the_guard_allows_and_no_more_than_its_share() -> 
     snapshot, policy = wide(3), FirstFit()
     made = offers(policy.decide(snapshot))
     assert [offer.guest for offer in made] == [1, 2, 3]
-    assert all(offer.share <= 0.5 and not offer.capped for offer in made)
-    assert allowed(snapshot, made, frozenset(PROPERTIES) - {"node share cap"}) == []
+    assert all(offer.pooled and sum(offer.demands) <= 2.0 for offer in made)
+    assert allowed(snapshot, made, POOLED) == []
+
+
+def test_a_guest_gets_its_quota_once_and_again_when_its_host_no_longer_waits_for_cpu() -> None:
+    def quotas(snapshot: Snapshot) -> list[Decision]:
+        return [decision for decision in policy.decide(snapshot) if isinstance(decision, SetQuota)]
+
+    policy, snapshot = FirstFit(FirstFitOptions(share=0.25)), running()
+    (first,) = quotas(snapshot)
+    assert (first.guest, first.nodes, first.cores) == (GUEST, (0,), (1.0,))
+    assert allowed(snapshot, [first], POOLED) == []
+    assert quotas(snapshot) == []
+    assert quotas(running(pressure={HOST: 0.5})) == [], "that is for the guard"
+    assert len(quotas(snapshot)) == 1
+
+
+def test_what_applications_used_before_is_what_a_guest_will_use() -> None:
+    policy, snapshot = FirstFit(), wide(1, 1, guest_cores=4)
+    policy.learn(snapshot, Finished(np.array([1], np.int32), *(np.ones(1),) * 3, np.array([0.4])))
+    (offer,) = offers(policy.decide(snapshot))
+    assert offer.demands == pytest.approx((1.6,))
+    assert offer.cause.detail["rate"] == 1.0
+    (blind,) = offers(FirstFit().decide(snapshot))
+    assert blind.demands == pytest.approx((2.0,)), "half of the node"
 
 
 def test_a_gang_without_room_for_all_waits_and_others_go_first() -> None:
@@ -197,8 +334,8 @@ def test_who_would_not_end_sooner_is_not_placed() -> None:
     assert offers(FirstFit().decide(wide(2, estimated_start_s=dict.fromkeys((1, 2, 3), NOW)))) == []
 
 
-def test_where_the_share_stage_pairs_first_fit_decides_nothing() -> None:
-    policy = FirstFit(pairs=False)
+def test_where_the_share_stage_lends_first_fit_decides_nothing() -> None:
+    policy = FirstFit(lends=False)
     assert list(policy.decide(wide(2))) == []
     assert policy.properties == frozenset()
 
@@ -263,12 +400,12 @@ def test_every_port_policy_places_within_what_hosts_leave(name: str) -> None:
     snapshot = wide(3)
     made = offers(cycle(placing(name), snapshot))
     assert made
-    assert allowed(snapshot, made, placing(name).properties | frozenset(PROPERTIES)) == []
+    assert allowed(snapshot, made, POOLED) == []
     for offer in made:
         detail = offer.cause.detail
         assert detail["class"] in NAMES
-        assert 0 < offer.share <= 0.65 + 1e-9
-        assert offer.share * 4 <= float(detail["y_cores"]) + 1e-6  # type: ignore[arg-type]
+        assert 0 < sum(offer.demands) <= 0.65 * 4 + 1e-9
+        assert sum(offer.demands) <= float(detail["y_cores"]) + 1e-6  # type: ignore[arg-type]
         assert ("gradient" in detail) == (name == "oga")
 
 
@@ -289,7 +426,10 @@ def test_strict_keeps_what_absent_classes_had_and_reclaim_does_not() -> None:
             cycle(policy, both)
         policy.learn(one, NOBODY)
         return max(
-            (offer.share for offer in offers(policy.decide(dataclasses.replace(one, time_s=NOW + 200)))),
+            (
+                sum(offer.demands)
+                for offer in offers(policy.decide(dataclasses.replace(one, time_s=NOW + 200)))
+            ),
             default=0.0,
         )
 
@@ -300,22 +440,40 @@ def running(**columns: Any) -> Snapshot:
     """The small cluster, whose guest is measured."""
     return dataclasses.replace(
         cluster(
-            memory_bytes_per_core={HOST: 1.0, GUEST: 2.0}, offered_s={4: math.nan}, host={4: -1}, **columns
+            memory_bytes_per_core={HOST: 1.0, GUEST: 2.0},
+            offered_s={4: math.nan},
+            host={4: -1, GUEST: -1},
+            share={GUEST: math.nan},
+            demand={GUEST: 0.9},
+            **columns,
         ),
         memory_used={GUEST: 1.0, HOST: 2.0},
     )
 
 
-def test_shares_of_guests_follow_their_class_and_fall_at_once_when_the_host_needs_it() -> None:
+def test_quotas_of_guests_follow_their_class_and_fall_at_once_when_hosts_need_it() -> None:
+    def quotas(snapshot: Snapshot) -> list[SetQuota]:
+        return [decision for decision in cycle(policy, snapshot) if isinstance(decision, SetQuota)]
+
     policy = placing(least_share=0.05)
-    (first,) = [d for d in cycle(policy, running(share={GUEST: math.nan})) if isinstance(d, SetShare)]
-    assert first.guest == GUEST
-    assert first.share <= 0.6 + 1e-9, "the host uses 30 % and keeps 10 %"
-    busy = running(share={GUEST: 0.5}, cpu_fraction={HOST: 0.88})
-    (less,) = [d for d in cycle(policy, busy) if isinstance(d, SetShare)]
-    assert less.share <= 0.02 + 1e-9
-    unmeasured = running(share={GUEST: 0.5}, cpu_fraction={HOST: math.nan})
-    assert not [d for d in cycle(policy, unmeasured) if isinstance(d, SetShare)]
+    (first,) = quotas(running())
+    assert (first.guest, first.nodes) == (GUEST, (0,))
+    assert 0.9 * 2 <= first.cores[0] <= 2.0, "its class has the node, of which the host leaves 60 %"
+    assert allowed(running(), [first], POOLED) == []
+    assert quotas(running()) == []
+    (less,) = quotas(running(cpu_fraction={HOST: 0.88}))
+    assert less.cores[0] == pytest.approx(0.1), "all that is left is less than what lets it go on"
+    assert quotas(running(cpu_fraction={HOST: 0.88}, pressure={HOST: 0.5})) == [], "that is for the guard"
+    (again,) = quotas(running())
+    assert again.cores == first.cores
+
+
+def test_a_guest_without_batch_jobs_beside_it_has_all_of_its_cores() -> None:
+    alone = running()
+    alone.core_owner[:4] = -1
+    (made,) = [decision for decision in cycle(placing(), alone) if isinstance(decision, SetQuota)]
+    assert made.cores == (2.0,)
+    assert made.cause.reason == "it divides its nodes with nobody"
 
 
 def test_memory_limits_follow_the_class_above_what_is_used() -> None:
@@ -333,8 +491,7 @@ def test_memory_limits_follow_the_class_above_what_is_used() -> None:
     grown = dataclasses.replace(kept, memory_used={GUEST: 40.0})
     (more,) = [d for d in cycle(policy, grown) if isinstance(d, SetMemory)]
     assert more.high_bytes == 0, "it uses more than it has reserved: that is not ours to bound"
-    alone = dataclasses.replace(kept)
-    alone.jobs.host[GUEST] = -1
+    alone = dataclasses.replace(kept, core_owner=np.where(kept.core_owner == HOST, -1, kept.core_owner))
     (lifted,) = [d for d in cycle(policy, alone) if isinstance(d, SetMemory)]
     assert lifted.high_bytes == 0
     assert not [d for d in cycle(placing(memory=False), snapshot) if isinstance(d, SetMemory)]
@@ -349,7 +506,7 @@ def test_many_classes_do_not_keep_each_other_from_a_node() -> None:
     made = offers(policy.decide(snapshot))
     assert len(made) == 4
     assert len({offer.cause.detail["class"] for offer in made}) > 1
-    assert allowed(snapshot, made, frozenset(PROPERTIES)) == []
+    assert allowed(snapshot, made, POOLED) == []
 
 
 def test_with_the_same_classes_shares_come_to_rest() -> None:
@@ -449,7 +606,7 @@ def test_one_memory_limit_of_a_job_in_a_cycle() -> None:
 def test_bounds_of_components_hold_against_every_policy() -> None:
     def said(text: str) -> list[str]:
         snapshot = dataclasses.replace(cluster(), hints={WAITING: text})
-        return allowed(snapshot, [CoAllocate(CAUSE, WAITING, HOST, (0,), 0.3)], frozenset())
+        return allowed(snapshot, [CoAllocate(CAUSE, WAITING, (0,), host=HOST, share=0.3)], frozenset())
 
     assert said("components=1-4") == []
     assert said("components=2") == ["vetoed (components): 1 of its components would start; it wants 2 to 2"]
@@ -486,6 +643,8 @@ def test_every_policy_can_be_configured(name: str) -> None:
         ('[policies]\nplace = "drf"\nshare = "exclusive"\n[place.drf]\neta = 1.0', "eta: unknown option"),
         ('[policies]\nplace = "drf"\nshare = "exclusive"\n[place.drf]\nstep = 0', "from above 0 to 1"),
         ('[policies]\nplace = "first-fit"\n[place.first-fit]\nshare = 1.5', "give from 0.05 to 1"),
+        ('[policies]\nplace = "first-fit"\n[place.first-fit]\ncapped = true', "capped: quotas bind guests alone"),
+        ('[policies]\nplace = "oga"\nshare = "exclusive"\n[place.oga]\ncapped = false', "remove the line"),
         ("[place.native]\nx = 1", "native has no options"),
         ("[place.ogre]\nx = 1", "no policy of the place stage; did you mean 'oga'"),
         ("place = 3", "not a table of tables"),

@@ -261,8 +261,8 @@ def test_who_is_withheld_becomes_no_guest_and_a_guest_counts_for_the_throttle() 
     there.advance(60.0)
     there.snapshot()
     assert do(there, SetThrottle(CAUSE, 1, 1)) == ""
-    assert do(there, CoAllocate(CAUSE, 2, 0, (0,), 0.5)) == REFUSALS[7]
-    assert do(there, CoAllocate(CAUSE, 1, 0, (0,), 0.5)) == ""
+    assert do(there, CoAllocate(CAUSE, 2, (0,), host=0, share=0.5)) == REFUSALS[7]
+    assert do(there, CoAllocate(CAUSE, 1, (0,), host=0, share=0.5)) == ""
     seen = there.snapshot()
     assert (seen.arrays.running.tolist(), seen.arrays.waiting.tolist()) == ([1], [2])
     assert seen.queue.tolist() == []

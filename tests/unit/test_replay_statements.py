@@ -47,6 +47,7 @@ def replay(log: Path, *words: str) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 def test_inferred_statements_are_planned_and_told_as_such(log: Path) -> None:
     told = replay(log, "--policy", "slurm,sow,sow-paper")
     slurm, *planned = told["policies"].values()

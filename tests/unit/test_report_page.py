@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest.mock import patch
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-from report_samples import HOSTILE, TREATMENT, admitting, history, hostile, replay, with_metrics
+from report_samples import HOSTILE, TREATMENT, admitting, history, hostile, replay, stored, with_metrics
 
 from asad.replay.results import ReplayResult
 from asad.report import figures, units
@@ -57,6 +58,12 @@ class Checked(HTMLParser):
 
     def named(self, tag: str) -> list[dict[str, str | None]]:
         return [attrs for name, attrs in self.tags if name == tag]
+
+
+def words(result: ReplayResult) -> str:
+    """The page without its figures, of which a test asks nothing: matplotlib takes a second for those of one page."""
+    with patch.object(figures, "svg", lambda *_: ""):
+        return page(result)
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +186,12 @@ def test_weights_of_many_experts_keep_the_heavy_ones() -> None:
     assert figures.expert_names(result) == [f"e{number}" for number in range(5, count)]
 
 
+@pytest.mark.slow
 def test_page_is_the_same_to_the_byte(plain: str) -> None:
     assert plain == page(replay(600))
 
 
+@pytest.mark.slow
 def test_page_is_the_same_from_another_thread(plain: str) -> None:
     found: list[str] = []
     thread = threading.Thread(target=lambda: found.append(page(replay(600))))
@@ -219,12 +228,13 @@ def test_page_has_landmarks_captions_scopes_and_unique_ids(plain: str) -> None:
     drawings = [attrs for _, attrs in checked.tags if attrs.get("role") == "img"]
     assert len(drawings) == 2 * len(FIGURES)
     assert all(len(attrs["aria-label"] or "") > 60 for attrs in drawings)
-    assert len(checked.named("details")) == len(FIGURES)
+    assert len(checked.named("details")) == len(FIGURES) + 1, "and the funnel of the other policies"
 
 
 def test_page_reads_in_the_order_of_an_operator(plain: str) -> None:
     places = [
-        plain.index(f'<section id="{key}"') for key in ("verdict", "policies", "figures", "losers", "method")
+        plain.index(f'<section id="{key}"')
+        for key in ("verdict", "policies", "funnel", "figures", "losers", "method")
     ]
     assert places == sorted(places)
     assert plain.index("Lending with asax would have cut") < places[1]
@@ -235,6 +245,10 @@ def test_page_always_shows_who_pays(plain: str) -> None:
         "Losers",
         "Displaced",
         "Displaced by a placebo",
+        "Stretched guests",
+        "Stretched hosts",
+        "Late jobs",
+        "Lateness over time saved",
         "Killed at the time limit",
         "Killed by lending",
     ):
@@ -247,7 +261,7 @@ def test_page_says_what_was_not_in_the_log_and_what_was_left_out(plain: str) -> 
     assert "3 lines of the log could not be read" in plain
     lines = [f"line {number}: bad" for number in range(80)]
     result = dataclasses.replace(replay(30), log={"path": "x", "skipped": list(lines)})
-    text = page(result)
+    text = words(result)
     assert "line 49: bad" in text
     assert "line 50: bad" not in text
     assert f"… and {units.number(30)} more" in text
@@ -271,12 +285,44 @@ def test_page_lists_the_worst_losers_by_their_ids() -> None:
     losers = np.flatnonzero(policy.loser)
     assert len(losers) > 20
     ranked = losers[np.argsort(-later[losers])]
-    text = page(result)
+    text = words(result)
     section = text[text.index('<section id="losers"') : text.index('<section id="method"')]
     listed = re.findall(r'<th scope="row">(job_\d+)</th>', section)
     assert listed == [f"job_{row}" for row in ranked[:20]]
 
 
+def test_page_tells_why_each_loser_is_late() -> None:
+    result = replay(2_000)
+    policy = result.policies["asax"]
+    assert policy.stretched is not None and policy.stretched.any()
+    section = words(result).partition('<section id="losers"')[2].partition("</section>")[0]
+    assert re.findall(r'<td class="word">(stretched|displaced)</td>', section)
+    assert "Cause" not in words(stored(result))
+
+
+def test_page_draws_the_funnel_with_a_bar_for_each_reason(plain: str) -> None:
+    section = plain.partition('<section id="funnel"')[2].partition("</section>")[0]
+    policy = replay(600).policies["asax"]
+    widths = [float(width) for width in re.findall(r'class="meter"><span style="width:([\d.]+)%', section)]
+    assert len(widths) == len(policy.funnel) == 11
+    assert sum(widths) == pytest.approx(100, abs=0.1)
+    assert "Opted out or ineligible: it opted out" in section
+    assert "the largest reason against it that an operator can change is" in section
+    assert "The other policies" in section
+    alone = words(replay(60, ("slurm", "asax")))
+    assert 'href="#funnel"' in alone
+    assert "The other policies" not in alone
+
+
+@pytest.mark.slow
+def test_page_of_a_run_that_was_stored_before_is_whole() -> None:
+    text = page(stored(replay(600)))
+    Checked(text)
+    assert "funnel" not in re.sub(r"<style>.*</style>", "", text, flags=re.S)
+    assert "hosts and guests" in text
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policies", [("slurm",), ("slurm", "fcfs"), ("slurm", "greedy-oracle"), tuple(TREATMENT)]
 )
@@ -285,6 +331,7 @@ def test_page_of_any_replay_is_whole(policies: tuple[str, ...], jobs: int) -> No
     Checked(page(replay(jobs, policies)))
 
 
+@pytest.mark.slow
 def test_page_without_figures_of_a_policy_shows_dashes() -> None:
     result = replay(60)
     keys = result.policies["asax"].metrics
@@ -299,8 +346,8 @@ def test_page_without_figures_of_a_policy_shows_dashes() -> None:
 
 
 def test_a_job_killed_by_lending_is_marked() -> None:
-    assert 'class="alarm"' not in page(replay(60))
-    assert 'class="alarm"' in page(with_metrics(replay(60), "asax", killed_by_lending=1))
+    assert 'class="alarm"' not in words(replay(60))
+    assert 'class="alarm"' in words(with_metrics(replay(60), "asax", killed_by_lending=1))
 
 
 def test_command_is_quoted_for_a_shell() -> None:
@@ -311,6 +358,7 @@ def test_command_is_quoted_for_a_shell() -> None:
 
 
 def test_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "svg", lambda *_: "")
     target = tmp_path / "report.html"
     write_page(replay(60), target)
     before = target.read_bytes()
@@ -320,14 +368,15 @@ def test_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_page(replay(61), target)
-    monkeypatch.undo()
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="disk full"):
+            write_page(replay(61), target)
     assert target.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
+@pytest.mark.slow
 def test_page_of_a_long_log_stays_small() -> None:
     result = replay(450_000, tuple(TREATMENT), bins=2_000)
     assert len(page(result).encode()) < 1_500_000
@@ -344,7 +393,7 @@ def test_a_policy_that_admits_is_told_by_what_jobs_are_worth() -> None:
     assert "oasis would have raised the total utility of the jobs by 25" in told
     assert "it admitted 70 jobs and left 50 to the queue" in told
     assert "What jobs are worth" in told
-    assert "What jobs are worth" not in page(replay(200))
+    assert "What jobs are worth" not in words(replay(200))
     assert "1 of 100 jobs that were admitted, deferred or throttled" in told
     assert "1 of 100 managed jobs" in told
     assert "killed by lending" not in Checked(text).text  # the tile: nobody lends

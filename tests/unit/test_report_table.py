@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from report_samples import TREATMENT, admitting, hostile, replay, with_metrics
+from report_samples import TREATMENT, admitting, hostile, replay, stored, with_metrics
 from rich.console import Console
 
 from asad.replay.results import ReplayResult
@@ -35,15 +35,16 @@ def test_it_shows_what_matters_by_policy() -> None:
     result = with_metrics(replay(400), "slurm", response_mean_s=36_000.0)
     result = with_metrics(
         result, "asax", response_mean_s=30_600.0, delivered_core_s=3_600.0 * 123_456, losers=17,
-        loss_max_s=5_400.0, displaced=321, displaced_placebo=318, killed_by_lending=0,
+        guests=612, late=338, stretched_guests=13, stretched_hosts=4, displaced=321, displaced_placebo=318,
+        lateness_over_saved=0.036, killed_by_lending=0,
     )  # fmt: skip
     text = printed(result)
     gains, payers = (line for line in text.splitlines() if line.startswith("asax "))
     assert "8.5" in gains.split()
     assert f"{units.MINUS}15 %" in gains
     assert "123 456" in gains
-    assert "17" in payers.split()
-    assert payers.split()[-3:] == ["321", "318", "0"]
+    assert payers.split()[1] == "612"
+    assert payers.split()[-8:] == ["338", "13", "4", "321", "318", "3.6", "%", "0"]
     assert "Lending with asax would have cut the mean response of 400 jobs by 15 %" in " ".join(text.split())
 
 
@@ -70,6 +71,27 @@ def test_hostile_names_cannot_steer_the_terminal_nor_the_markup() -> None:
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "<script>" in text
+
+
+def test_the_funnel_stands_below_what_was_lent() -> None:
+    text = printed(replay(400))
+    lent, idle = text.index("What was lent, who ends late, and why"), text.index("What batch left idle")
+    assert lent < idle < text.index("Lending with asax would have cut")
+    assert "share groups" not in text, "it kept nothing"
+    lines = {line.rsplit("  ", 2)[0].strip(): line.split() for line in text[idle:].splitlines()}
+    assert lines["opted out or ineligible: it opted out"][-1] == "%"
+    assert "the largest reason against it that an operator can change is “expert's share”" in " ".join(
+        text.split()
+    )
+    assert '"expert\'s share"' in printed(replay(400), encoding="ascii")
+
+
+def test_a_run_that_was_stored_before_has_dashes_and_no_funnel() -> None:
+    text = printed(stored(replay(400)))
+    payers = [line for line in text.splitlines() if line.startswith("asax ")][1].split()
+    assert payers[-7:-4] == ["–", "–", "–"]
+    assert payers[-2] == "–"
+    assert "What batch left idle" not in text
 
 
 def test_names_are_not_markup() -> None:

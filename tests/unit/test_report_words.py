@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_samples import HOSTILE, hostile, replay, with_metrics
+from report_samples import HOSTILE, admitting, hostile, replay, stored, with_metrics
 
-from asad.replay.results import ReplayResult, Verdict
-from asad.report import units
+from asad.replay.results import FUNNEL, INELIGIBLE, PolicyResult, ReplayResult, Verdict
+from asad.report import funnel, units
 from asad.report.measures import GROUPS, MEASURES, affected, difference, headline, ordered_policies, row_unit
 from asad.report.verdict import sentences
 
@@ -19,7 +19,9 @@ JSON_KEYS = {
     "jobs", "makespan_s", "response_mean_s", "wait_mean_s", "wait_p95_s", "bounded_slowdown_mean",
     "utilization", "cpu_utilization", "delivered_core_s", "host_stretch_mean", "guest_stretch_mean",
     "runtime_stretch_mean", "runtime_stretch_p95", "lent_core_s", "guests", "losers", "loss_p95_s",
-    "loss_max_s", "displaced", "displaced_placebo", "killed", "killed_by_lending", "wall_s",
+    "loss_max_s", "displaced", "displaced_placebo", "killed", "killed_by_lending", "wall_s", "late", "late_guests",
+    "stretched_guests", "stretched_hosts", "stretched_lateness_s", "displaced_unshared",
+    "displaced_unshared_placebo", "lateness_over_saved",
 }  # fmt: skip
 
 
@@ -173,8 +175,81 @@ def test_verdict_does_not_dress_up_what_is_no_change() -> None:
     assert "and left the mean wait unchanged" in said(judged(-0.004, 0.0))
 
 
+def late(**metrics: float | None) -> str:
+    """The verdict on 656 guests, of whom 8 are late by sharing, with other figures where given."""
+    figures: dict[str, float | None] = {
+        "guests": 656, "late": 152, "late_guests": 10, "stretched_guests": 8, "stretched_hosts": 4,
+        "stretched_lateness_s": 12_000.0, "displaced": 140, "displaced_placebo": 138.4,
+        "lateness_over_saved": 0.036, "killed_by_lending": 0,
+    }  # fmt: skip
+    return said(with_metrics(replay(100), "asax", **{**figures, **metrics}))
+
+
+def test_verdict_tells_who_is_late_by_sharing_and_who_since_the_schedule_moved() -> None:
+    assert (
+        "656 jobs would have run as guests: 8 of them (1.2 %) and 4 hosts would have ended noticeably later "
+        "because sharing slowed them (3 h 20 min in all); nobody would have been killed by lending. 140 jobs would "
+        "have ended later because the schedule moved around them, about as many as the 138 that chance alone moves "
+        "(placebo). What late jobs lose is 3.6 % of what all others save."
+    ) in late()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        (
+            {"stretched_guests": 0},
+            "guests: none of them, but 4 hosts, would have ended noticeably later because sharing slowed them",
+        ),
+        (
+            {"stretched_guests": 1, "stretched_hosts": 0},
+            "guests: 1 of them (0.2 %) and no host would have ended",
+        ),
+        (
+            {"stretched_guests": 0, "stretched_hosts": 0},
+            "guests; sharing would have slowed none of them, and no host, enough to end late; nobody would",
+        ),
+        (
+            {"guests": 1, "stretched_guests": 1},
+            "1 job would have run as a guest: 1 of them (100 %) and 4 hosts",
+        ),
+        ({"displaced": 200, "displaced_placebo": 99}, "moved around them, more than the 99 that chance"),
+        (
+            {"displaced": 1, "displaced_placebo": 99},
+            "1 job would have ended later because the schedule moved around",
+        ),
+        ({"displaced": 1, "displaced_placebo": 99}, "around it, fewer than the 99 that chance"),
+        ({"displaced": 5, "displaced_placebo": None}, "no placebo tells how many"),
+        (
+            {"displaced": 0},
+            "No job would have ended noticeably later for having started later; chance alone moves 138",
+        ),
+        ({"lateness_over_saved": None}, "(placebo). No job would have ended sooner."),
+        ({"lateness_over_saved": 1.4}, "What late jobs lose is 140 % of what all others save."),
+        ({"stretched_guests": 7.6, "guests": 655.7}, "656 jobs would have run as guests: 8 of them (1.2 %)"),
+    ],
+)
+def test_verdict_on_lateness_in_every_case(metrics: dict[str, float | None], words: str) -> None:
+    assert words in late(**metrics)
+
+
+def test_verdict_says_nothing_of_what_nobody_lost() -> None:
+    text = late(
+        late=0, late_guests=0, stretched_guests=0, stretched_hosts=0, displaced=0, lateness_over_saved=0.0
+    )
+    assert "What late jobs lose" not in text
+
+
+def test_verdict_on_who_admits_is_about_others_than_those_that_it_managed() -> None:
+    text = said(
+        with_metrics(admitting(), "oasis", displaced=9, displaced_unshared=8, displaced_unshared_placebo=2)
+    )
+    assert "1 of 100 jobs that were admitted, deferred or throttled" in text
+    assert "8 other jobs would have ended later too, more than the 2 that chance alone moves" in text
+
+
 def test_verdict_counts_each_loser_and_each_host_and_guest_once() -> None:
-    result = replay(400)
+    result = stored(replay(400))
     policy = result.policies["asax"]
     both = dataclasses.replace(policy, guest=policy.host | policy.guest)
     result = dataclasses.replace(result, policies={**result.policies, "asax": both})
@@ -194,7 +269,7 @@ def test_verdict_says_nobody_only_when_it_is_nobody() -> None:
     nobody = dataclasses.replace(result.policies["asax"], loser=np.zeros(400, dtype=np.bool_))
     result = dataclasses.replace(result, policies={**result.policies, "asax": nobody})
     assert f"None of the {affected(nobody)} hosts and guests would have ended noticeably later" in said(
-        result
+        stored(result)
     )
 
 
@@ -211,10 +286,11 @@ def test_verdict_says_nobody_only_when_it_is_nobody() -> None:
         (5, None, "no placebo tells how many"),
     ],
 )
-def test_verdict_holds_the_displaced_against_the_placebo(
+def test_verdict_on_a_stored_run_holds_the_displaced_against_the_placebo(
     displaced: int, placebo: int | None, words: str
 ) -> None:
-    assert words in said(with_metrics(replay(100), "asax", displaced=displaced, displaced_placebo=placebo))
+    result = stored(replay(100))
+    assert words in said(with_metrics(result, "asax", displaced=displaced, displaced_placebo=placebo))
 
 
 def test_verdict_says_what_it_rests_on_and_when_it_hangs_on_that() -> None:
@@ -268,6 +344,45 @@ def test_verdict_is_two_to_four_sentences_without_control_characters() -> None:
     assert "\x1b" not in text
     assert "\u202e" not in text
     text.encode("utf-8")
+
+
+def funnelled(*reasons: tuple[str, float]) -> PolicyResult:
+    return dataclasses.replace(replay(30).policies["asax"], funnel=reasons)
+
+
+def test_the_funnel_ends_with_the_largest_reason_that_an_operator_can_change() -> None:
+    policy = funnelled(("unmeasured", 10.0), ("p95 above the mean", 50.0), ("headroom", 15.0), ("lent", 25.0))
+    assert spaced(funnel.advice(policy.funnel)) == (
+        "Of the 100 core-h that batch would have left idle, 25 % would have been lent; the largest reason against it "
+        "that an operator can change is “headroom” (15 %): lower the option headroom, and watch whether hosts are "
+        "stretched."
+    )
+    assert [row.share for row in funnel.rows(policy.funnel)] == [0.1, 0.5, 0.15, 0.25]
+    assert spaced(funnel.advice(policy.funnel, live=True)).startswith(
+        "Of the 100 core-h that batch left idle, 25 % was lent; "
+    )
+
+
+def test_the_funnel_says_when_there_is_nothing_to_change() -> None:
+    policy = funnelled(("unmeasured", 0.0), ("no waiting job that would gain", 75.0), ("lent", 25.0))
+    assert "nothing that kept the rest is for an operator to change" in funnel.advice(policy.funnel)
+    assert funnel.advice(funnelled().funnel) == ""
+    assert funnel.advice(funnelled(("lent", 0.0)).funnel) == "", "nothing was idle"
+
+
+def test_the_funnel_tells_those_who_opted_out_from_those_who_may_be_let_lend() -> None:
+    opted, several = (f"{INELIGIBLE}{why}" for why in ("its account opted out", "it has several nodes"))
+    assert "ask those who opted out" in funnel.advice(funnelled((opted, 9.0), (several, 1.0)).funnel)
+    assert "by the option lend" in funnel.advice(funnelled((opted, 1.0), (several, 9.0)).funnel)
+
+
+def test_every_reason_of_the_funnel_is_explained() -> None:
+    assert tuple(funnel.MEANINGS) == FUNNEL
+    assert set(funnel.CHANGES) < set(FUNNEL)
+    docs = Path(__file__).parents[2] / "docs"
+    for page in ("explanation/reading-a-report.md", "reference/figures.md"):
+        text = (docs / page).read_text(encoding="utf-8")
+        assert [reason for reason in FUNNEL if f"`{reason.strip()}" not in text] == [], page
 
 
 def test_the_explanation_names_every_figure_of_the_json() -> None:

@@ -713,7 +713,7 @@ def run_wrapped(tmp_path: Path, script: str, nodes: str, spread: bool, **changed
     path.write_text(spec.script if not nodes else wrap(job, script, spread))
     path.chmod(0o700)
     environment = {"PATH": os.environ["PATH"], "ASAD_NODES": nodes, **spec.environment}
-    subprocess.run([str(path), "batch"], env=environment, check=True, cwd="/", timeout=30)
+    subprocess.run([str(path), "batch"], env=environment, check=True, cwd="/", timeout=300)
     return (tmp_path / "slurm-17.out").read_text()
 
 

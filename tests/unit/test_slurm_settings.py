@@ -20,7 +20,7 @@ from asad.errors import ConfigError
 
 def test_defaults() -> None:
     assert read_settings({}) == Settings()
-    assert Settings().share_users == "same" and Settings().lend == frozenset()
+    assert Settings().share_users == "as-slurm" and Settings().lend == frozenset()
 
 
 def test_everything_can_be_set() -> None:

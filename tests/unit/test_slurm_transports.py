@@ -82,7 +82,11 @@ def test_a_cycle_asks_squeue_and_sinfo_once_whatever_it_does(bin_dir: Path, tmp_
         snapshot = cluster.snapshot()
         (waiting,) = [row for row in snapshot.queue.tolist() if snapshot.jobs.job_id[row] == "8"]
         host = int(snapshot.running[0])
-        list(cluster.apply([CoAllocate(BECAUSE, waiting, host, (0,), 0.5), ExtendLimit(BECAUSE, host, 60.0)]))
+        list(
+            cluster.apply(
+                [CoAllocate(BECAUSE, waiting, (0,), host=host, share=0.5), ExtendLimit(BECAUSE, host, 60.0)]
+            )
+        )
         cluster.finished(0.0)
         asked = calls(bin_dir)
         assert asked.count("squeue") == asked.count("sinfo") == cycle
@@ -90,13 +94,13 @@ def test_a_cycle_asks_squeue_and_sinfo_once_whatever_it_does(bin_dir: Path, tmp_
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(bin_dir: Path) -> None:
-    command(bin_dir, "squeue", f"echo $$ > {bin_dir}/pid; sleep 60 & sleep 60")
+    command(bin_dir, "squeue", f"echo $$ > {bin_dir}/pid; sleep 3600 & sleep 3600")
     begun = time.monotonic()
     with pytest.raises(ClusterError, match=r"squeue: no answer within 0.5 s; is slurmctld well\?"):
         CommandTransport(0.5).look()
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 300
     group = int((bin_dir / "pid").read_text())
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 300.0
     while alive(group) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert alive(group) == []

@@ -204,7 +204,7 @@ def test_it_needs_nothing_but_the_standard_library(tmp_path: Path, slurm: Path) 
         env=os.environ | {"PYTHONPATH": str(broken)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stdout) == (0, "12: waits in batch again\n"), done.stderr
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -37,6 +35,7 @@ from asad.model import (
     ExtendLimit,
     Outcome,
     SetMemory,
+    SetQuota,
     SetShare,
     SetThrottle,
     Start,
@@ -61,38 +60,6 @@ EXTENDS = ExtendLimit(cause=CAUSE, job=0, by_s=90.0)
 
 def outcomes(*decisions: Decision) -> list[Outcome]:
     return [Outcome(decision, True, "") for decision in decisions]
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    """Folder of the socket of a PostgreSQL server of our own."""
-    if find_spec("psycopg") is None:
-        pytest.skip("no psycopg (pip install 'asad[postgres]')")
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    found += [Path(path) for path in [shutil.which("initdb")] if path]
-    if not found:
-        pytest.skip("no initdb (apt-get install postgresql)")
-    programs = found[-1].parent
-    as_user: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="asad-pg-", dir="/tmp") as folder:
-        if os.geteuid() == 0:  # PostgreSQL refuses root
-            as_user = ["runuser", "-u", "postgres", "--"]
-            shutil.chown(folder, "postgres", "postgres")
-        data = f"{folder}/data"
-
-        def run(*command: str) -> None:
-            subprocess.run(
-                [*as_user, *command], check=True, cwd=folder, stdout=subprocess.DEVNULL, timeout=60
-            )
-
-        run(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "asad", "-E", "UTF8", "--no-sync")
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        control = str(programs / "pg_ctl")
-        run(control, "-D", data, "-o", options, "-l", f"{folder}/log", "-w", "start")
-        try:
-            yield folder
-        finally:
-            run(control, "-D", data, "-m", "immediate", "-w", "stop")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -145,6 +112,9 @@ def test_every_kind_of_decision_can_be_recorded(opened: Store) -> None:
     samples = [
         STARTS,
         CHANGES,
+        CoAllocate(cause=CAUSE, guest=1, nodes=(0, 2), demands=(0.5, 1.25)),
+        SetShare(cause=CAUSE, share=0.25, host=0),
+        SetQuota(cause=CAUSE, guest=1, nodes=(2,), cores=(1.5,)),
         EXTENDS,
         Withdraw(cause=CAUSE, guest=1),
         Admit(cause=CAUSE, job=1),
@@ -160,6 +130,45 @@ def test_every_kind_of_decision_can_be_recorded(opened: Store) -> None:
     run.record(1, 0.0, outcomes(*samples), NAMES)
     run.flush()
     assert [record.decision() for record in opened.decisions(run.id)] == samples
+
+
+def test_a_guest_without_a_host_is_stored_with_the_names_of_its_nodes(opened: Store) -> None:
+    offers = CoAllocate(cause=CAUSE, guest=1, nodes=(0, 2), demands=(0.5, 1.25))
+    quota = SetQuota(cause=CAUSE, guest=1, nodes=(2,), cores=(1.5,))
+    lends = SetShare(cause=CAUSE, share=0.25, host=0)
+    run = begin(opened)
+    run.record(
+        1, 0.0, outcomes(offers, quota, lends, STARTS), NAMES, host_rows=[-1, -1], node_names=("a", "b", "c")
+    )
+    run.flush()
+    records = list(opened.decisions(run.id))
+    assert [record.decision() for record in records] == [offers, quota, lends, STARTS]
+    assert [(record.job, record.host) for record in records] == [
+        *(("101", None), ("101", None)),
+        *(("100", "100"), ("101", "100")),
+    ]
+    assert records[0].more == {
+        "nodes": [0, 2],
+        "demands": [0.5, 1.25],
+        "capped": False,
+        "node_names": ["a", "c"],
+    }
+    assert records[1].more == {"nodes": [2], "cores": [1.5], "node_names": ["c"]}
+    assert "node_names" not in records[3].more
+    assert [record.job for record in opened.decisions(run.id, job="100")] == ["100", "101"]
+
+
+def test_decisions_that_were_stored_before_there_were_pools_are_read(opened: Store) -> None:
+    run = begin(opened)
+    run.record(1, 0.0, outcomes(STARTS, CHANGES), NAMES, host_rows=[-1, 0])
+    run.flush()
+    with opened.writing("test") as connection:
+        connection.exec_driver_sql(
+            """UPDATE decisions SET more = '{"nodes":[0,1],"capped":true}' WHERE kind = 'co-allocate'"""
+        )
+    starts, changes = opened.decisions(run.id)
+    assert (starts.host, changes.host) == ("100", "100")
+    assert [starts.decision(), changes.decision()] == [STARTS, CHANGES]
 
 
 def test_a_kind_that_names_no_job_is_refused(opened: Store) -> None:
@@ -276,7 +285,7 @@ def test_numbers_of_numpy_are_plain_in_the_store(opened: Store) -> None:
     [record] = opened.decisions(run.id)
     assert (record.job, record.host, record.share) == ("8", "7", 0.5)
     assert record.detail == {"weights": [0.5, None], "node": 3}
-    assert record.more == {"nodes": [4], "capped": False}
+    assert record.more == {"nodes": [4], "demands": [], "capped": False}
     assert opened.run(run.id).metrics == {"response_mean_s": None, "losers": 2}
 
 
@@ -378,7 +387,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def kill_a_run(url: str, policy: str = "asax", sha256: str = "aa", seed: int = 1) -> None:
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, url, policy, sha256, str(seed)], check=False, timeout=60
+        [sys.executable, "-c", KILLED, url, policy, sha256, str(seed)], check=False, timeout=300
     )
     assert killed.returncode == -signal.SIGKILL
 
@@ -392,6 +401,7 @@ def test_a_killed_run_is_whole_up_to_its_last_flush(url: str) -> None:
         assert [decision.seq for decision in opened.decisions(record.id)] == list(range(200))
 
 
+@pytest.mark.slow
 def test_starting_again_supersedes_the_killed_run_and_no_other(url: str) -> None:
     for policy, sha256, seed in (
         ("asax", "aa", 1),

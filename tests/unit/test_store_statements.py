@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_store_databases import opened, postgresql, url
+from test_store_databases import opened, url
 
 from asad.errors import StoreError
 from asad.model import HOUSE
@@ -26,7 +26,7 @@ from asad.store.records import (
 from asad.store.store import Store
 from asad.store.writer import RunStart, Writer
 
-__all__ = ["opened", "postgresql", "url"]  # fixtures
+__all__ = ["opened", "url"]  # fixtures
 SCOPE = "slurm/admit/sow"
 
 
@@ -141,7 +141,7 @@ def test_a_writer_keeps_them_when_the_store_is_back(tmp_path: Path) -> None:
     writer.save_statements(SCOPE, kept(statement(1), plans={1: plan}))
     writer.save_statements(SCOPE, kept(statement(1, "completed"), entries=posting(1, 4)))
     writer.save_statements(SCOPE, StatementChanges())
-    assert writer.wait_until_written(10.0) and writer.close({})
+    assert writer.wait_until_written(300.0) and writer.close({})
     with Store.open(str(path)) as store:
         assert [one.state for one in statements.statements(store, SCOPE)] == ["completed"]
         assert statements.plans(store, SCOPE, [1]) == {1: plan}

@@ -39,7 +39,7 @@ def test_a_service_is_exposed_no_more_than_promised(name: str) -> None:
         [analyzer(), "security", "--offline=yes", "--no-pager", str(FOLDER / name)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
@@ -68,7 +68,7 @@ def test_units_hold_nothing_that_systemd_does_not_know(tmp_path: Path) -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     ours = [line for line in done.stderr.splitlines() if "asad" in line]

@@ -162,25 +162,25 @@ class Machine:
         self._log.flush()
         return answer
 
-    def run(self, *argv: str, stdin: str = "", timeout_s: float = 60.0) -> Answer:
+    def run(self, *argv: str, stdin: str = "", timeout_s: float = 300.0) -> Answer:
         """Run a command as root; whatever becomes of it is in the answer. Raises MachineError for no answer."""
         return self._ask({"argv": argv, "stdin": stdin}, timeout_s)
 
-    def do(self, *argv: str, stdin: str = "", timeout_s: float = 60.0) -> str:
+    def do(self, *argv: str, stdin: str = "", timeout_s: float = 300.0) -> str:
         """What a command printed that had to succeed. Raises MachineError if it did not."""
         answer = self.run(*argv, stdin=stdin, timeout_s=timeout_s)
         if answer.status != 0:
             raise MachineError(str(answer))
         return answer.out
 
-    def until(self, *argv: str, shows: str = "", timeout_s: float = 60.0) -> Answer:
+    def until(self, *argv: str, shows: str = "", timeout_s: float = 300.0) -> Answer:
         """Look until the command succeeds and the regular expression `shows` is found in what it prints.
 
         `met` of the answer says whether it came to that within `timeout_s`.
         """
         return self._ask({"argv": argv, "until": shows}, timeout_s)
 
-    def await_(self, *argv: str, shows: str = "", timeout_s: float = 60.0) -> Answer:
+    def await_(self, *argv: str, shows: str = "", timeout_s: float = 300.0) -> Answer:
         """The same where nothing can go on without it. Raises MachineError with the last look."""
         answer = self.until(*argv, shows=shows, timeout_s=timeout_s)
         if not answer.met:

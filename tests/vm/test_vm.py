@@ -45,7 +45,7 @@ def field_of(machine: Machine, job: str, what: str) -> str:
     return machine.do("squeue", "--noheader", "--states=all", f"--jobs={job}", f"--format={what}").strip()
 
 
-def await_field(machine: Machine, job: str, what: str, value: str, timeout_s: float = 60.0) -> Answer:
+def await_field(machine: Machine, job: str, what: str, value: str, timeout_s: float = 300.0) -> Answer:
     """Wait until squeue says so."""
     squeue = ("squeue", "--noheader", "--states=all", f"--jobs={job}", f"--format={what}")
     return machine.await_(*squeue, shows=f"^{value}$", timeout_s=timeout_s)
@@ -67,7 +67,7 @@ def look(machine: Machine, group: str) -> tuple[float, float]:
 def await_quota(machine: Machine, job: str, quota: str) -> str:
     """Wait until the quota of a job is that; what it is then."""
     path = f"{group_of(machine, job)}/cpu.max"
-    machine.until("cat", path, shows=f"^{quota}$", timeout_s=120.0)
+    machine.until("cat", path, shows=f"^{quota}$", timeout_s=300.0)
     return machine.do("cat", path).strip()
 
 
@@ -99,7 +99,7 @@ def kill(machine: Machine) -> None:
     """Kill the daemon, which systemd is not to bring back, and wait until its last rites are done."""
     machine.do("kill", "-KILL", main_pid(machine, "asad"))
     show = ("systemctl", "show", "--property=ActiveState", "--value", "asad")
-    machine.await_(*show, shows="failed", timeout_s=120.0)
+    machine.await_(*show, shows="failed", timeout_s=300.0)
 
 
 # ------------------------------------------------------------------------------------------------------- the machine
@@ -139,12 +139,12 @@ def slurm(machine: Machine) -> Slurm:
         "GRANT ALL ON slurm_acct_db.* TO slurm@localhost",
     )
     do("systemctl", "restart", "slurmdbd")
-    machine.await_("sacctmgr", "--noheader", "show", "cluster", timeout_s=120.0)
+    machine.await_("sacctmgr", "--noheader", "show", "cluster", timeout_s=300.0)
     do("sacctmgr", "--immediate", "add", "cluster", "vm")
     do("sacctmgr", "--immediate", "add", "account", "lab")
     do("sacctmgr", "--immediate", "add", "user", USER, "account=lab")
     do("systemctl", "start", "slurmctld", "slurmd")
-    machine.await_("sinfo", "--noheader", "--format=%T", shows="idle", timeout_s=120.0)
+    machine.await_("sinfo", "--noheader", "--format=%T", shows="idle", timeout_s=300.0)
     return Slurm(machine)
 
 
@@ -248,7 +248,7 @@ def installed(slurm: Slurm, bare: Bare) -> Installed:
     do("install", "-D", "--mode=644", f"{ETC}/asad.toml", "/etc/asad/asad.toml")
     do("sacctmgr", "--immediate", "add", "user", "asad", "account=lab", "adminlevel=Operator")
     do("systemctl", "daemon-reload")
-    doctor = machine.run("asactl", "doctor", "--json", timeout_s=180.0)
+    doctor = machine.run("asactl", "doctor", "--json", timeout_s=300.0)
     do("systemctl", "enable", "--now", *ASAD_UNITS, "asad-undo.timer", timeout_s=900.0)
     return Installed(
         machine,
@@ -317,8 +317,8 @@ def lent(installed: Installed) -> Lent:
     guest = submit(machine, BUSY, "--cpus-per-task=2", "--time=60", "--mem=200")
     await_field(machine, guest, "%T", "RUNNING", timeout_s=300.0)
     groups = {job: group_of(machine, job) for job in (host, guest)}
-    machine.await_("cat", f"{groups[guest]}/cpu.max", shows=f"^{LEASED}$", timeout_s=120.0)
-    status = machine.await_("asactl", "status", "--json", shows=f'"guest": *"{guest}"', timeout_s=120.0)
+    machine.await_("cat", f"{groups[guest]}/cpu.max", shows=f"^{LEASED}$", timeout_s=300.0)
+    status = machine.await_("asactl", "status", "--json", shows=f'"guest": *"{guest}"', timeout_s=300.0)
     used_s, at_s = zip(*(look(machine, groups[guest]) for _ in range(2)), strict=True)
     return Lent(
         machine,
@@ -389,15 +389,15 @@ def reloaded(lent: Lent) -> Reloaded:
     pids = [main_pid(machine, "asad")]
     do("sed", "--in-place", "s/^interval_s = 5/intervall_s = 6/", CONFIG)
     do("systemctl", "reload", "asad")
-    log = machine.until(*LOG, shows="old configuration stays", timeout_s=60.0)
+    log = machine.until(*LOG, shows="old configuration stays", timeout_s=300.0)
     modes = [mode(machine)]
     do("sed", "--in-place", "s/^intervall_s = 6/interval_s = 5/; s/^mode = .*/mode = 'advise'/", CONFIG)
     do("systemctl", "reload", "asad")
-    machine.await_(*LOG, shows="reloaded ", timeout_s=60.0)
+    machine.await_(*LOG, shows="reloaded ", timeout_s=300.0)
     modes.append(mode(machine))
     do("sed", "--in-place", "s/^mode = .*/mode = 'enforce'/", CONFIG)
     do("systemctl", "reload", "asad")
-    machine.await_(*LOG, shows="(?s)reloaded .*reloaded ", timeout_s=60.0)
+    machine.await_(*LOG, shows="(?s)reloaded .*reloaded ", timeout_s=300.0)
     pids.append(main_pid(machine, "asad"))
     quota = await_quota(machine, lent.guest, LEASED)
     return Reloaded(machine, log, pids, modes, quota)
@@ -468,7 +468,7 @@ class ActorStopped:
 @pytest.fixture(scope="session")
 def actor_stopped(killed: Killed, lent: Lent) -> ActorStopped:
     machine, do = lent.machine, lent.machine.do
-    do("systemctl", "stop", "asad-node", timeout_s=120.0)
+    do("systemctl", "stop", "asad-node", timeout_s=300.0)
     groups = {job: group_of(machine, job) for job in (lent.host, lent.guest)}
     quotas = {job: do("cat", f"{group}/cpu.max").strip() for job, group in groups.items()}
     idle = do("cat", f"{groups[lent.guest]}/cpu.idle").strip()
@@ -540,7 +540,7 @@ class DaemonStopped:
 @pytest.fixture(scope="session")
 def daemon_stopped(daemon_killed: DaemonKilled, lent: Lent) -> DaemonStopped:
     machine, do = lent.machine, lent.machine.do
-    do("systemctl", "stop", "asad", timeout_s=120.0)
+    do("systemctl", "stop", "asad", timeout_s=300.0)
     quotas = {job: await_quota(machine, job, UNLIMITED) for job in (lent.host, lent.guest)}
     return DaemonStopped(
         machine,
@@ -591,14 +591,14 @@ def withdrawn(daemon_stopped: DaemonStopped, lent: Lent) -> Withdrawn:
         await_field(machine, job, "%P", "guest", timeout_s=300.0)
         offered[way] = field_of(machine, job, "%P %n %T")
         if way == "stopped":
-            do("systemctl", "stop", "asad", timeout_s=120.0)
+            do("systemctl", "stop", "asad", timeout_s=300.0)
         elif way == "killed":
             kill(machine)
         else:
             override(machine, "asad", "Restart=no\nExecStopPost=")
             kill(machine)
             override(machine, "asad-undo", f"ExecStart=\nExecStart={UNDO} --older-than 0")
-            do("systemctl", "start", "asad-undo", timeout_s=120.0)
+            do("systemctl", "start", "asad-undo", timeout_s=300.0)
         afterwards[way] = field_of(machine, job, "%P %n %T")
         do("scancel", job)
     return Withdrawn(machine, offered, afterwards)
@@ -649,13 +649,13 @@ def limits_of(machine: Machine, group: str) -> dict[str, str]:
 def await_limits(machine: Machine, group: str, slurms: dict[str, str]) -> None:
     """Wait until both are others than Slurm's."""
     for file, text in slurms.items():
-        machine.await_("cat", f"{group}/{file}", shows=rf"^(?!{text}$)\d", timeout_s=180.0)
+        machine.await_("cat", f"{group}/{file}", shows=rf"^(?!{text}$)\d", timeout_s=300.0)
 
 
 def await_lifted(machine: Machine, group: str, slurms: dict[str, str]) -> dict[str, str]:
     """Wait until both are Slurm's again; what they say then."""
     for file, text in slurms.items():
-        machine.until("cat", f"{group}/{file}", shows=f"^{text}$", timeout_s=120.0)
+        machine.until("cat", f"{group}/{file}", shows=f"^{text}$", timeout_s=300.0)
     return limits_of(machine, group)
 
 
@@ -693,12 +693,12 @@ def divided(withdrawn: Withdrawn, lent: Lent) -> Divided:
     )
     await_field(machine, reader, "%T", "RUNNING", timeout_s=300.0)
     group = group_of(machine, reader)
-    machine.await_("cat", f"{group}/cpu.max", shows=r"^\d+ 100000$", timeout_s=180.0)
+    machine.await_("cat", f"{group}/cpu.max", shows=r"^\d+ 100000$", timeout_s=300.0)
     slurms = {"cpu.max": UNLIMITED, "memory.high": do("cat", f"{group}/memory.high").strip()}
     for _ in range(3):  # too large beside it: their class always waits, and has its part of the node
         submit(machine, BUSY, "--cpus-per-task=2", "--time=40", "--mem=100", "--job-name=other")
     await_limits(machine, group, slurms)
-    machine.await_("cat", f"{group}/memory.events", shows=r"(?m)^high [1-9]", timeout_s=120.0)
+    machine.await_("cat", f"{group}/memory.events", shows=r"(?m)^high [1-9]", timeout_s=300.0)
     before, after = look_at(machine, group), look_at(machine, group)
     story = machine.run("asactl", "explain", reader, "--json").json()["decisions"]
     lifted = {}
@@ -707,11 +707,11 @@ def divided(withdrawn: Withdrawn, lent: Lent) -> Divided:
     free = look_at(machine, group), look_at(machine, group)
     do("systemctl", "start", "asad", timeout_s=900.0)
     await_limits(machine, group, slurms)
-    do("systemctl", "stop", "asad-node", timeout_s=120.0)
+    do("systemctl", "stop", "asad-node", timeout_s=300.0)
     lifted["the actor stopped"] = limits_of(machine, group)
     do("systemctl", "start", "asad-node", timeout_s=600.0)
     await_limits(machine, group, slurms)
-    do("systemctl", "stop", "asad", timeout_s=120.0)
+    do("systemctl", "stop", "asad", timeout_s=300.0)
     lifted["the daemon stopped"] = await_lifted(machine, group, slurms)
     states = [field_of(machine, job, "%T") for job in (host, reader)]
     return Divided(machine, slurms, before, after, story, lifted, free, states)

@@ -32,22 +32,25 @@ each file calling those above it alone:
     profile     running jobs by planned end, and what is free from when on
     placement   which cores and how much memory a batch job takes
     rates       contention: how fast jobs run that share cores
+    use         CPU use that varies
     lending     guests
     jobs        start, end, extend, cancel, requeue
     backfill    scheduling passes: FCFS, EASY, conservative
     clock       from event to event, and from poll to poll
     twin        the same cluster with nobody who lends
     looks       what a cycle asks, each in one compiled call
+    acts        what decisions of lending do, likewise
     checks      what is given, checked once
     build       a cluster at rest before its first job
 """
 
+from asad.replay.engine.acts import allot, co_allocate, lend_more
 from asad.replay.engine.admission import admit, defer, throttle, undefer, waits
 from asad.replay.engine.build import new_state
 from asad.replay.engine.checks import check_jobs, check_nodes
 from asad.replay.engine.clock import next_event, run_until
 from asad.replay.engine.jobs import cancel, extend, requeue
-from asad.replay.engine.lending import lend, set_share, spread
+from asad.replay.engine.lending import set_share
 from asad.replay.engine.looks import Looks, advance, ended_since, new_looks, observe
 from asad.replay.engine.state import (
     ADMISSION,
@@ -108,13 +111,15 @@ __all__ = [
     "State",
     "admit",
     "advance",
+    "allot",
     "cancel",
     "check_jobs",
     "check_nodes",
+    "co_allocate",
     "defer",
     "ended_since",
     "extend",
-    "lend",
+    "lend_more",
     "new_looks",
     "new_state",
     "next_event",
@@ -122,7 +127,6 @@ __all__ = [
     "requeue",
     "run_until",
     "set_share",
-    "spread",
     "throttle",
     "undefer",
     "waits",

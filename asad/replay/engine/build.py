@@ -13,9 +13,11 @@ from asad.replay.engine.state import (
     ADMISSION,
     BLOCK,
     BLOCK_ENTRY,
+    BOUND,
     CLOCKS,
     CORE,
     COUNTERS,
+    EVERY,
     FREE,
     FRONT,
     GATHER,
@@ -38,13 +40,19 @@ from asad.replay.engine.state import (
     PLACED,
     POLL,
     QUEUE_ENTRY,
+    RECENT,
     RUN_ENTRY,
     SCHEDULER,
+    SHOWN,
+    STEP,
     TAIL,
     TASK,
+    USE_SD,
+    WIDENED,
     WINDOW,
     State,
 )
+from asad.replay.engine.use import STEP_S, centres
 
 
 def new_state(
@@ -60,17 +68,22 @@ def new_state(
     poll_s: float,
     window_s: float,
     mu: tuple[float, float, float, float],
+    widened: bool = True,
+    use_sd: float = 0.0,
+    every: bool = False,
     admission: bool = False,
     array: NDArray[np.int32] | None = None,
     gather: bool = False,
 ) -> State:
     """A cluster at rest before its first job.
 
-    `jobs` has columns (n,) submit, work, planned, limit, cores, wide, memory, demand, depends, think, in order of
-    submission; `node_cores` and `node_memory` are (N,). `placed` keeps track of which job is on which core, which
-    lending and memory need. `mu` is μ of host and guest in CPU-bound pairs, then in memory-bound ones. `admission` lets
-    jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1 for none, and
-    `gather` shows one waiting task an array.
+    `jobs` has columns (n,) submit, work, planned, limit, cores, wide, memory, demand, depends, think, and may have
+    `belief` (1) and `bound` (False), in order of submission; `node_cores` and `node_memory` are (N,). `placed` keeps
+    track of which job is on which core, which lending and memory need. `mu` is μ of host and guest in CPU-bound pairs,
+    then in memory-bound ones. Guests that draw from pools may be `widened` over all cores of their nodes; with `use_sd`
+    above 0 the CPU use of each job varies on each node (see `use`); `every` shows each change, also while nobody waits.
+    `admission` lets jobs be admitted, deferred and throttled; then `array` (n,) says of which array each is a task, -1
+    for none, and `gather` shows one waiting task an array.
 
     Raises UsageError for what compiled code could not bear, see `check_nodes` and `check_jobs`.
     """
@@ -95,12 +108,12 @@ def new_state(
         node=np.zeros(nodes, NODE),
         core=np.zeros(total, CORE),
         task=np.zeros(len(array), TASK),
+        vary=np.zeros((2 * total if use_sd > 0 else 0, 2 + RECENT)),
     )
     if admission:
         _group(s, array)
         s.c[ADMISSION], s.c[GATHER] = True, gather
         s.c[FRONT] = s.c[TAIL] = s.c[HEAD] = front
-    _fill_jobs(s, jobs)
     _fill_nodes(s, node_cores, node_memory)
     for queue in (s.queue, s.block):
         queue["cores"] = NOBODY
@@ -108,8 +121,13 @@ def new_state(
     s.c[FREE] = total
     s.c[SCHEDULER], s.c[PER_EVENT], s.c[KILL] = scheduler, per_event, kill
     s.c[PLACED], s.c[MEMORY] = placed, use_memory
+    s.c[WIDENED], s.c[EVERY] = widened, every
+    s.f[USE_SD] = use_sd
+    _fill_jobs(s, jobs)
     s.f[POLL], s.f[WINDOW] = poll_s, window_s
     s.f[ORIGIN] = s.f[NOW] = s.job["submit"][0] if n else 0.0
+    s.f[STEP] = s.f[ORIGIN] + STEP_S
+    s.f[SHOWN] = -np.inf
     s.f[MU_HOST_CPU], s.f[MU_GUEST_CPU], s.f[MU_HOST_MEMORY], s.f[MU_GUEST_MEMORY] = mu
     skip_dependents(s)
     return s
@@ -119,6 +137,10 @@ def _fill_jobs(s: State, jobs: dict[str, NDArray[Any]]) -> None:
     """Nobody has been submitted; those that wait for another are chained to it, in order of their rows."""
     for name in JOB_COLUMNS:
         s.job[name] = jobs[name]
+    s.job["belief"] = jobs.get("belief", 1.0)
+    s.job["bound"] = jobs.get("bound", False)
+    s.c[BOUND] = s.job["bound"].any()
+    s.job["centre"] = centres(s.job["demand"], s.f[USE_SD])
     for job in np.flatnonzero(s.job["depends"] >= 0)[::-1].tolist():
         s.job["sibling"][job] = s.job["child"][s.job["depends"][job]]
         s.job["child"][s.job["depends"][job]] = job + 1
@@ -126,7 +148,7 @@ def _fill_jobs(s: State, jobs: dict[str, NDArray[Any]]) -> None:
         s.job[name] -= 1  # until here 0 meant none
     for name in ("host", "owner_first", "guest_first"):
         s.job[name] = -1
-    for name in ("eligible", "start", "end", "planned_end", "limit_end", "share"):
+    for name in ("eligible", "start", "end", "planned_end", "limit_end", "share", "offered"):
         s.job[name] = np.nan
     s.job["promised"] = NEVER
     s.job["rate"] = 1.0
@@ -136,6 +158,7 @@ def _fill_nodes(s: State, cores: NDArray[np.int32], memory: NDArray[np.float64])
     """All cores are idle."""
     for name in ("owner", "owner_next", "guest", "guest_next"):
         s.core[name] = -1
+    s.core["peak"] = np.nan
     s.core["node"] = np.repeat(np.arange(len(cores)), cores)
     s.node["cores"] = s.node["free"] = cores
     s.node["first"] = np.cumsum(cores) - cores

@@ -14,6 +14,7 @@ from asad.replay.engine.state import (
     ADMISSION,
     ASIDE,
     CHANGED,
+    EVERY,
     GUESTS,
     HEAP,
     NEVER,
@@ -22,14 +23,19 @@ from asad.replay.engine.state import (
     ORIGIN,
     PENDING_END,
     PER_EVENT,
+    PLACED,
     POLL,
     RUN,
     SETTLE,
+    SHOWN,
+    STEP,
+    USE_SD,
     VERSION,
     WAITING,
     WINDOW,
     State,
 )
+from asad.replay.engine.use import STEP_S, vary_use
 
 
 @borrowing
@@ -71,12 +77,19 @@ def run_until(s: State, until: float) -> None:
     n = len(s.job)
     per_event = s.c[PER_EVENT] != 0
     admission = s.c[ADMISSION] != 0
+    varies = s.f[USE_SD] > 0 and s.c[PLACED] != 0
     if s.c[SETTLE]:
         # the queue has lost jobs to lending since the last pass
         s.c[SETTLE] = 0
         scheduling_pass(s, s.f[NOW], True)
     while True:
         now = next_event(s)
+        if varies and s.f[STEP] < min(now, until):
+            if s.c[RUN] + s.c[GUESTS] > 0:
+                vary_use(s)
+            else:  # nobody runs: on to the last step before something happens
+                s.f[STEP] += STEP_S * np.floor((min(now, until) - s.f[STEP]) / STEP_S + 1.0)
+            continue
         if now > until or now == NEVER:
             break
         s.f[NOW] = now
@@ -136,12 +149,14 @@ def run_to_poll(s: State, wake: float) -> bool:
     """Run to the next poll at which there is something to see, or at or after `wake`; False when all is over.
 
     A poll at which nothing has changed since the last look is passed over, and so is one at which nobody waits and
-    nobody is lent to.
+    nobody is lent to; where all changes are shown, those while nobody waits no more often than once in a window.
     """
     origin, poll = s.f[ORIGIN], s.f[POLL]
     while True:
         event = next_event(s)
         due = min(event, wake)
+        if s.f[USE_SD] > 0 and s.c[GUESTS] + s.c[WAITING] > 0:
+            due = min(due, s.f[STEP])
         if s.c[SETTLE] or s.c[PENDING_END] > 0:
             due = s.f[NOW] + poll
         if due == NEVER or (event == NEVER and s.c[WAITING] == 0 and s.c[GUESTS] == 0):
@@ -156,9 +171,15 @@ def run_to_poll(s: State, wake: float) -> bool:
             s.c[VERSION] += 1
             # what has only just started is measured one window later: look again then
             s.c[PENDING_END] = int(np.ceil(s.f[WINDOW] / poll))
-        elif _newly_measured(s, tick):
+        elif _newly_measured(s, tick) or s.f[USE_SD] > 0:
             s.c[VERSION] += 1
         elif wake > tick:
             continue
-        if s.c[WAITING] > 0 or s.c[ASIDE] > 0 or s.c[GUESTS] > 0 or tick >= wake:
-            return True
+        if s.c[WAITING] == 0 and s.c[ASIDE] == 0 and tick < wake:
+            if s.c[EVERY] and tick < s.f[SHOWN] + s.f[WINDOW]:
+                s.c[CHANGED] = 1
+                continue  # nobody waits: it is soon enough by then
+            if not s.c[EVERY] and s.c[GUESTS] == 0:
+                continue
+        s.f[SHOWN] = tick
+        return True

@@ -28,9 +28,11 @@ from asad.replay.engine.state import (
     PLACED,
     RESERVED,
     RUNNING,
+    USE_SD,
     State,
     is_job,
 )
+from asad.replay.engine.use import begin_use
 
 
 @borrowing
@@ -50,6 +52,8 @@ def start_job(s: State, job: int, now: float) -> None:
         s.job[job].rate = 1.0
         s.job[job].limit_end = now + s.job[job].limit
         place(s, job)
+        if s.f[USE_SD] > 0:
+            begin_use(s, job)
         if s.c[GUESTS] > 0:
             meet_guests(s, job, now)
     s.c[CHANGED] = 1

@@ -14,6 +14,7 @@ from asad.replay.engine.state import (
     ADMISSION,
     CHANGED,
     DONE,
+    EVERY,
     GUEST,
     GUESTS,
     MEMORY,
@@ -51,12 +52,12 @@ def meet_guests(s: State, job: int, now: float) -> None:
     nodes = mark_nodes(s, s.job[job].owner_first, False)
     if nodes == 0:
         return
+    s.job[job].was_host = True
     mark_leads(s, nodes)
     core = s.job[job].owner_first
     while core >= 0:
         guest = s.core[core].guest
-        if guest >= 0:
-            s.job[job].was_host = True
+        if guest >= 0 and not s.job[guest].pooled:
             if s.job[guest].host < 0:
                 s.job[guest].host = job
             nodes = _undecide(s, guest, nodes)
@@ -74,7 +75,7 @@ def leave_guests(s: State, job: int, now: float) -> None:
     core = s.job[job].owner_first
     while core >= 0:
         guest = s.core[core].guest
-        if guest >= 0 and s.job[guest].host == job:
+        if guest >= 0 and s.job[guest].host == job:  # of a pair
             s.job[guest].host = -1
             nodes = _undecide(s, guest, nodes)
             other = s.job[guest].guest_first
@@ -114,8 +115,10 @@ def spread(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[np.int
 
 @borrowing
 def has_open_cores(s: State) -> bool:
-    """Is there a node wholly held by one batch job with a core that no guest has?"""
+    """Is there a node with a core that no guest has, and wholly held by one batch job where pairs alone lend?"""
     for i in range(len(s.node)):
+        if s.c[EVERY] and s.node[i].guests < s.node[i].cores:
+            return True
         first = s.node[i].first
         if s.node[i].guests < s.node[i].cores and s.node[i].free == 0:
             owner = s.core[first].owner
@@ -131,19 +134,21 @@ def has_open_cores(s: State) -> bool:
 
 @borrowing
 def _refuse(s: State, guest: int, host: int, nodes: NDArray[np.int32], cores: NDArray[np.int32]) -> int:
-    """Why the guest cannot start there, by the numbers of `lend`; 0 if it can."""
+    """Why the guest cannot start there, by the numbers of `lend`; 0 if it can. `host` is -1 for a guest of pools."""
     if not is_job(s, guest) or s.job[guest].state != PENDING:
         return 7 if is_job(s, guest) and s.job[guest].state == WITHHELD else 1
-    if not is_job(s, host) or s.job[host].state != RUNNING:
+    if host != -1 and (not is_job(s, host) or s.job[host].state != RUNNING):
         return 2
     total = 0
     for i in range(len(nodes)):
         node = nodes[i]
         if node < 0 or node >= len(s.node) or node in nodes[:i]:
             return 6
+        if s.node[node].guests > 0 and s.node[node].pools == (host >= 0):
+            return 8
         open_cores = 0
         for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
-            if s.core[core].owner != host:
+            if host >= 0 and s.core[core].owner != host:
                 return 3
             if s.core[core].guest < 0:
                 open_cores += 1
@@ -166,21 +171,29 @@ def _join_guests(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[
         take = cores[i]
         lead = True
         s.node[node].guests += take
+        s.node[node].pools = s.job[guest].pooled
         s.node[node].memory_free -= take * s.job[guest].memory
-        core = s.node[node].first
-        while take > 0:
-            if s.core[core].guest < 0:
-                s.core[core].guest = guest
-                s.core[core].guest_next = -1
-                s.core[core].lead = lead
-                lead = False
-                if last < 0:
-                    s.job[guest].guest_first = core
-                else:
-                    s.core[last].guest_next = core
-                last = core
-                take -= 1
-            core += 1
+        end = s.node[node].first + s.node[node].cores
+        for held in (False, True):  # as Slurm does, cores that no batch job holds first
+            core = s.node[node].first
+            while take > 0 and core < end:
+                if s.core[core].guest < 0 and (s.core[core].owner >= 0) == held:
+                    s.core[core].guest = guest
+                    s.core[core].guest_next = -1
+                    s.core[core].lead = s.core[core].head = lead
+                    if lead:
+                        s.core[core].wants = cores[i] * s.job[guest].demand
+                        s.core[core].quota = cores[i]
+                        if len(s.vary):
+                            s.vary[len(s.core) + core, 1] = 0.0
+                    lead = False
+                    if last < 0:
+                        s.job[guest].guest_first = core
+                    else:
+                        s.core[last].guest_next = core
+                    last = core
+                    take -= 1
+                core += 1
     s.job[guest].guest_at = s.c[GUESTS]
     s.job[s.c[GUESTS]].guest_row = guest
     s.c[GUESTS] += 1
@@ -198,7 +211,7 @@ def end_guest(s: State, guest: int, now: float) -> None:
     while core >= 0:
         node = s.core[core].node
         s.core[core].guest = -1
-        s.core[core].lead = False
+        s.core[core].lead = s.core[core].head = False
         s.node[node].guests -= 1
         s.node[node].memory_free += s.job[guest].memory
         core = s.core[core].guest_next
@@ -216,10 +229,12 @@ def lend(
     nodes: NDArray[np.int32],
     cores: NDArray[np.int32],
 ) -> int:
-    """Start the waiting job `guest` now on `cores[i]` cores of each of `nodes[i]`, which `host` holds wholly.
+    """Start the waiting job `guest` now on `cores[i]` cores of each of `nodes[i]`.
 
-    Returns 0 if done, else why not: 1 not waiting, 2 host not running, 3 a node is not wholly held, 4 no free core
-    (one guest a core), 5 memory, 6 the cores do not add up, 7 it is deferred or beyond its array's throttle.
+    It draws from their pools, and `share` is the demand expected of it, where `host` is -1; else `host` holds them all
+    wholly and lends it that share. Returns 0 if done, else why not: 1 not waiting, 2 host not running, 3 a node is not
+    wholly held, 4 no free core (one guest a core), 5 memory, 6 the cores do not add up, 7 it is deferred or beyond its
+    array's throttle, 8 guests of the other kind are there.
     """
     refused = _refuse(s, guest, host, nodes, cores)
     if refused:
@@ -235,10 +250,15 @@ def lend(
     s.job[guest].rate = 1.0
     s.job[guest].limit_end = now + s.job[guest].limit
     s.job[guest].host = host
-    s.job[guest].share = share
+    s.job[guest].pooled = host < 0
+    s.job[guest].share = np.nan if host < 0 else share
+    s.job[guest].offered = share if host < 0 else np.nan
     s.job[guest].capped = capped
     s.job[guest].was_guest = True
-    s.job[host].was_host = True
+    for i in range(len(nodes)):
+        for core in range(s.node[nodes[i]].first, s.node[nodes[i]].first + s.node[nodes[i]].cores):
+            if s.core[core].owner >= 0:
+                s.job[s.core[core].owner].was_host = True
     _join_guests(s, guest, nodes, cores)
     push(s, guest, now + s.job[guest].work)
     settle(s, guest, now)
@@ -252,9 +272,40 @@ def lend(
 
 
 @borrowing
+def set_quota(s: State, guest: int, nodes: NDArray[np.int32], quota: NDArray[np.float64]) -> int:
+    """From now on a guest uses at most `quota[i]` cores' worth of CPU on `nodes[i]`.
+
+    Returns 0 if done, 1 if it does not run as a guest of pools, 2 if it is not on one of the nodes.
+    """
+    if not is_job(s, guest) or s.job[guest].state != GUEST or not s.job[guest].pooled:
+        return 1
+    for i in range(len(nodes)):
+        found = False
+        core = s.job[guest].guest_first
+        while core >= 0:
+            if s.core[core].node == nodes[i] and s.core[core].head:
+                s.core[core].quota = quota[i]
+                found = True
+            core = s.core[core].guest_next
+        if not found:
+            return 2
+    refresh(s, mark_nodes(s, s.job[guest].guest_first, True), s.f[NOW])
+    return 0
+
+
+@borrowing
+def lend_share(s: State, host: int, share: float) -> int:
+    """A batch job lends this share of itself to the pools. Returns 0, or 1 if it does not run."""
+    if not is_job(s, host) or s.job[host].state != RUNNING:
+        return 1
+    s.job[host].share = share
+    return 0
+
+
+@borrowing
 def set_share(s: State, guest: int, share: float, capped: bool) -> int:
     """Change a running guest's share. Returns 0, or 1 if it does not run as a guest."""
-    if not is_job(s, guest) or s.job[guest].state != GUEST:
+    if not is_job(s, guest) or s.job[guest].state != GUEST or s.job[guest].pooled:
         return 1
     s.job[guest].share = share
     s.job[guest].capped = capped

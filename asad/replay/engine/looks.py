@@ -13,9 +13,26 @@ from asad.replay.engine.lending import has_open_cores
 from asad.replay.engine.profile import estimate_starts
 from asad.replay.engine.queue import next_waiting
 from asad.replay.engine.rates import settle
-from asad.replay.engine.state import ENDED, GATHER, GUESTS, HEAD, NOW, PLACED, RUN, STAMP, TAIL, WINDOW, State
-from asad.replay.engine.twin import follow
+from asad.replay.engine.state import (
+    ENDED,
+    GATHER,
+    GUESTS,
+    HEAD,
+    NOW,
+    PLACED,
+    RUN,
+    STAMP,
+    TAIL,
+    USE_SD,
+    WINDOW,
+    State,
+)
+from asad.replay.engine.twin import Experience, follow, forecast_starts, no_experience
 from asad.share.kept import Kept
+
+DEEPER = 4
+"""The twin's queue is longer than the one that is shown, since nobody lends there: starts are forecast for so many
+times as many jobs. A job without a forecast would go by the scheduler's own estimate, which is often hours too late."""
 
 
 class Looks(NamedTuple):
@@ -28,10 +45,11 @@ class Looks(NamedTuple):
     estimate: NDArray[np.float64]  # (n,) estimated starts
     own_estimate: NDArray[np.float64]  # (n,) those on the twin
     estimated_at: NDArray[np.float64]  # (2,) when they were made, here and on the twin
+    seen: Experience
 
 
-def new_looks(s: State, depth: int) -> Looks:
-    """Nothing has been seen yet."""
+def new_looks(s: State, depth: int, application: NDArray[np.int32]) -> Looks:
+    """Nothing has been seen yet; `application` (n,) are codes."""
     n = len(s.job)
     return Looks(
         queue=np.zeros(depth, np.int32),
@@ -41,17 +59,25 @@ def new_looks(s: State, depth: int) -> Looks:
         estimate=np.full(n, np.nan),
         own_estimate=np.full(n, np.nan),
         estimated_at=np.full(2, -np.inf),
+        seen=no_experience(application),
     )
 
 
 @compiled
 def advance(kept: Kept, wake: float) -> bool:
     """`run_to_poll`, and then the twin, if there is one."""
-    s, twin, _ = kept.all
+    s, twin, looks = kept.all
     going_on = run_to_poll(s, wake)
     if len(twin.job):
-        follow(twin, s)
+        follow(twin, s, looks.seen)
     return going_on
+
+
+@borrowing
+def _measured(s: State, job: int) -> float:
+    """What is measured of a job's CPU use: its mean, as far as that is known and as far as it is believed rightly."""
+    mean = s.job[job].measured / s.job[job].samples if s.job[job].samples > 0 else s.job[job].demand
+    return float(min(1.0, mean * s.job[job].belief))
 
 
 @borrowing
@@ -69,12 +95,16 @@ def look(
         running[i] = job
         if s.c[PLACED] and s.job[job].rate < 1.0:
             settle(s, job, s.f[NOW])
-        if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
-            cpu[job] = s.job[job].demand
+        if s.f[NOW] - s.job[job].start >= s.f[WINDOW] and (np.isnan(cpu[job]) or s.job[job].samples > 0):
+            cpu[job] = _measured(s, job)
+            core = s.job[job].owner_first
+            while core >= 0 and s.f[USE_SD] == 0:
+                s.core[core].peak = cpu[job]
+                core = s.core[core].owner_next
     for i in range(s.c[GUESTS]):
         job = s.job[i].guest_row
-        if np.isnan(cpu[job]) and s.f[NOW] - s.job[job].start >= s.f[WINDOW]:
-            cpu[job] = s.job[job].demand
+        if s.f[NOW] - s.job[job].start >= s.f[WINDOW] and (np.isnan(cpu[job]) or s.job[job].samples > 0):
+            cpu[job] = _measured(s, job)
         settle(s, job, s.f[NOW])
     count = 0
     position = s.c[HEAD]
@@ -108,7 +138,7 @@ def observe(kept: Kept, interval: float, twin_interval: float) -> int:
         estimate_starts(s, depth, looks.estimate)
         looks.estimated_at[0] = now
         if len(twin.job) and now >= looks.estimated_at[1] + twin_interval:
-            estimate_starts(twin, depth, looks.own_estimate)
+            forecast_starts(twin, s, looks.seen, DEEPER * depth, looks.own_estimate)
             looks.estimated_at[1] = now
     return count
 
@@ -128,6 +158,6 @@ def ended_since(kept: Kept, first: int, since: float) -> tuple[Any, ...]:
             end[count] = s.job[job].end
             run[count] = s.job[job].end - s.job[job].start
             lost[count] = s.job[job].lost
-            cpu[count] = s.job[job].demand
+            cpu[count] = _measured(s, job)
             count += 1
     return rows[:count], end[:count], run[:count], lost[:count], cpu[:count]

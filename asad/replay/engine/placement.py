@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from asad.compiling import borrowing
 from asad.replay.engine.state import MEMORY, State
 
@@ -20,18 +22,23 @@ def place(s: State, job: int) -> None:
         wanted -= take
         s.node[node].free -= take
         s.node[node].memory_free -= take * s.job[job].memory
-        core = s.node[node].first
-        while take > 0:
-            if s.core[core].owner < 0:
-                s.core[core].owner = job
-                s.core[core].owner_next = -1
-                if last < 0:
-                    s.job[job].owner_first = core
-                else:
-                    s.core[last].owner_next = core
-                last = core
-                take -= 1
-            core += 1
+        for beside_guests in (False, True):  # cores without guests first
+            core = s.node[node].first
+            while take > 0 and core < s.node[node].first + s.node[node].cores:
+                if s.core[core].owner < 0 and (s.core[core].guest >= 0) == beside_guests:
+                    s.core[core].owner = job
+                    s.core[core].owner_next = -1
+                    s.core[core].use = s.job[job].demand
+                    s.core[core].peak = np.nan
+                    if last < 0:
+                        s.job[job].owner_first = core
+                    else:
+                        s.core[last].owner_next = core
+                    last = core
+                    take -= 1
+                core += 1
+            if s.node[node].guests == 0:
+                break
         if wanted == 0:
             break
 
@@ -43,6 +50,8 @@ def release(s: State, job: int) -> None:
     while core >= 0:
         node = s.core[core].node
         s.core[core].owner = -1
+        s.core[core].use = 0.0
+        s.core[core].peak = np.nan
         s.node[node].free += 1
         s.node[node].memory_free += s.job[job].memory
         core = s.core[core].owner_next

@@ -10,8 +10,10 @@ import numpy as np
 from asad.compiling import borrowing
 from asad.replay.engine.events import move
 from asad.replay.engine.state import (
+    BOUND,
     CHANGED,
     GUEST,
+    GUESTS,
     KILL,
     MEMORY,
     MU_GUEST_CPU,
@@ -19,17 +21,47 @@ from asad.replay.engine.state import (
     MU_HOST_CPU,
     MU_HOST_MEMORY,
     STAMP,
+    WIDENED,
     State,
 )
 
 
 @borrowing
-def _mu(s: State, node: int, cpu: int, memory: int) -> float:
-    """μ between its measured values for CPU-bound and memory-bound pairs, by the node's memory in use."""
+def _mu(s: State, node: int, job: int, cpu: int, memory: int) -> float:
+    """μ between its measured values for CPU-bound and memory-bound pairs, by the node's memory in use.
+
+    Where it is known who is bound by memory bandwidth, by whether the job shares the node with another such.
+    """
+    if s.c[BOUND]:
+        if s.job[job].bound:
+            for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+                other = s.core[core].owner if s.job[job].state == GUEST else s.core[core].guest
+                if other >= 0 and s.job[other].bound:
+                    return float(s.f[memory])
+        return float(s.f[cpu])
     in_use = 0.5
     if s.c[MEMORY] and s.node[node].memory > 0:
         in_use = 1.0 - s.node[node].memory_free / s.node[node].memory
+        if s.node[node].pools:
+            in_use = _memory_beside(s, node, job) / s.node[node].memory
     return s.f[cpu] + (s.f[memory] - s.f[cpu]) * min(1.0, max(0.0, in_use))
+
+
+@borrowing
+def _memory_beside(s: State, node: int, job: int) -> float:
+    """Bytes on a node of a job and of those with whom it shares cores: a host's guests, or a guest's hosts.
+
+    What batch jobs take from each other they take without lending too, so it is in the log's run times.
+    """
+    guest = s.job[job].state == GUEST
+    memory = 0.0
+    for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+        owner, other = s.core[core].owner, s.core[core].guest
+        if owner >= 0 and (guest or owner == job):
+            memory += s.job[owner].memory
+        if other >= 0 and (not guest or other == job):
+            memory += s.job[other].memory
+    return memory
 
 
 @borrowing
@@ -81,10 +113,68 @@ def _guest_rate(s: State, guest: int) -> float:
             core = s.core[core].guest_next
         rate = min(1.0, capacity / (held * s.job[guest].demand)) if s.job[guest].demand > 0 else 1.0
         if beside:
-            rate *= _mu(s, node, MU_GUEST_CPU, MU_GUEST_MEMORY)
+            rate *= _mu(s, node, guest, MU_GUEST_CPU, MU_GUEST_MEMORY)
         worst = min(worst, rate)
     s.job[guest].lending = got
     return worst
+
+
+@borrowing
+def _set_level(s: State, node: int) -> None:
+    """Divide what batch jobs leave idle on a node equally among its guests, water-filled: nobody gets more than it
+    wants, or than its quota."""
+    idle, left = float(s.node[node].cores), 0
+    for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+        idle -= s.core[core].use
+        left += s.core[core].head
+    idle = max(0.0, idle)
+    level = -1.0
+    while left > 0:
+        rising, count = idle / left, 0
+        for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+            if s.core[core].head:
+                want = min(s.core[core].wants, s.core[core].quota)
+                if level < want <= rising:
+                    idle -= want
+                    count += 1
+        if count == 0:
+            s.node[node].level = rising
+            return
+        level = rising
+        left -= count
+    s.node[node].level = np.inf
+
+
+@borrowing
+def _pooled_rate(s: State, guest: int) -> float:
+    """Rate of a guest that draws from pools: the slowest of its nodes; on each what it gets over what it wants."""
+    worst, wanted = 1.0, 0.0
+    core = s.job[guest].guest_first
+    while core >= 0:
+        node, head, own = s.core[core].node, core, 0.0
+        while core >= 0 and s.core[core].node == node:
+            own += 1.0 - s.core[core].use  # the owner's; 0 on a free core
+            core = s.core[core].guest_next
+        want = s.core[head].wants
+        got = min(want, s.core[head].quota, s.node[node].level if s.c[WIDENED] else own)
+        rate = got / want if want > 0 else 1.0
+        if s.node[node].free < s.node[node].cores:
+            rate *= _mu(s, node, guest, MU_GUEST_CPU, MU_GUEST_MEMORY)
+        worst = min(worst, rate)
+        wanted += want
+    s.job[guest].lending = worst * wanted
+    return worst
+
+
+@borrowing
+def _given(s: State, node: int, use: float, held: int) -> float:
+    """Cores' worth of CPU that the guests of a node's pool get of `held` cores there whose owner uses `use` of each."""
+    idle, got = 0.0, 0.0
+    for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+        idle += 1.0 - s.core[core].use
+        if s.core[core].head:
+            got += s.job[s.core[core].guest].rate * s.core[core].wants
+    return min(1.0, got / idle) * held * (1.0 - use) if idle > 0 else 0.0
 
 
 @borrowing
@@ -99,6 +189,14 @@ def _host_rate(s: State, host: int) -> float:
             while core >= 0 and s.core[core].node == node:
                 core = s.core[core].owner_next
             continue
+        if s.node[node].pools:
+            use, held = s.core[core].use, 0
+            while core >= 0 and s.core[core].node == node:
+                held += 1
+                core = s.core[core].owner_next
+            gives += _given(s, node, use, held)
+            worst = min(worst, _mu(s, node, host, MU_HOST_CPU, MU_HOST_MEMORY))
+            continue
         quota = 0.0
         shared = False
         while core >= 0 and s.core[core].node == node:
@@ -112,7 +210,7 @@ def _host_rate(s: State, host: int) -> float:
             core = s.core[core].owner_next
         if shared:
             rate = min(1.0, max(0.0, 1.0 - quota) / s.job[host].demand) if s.job[host].demand > 0 else 1.0
-            worst = min(worst, rate * _mu(s, node, MU_HOST_CPU, MU_HOST_MEMORY))
+            worst = min(worst, rate * _mu(s, node, host, MU_HOST_CPU, MU_HOST_MEMORY))
     s.job[host].lending = gives
     return worst
 
@@ -164,6 +262,23 @@ def mark_nodes(s: State, first: int, of_guest: bool) -> int:
 
 
 @borrowing
+def mark_guest_nodes(s: State) -> int:
+    """The nodes of all guests into the scratch list; how many."""
+    s.c[STAMP] += 1
+    count = 0
+    for i in range(s.c[GUESTS]):
+        core = s.job[s.job[i].guest_row].guest_first
+        while core >= 0:
+            node = s.core[core].node
+            if s.node[node].stamp != s.c[STAMP]:
+                s.node[node].stamp = s.c[STAMP]
+                s.node[count].touched = node
+                count += 1
+            core = s.core[core].guest_next
+    return count
+
+
+@borrowing
 def mark_leads(s: State, nodes: int) -> None:
     """Owners have changed on the touched nodes: a guest that straddles two hosts claims its share of each."""
     for i in range(nodes):
@@ -178,12 +293,33 @@ def mark_leads(s: State, nodes: int) -> None:
 
 
 @borrowing
+def _add_hosts(s: State, guest: int, count: int, now: float) -> int:
+    """A gang's rate has changed, and with it what the hosts on all of its nodes give: those that are not among the
+    `count` affected jobs yet are added; how many there are then."""
+    core, node = s.job[guest].guest_first, -1
+    while core >= 0:
+        if s.core[core].node != node:
+            node = s.core[core].node
+            for other in range(s.node[node].first, s.node[node].first + s.node[node].cores):
+                host = s.core[other].owner
+                if host >= 0 and s.job[host].stamp != s.c[STAMP]:
+                    s.job[host].stamp = s.c[STAMP]
+                    settle(s, host, now)
+                    s.job[count].affected = host
+                    count += 1
+        core = s.core[core].guest_next
+    return count
+
+
+@borrowing
 def refresh(s: State, nodes: int, now: float) -> None:
     """Rates anew for everything on the touched nodes."""
     s.c[STAMP] += 1
     jobs = 0
     for i in range(nodes):
         node = s.node[i].touched
+        if s.node[node].pools:
+            _set_level(s, node)
         for core in range(s.node[node].first, s.node[node].first + s.node[node].cores):
             for job in (s.core[core].owner, s.core[core].guest):
                 if job >= 0 and s.job[job].stamp != s.c[STAMP]:
@@ -192,6 +328,15 @@ def refresh(s: State, nodes: int, now: float) -> None:
                     jobs += 1
     for i in range(jobs):
         settle(s, s.job[i].affected, now)
+    last = jobs
     for i in range(jobs):
         job = s.job[i].affected
-        _set_rate(s, job, _guest_rate(s, job) if s.job[job].state == GUEST else _host_rate(s, job), now)
+        if s.job[job].state == GUEST:
+            before = s.job[job].rate
+            _set_rate(s, job, _pooled_rate(s, job) if s.job[job].pooled else _guest_rate(s, job), now)
+            if s.job[job].pooled and s.job[job].rate != before:
+                last = _add_hosts(s, job, last, now)
+    for i in range(last):  # what hosts give is known when their guests' rates are
+        job = s.job[i].affected
+        if s.job[job].state != GUEST:
+            _set_rate(s, job, _host_rate(s, job), now)

@@ -32,13 +32,16 @@ ABSENT, PENDING, RUNNING, GUEST, DONE, WITHHELD = 0, 1, 2, 3, 4, 5
     SCHEDULER,
 ) = range(15)
 (PER_EVENT, KILL, PLACED, MEMORY, SETTLE, CHANGED, PENDING_END, ORDER, TOLD) = range(15, 24)
-(ADMISSION, FRONT, ASIDE, GATHER) = range(24, 28)
-COUNTERS = 28
+(ADMISSION, FRONT, ASIDE, GATHER, WIDENED, EVERY, BOUND) = range(24, 31)
+COUNTERS = 31
 # indices into State.f
 NOW, SHADOW, POLL, WINDOW, ORIGIN, MU_HOST_CPU, MU_GUEST_CPU, MU_HOST_MEMORY, MU_GUEST_MEMORY = range(9)
-CLOCKS = 9
+(USE_SD, STEP, SHOWN) = range(9, 12)
+CLOCKS = 12
 
 BLOCK = 64
+RECENT = 10
+"""Samples of use that its 95th percentile is taken of."""
 NEVER = np.inf
 NOBODY = 2**31 - 1
 ARRIVALS = 2**40
@@ -81,6 +84,11 @@ JOB = np.dtype(
         ("lent", "f8"),  # core-seconds that it got from hosts as a guest
         ("given", "f8"),  # core-seconds that guests got from it as a host
         ("lending", "f8"),  # cores that it gets from hosts now, or gives to guests
+        ("offered", "f8"),  # demand that was expected of a guest when it was offered its place
+        ("belief", "f8"),  # what is measured of its demand over what it is
+        ("centre", "f8"),  # around this its use varies, clipped to [0, 1]: its mean is `demand`
+        ("measured", "f8"),  # sum of its use over `samples` steps of its nodes
+        ("samples", "f8"),
         ("stamp", "i8"),
         # lists of jobs, each from row 0 on: they have nothing to do with the job in whose row they stand
         ("ended", "i4"),  # in order of their end
@@ -89,6 +97,8 @@ JOB = np.dtype(
         ("state", "i1"),
         ("killed", "?"),
         ("capped", "?"),  # its share binds its host too (quotas on both); else it is in the idle class
+        ("pooled", "?"),  # a guest that draws from the pools of its nodes, and not from one host
+        ("bound", "?"),  # it is bound by memory bandwidth, whatever anybody knows of it
         ("was_host", "?"),
         ("was_guest", "?"),
     ],
@@ -112,6 +122,11 @@ NODE = np.dtype(
         ("spare", "i4"),  # free now and beside the head's reservation
         ("later", "i4"),  # free when the head is to start, itself not counted
         ("guests", "i4"),  # cores with a guest
+        ("pools", "?"),  # its guests draw from its pool; else each is beside one host
+        (
+            "level",
+            "f8",
+        ),  # cores' worth of CPU that each guest that draws from the pool may use, inf if all they want
         ("touched", "i4"),  # scratch: a list of nodes, from row 0 on
     ],
     align=True,
@@ -124,6 +139,13 @@ CORE = np.dtype(
         ("guest", "i4"),
         ("guest_next", "i4"),
         ("lead", "?"),  # first core of its guest on its node under its owner
+        ("head", "?"),  # first core of its guest on its node
+        # of the owner on this node, on each of its cores there
+        ("use", "f8"),  # what it uses of a core now
+        ("peak", "f8"),  # 95th percentile of that as it is known, NaN before it has been measured
+        # of the guest on this node, on its head there
+        ("wants", "f8"),  # cores' worth of CPU that it uses if nobody takes any
+        ("quota", "f8"),  # cores' worth of CPU that it may use
     ],
     align=True,
 )
@@ -162,6 +184,7 @@ class State(NamedTuple):
     node: NDArray[Any]  # (N,) NODE
     core: NDArray[Any]  # (C,) CORE
     task: NDArray[Any]  # (n,) TASK, (0,) without admission
+    vary: NDArray[np.float64]  # (2C, 2 + RECENT) where use varies, else (0, …): of owners, then of guests
 
 
 @compiled(inline="always")

@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
-from asad.compiling import borrowing, compiled
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.compiling import allocating, borrowing, compiled
 from asad.replay.engine.clock import next_event, run_until
 from asad.replay.engine.events import move
-from asad.replay.engine.state import DONE, ENDED, GUEST, NEVER, NOW, RUN, RUNNING, TOLD, State
+from asad.replay.engine.queue import next_waiting
+from asad.replay.engine.state import (
+    DONE,
+    ENDED,
+    FREE,
+    GUEST,
+    HEAD,
+    NEVER,
+    NEXT,
+    NOW,
+    RUN,
+    RUNNING,
+    TAIL,
+    TOLD,
+    State,
+)
+
+WIDEST = np.iinfo(np.int64).max
+"""More cores than any job asks for."""
+BLOCK = 16
+"""So many of the jobs that wait are skipped together where none of them can start."""
+
+
+class Experience(NamedTuple):
+    """How long the jobs that have ended ran alone; A applications."""
+
+    application: NDArray[np.int32]  # (n,) code of each job's
+    runs: NDArray[np.float64]  # (A,) ended jobs
+    run: NDArray[np.float64]  # (A,) Σ run time alone
+    limited: NDArray[np.float64]  # (1,) Σ planned run times of all ended jobs
+    used: NDArray[np.float64]  # (1,) Σ run times of those
+
+
+def no_experience(application: NDArray[np.int32]) -> Experience:
+    """No job has ended yet; `application` (n,) are their codes."""
+    count = int(application.max(initial=-1)) + 1
+    return Experience(application, np.zeros(count), np.zeros(count), np.zeros(1), np.zeros(1))
 
 
 @borrowing
-def learn_ends(s: State, other: State) -> None:
+def learn_ends(s: State, other: State, seen: Experience) -> None:
     """It has become known how long the jobs run alone that have ended in `other` since the last time.
 
     Those that run here end by that, and no earlier than now.
     """
     for i in range(s.c[TOLD], other.c[ENDED]):
         job = other.job[i].ended
-        s.job[job].work = other.job[job].end - other.job[job].start - other.job[job].lost
+        run = other.job[job].end - other.job[job].start - other.job[job].lost
+        s.job[job].work = run
+        application = seen.application[job]
+        seen.runs[application] += 1
+        seen.run[application] += run
+        seen.limited[0] += other.job[job].planned
+        seen.used[0] += run
         if s.job[job].state == RUNNING:
             move(s, job, max(s.f[NOW], s.job[job].start + s.job[job].work))
     s.c[TOLD] = other.c[ENDED]
@@ -44,12 +91,161 @@ def known_until(s: State, other: State) -> float:
 
 
 @compiled
-def follow(s: State, other: State) -> None:
+def follow(s: State, other: State, seen: Experience) -> None:
     """Let `s` come as near to the present of `other` as is known: what has happened there by then is certain."""
-    learn_ends(s, other)
+    learn_ends(s, other, seen)
     now = other.f[NOW]
     while s.f[NOW] < now:
         until = min(now, known_until(s, other))
         if until <= s.f[NOW]:
             break
         run_until(s, min(until, max(s.f[NOW], next_event(s))))
+
+
+@borrowing
+def _expected_run(s: State, other: State, seen: Experience, job: int) -> float:
+    """How long a job runs alone, as far as is known in `other`: exactly once it has ended there; else as its
+    application did before, or as others use their limits, and no less than it has done by now."""
+    state = other.job[job].state
+    if state == DONE:
+        return s.job[job].work
+    planned = other.job[job].planned
+    application = seen.application[job]
+    if seen.runs[application] > 0:
+        run = min(planned, seen.run[application] / seen.runs[application])
+    elif seen.limited[0] > 0:
+        run = planned * seen.used[0] / seen.limited[0]
+    else:
+        run = 0.5 * planned
+    if state in (RUNNING, GUEST):
+        since = other.job[job].since
+        lost = other.job[job].lost + (1.0 - other.job[job].rate) * (other.f[NOW] - since)
+        done = other.f[NOW] - other.job[job].start - lost
+        if run <= done:  # it outlasts what is usual: the longer it has run, the longer it runs on
+            run = min(planned, 1.2 * done)
+    return run
+
+
+@allocating
+def forecast_starts(
+    s: State, other: State, seen: Experience, depth: int, estimate: NDArray[np.float64]
+) -> None:
+    """When the first `depth` jobs that wait here would start if all ran as long as is expected, into `estimate`.
+
+    Those that have come in `other` since the time of this cluster wait too, from when they came. EASY on cores alone:
+    reservations and backfill by the time limits, ends by what is expected.
+
+    Cost: O(running + depth / BLOCK) an end, O(BLOCK) for each block of which a job may start then, O(running) a start.
+    """
+    most = s.c[RUN] + depth
+    # running jobs in the order of their planned ends, as the scheduler counts them, and in that of their expected ends;
+    # who starts is sorted into both, who has ended stays in the first
+    plan, end, cores = np.empty(most), np.empty(most), np.empty(most, np.int64)
+    running = s.c[RUN]
+    now, free = s.f[NOW], s.c[FREE]
+    for i in range(running):
+        job = s.run[i].job
+        plan[i], cores[i] = s.run[i].end, s.job[job].cores
+        end[i] = max(now + 1.0, s.job[job].start + _expected_run(s, other, seen, job))
+    ends, given = np.empty(most), np.empty(most, np.int64)
+    order = np.argsort(end[:running])
+    for i in range(running):
+        ends[i], given[i] = end[order[i]], cores[order[i]]
+    ended = 0
+    # those that wait, side by side, as they are looked at again and again; who has started is WIDEST there
+    wait = np.empty(depth, np.int32)
+    waiting = _find_waiting(s, other, wait)
+    submit, planned, wide = np.empty(waiting), np.empty(waiting), np.empty(waiting, np.int64)
+    for i in range(waiting):
+        submit[i], planned[i], wide[i] = s.job[wait[i]].submit, s.job[wait[i]].planned, s.job[wait[i]].cores
+        estimate[wait[i]] = np.nan
+    # of each block of them: the narrowest job, the shortest plan, and the next arrival
+    blocks = (waiting + BLOCK - 1) // BLOCK
+    narrowest, shortest, arrival = np.zeros(blocks, np.int64), np.zeros(blocks), np.zeros(blocks)
+    first = 0
+    while first < blocks:
+        blocked, shadow, extra = False, -1.0, 0
+        for b in range(first, blocks):
+            fits = narrowest[b] <= free and (narrowest[b] <= extra or now + shortest[b] <= shadow)
+            if blocked and arrival[b] > now and not fits:
+                continue
+            narrowest[b], shortest[b], arrival[b] = WIDEST, NEVER, NEVER
+            for i in range(b * BLOCK, min(waiting, (b + 1) * BLOCK)):
+                if wide[i] == WIDEST:
+                    continue
+                starts = False
+                if submit[i] > now:
+                    arrival[b] = min(arrival[b], submit[i])
+                elif not blocked and wide[i] > free:
+                    blocked = True  # by the head: when it fits by the plan, and what is left beside it then
+                    shadow, extra = _reserve_for(wide[i], free, now, plan, end, cores, running)
+                elif not blocked or now + planned[i] <= shadow:
+                    starts = wide[i] <= free
+                else:
+                    starts = wide[i] <= min(free, extra)
+                    extra -= wide[i] if starts else 0
+                if not starts:
+                    narrowest[b], shortest[b] = min(narrowest[b], wide[i]), min(shortest[b], planned[i])
+                    continue
+                estimate[wait[i]] = now
+                free -= wide[i]
+                over, until = now + max(1.0, _expected_run(s, other, seen, wait[i])), now + planned[i]
+                k = running
+                while k > 0 and plan[k - 1] > until:
+                    plan[k], end[k], cores[k] = plan[k - 1], end[k - 1], cores[k - 1]
+                    k -= 1
+                plan[k], end[k], cores[k] = until, over, wide[i]
+                k = running
+                while k > ended and ends[k - 1] > over:
+                    ends[k], given[k] = ends[k - 1], given[k - 1]
+                    k -= 1
+                ends[k], given[k] = over, wide[i]
+                running += 1
+                wide[i] = WIDEST
+        while first < blocks and narrowest[first] == WIDEST and arrival[first] == NEVER:
+            first += 1
+        following = ends[ended] if ended < running else NEVER
+        for b in range(first, blocks):
+            following = min(following, arrival[b])
+        if following == NEVER:
+            break
+        now = following
+        while ended < running and ends[ended] <= now:
+            free += given[ended]
+            ended += 1
+
+
+@borrowing
+def _find_waiting(s: State, other: State, wait: NDArray[np.int32]) -> int:
+    """The first jobs that wait here, and then those that have come in `other` since, into `wait`; how many."""
+    waiting = 0
+    position = s.c[HEAD]
+    while position < s.c[TAIL] and waiting < len(wait):
+        wait[waiting] = s.queue[position].job
+        waiting += 1
+        position = next_waiting(s, position + 1)
+    for job in range(s.c[NEXT], other.c[NEXT]):
+        if waiting < len(wait) and s.job[job].depends < 0:
+            wait[waiting] = job
+            waiting += 1
+    return waiting
+
+
+@borrowing
+def _reserve_for(
+    wanted: int,
+    free: int,
+    now: float,
+    plan: NDArray[np.float64],
+    end: NDArray[np.float64],
+    cores: NDArray[np.int64],
+    running: int,
+) -> tuple[float, int]:
+    """When so many cores are free by the plan of who runs, and how many are left over then."""
+    shadow, k = -1.0, 0
+    while k < running and free < wanted:
+        if end[k] > now:
+            free += cores[k]
+            shadow = plan[k]
+        k += 1
+    return shadow, free - wanted

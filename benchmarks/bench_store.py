@@ -1,4 +1,4 @@
-"""What recording costs. `pytest -s` prints the figure."""
+"""What recording costs, against JSON and the bare driver on such rows in the same process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import pytest
+from stated import beside
 
 from asad.model import Cause, CoAllocate, Decision, Outcome, SetShare
 from asad.store.encoding import to_text
 from asad.store.store import Store
 
-DECISIONS = 300_000
 CYCLE = 10
 """Decisions of one cycle."""
 
@@ -32,9 +31,8 @@ def sample(number: int, rng: np.random.Generator) -> Decision:
     return CoAllocate(cause=cause, guest=number, host=number * 7 % 3000, nodes=(number % 64,), share=0.4)
 
 
-@pytest.mark.slow
-def test_recording_costs_little_more_than_json_and_the_insert(tmp_path: Path) -> None:
-    """Against json and the bare driver on such rows, in the same process: a ratio, as machines differ."""
+def test_recording_against_json_and_the_bare_driver(tmp_path: Path, smallest: bool) -> None:
+    decisions, bare_rows = (3_000, 5_000) if smallest else (300_000, 50_000)
     rng = np.random.default_rng(1)
     cycles = [
         [Outcome(sample(first + i, rng), True, "") for i in range(CYCLE)] for first in range(0, 3000, CYCLE)
@@ -43,12 +41,12 @@ def test_recording_costs_little_more_than_json_and_the_insert(tmp_path: Path) ->
     with Store.open(str(tmp_path / "asad.db")) as store:
         run = store.begin_run("bench", "asax", None, {}, {})
         began, cpu = time.perf_counter(), time.process_time()
-        for cycle in range(DECISIONS // CYCLE):
+        for cycle in range(decisions // CYCLE):
             run.record(cycle, cycle * 30.0, cycles[cycle % len(cycles)], names, host_rows=hosts)
         run.finish({})
-        wall_us = (time.perf_counter() - began) / DECISIONS * 1e6
-        ours_us = (time.process_time() - cpu) / DECISIONS * 1e6
-        assert store.run(run.id).decisions == DECISIONS
+        wall_us = (time.perf_counter() - began) / decisions * 1e6
+        ours_us = (time.process_time() - cpu) / decisions * 1e6
+        assert store.run(run.id).decisions == decisions
         with store.reading("test") as connection:
             row = connection.exec_driver_sql("SELECT * FROM decisions WHERE seq = 1").one()
             schema = connection.exec_driver_sql(
@@ -63,7 +61,7 @@ def test_recording_costs_little_more_than_json_and_the_insert(tmp_path: Path) ->
             bare.execute(statement)
         marks = ", ".join("?" * len(row))
         began_cpu = time.process_time()
-        for first in range(0, 50_000, 5000):
+        for first in range(0, bare_rows, 5000):
             rows = [
                 (
                     1,
@@ -74,8 +72,8 @@ def test_recording_costs_little_more_than_json_and_the_insert(tmp_path: Path) ->
                 for seq in range(first, first + 5000)
             ]
             bare.execute("BEGIN IMMEDIATE")
-            bare.executemany(f"INSERT INTO decisions VALUES ({marks})", rows)
+            bare.executemany(f"INSERT INTO decisions VALUES ({marks})", rows)  # noqa: S608
             bare.execute("COMMIT")
-        bare_us = (time.process_time() - began_cpu) / 50_000 * 1e6
+        bare_us = (time.process_time() - began_cpu) / bare_rows * 1e6
     print(f"\nrecording: {wall_us:.1f} µs a decision ({ours_us:.1f} µs of CPU; bare driver {bare_us:.1f} µs)")
-    assert ours_us < 2.5 * bare_us
+    print(beside("CPU of recording over that of the bare driver", ours_us / bare_us, 2.5, "times"))

@@ -1,0 +1,347 @@
+"""What the nodes of a cluster could lend: one compiled view, and the pool of every node.
+
+A node lends what its batch jobs leave idle beyond what they may need, and what is left of its free cores beside a batch
+job of usual use (docs/explanation/asax.md). Policies and the guard go by this one formula. Cost: O(cores) a look.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.compiling import borrowing, compiled
+from asad.model import Floats, Snapshot
+
+ROOM = 1e-9
+"""Pools are sums: what is smaller than this is rounding."""
+MIXED, NOBODY = -2, -1
+"""Share group of a node whose jobs are of several, and of one without jobs."""
+
+
+class Columns(NamedTuple):
+    """What of a view stays the same arrays from snapshot to snapshot of most clusters. Rows are those of
+    `Snapshot.jobs`."""
+
+    core_owner: NDArray[np.int32]
+    core_guest: NDArray[np.int32]
+    core_peak: NDArray[np.float64]
+    node_first: NDArray[np.int32]
+    node_memory: NDArray[np.float64]
+    node_bar: NDArray[np.int8]
+    application: NDArray[np.int32]
+    cores: NDArray[np.int32]
+    nodes: NDArray[np.int32]
+    limit: NDArray[np.float64]
+    limit_end: NDArray[np.float64]
+    memory: NDArray[np.float64]
+    start: NDArray[np.float64]
+    submit: NDArray[np.float64]
+    estimate: NDArray[np.float64]
+    own_start: NDArray[np.float64]
+    own_estimate: NDArray[np.float64]
+    cpu: NDArray[np.float64]
+    pace: NDArray[np.float64]
+    lost: NDArray[np.float64]
+    pressure: NDArray[np.float64]
+    host: NDArray[np.int32]
+    share: NDArray[np.float64]
+    demand: NDArray[np.float64]
+    offered: NDArray[np.float64]
+    share_group: NDArray[np.int32]
+    memory_bound: NDArray[np.int8]
+    host_bar: NDArray[np.int8]
+    guest_bar: NDArray[np.int8]
+    lends: NDArray[np.bool_]
+    """(3,) does the cluster lend free cores, only nodes that one job holds wholly, and are guests widened?"""
+
+
+class View(NamedTuple):
+    """A snapshot as compiled code wants it."""
+
+    now: float
+    own_known: float
+    queue: NDArray[np.int32]
+    running: NDArray[np.int32]
+    guests: NDArray[np.int32]
+    c: Columns
+
+
+FREE_CORES, WHOLE_NODES, WIDENED = range(3)
+"""Places in `Columns.lends`."""
+
+
+def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
+    """The snapshot's tables; `node_first` is the machine's (N + 1,) first cores."""
+    jobs = snapshot.jobs
+    return Columns(
+        core_owner=snapshot.core_owner,
+        core_guest=snapshot.core_guest,
+        core_peak=peaks(snapshot),
+        node_first=node_first,
+        node_memory=snapshot.machine.memory_bytes,
+        node_bar=snapshot.node_bar,
+        application=jobs.application,
+        cores=jobs.cores,
+        nodes=jobs.nodes,
+        limit=jobs.time_limit_s,
+        limit_end=jobs.limit_end_s,
+        memory=jobs.memory_bytes_per_core,
+        start=jobs.start_s,
+        submit=jobs.submit_s,
+        estimate=jobs.estimated_start_s,
+        own_start=jobs.own_start_s,
+        own_estimate=jobs.own_estimate_s,
+        cpu=jobs.cpu_fraction,
+        pace=jobs.pace,
+        lost=jobs.lost_s,
+        pressure=jobs.pressure,
+        host=jobs.host,
+        share=jobs.share,
+        demand=jobs.demand,
+        offered=jobs.offered_s,
+        share_group=jobs.share_group,
+        memory_bound=jobs.memory_bound,
+        host_bar=jobs.host_bar,
+        guest_bar=jobs.guest_bar,
+        lends=np.array([snapshot.lends_free_cores, snapshot.whole_nodes, snapshot.widened]),
+    )
+
+
+def peaks(snapshot: Snapshot) -> Floats:
+    """(cores,) 95th percentile of what the batch job on each core uses of it; its mean where no more is known."""
+    if snapshot.core_peak is not None:
+        return snapshot.core_peak
+    owner = snapshot.core_owner
+    known, held = np.full(len(owner), np.nan), owner >= 0  # there may be no job at all
+    known[held] = snapshot.jobs.cpu_fraction[owner[held]]
+    return known
+
+
+@compiled
+def see(
+    columns: Columns,
+    now: float,
+    own_known: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
+) -> View:
+    """A view of the snapshot whose tables `columns` are."""
+    return View(now, min(now, own_known), queue, running, guests, columns)
+
+
+class Pools(NamedTuple):
+    """What the N nodes could lend; cores' worth of CPU unless it says otherwise. Filled by `fill_pools`."""
+
+    spare: NDArray[np.float64]
+    """What hosts leave beyond their 95th percentile and headroom."""
+    lent: NDArray[np.float64]
+    """The part of it that is lent: of each host no more than its share."""
+    free: NDArray[np.float64]
+    """What free cores give."""
+    taken: NDArray[np.float64]
+    """What guests take of it, at the rate at which they run."""
+    pool: NDArray[np.float64]
+    """`lent + free - taken`: what is left."""
+    open: NDArray[np.int32]
+    """Cores without a guest."""
+    unheld: NDArray[np.int32]
+    """Cores without a batch job."""
+    memory: NDArray[np.float64]
+    """Bytes that further guests may take, inf where memory is not known."""
+    group: NDArray[np.int32]
+    """Share group of the jobs that are there, MIXED or NOBODY."""
+    bound: NDArray[np.int8]
+    """Is one of them bound by memory bandwidth?"""
+    closed: NDArray[np.bool_]
+    """Does it take no further guests?"""
+    usual: NDArray[np.float64]
+    """(1,) mean use of a held core in the cluster, 1 before anything is known."""
+    demands: NDArray[np.float64]
+    """What guests would take if they got it all."""
+    guests: NDArray[np.int32]
+    """How many guests there are."""
+    places: NDArray[np.int32]
+    """(1,) rows of the next three that are filled: one for each guest on each of its nodes, in the order of nodes."""
+    place_guest: NDArray[np.int32]
+    place_node: NDArray[np.int32]
+    place_cores: NDArray[np.int32]
+
+
+def new_pools(nodes: int, cores: int) -> Pools:
+    """Nothing is known yet of so many nodes, and cores of all of them."""
+    return Pools(
+        spare=np.zeros(nodes),
+        lent=np.zeros(nodes),
+        free=np.zeros(nodes),
+        taken=np.zeros(nodes),
+        pool=np.zeros(nodes),
+        open=np.zeros(nodes, np.int32),
+        unheld=np.zeros(nodes, np.int32),
+        memory=np.zeros(nodes),
+        group=np.zeros(nodes, np.int32),
+        bound=np.zeros(nodes, np.int8),
+        closed=np.zeros(nodes, np.bool_),
+        usual=np.ones(1),
+        demands=np.zeros(nodes),
+        guests=np.zeros(nodes, np.int32),
+        places=np.zeros(1, np.int32),
+        place_guest=np.zeros(cores, np.int32),
+        place_node=np.zeros(cores, np.int32),
+        place_cores=np.zeros(cores, np.int32),
+    )
+
+
+@borrowing
+def usual_use(view: View) -> float:
+    """Mean use of a held core, over the running jobs that have been measured; 1 where none has."""
+    used, held = 0.0, 0
+    for i in range(len(view.running)):
+        job = view.running[i]
+        if not np.isnan(view.c.cpu[job]):
+            used += view.c.cpu[job] * view.c.cores[job]
+            held += view.c.cores[job]
+    return used / held if held > 0 else 1.0
+
+
+@borrowing
+def joined(group: int, other: int) -> int:
+    """Share group of a node of `group` where a job of group `other` is too."""
+    return other if group in (NOBODY, other) else MIXED
+
+
+@borrowing
+def fill_pools(
+    view: View,
+    share: NDArray[np.float64],
+    peak: NDArray[np.float64],
+    late: NDArray[np.bool_],
+    headroom: float,
+    pools: Pools,
+) -> None:
+    """Fill `pools`. By row of a running job: `share` that it lends, and the `peak` of its use of a core that counts
+    until it has been measured (NaN: it lends nothing until then); nodes of who is `late` are closed to more guests."""
+    c = view.c
+    usual = usual_use(view)
+    pools.usual[0] = usual
+    head, places = -1, 0
+    for i in range(len(view.queue)):
+        if np.isnan(c.offered[view.queue[i]]):
+            head = view.queue[i]
+            break
+    for node in range(len(c.node_first) - 1):
+        begin, end = c.node_first[node], c.node_first[node + 1]
+        spare, lent, taken, demands, requested, guests = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        unheld, open_cores, group, bound = 0, 0, NOBODY, False
+        whole, closed = True, False
+        # cores of one job mostly follow each other: what is said of it is looked up once
+        host, barred, host_memory, known, lends = NOBODY, False, 0.0, 0.0, 0.0
+        other, place, first, other_memory, wants, takes = NOBODY, 0, places, 0.0, 0.0, 0.0
+        for core in range(begin, end):
+            owner, guest = c.core_owner[core], c.core_guest[core]
+            if owner != c.core_owner[begin]:
+                whole = False
+            if owner < 0:
+                unheld += 1
+            else:
+                if owner != host:
+                    host = owner
+                    barred, host_memory = c.host_bar[owner] != 0, c.memory[owner]
+                    known, lends = peak[owner], share[owner]
+                    closed = closed or late[owner]
+                    bound = bound or c.memory_bound[owner] != 0
+                    group = joined(group, c.share_group[owner])
+                requested += host_memory
+                use = c.core_peak[core]
+                if np.isnan(use):
+                    use = known
+                if not np.isnan(use) and not barred:
+                    left = max(0.0, 1.0 - use - headroom)
+                    spare += left
+                    lent += min(left, lends)
+            if guest < 0:
+                open_cores += 1
+            else:
+                if guest != other:
+                    other, other_memory, wants = guest, c.memory[guest], demand_of(view, guest)
+                    takes = wants * (1.0 if np.isnan(c.pace[guest]) else c.pace[guest])
+                    bound = bound or c.memory_bound[guest] != 0
+                    group = joined(group, c.share_group[guest])
+                    place = first
+                    while place < places and pools.place_guest[place] != guest:
+                        place += 1
+                    if place == places:
+                        pools.place_guest[place], pools.place_node[place] = guest, node
+                        pools.place_cores[place] = 0
+                        places += 1
+                pools.place_cores[place] += 1
+                guests += other_memory
+                demands += wants
+                taken += takes
+        free = 0.0
+        if c.lends[FREE_CORES] and (group == NOBODY or group == 0):
+            free = unheld * max(0.0, 1.0 - usual - headroom)
+        if c.node_bar[node] != 0 or (c.lends[WHOLE_NODES] and (not whole or unheld > 0)):
+            spare, lent, free = 0.0, 0.0, 0.0
+        pools.spare[node], pools.lent[node], pools.free[node], pools.taken[node] = spare, lent, free, taken
+        pools.pool[node] = lent + free - taken
+        pools.demands[node], pools.guests[node] = demands, places - first
+        pools.open[node], pools.unheld[node] = open_cores, unheld
+        pools.group[node], pools.bound[node], pools.closed[node] = group, bound, closed
+        memory = c.node_memory[node]
+        if np.isnan(memory):
+            pools.memory[node] = np.inf
+        else:
+            kept = memory * unheld / (end - begin)
+            if head >= 0:
+                kept = max(kept, c.memory[head] * min(unheld, c.cores[head]))
+            pools.memory[node] = memory - requested - guests - kept
+    pools.places[0] = places
+
+
+@compiled
+def _fill(
+    columns: Columns,
+    now: float,
+    own_known: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
+    share: NDArray[np.float64],
+    peak: NDArray[np.float64],
+    late: NDArray[np.bool_],
+    headroom: float,
+    pools: Pools,
+) -> None:
+    """`fill_pools` in one call."""
+    fill_pools(see(columns, now, own_known, queue, running, guests), share, peak, late, headroom, pools)
+
+
+def pools_of(snapshot: Snapshot, headroom: float) -> Pools:
+    """The pools where every host lends all that it has spare, and nothing until it has been measured."""
+    rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
+    pools = new_pools(nodes, len(snapshot.core_owner))
+    _fill(
+        columns_of(snapshot, snapshot.machine.first_core),
+        snapshot.time_s,
+        snapshot.own_known_s,
+        snapshot.queue,
+        snapshot.running,
+        snapshot.guests,
+        np.ones(rows),
+        np.full(rows, np.nan),
+        np.zeros(rows, np.bool_),
+        headroom,
+        pools,
+    )
+    return pools
+
+
+@borrowing
+def demand_of(view: View, guest: int) -> float:
+    """What a guest uses of a core if nobody takes any: measured, else what was expected of it, else all."""
+    if not np.isnan(view.c.cpu[guest]):
+        return float(view.c.cpu[guest])
+    return 1.0 if np.isnan(view.c.demand[guest]) else float(view.c.demand[guest])

@@ -1,0 +1,149 @@
+"""`asax`: expert decision trees and exponential weights decide how much of itself each host lends to its nodes' pools.
+
+Source: the ASAx paper, §3 and Algorithm 1, mended where it leaves things open (docs/explanation/asax.md lists the
+points side by side with `asax-paper`, which is the letter). Each cycle:
+
+1. a host's share is drawn from the experts' opinions, mixed by the weights of its application: once its use is known,
+   then every ten minutes, sooner where its share alone stopped a guest; the loss of the last draw is learned;
+2. every node has a pool: what its hosts lend of what they leave beyond the 95th percentile of their use and headroom,
+   and what its free cores give, less what guests take;
+3. guests divide the pools of their nodes by quotas; the newest gives way;
+4. waiting jobs, in the order of the queue, are offered the nodes with the most fitting pools where they should end
+   sooner than by waiting.
+
+Options: `asad.share.pool.Options`. Cost a cycle: O(cores + waiting · nodes), a draw O(nodes + experts). The parts, from
+the ground up, are files of `asad.share.pool`: options, memo, starts, shares, quotas, offers, funnel, policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asad.capacity import see
+from asad.compiling import compiled
+from asad.experts import Expert
+from asad.experts.compiled import compile_experts, leaf_names
+from asad.model import Cause, Decision, Json, SetShare, Snapshot
+from asad.share.kept import Kept, keep
+from asad.share.learner import Weights, new_weights
+from asad.share.memory import Memory, fill, grow, to_memory
+from asad.share.pool import Options, PoolPolicy
+from asad.share.pool.policy import seen
+from asad.share.pool.shares import draw_shares, new_draws
+
+
+@compiled
+def _draw(
+    kept: Kept,
+    now: float,
+    own_known: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
+) -> None:
+    """`draw_shares` in one call."""
+    columns, experts, weights, history, o, memo, actions, rng, draws = kept.all
+    view = see(columns, now, own_known, queue, running, guests)
+    draw_shares(view, experts, weights, history, o, memo, actions, rng, draws)
+
+
+CHANGE = 0.15
+"""A share that has changed by less since it was last recorded is not recorded anew."""
+
+
+class Asax(PoolPolicy):
+    """Keeps weights and history by application across everything it sees."""
+
+    name = "asax"
+
+    def __init__(
+        self,
+        experts: Sequence[Expert],
+        application_names: Sequence[str],
+        rng: np.random.Generator,
+        options: Options | None = None,
+    ) -> None:
+        """`application_names` are those of the codes in the snapshots' `application` column; a list may grow."""
+        super().__init__(application_names, options or Options(), len(experts), len(experts[0].actions))
+        self.experts = tuple(experts)
+        self._expert_names = [expert.name for expert in self.experts]
+        self.leaf_names = leaf_names(self.experts)
+        self.compiled = compile_experts(self.experts)
+        self.actions = np.array(self.experts[0].actions)
+        self.weights: Weights = new_weights(len(application_names), len(self.experts))
+        self.rng = rng
+        self._drawing: Kept | None = None
+        self._drawing_for: object = None
+
+    def _draw(self, snapshot: Snapshot) -> None:
+        """Shares that are due."""
+        if self._drawing is None or self._drawing_for is not self._kept:
+            self._drawing_for = self._kept
+            self._drawing = keep(
+                self._columns,
+                self.compiled,
+                self.weights,
+                self.history,
+                self.options,
+                self._memo,
+                self.actions,
+                self.rng,
+                new_draws(len(self.experts), len(self.actions)),
+            )
+        _draw(self._drawing, *seen(snapshot))
+
+    def _shares(self, snapshot: Snapshot, nodes: NDArray[np.int32]) -> list[Decision]:
+        """A share is recorded when something is first offered of it, and then when that is so and it has changed."""
+        memo, first = self._memo, self._first
+        assert memo is not None
+        hosts: set[int] = set()
+        for node in set(nodes.tolist()):
+            hosts.update(snapshot.core_owner[first[node] : first[node + 1]].tolist())
+        found: list[Decision] = []
+        for host in sorted(hosts - {-1}):
+            drawn = not math.isnan(memo.drawn_at[host])
+            if drawn and not abs(memo.share[host] - memo.announced[host]) < CHANGE:
+                memo.announced[host] = memo.share[host]
+                found.append(self._share(snapshot, host))
+        return found
+
+    def _share(self, snapshot: Snapshot, host: int) -> SetShare:
+        """The share of a host with its story."""
+        memo = self._memo
+        assert memo is not None
+        alpha = self.weights.alpha[snapshot.jobs.application[host]].round(4).tolist()
+        share, leaves = float(memo.share[host]), memo.leaf[host].tolist()
+        peak = memo.last_peak[host] if not math.isnan(memo.last_peak[host]) else memo.peak[host]
+        detail: dict[str, Json] = {
+            "chance": round(float(memo.probability[host]), 4),
+            "mixture": memo.mixture[host].round(4).tolist(),
+            "weights": dict(zip(self._expert_names, alpha, strict=True)),
+            "leaves": {
+                name: self.leaf_names[leaf] for name, leaf in zip(self._expert_names, leaves, strict=True)
+            },
+            "host_cpu_p95": round(float(peak), 4),
+        }
+        reason = f"it lends up to {share:.0%} of its cores to the pools of its nodes"
+        return SetShare(Cause(self.name, reason, detail), share=share, host=host)
+
+    def state(self) -> Memory:
+        """What is known of every application, met or remembered, as plain data (`asad.share.memory`)."""
+        experts = [expert.name for expert in self.experts]
+        known = to_memory(self.weights, self.history, self._application_names, experts)
+        return {**self._remembered, **known}
+
+    def _fill(self, rows: Iterable[int]) -> None:
+        experts = [expert.name for expert in self.experts]
+        fill(self.weights, self.history, rows, self._application_names, experts, self._remembered)
+
+    def _grow(self, applications: int) -> None:
+        weights, self.history = grow(self.weights, self.history, applications)
+        assert weights is not None
+        self.weights = weights
+
+
+__all__ = ["Asax", "Options"]

@@ -1,0 +1,21 @@
+"""`measured`: every node lends all that its jobs were measured to leave, and no expert is asked.
+
+Pools as those of `asax` (docs/explanation/asax.md), with each host's spare lent whole: what Koordinator's CPU suppress
+and collocation agents do. The baseline that tells what experts add. Options: `asad.share.pool.Options`, as far as they
+are not of experts. Cost a cycle: O(cores + waiting · nodes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asad.share.pool import Options, PoolPolicy
+
+
+class Measured(PoolPolicy):
+    """Lends what measurement leaves."""
+
+    name = "measured"
+
+    def __init__(self, application_names: Sequence[str], options: Options | None = None) -> None:
+        super().__init__(application_names, options or Options())

@@ -1,0 +1,19 @@
+"""What benchmarks share: the option `--smallest`, and how a figure is printed beside the one that is stated."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--smallest",
+        action="store_true",
+        help="Run every benchmark once in its smallest form, without real logs: does it still run?",
+    )
+
+
+@pytest.fixture(scope="session")
+def smallest(request: pytest.FixtureRequest) -> bool:
+    """Is each benchmark to take the smallest size that still runs all of its code?"""
+    return bool(request.config.getoption("--smallest"))

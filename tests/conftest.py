@@ -1,0 +1,97 @@
+"""What tests of several folders share, and where they write: into memory, where it has room.
+
+They write some ten thousand small files, and wait for the disk after every line of a journal and every transaction,
+to throw it all away: on a slow or busy disk that is a third of the time that they take. Benchmarks write to the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+MEMORY = Path("/dev/shm")
+ROOM_BYTES = 2**30
+"""What all tests write by far does not come to this."""
+
+TOGETHER = (
+    "tests/slurm/",
+    "tests/unit/test_bench_oasis.py",
+    "tests/unit/test_bench_sow.py",
+    "tests/unit/test_cli_replay.py",
+    "tests/unit/test_docs.py",
+)
+"""What one worker runs from its first test to its last under `--dist loadgroup`.
+
+Of those on a real Slurm only one runs at a time: another worker that had some of them would wait for the first instead
+of running what needs no cluster. The others share a replay or a benchmark that takes a quarter of a minute.
+"""
+
+
+def has_room(folder: Path) -> bool:
+    """Whether tests can write there and run what they write: containers may have little there, or forbid it."""
+    if not os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        return False
+    return shutil.disk_usage(folder).free >= ROOM_BYTES
+
+
+# the variable by which pytest can be told where the folders of its runs lie
+if "PYTEST_DEBUG_TEMPROOT" not in os.environ and has_room(MEMORY):
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests one by one to the worker that is free, the longest of `TOGETHER` first.
+
+    Done here and not by the mark `xdist_group`, which says nothing to xdist 3.8 under pytest 9.2.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((part for part in TOGETHER if nodeid.startswith(part)), nodeid)
+
+    return Together(config, log)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """Folder of the socket of a PostgreSQL server of our own: one for all tests (of each worker)."""
+    if find_spec("psycopg") is None:
+        pytest.skip("no psycopg (pip install 'asad[postgres]')")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    found += [Path(path) for path in [shutil.which("initdb")] if path]
+    if not found:
+        pytest.skip("no initdb (apt-get install postgresql)")
+    programs = found[-1].parent
+    as_user: list[str] = []
+    # short, for the socket, and open to the account of the server, unlike the folders of pytest
+    with TemporaryDirectory(prefix="asad-pg-", dir=MEMORY if has_room(MEMORY) else "/tmp") as folder:
+        if os.geteuid() == 0:  # PostgreSQL refuses root
+            as_user = ["runuser", "-u", "postgres", "--"]
+            shutil.chown(folder, "postgres", "postgres")
+        data = f"{folder}/data"
+
+        def run(*command: str) -> None:
+            subprocess.run(
+                [*as_user, *command], check=True, cwd=folder, stdout=subprocess.DEVNULL, timeout=300
+            )
+
+        run(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "asad", "-E", "UTF8", "--no-sync")
+        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+        control = str(programs / "pg_ctl")
+        run(control, "-D", data, "-o", options, "-l", f"{folder}/log", "-w", "start")
+        try:
+            yield folder
+        finally:
+            run(control, "-D", data, "-m", "immediate", "-w", "stop")
