@@ -200,11 +200,25 @@ def test_who_runs_before_his_start_goes_for_an_earlier_born_who_is_due() -> None
     assert world.state_of(1) == "completed" and world.charged(2) == {"ann": 0, HOUSE: 0}
 
 
+def test_a_deferral_that_came_too_late_does_not_delay_the_eviction() -> None:
+    # 2 is planned behind 1, and starts between the look that saw it wait and its deferral
+    early = job("8", run=9, at=2, hint="sow=2", cores=4)
+    world = World([job("7", run=2, at=2, hint="sow=1", cores=4), early])
+    world.submit(announced("", due=3, cores=4), announced("", due=2, cores=4, runs=[(0, 9, 1.0)], value=90.0))
+    world.cluster.refuse.add("defer")
+    world.cluster.jobs[0].begin_s = EPOCH + 3 * ROUND_S
+    world.run(4)
+    assert world.cluster.evicted == ["8"]
+    ((when_s, _),) = [(at, one) for at, one in world.cluster.done if isinstance(one, Evict)]
+    assert round_of(when_s) == 3, "it is not kept waiting for what was refused of the waiting job"
+
+
 def test_what_the_cluster_refuses_to_evict_is_asked_again_later_and_not_charged() -> None:
     world = contended()
     world.cluster.refuse.add("evict")
     world.run(6)
     assert world.state_of(2) == "evicting"
+    assert world.state_of(1) == "arrived", "it waits for what is about to be free, and keeps its plan"
     world.run(9)
     assert world.state_of(2) == "evicted" and "completed before" in str(world.rows[2]["reason"])
     assert world.charged(2) == {"ann": 0, HOUSE: 0}

@@ -419,8 +419,12 @@ class Statements:
         self._occupied = present
 
     def _supply(self, snapshot: Snapshot, mechanism: Mechanism) -> int:
-        """Units that are left for plans in this round; who runs before its start is in no plan of it."""
+        """Units that are left for plans in this round; who runs before its start is in no plan of it.
+
+        What somebody holds who is being evicted is left to them: it is for their sake that he has to go.
+        """
         planned = {promise.job for promise in self._held_by_plans() if promise.start <= self._round}
+        planned |= {promise.job for promise in self._promises.values() if promise.state == "evicting"}
         return self._others.supply(snapshot, planned, self._round, self._unit, mechanism.bounds.capacity)
 
     def _held_by_plans(self) -> list[Promise]:
@@ -450,10 +454,11 @@ class Statements:
         row = promise.plan_row_of(promise.arrival)
         start = NEVER if row < 0 else int(promise.plan.start[row])
         if start != NEVER:
-            promise.state, promise.start = "arrived", start
+            promise.become("arrived")
+            promise.start = start
         else:
             self._leave(mechanism, promise)
-            promise.state, promise.becomes = "leaving", "declined"
+            promise.become("leaving", "declined")
             promise.reason = (
                 "it has come later than it was announced to"
                 if row < 0
@@ -490,7 +495,8 @@ class Statements:
             waits = there and math.isnan(jobs.start_s[row])
             runs = there and row in running
             if runs and promise.state == "arrived":
-                promise.state, promise.started_s = "running", float(jobs.start_s[row])
+                promise.become("running")
+                promise.started_s = float(jobs.start_s[row])
                 self.consents[promise.job] = promise.announced.eviction
                 self._touch(promise)
             elif runs and promise.state == "leaving":
@@ -525,7 +531,8 @@ class Statements:
     def _take_leave(self, promise: Promise, becomes: str, reason: str) -> None:
         """Nothing is promised any more to a job; one that waits, and is held back by us, is let go first."""
         if promise.state in ("arrived", "leaving") and (promise.told or promise.held(self._now_s)):
-            promise.state, promise.becomes, promise.reason, promise.told = "leaving", becomes, reason, False
+            promise.become("leaving", becomes)
+            promise.reason = reason
             self._touch(promise)
         else:
             self._close(promise, becomes, reason, charged=becomes == "cancelled")
@@ -606,7 +613,7 @@ class Statements:
         if ahead:  # the cluster was quicker than we: who runs before his start is in no plan of this round
             gone = ahead[-1]
             self._leave(mechanism, gone)
-            gone.state = "evicting"
+            gone.become("evicting")
             due = f"statement {min(late)}, born earlier, is due"
             gone.reason = f"it ran before its start in round {gone.start}, and {due}"
             self._touch(gone)
@@ -618,10 +625,10 @@ class Statements:
                 continue
             promise.reason = eviction.reason
             if promise.state == "running" and promise.number in rows:
-                promise.state = "evicting"
+                promise.become("evicting")
                 self._touch(promise)
             elif promise.state == "arrived":
-                promise.state, promise.becomes, promise.told = "leaving", "cancelled", False
+                promise.become("leaving", "cancelled")
                 self._touch(promise)
             else:
                 self._close(promise, "cancelled", eviction.reason, charged=True)

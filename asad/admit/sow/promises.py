@@ -68,6 +68,11 @@ class Promise(Steered):
     entered: bool = False
     """The mechanism knows that its job has come."""
 
+    def become(self, state: str, becomes: str = "") -> None:
+        """Its job is in another state. What the cluster refused before concerned the old one, and delays nothing now."""
+        self.state, self.becomes, self.again_s = state, becomes, -math.inf
+        self.told = self.told and state != "leaving"
+
     @property
     def planned(self) -> bool:
         """Its job has come and has a start."""
