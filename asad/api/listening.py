@@ -14,8 +14,7 @@ async def stop_listening(server: asyncio.Server) -> None:
     loop = asyncio.get_running_loop()
     for listener in server.sockets:
         loop.remove_reader(listener.fileno())
-    for _ in range(
-        4
-    ):  # who is accepted in one step has a task in the next, a connection in the third, and a reader
+    # an accepted client has a task in the next step, a connection in the one after, then a reader
+    for _ in range(4):
         await asyncio.sleep(0)
     server.close()

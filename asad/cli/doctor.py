@@ -313,13 +313,13 @@ def _folder(folder: Path, user: str) -> Finding:
 def _idle(socket: Path) -> Iterator[Finding]:
     """Where the CPU goes that batch leaves idle, and what would free it; nothing while nobody counts."""
     try:
-        told = funnel_of(ask(socket, "status", timeout_s=COMMAND_S))
+        counted = funnel_of(ask(socket, "status", timeout_s=COMMAND_S))
     except AsadError:
         return
-    if said := funnel.advice(told, live=True):
-        parts = sorted((row for row in funnel.rows(told) if row.core_h), key=lambda row: -row.core_h)
+    if advice := funnel.advice(counted, live=True):
+        parts = sorted((row for row in funnel.rows(counted) if row.core_h), key=lambda row: -row.core_h)
         listed = "\n".join(f"{units.percent(row.share)} {row.reason}" for row in parts)
-        yield Finding("idle CPU", "ok", f"{said}\n{listed}".replace(units.THIN, " "))
+        yield Finding("idle CPU", "ok", f"{advice}\n{listed}".replace(units.THIN, " "))
 
 
 def _daemon(socket: Path) -> Finding:

@@ -243,8 +243,8 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     lines.add_row("cycle", _cycle_line(cycle, now_s, str(facts.get("doing") or "")))
     lines.add_row("actors", _actors_line(actors))
     lines.add_row("gains", _gains_line(gains))
-    if told_idle := funnel.advice(funnel_of(facts), live=True):
-        lines.add_row("idle", Text(_text(told_idle.replace(units.THIN, " "))))
+    if advice := funnel.advice(funnel_of(facts), live=True):
+        lines.add_row("idle", Text(_text(advice.replace(units.THIN, " "))))
     vetoes = facts.get("vetoes") or {}
     if vetoes:
         told = sorted(vetoes.items(), key=lambda item: -item[1])
@@ -328,10 +328,10 @@ def lending_table(lending: Sequence[Facts], now_s: float) -> Table:
 def _needs(job: Facts) -> str | None:
     """What a guest that draws from pools needs of its nodes, in words."""
     needs = job.get("needs")
-    told = (
+    by_node = (
         {node: cores for node, cores in needs.items() if _known(cores)} if isinstance(needs, Mapping) else {}
     )
-    return f"needs {cores_on(told)}" if told else None
+    return f"needs {cores_on(by_node)}" if by_node else None
 
 
 def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:

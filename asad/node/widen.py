@@ -17,7 +17,6 @@ back (`mend`). Steps that start later are bound anew by Slurm: `follow` looks ag
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
@@ -28,14 +27,11 @@ from typing import Any
 
 from asad.model import Json
 from asad.node.cgroups import Cgroups, JobGroup, core_ids, memberships, numbers, with_subfolders
-from asad.node.quotas import AuditRow, put, write_durably
+from asad.node.quotas import GONE, SETTLING, AuditRow, put, write_durably
 
 log = logging.getLogger(__name__)
 
 CPUS, MEMS = "cpuset.cpus", "cpuset.mems"
-GONE = (errno.ENOENT, errno.ENODEV, errno.ESRCH)
-SETTLING = 5
-"""How often a job's threads are listed until all are moved: it may make more meanwhile."""
 ROOMY = 4
 """A guest stays on the NUMA nodes of its allocation where they have so many times its cores."""
 NODES = Path("/sys/devices/system/node")
@@ -56,7 +52,7 @@ class Widened:
     seen: set[int] = field(default_factory=set)
     """Threads that have been widened, or are narrower by their user's will."""
     files: dict[str, str] = field(default_factory=dict)
-    """v2: path of each `cpuset.cpus` that was written → what it said before."""
+    """v2: path of each `cpuset.cpus` that was written → its text before."""
 
 
 class Widening:
@@ -209,7 +205,7 @@ class Widening:
         return True
 
     def _write_all(self, held: Widened) -> bool:
-        """v2: every group of the job as wide, from above; what each said before is written down first."""
+        """v2: every group of the job as wide, from above; their former text is written down first."""
         folder, wide = self.cgroups.root / held.group.path, _words(held.wide)
         found = {}
         for place in with_subfolders(str(folder)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import grp
 import json
 import os
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from persistent_clients import persistent_clients
 
 from asad.api import control
 from asad.api.control import (
@@ -76,26 +76,16 @@ def test_a_server_that_stops_amid_requests_leaves_none_open(tmp_path: Path) -> N
         server = ControlServer(tmp_path / "asad.sock", echo)
         server.start()
         answers: list[bytes] = []
-        stopped = threading.Event()
 
-        def ask_on(answers: list[bytes] = answers, stopped: threading.Event = stopped) -> None:
-            while not stopped.is_set():
-                with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-                    connection.settimeout(300)
-                    connection.connect(str(tmp_path / "asad.sock"))
-                    connection.sendall(b'{"verb": "status"}\n')
-                    answers.append(connection.recv(100))
+        def ask_once(answers: list[bytes] = answers) -> None:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(300)
+                connection.connect(str(tmp_path / "asad.sock"))
+                connection.sendall(b'{"verb": "status"}\n')
+                answers.append(connection.recv(100))
 
-        threads = [threading.Thread(target=ask_on) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        while not answers:
-            time.sleep(0.001)
-        server.stop()
-        stopped.set()
-        for thread in threads:
-            thread.join()
-        gc.collect()
+        with persistent_clients(ask_once, answers.__len__):
+            server.stop()
 
 
 def test_a_request_is_answered_and_the_kernel_says_who_asked(serve: Callable[..., Path]) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from persistent_clients import persistent_clients
 from test_api_wire import SAMPLE
 
 from asad.api import nodes as nodes_module
@@ -624,26 +625,13 @@ def test_a_server_that_stops_amid_connections_leaves_none_open(authority: Author
     for auth in both * 2:
         server = NodeServer("127.0.0.1:0", auth, 15.0)
         server.start()
-        stopped = threading.Event()
 
-        def come(address: tuple[str, int] = server.address, stopped: threading.Event = stopped) -> None:
-            while not stopped.is_set():
-                with (
-                    contextlib.suppress(OSError),
-                    socket.create_connection(address, timeout=300) as connection,
-                ):
-                    connection.sendall(b"who is there?")
+        def come(address: tuple[str, int] = server.address) -> None:
+            with socket.create_connection(address, timeout=300) as connection:
+                connection.sendall(b"who is there?")
 
-        threads = [threading.Thread(target=come) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        while not server.refused:
-            time.sleep(0.001)
-        server.stop()
-        stopped.set()
-        for thread in threads:
-            thread.join()
-        gc.collect()
+        with persistent_clients(come, lambda server=server: server.refused):  # type: ignore[misc]
+            server.stop()
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ class Promise(Steered):
     """The mechanism knows that its job has come."""
 
     def become(self, state: str, becomes: str = "") -> None:
-        """Its job is in another state. What the cluster refused before concerned the old one, and delays nothing now."""
+        """Its job is in another state. What was refused of it in the old one delays nothing now."""
         self.state, self.becomes, self.again_s = state, becomes, -math.inf
         self.told = self.told and state != "leaving"
 

@@ -30,7 +30,7 @@ from asad.share.pool.starts import find_late, watch_starts
 
 FUNNEL_POLLS = 10
 """The funnel is sampled once in so many intervals of the cycle."""
-TOLD = 3
+NODES_NAMED = 3
 """So many nodes of an offer, and so many of those who lend there, are named."""
 PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off"})
 
@@ -189,11 +189,14 @@ class PoolPolicy:
         cores = spread(int(jobs.cores[guest]), len(nodes))
         guest_end, wait_end = snapshot.time_s + out.run[k] / rate, out.start[k] + out.run[k]
         demands = tuple(count * demand * rate for count in cores)
-        told = [self._drawn(snapshot, node, need) for node, need in zip(nodes[:TOLD], demands, strict=False)]
-        left = len(nodes) - TOLD
+        needs = [
+            self._drawn(snapshot, node, need)
+            for node, need in zip(nodes[:NODES_NAMED], demands, strict=False)
+        ]
+        left = len(nodes) - NODES_NAMED
         more = f"; and the like of {left} more {'node' if left == 1 else 'nodes'}" if left > 0 else ""
         reason = (
-            f"it needs {'; '.join(told)}{more}; at {rate:.0%} of its pace it should end "
+            f"it needs {'; '.join(needs)}{more}; at {rate:.0%} of its pace it should end "
             f"{wait_end - guest_end:.0f} s sooner"
         )
         detail: dict[str, Json] = {
@@ -226,8 +229,8 @@ class PoolPolicy:
         if not every > 0:
             return of
         words = [f"{need * part / every:.1f} {whence}" for whence, part in parts if part >= 0.05 * every]
-        more = f" and {len(words) - TOLD} more" if len(words) > TOLD else ""
-        return f"{of}: {', '.join(words[:TOLD])}{more}"
+        more = f" and {len(words) - NODES_NAMED} more" if len(words) > NODES_NAMED else ""
+        return f"{of}: {', '.join(words[:NODES_NAMED])}{more}"
 
     def _assumed(self, snapshot: Snapshot, nodes: Sequence[int]) -> dict[str, Json]:
         """By number of a host that has not been measured on one of the nodes: the 95th percentile that was counted."""
