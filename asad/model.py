@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -338,6 +338,35 @@ class Snapshot:
     """Does only a node lend that one batch job holds wholly?"""
     widened: bool = False
     """May a guest run on every core of its nodes, or on its own alone?"""
+
+
+class ShareCases(NamedTuple):
+    """What hosts lent, in which state, and what it cost; n cases."""
+
+    job: list[str]
+    """Number of the host."""
+    application: list[str]
+    time_s: Floats
+    """When the share was drawn."""
+    state: NDArray[np.float32]
+    """(n, features) what the experts saw then, in the order of `asad.experts.FEATURES`; NaN where unknown."""
+    share: Floats
+    probability: Floats
+    """With which the share was drawn, in (0, 1]."""
+    loss: Floats
+    """In [0, 1]."""
+
+    def take(self, rows: NDArray[np.intp]) -> ShareCases:
+        """Those of these numbers, in their order."""
+        return ShareCases(
+            [self.job[row] for row in rows.tolist()],
+            [self.application[row] for row in rows.tolist()],
+            self.time_s[rows],
+            self.state[rows],
+            self.share[rows],
+            self.probability[rows],
+            self.loss[rows],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import numpy as np
@@ -27,10 +28,16 @@ from asad.experts import (
     state,
 )
 from asad.experts.tree import faults_of_actions
-from asad.model import Json
+from asad.model import Json, ShareCases
+from asad.report import units
+
+if TYPE_CHECKING:
+    from asad.experts.comparing import Comparison
 
 FEATURE_LIST = "\n".join(f"  {one.name:<12} {one.range:<6} {one.meaning}" for one in FEATURES)
 FOLDER = click.Path(path_type=Path)
+LEAST_CASES = 100
+"""Fewer recorded cases tell nothing."""
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
@@ -178,9 +185,30 @@ def evaluate(
 @click.option(
     "--history",
     type=click.Path(path_type=Path),
-    required=True,
     help="CSV with a header, or .npz with one array a column: action (share lent), loss (0 to 1), features, "
     "and probability (with which the action was drawn) if it is known.",
+)
+@click.option(
+    "--from-store", is_flag=True, help="Learn from what the daemon (or a replay, see --run) has recorded."
+)
+@click.option(
+    "--store",
+    "store_url",
+    help="With --from-store: path, sqlite:///path or postgresql://… of the state store "
+    "[default: $XDG_STATE_HOME/asad/asad.db].",
+)
+@click.option(
+    "--run",
+    "run_ids",
+    type=click.IntRange(1),
+    multiple=True,
+    help="With --from-store: these runs, by `asactl runs` [default: all of the daemon]. May be given several times.",
+)
+@click.option(
+    "--experts",
+    "folder",
+    type=FOLDER,
+    help="With --from-store: the experts in force, to compare with [default: those that asad ships].",
 )
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The expert's file to write.")
 @click.option("--force", is_flag=True, help="Overwrite the file if it is there.")
@@ -188,7 +216,11 @@ def evaluate(
 @click.option(
     "--features", metavar="NAME,...", help="What the tree may test [default: all that the history has]."
 )
-@click.option("--actions", metavar="SHARE,...", help="Shares that may be lent [default: 0,0.1,...,0.9].")
+@click.option(
+    "--actions",
+    metavar="SHARE,...",
+    help="Shares that may be lent [default: 0,0.1,...,0.9; with --from-store those of the experts in force].",
+)
 @click.option(
     "--max-depth", type=click.IntRange(1, 64), default=5, show_default=True, help="Tests on one way."
 )
@@ -198,7 +230,11 @@ def evaluate(
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Breaks ties.")
 @JSON
 def fit(
-    history: Path,
+    history: Path | None,
+    from_store: bool,
+    store_url: str | None,
+    run_ids: tuple[int, ...],
+    folder: Path | None,
     out: Path,
     force: bool,
     name: str | None,
@@ -212,19 +248,43 @@ def fit(
     """Learn an expert from recorded history and write it as a file to edit.
 
     A row says: in this state, this share was lent, and this was the loss. It speaks for its action with
-    weight 1 - loss; with a column `probability`, divided by it, so that what was seldom tried counts in full.
-    The tree (scikit-learn's) then gives, state by state, how likely each share was the good one.
+    weight 1 - loss; with the probability with which it was drawn, divided by it, so that what was seldom tried
+    counts in full. The tree (scikit-learn's) then gives, state by state, how likely each share was the good one.
+
+    With --from-store the tree is learned from the first two thirds of the cases, and compared with the experts in
+    force on the latest third: what would each have lost there? Try the tree in a replay before you take it over.
 
     \b
     Examples:
+      asactl experts fit --from-store --out learned.toml
+      asactl experts fit --from-store --run 12 --experts /etc/asad/experts --out learned.toml
       asactl experts fit --history lent.csv --out learned.toml
       asactl experts fit --history lent.npz --features cpu,memory_pair --max-depth 3 --out small.toml
     """
-    from asad.experts.fitting import fit as learn  # scikit-learn takes a second to load
-    from asad.experts.fitting import read_history, write_expert
+    from asad.experts.comparing import compare  # these take a second to load
+    from asad.experts.fitting import fit as learn
+    from asad.experts.fitting import history_of, lent_actions, read_history, write_expert
 
+    if from_store == (history is not None):
+        raise UsageError("experts fit: say where the history is: either --history FILE or --from-store")
+    of_store = [
+        option
+        for option, given in (("--store", store_url), ("--run", run_ids), ("--experts", folder))
+        if given
+    ]
+    if of_store and not from_store:
+        raise UsageError(f"experts fit: {of_store[0]} goes with --from-store; add that, or leave it out")
     shares = _shares(actions) if actions is not None else ACTIONS
-    past = read_history(history, shares)
+    recorded = None
+    if history is not None:
+        past = read_history(history, shares)
+        rows = "rows"
+    else:
+        in_force = _experts_of((folder or default_folder(),))
+        shares = _shares(actions) if actions is not None else in_force[0].actions
+        recorded = _recorded(store_url, run_ids, shares)
+        past = history_of(recorded.earlier, shares)
+        rows = f"cases of {units.plural(len(set(recorded.earlier.job)), 'job')}"
     wanted = [one.strip() for one in features.split(",")] if features is not None else list(past.features)
     missing = [one for one in wanted if one not in past.features]
     if missing:
@@ -244,20 +304,84 @@ def fit(
         min_samples_leaf=min_samples_leaf,
         seed=seed,
     )
+    found = None
+    if recorded is not None:
+        found = compare(
+            expert,
+            [one for one in in_force if one.actions == shares],
+            recorded.latest,
+            lent_actions(recorded.latest.share, shares),
+        )
     write_expert(expert, out, overwrite=force)
     if past.ignored:
         click.echo(f"ignored columns: {', '.join(repr(column[:80]) for column in past.ignored)}", err=True)
+    if recorded is not None and recorded.left_out:
+        click.echo(f"left out: {recorded.left_out} cases of shares that these experts cannot lend", err=True)
     if as_json:
-        told: dict[str, Json] = {
+        facts: dict[str, Json] = {
             "file": str(out), "name": expert.name, "nodes": len(expert.nodes), "leaves": len(expert.leaves),
             "depth": expert.depth, "rows": len(past.action), "ignored": list(past.ignored),
         }  # fmt: skip
-        click.echo(json.dumps(told, indent=2))
+        if found is not None:
+            facts["comparison"] = found.to_json()
+        click.echo(json.dumps(facts, indent=2))
         return
     click.echo(
         f"{click.format_filename(out)}: {len(expert.nodes)} nodes, {len(expert.leaves)} leaves, "
-        f"depth {expert.depth}, from {len(past.action)} rows; look at it with `asactl experts show`"
+        f"depth {expert.depth}, from {units.number(len(past.action))} {rows}; look at it with `asactl experts show`"
     )
+    if found is not None:
+        click.echo(_comparison(found))
+
+
+class _Recorded(NamedTuple):
+    """Cases of a store, cut in two by time."""
+
+    earlier: ShareCases
+    latest: ShareCases
+    left_out: int
+
+
+def _recorded(store_url: str | None, run_ids: tuple[int, ...], shares: tuple[float, ...]) -> _Recorded:
+    """The first two thirds and the latest third of what a store has of lending these shares."""
+    from asad.experts.fitting import lent_actions
+    from asad.store import share_cases
+    from asad.store.store import Store
+
+    with Store.open(store_url, create=False) as store:
+        for run_id in run_ids:
+            store.run(run_id)
+        cases = share_cases.load(store, run_ids)
+        place = str(store)
+    known = np.flatnonzero(lent_actions(cases.share, shares) >= 0)
+    if len(known) < LEAST_CASES:
+        raise UsageError(
+            f"experts fit: {place} has {len(known)} cases of lending, and {LEAST_CASES} are the least; let the "
+            'daemon lend for some days (mode = "enforce", share = "asax"), or replay a log with --policy asax and a '
+            "--store, and name that run with --run"
+        )
+    cut = 2 * len(known) // 3
+    return _Recorded(cases.take(known[:cut]), cases.take(known[cut:]), len(cases.job) - len(known))
+
+
+def _comparison(found: Comparison) -> str:
+    """What a case lost on average under each expert, and what follows."""
+    lines = [
+        f"On the latest third ({units.plural(found.cases, 'case')} of {units.plural(found.jobs, 'job')}) a case "
+        "would have lost on average:"
+    ]
+    rows = [("in force", found.in_force), *found.experts, ("learned", found.learned)]
+    width = max(len(name) for name, _ in rows)
+    for name, loss in rows:
+        lines.append(f"  {name:<{width}}  {loss.mean:.4f} ± {loss.error:.4f}")
+    by = f"{abs(found.difference):.4f} {'less' if found.difference < 0 else 'more'} (± {found.error:.4f})"
+    meaning = {
+        "better": "it is better than those in force",
+        "worse": "those in force are better",
+        "cannot tell": "that is too little to tell which is better; gather more history, or replay a log with both",
+    }
+    lines.append(f"The learned tree loses {by} than those in force together: {meaning[found.verdict]}.")
+    return "\n".join(lines)
 
 
 def _experts_of(paths: tuple[Path, ...]) -> list[Expert]:

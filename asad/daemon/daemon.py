@@ -46,6 +46,7 @@ from asad.metrics import Endpoint
 from asad.model import Json, NodeLink, Outcome, Snapshot
 from asad.policies import rehearse
 from asad.replay.playback import Playback
+from asad.share.asax import Asax
 from asad.store.records import QuotaChange
 from asad.store.writer import RunStart, Writer
 
@@ -53,6 +54,8 @@ log = logging.getLogger(__name__)
 
 FORGET_S = 3600.0
 """What is older than the retention is removed this often."""
+MOST_CASES = 10
+"""So many cases of lending are kept of a cycle; a thousand hosts draw twenty times as many each minute."""
 REHEARSAL_S = 900.0
 """So long systemd is asked to wait while a policy is compiled; half a minute is usual, once."""
 SENTENCE_S = 1.0
@@ -327,12 +330,18 @@ class Daemon:
             self.writer.forget_before(snapshot.time_s - 86_400.0 * self.config.daemon.retention_days)
 
     def _drain(self) -> None:
-        """Ledger and quota changes into the store, and what cluster and policies have to say into the log."""
+        """Cases, ledger and quota changes into the store, and what cluster and policies have to say into the log."""
         said = _emptied(self.cluster.said)
         if isinstance(self.cycle.defer, Deferral):
             said += _emptied(self.cycle.defer.said)
         for sentence in said:
             log.info("%s", sentence)
+        if isinstance(self.cycle.share, Asax) and self.cycle.snapshot is not None:
+            cases = self.cycle.share.take_cases(self.cycle.snapshot, MOST_CASES)
+            if (
+                self.cycle.mode == "enforce" and not self.cycle.paused
+            ):  # else nothing is lent, which costs nothing
+                self.writer.record_cases(cases)
         if isinstance(self.cluster, ActsByItself):
             for job, outcome in _emptied(self.cluster.acted):
                 self.writer.record(self.cycle.number, self.now_s, [outcome], [job], [-1])

@@ -23,12 +23,15 @@ from asad.errors import ConfigError, LogError, UsageError
 from asad.experts.files import MAX_FILE_BYTES, printable
 from asad.experts.state import ACTIONS, FEATURES, INDEX
 from asad.experts.tree import NAME, Expert, Leaf, Node, faults, faults_of_actions, nearest
-from asad.model import Floats
+from asad.model import Floats, ShareCases
 
 PROBABILITY_FLOOR = 0.01
 """Actions that were rarer than this count as this rare: one lucky draw shall not outweigh a hundred
 others.
 """
+
+SAME_SHARE = 1e-6
+"""Shares that differ by less are one."""
 
 
 def fit(
@@ -265,8 +268,8 @@ def read_history(path: str | Path, actions: Sequence[float] = ACTIONS) -> Histor
     if "probability" in columns:
         weight = weight / np.maximum(column("probability", 1e-12, 1), PROBABILITY_FLOOR)
     lent = column("action", 0, 1)
-    distance = np.abs(lent[:, None] - np.asarray(actions)[None, :])
-    far = distance.min(axis=1) > 1e-6
+    action = lent_actions(lent, actions)
+    far = action < 0
     if far.any():
         row = int(np.argmax(far))
         listed = ", ".join(f"{action:g}" for action in actions)
@@ -278,13 +281,30 @@ def read_history(path: str | Path, actions: Sequence[float] = ACTIONS) -> Histor
         X[:, INDEX[feature.name]] = column(feature.name, feature.low, feature.high, may_lack=True)
     return History(
         X=X,
-        action=np.argmin(distance, axis=1),
+        action=action,
         weight=weight,
         features=tuple(feature.name for feature in known),
         ignored=tuple(
             name for name in columns if name not in INDEX and name not in ("action", "loss", "probability")
         ),
     )
+
+
+def history_of(cases: ShareCases, actions: Sequence[float] = ACTIONS) -> History:
+    """The history in recorded cases, each of which lent one of `actions` (see `lent_actions`)."""
+    return History(
+        X=cases.state,
+        action=lent_actions(cases.share, actions),
+        weight=(1 - cases.loss) / np.maximum(cases.probability, PROBABILITY_FLOOR),
+        features=tuple(FEATURES[place].name for place in _columns(cases.state, None)),
+        ignored=(),
+    )
+
+
+def lent_actions(share: Floats, actions: Sequence[float]) -> NDArray[np.intp]:
+    """(rows,) number of the action that lends that share; -1 if none does."""
+    distance = np.abs(share[:, None] - np.asarray(actions)[None, :])
+    return np.where(distance.min(axis=1) > SAME_SHARE, -1, np.argmin(distance, axis=1))
 
 
 def _read_csv(path: Path, shown: str) -> dict[str, Floats]:

@@ -15,7 +15,7 @@ from asad.admit.sow import mechanism_of
 from asad.cycle import Cycle, is_renewal
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import Floats, JobLog, Outcome, Snapshot
+from asad.model import Floats, JobLog, Outcome, ShareCases, Snapshot
 from asad.place import PlacePolicy
 from asad.place.native import Native
 from asad.replay.bench import Bench
@@ -27,6 +27,7 @@ from asad.replay.stated import Foretold
 from asad.replay.watched import ExpertWatch, Managed
 from asad.replay.worth import arrays_of, hints_of
 from asad.share import SharePolicy
+from asad.share.asax import Asax
 from asad.share.exclusive import Exclusive
 from asad.share.pool import PoolPolicy
 from asad.store.recording import Run
@@ -45,6 +46,8 @@ class Played:
     """What was done to waiting jobs, by a policy that admits or defers."""
     funnel: tuple[tuple[str, float], ...] = ()
     """Idle core-hours by reason, of a policy that lends from pools."""
+    cases: ShareCases | None = None
+    """What its hosts lent and what it cost, of a recorded run of a policy that draws shares."""
     foretold: Foretold | None = None
     """The policy, if it plans statements of work."""
 
@@ -211,6 +214,8 @@ def _play(
     played = Played(cluster, wall_s, cycle.number, cycle.decisions, watch.history(), managed)
     if isinstance(cycle.share, PoolPolicy) and cycle.number:
         played.funnel = _whole_funnel(cluster, cycle.share.funnel())
+    if run is not None and isinstance(cycle.share, Asax) and cycle.snapshot is not None:
+        played.cases = cycle.share.take_cases(cycle.snapshot)
     return played
 
 

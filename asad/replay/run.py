@@ -16,6 +16,7 @@ from asad.replay.readers import Recorded
 from asad.replay.results import PolicyResult, ReplayResult, Verdict
 from asad.replay.settings import VERDICT_JOBS, Settings
 from asad.replay.summary import job_ends, summarise, with_placebo
+from asad.store import share_cases
 from asad.store.recording import Run
 from asad.store.store import Store
 
@@ -137,7 +138,9 @@ def _play_and_keep(
     with store.begin_run(
         "replay", name, log, bench.machine.to_json(), settings, supersede_killed=True
     ) as run:
-        result = with_placebo(bench, name, _play(bench, name, run), baseline)
+        played = _play(bench, name, run)
+        share_cases.add(store, run.id, [played.cases] if played.cases is not None else [])
+        result = with_placebo(bench, name, played, baseline)
         run.record_ends(job_ends(bench, result, baseline))
         run.finish(dict(result.metrics))
     return result

@@ -27,11 +27,12 @@ from asad.capacity import see
 from asad.compiling import compiled
 from asad.experts import Expert
 from asad.experts.compiled import compile_experts, leaf_names
-from asad.model import Cause, Decision, Json, SetShare, Snapshot
+from asad.model import Cause, Decision, Json, SetShare, ShareCases, Snapshot
 from asad.share.kept import Kept, keep
 from asad.share.learner import Weights, new_weights
 from asad.share.memory import Memory, fill, grow, to_memory
 from asad.share.pool import Options, PoolPolicy
+from asad.share.pool.cases import MOST, new_cases, taken
 from asad.share.pool.policy import seen
 from asad.share.pool.shares import draw_shares, new_draws
 
@@ -46,9 +47,9 @@ def _draw(
     guests: NDArray[np.int32],
 ) -> None:
     """`draw_shares` in one call."""
-    columns, experts, weights, history, o, memo, actions, rng, draws = kept.all
+    columns, experts, weights, history, o, memo, actions, rng, draws, cases = kept.all
     view = see(columns, now, own_known, queue, running, guests)
-    draw_shares(view, experts, weights, history, o, memo, actions, rng, draws)
+    draw_shares(view, experts, weights, history, o, memo, actions, rng, draws, cases)
 
 
 CHANGE = 0.15
@@ -76,6 +77,7 @@ class Asax(PoolPolicy):
         self.actions = np.array(self.experts[0].actions)
         self.weights: Weights = new_weights(len(application_names), len(self.experts))
         self.rng = rng
+        self._cases = new_cases()
         self._drawing: Kept | None = None
         self._drawing_for: object = None
 
@@ -93,8 +95,14 @@ class Asax(PoolPolicy):
                 self.actions,
                 self.rng,
                 new_draws(len(self.experts), len(self.actions)),
+                self._cases,
             )
         _draw(self._drawing, *seen(snapshot))
+
+    def take_cases(self, snapshot: Snapshot, most: int = MOST) -> ShareCases:
+        """The draws whose losses have been learned since the last call, at the `most` so many of them, evenly chosen;
+        `snapshot` is the newest."""
+        return taken(self._cases, snapshot, self._application_names, most)
 
     def _shares(self, snapshot: Snapshot, nodes: NDArray[np.int32]) -> list[Decision]:
         """A share is recorded when something is first offered of it, and then when that is so and it has changed."""

@@ -1,7 +1,8 @@
 """The state store: what every run decided and why, and how it ended.
 
 SQLite in WAL mode by default, PostgreSQL by URL; one process writes a run, any number read it meanwhile. What live
-clusters keep besides stands in `learned`, `ledger`, `quota_audit` and `statements`, for as long as `retention` tells.
+clusters keep besides stands in `learned`, `ledger`, `quota_audit`, `share_cases` and `statements`, for as long as
+`retention` tells.
 """
 
 from __future__ import annotations

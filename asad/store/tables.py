@@ -86,6 +86,19 @@ learned = Table(
     Column("memory", Text, nullable=False),
 )
 
+share_cases = Table(
+    "share_cases",
+    METADATA,
+    Column("run_id", Integer, nullable=False),
+    Column("time_s", Double, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("application", Text, nullable=False),
+    Column("share", Double, nullable=False),
+    Column("probability", Double, nullable=False),
+    Column("loss", Double, nullable=False),
+    Column("state", Text, nullable=False),
+)
+
 ledger = Table(
     "ledger",
     METADATA,

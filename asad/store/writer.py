@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from asad.errors import AsadError, UsageError
-from asad.model import Json, Outcome, SetShare
-from asad.store import learned, ledger, quota_audit, retention, statements
+from asad.model import Json, Outcome, SetShare, ShareCases
+from asad.store import learned, ledger, quota_audit, retention, share_cases, statements
 from asad.store.recording import Names, Rows, Run, pool_nodes
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, StatementChanges
 from asad.store.store import Store
@@ -56,6 +56,7 @@ class _Waiting:
 
     decided: deque[_Decided] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     ends: deque[JobEnd] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    cases: deque[ShareCases] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     ledger: deque[LedgerEntry] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     quotas: deque[QuotaChange] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     learned: dict[str, dict[str, Mapping[str, Json]]] = field(default_factory=dict)
@@ -65,8 +66,8 @@ class _Waiting:
     forget_before_s: float | None = None
 
     def __bool__(self) -> bool:
-        lists = self.decided or self.ends or self.ledger or self.quotas or self.learned or self.stated
-        return bool(lists) or self.forget_before_s is not None
+        lists = self.decided, self.ends, self.cases, self.ledger, self.quotas, self.learned, self.stated
+        return any(lists) or self.forget_before_s is not None
 
 
 class Writer:
@@ -130,6 +131,11 @@ class Writer:
     def record_ends(self, ends: Sequence[JobEnd]) -> None:
         """Keep how jobs that lending touched ended."""
         self._add("ends", ends)
+
+    def record_cases(self, cases: ShareCases) -> None:
+        """Keep what hosts lent and what it cost."""
+        if cases.job:
+            self._add("cases", [cases])
 
     def add_ledger(self, entries: Sequence[LedgerEntry]) -> None:
         """Keep what lending gave and took."""
@@ -263,6 +269,8 @@ class Writer:
                 run.flush()
             batch.decided.clear()
             batch.ends.clear()
+            share_cases.add(store, run.id, batch.cases)
+            batch.cases.clear()
             ledger.add(store, batch.ledger)
             batch.ledger.clear()
             quota_audit.add(store, batch.quotas)
@@ -284,7 +292,7 @@ class Writer:
         """What could not be written comes before what was said meanwhile."""
         with self._changed:
             new = self._waiting
-            for kind in ("decided", "ends", "ledger", "quotas"):
+            for kind in ("decided", "ends", "cases", "ledger", "quotas"):
                 rows = [*getattr(batch, kind), *getattr(new, kind)]
                 self.dropped += max(0, len(rows) - MOST_WAITING)
                 setattr(new, kind, deque(rows, maxlen=MOST_WAITING))

@@ -22,7 +22,7 @@ from asad.api.control import DaemonDown, ask
 from asad.cli.daemon import Plain
 from asad.cli.daemon import asad as command
 from asad.errors import AsadError, ConfigError
-from asad.store import ledger
+from asad.store import ledger, share_cases
 from asad.store.store import Store
 
 pytestmark = pytest.mark.slow
@@ -128,6 +128,18 @@ def test_a_log_is_played_to_its_end(start: Callable[..., Started], log: Path, tm
             lent[total.role] += total.lent_core_s
         assert lent["guest"] == pytest.approx(run.metrics["lent_core_s"])
         assert 0.0 < lent["host"] <= lent["guest"] * (1 + 1e-9)  # the rest was on free cores
+        cases = share_cases.load(store)
+    assert len(cases.job) > 100 and set(cases.job) <= {str(number) for number in range(1, 161)}
+    assert ((cases.probability > 0) & (cases.probability <= 1)).all() and cases.loss.max() > 0
+
+
+def test_what_costs_nothing_because_nothing_is_lent_is_no_case(
+    start: Callable[..., Started], log: Path, tmp_path: Path
+) -> None:
+    one = start(*recorded(log, "--mode", "observe"))
+    assert one.end() == 0, one.said()
+    with Store.open(str(tmp_path / "asad.db")) as store:
+        assert share_cases.load(store, [run.id for run in store.runs()]).job == []
 
 
 def test_it_stays_when_told_and_answers_as_a_live_one(start: Callable[..., Started], log: Path) -> None:

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from asad.errors import StoreError
-from asad.model import Cause, CoAllocate, Outcome, SetShare
-from asad.store import learned, ledger, quota_audit
+from asad.experts import FEATURES
+from asad.model import Cause, CoAllocate, Outcome, SetShare, ShareCases
+from asad.store import learned, ledger, quota_audit, share_cases
 from asad.store import writer as writing
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange
 from asad.store.store import Store
@@ -34,6 +36,9 @@ NAMES, HOSTS = ["10", "11", "12_3"], [-1, -1, 0]
 def say_everything(writer: Writer) -> None:
     writer.record(1, 10.0, OUTCOMES, NAMES, HOSTS)
     writer.record_ends([JobEnd("10", "host", 0.0, 1.0, 9.0, None, False)])
+    state = np.full((1, len(FEATURES)), 0.5, np.float32)
+    one = np.array([0.5])
+    writer.record_cases(ShareCases(["10"], ["app"], np.array([3.0]), state, one, one, one))
     writer.add_ledger([LedgerEntry("10", "host", 9.0, "a", 1.0, 0.0)])
     writer.add_quota_changes([QuotaChange("n1", 9.0, "10", "cpu.max", "max", "1", "leased")])
     writer.save_learned("s", {"app": {"n": 1}})
@@ -47,6 +52,7 @@ def check_everything(path: Path, run_id: int) -> None:
             ("set-share", "12_3", "10", "vetoed"),
         ]
         assert [end.job for end in store.job_ends(run_id)] == ["10"]
+        assert share_cases.load(store, [run_id]).job == ["10"]
         assert [total.jobs for total in ledger.totals(store)] == [1]
         assert len(quota_audit.of_job(store, "10")) == 1
         assert learned.load(store, "s") == {"app": {"n": 1}}

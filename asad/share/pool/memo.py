@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from asad.capacity import View
 from asad.compiling import borrowing
+from asad.experts.state import FEATURES
 from asad.share.pool.options import Options
 
 SIZES = 8
@@ -42,6 +43,8 @@ class Memo(NamedTuple):
     """(rows, m) chance of every share."""
     leaf: NDArray[np.int32]
     """(rows, n) leaf that each expert reached."""
+    state: NDArray[np.float32]
+    """(rows, features) what they saw of the host when its share was drawn; none where no expert is asked."""
     slowdown: NDArray[np.float64]
     """Greatest slowdown of a host since its share was drawn."""
     withheld: NDArray[np.float64]
@@ -81,6 +84,7 @@ def new_memo(rows: int, experts: int, actions: int, known: Memo | None = None) -
         opinion=np.zeros((rows, experts)),
         mixture=np.zeros((rows, actions)),
         leaf=np.zeros((rows, experts), np.int32),
+        state=np.full((rows, len(FEATURES) if experts else 0), np.nan, np.float32),
         slowdown=np.zeros(rows),
         withheld=np.zeros(rows),
         retry_at=np.full(rows, -np.inf),

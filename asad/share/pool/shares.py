@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from asad.capacity import View
 from asad.compiling import borrowing, compiled
 from asad.experts.compiled import CompiledExperts, evaluate_all
-from asad.experts.state import FEATURES, INDEX
+from asad.experts.state import INDEX
 from asad.share.history import History
 from asad.share.learner import ASAD, Weights, add_case, meet
 from asad.share.pair import draw
+from asad.share.pool.cases import Cases, add_to
 from asad.share.pool.memo import Memo
 from asad.share.pool.options import Options
 
@@ -25,8 +26,6 @@ F_PRESSURE, F_LOAD = INDEX["pressure"], INDEX["load"]
 class Draws(NamedTuple):
     """Scratch of a draw; n experts, m shares."""
 
-    x: NDArray[np.float32]
-    """(features,) state of the host."""
     p: NDArray[np.float64]
     """(n, m) what each expert says."""
     allowed: NDArray[np.bool_]
@@ -35,9 +34,7 @@ class Draws(NamedTuple):
 
 def new_draws(experts: int, actions: int) -> Draws:
     """Nothing has been drawn."""
-    return Draws(
-        np.full(len(FEATURES), np.nan, np.float32), np.zeros((experts, actions)), np.ones(actions, np.bool_)
-    )
+    return Draws(np.zeros((experts, actions)), np.ones(actions, np.bool_))
 
 
 @compiled
@@ -51,8 +48,9 @@ def draw_shares(
     actions: NDArray[np.float64],
     rng: np.random.Generator,
     draws: Draws,
+    cases: Cases,
 ) -> None:
-    """Draw the shares that are due into `memo`, and learn the losses of those before."""
+    """Draw the shares that are due into `memo`, and learn the losses of those before, which become `cases`."""
     load = _load(view)
     for i in range(len(view.running)):
         host = view.running[i]
@@ -69,8 +67,17 @@ def draw_shares(
         if not first:
             loss = min(1.0, max(memo.slowdown[host] / o.full_scale, o.idle_weight * memo.withheld[host]))
             _learn(weights, row, memo.opinion[host], loss, memo.probability[host], o)
-        describe(view, history, memo, host, load, draws.x)
-        evaluate_all(experts, draws.x, draws.p, memo.leaf[host])
+            add_to(
+                cases,
+                host,
+                memo.drawn_at[host],
+                memo.state[host],
+                memo.share[host],
+                memo.probability[host],
+                loss,
+            )
+        describe(view, history, memo, host, load, memo.state[host])
+        evaluate_all(experts, memo.state[host], draws.p, memo.leaf[host])
         meet(weights, row)
         drawn = draw(
             draws.p, weights.alpha[row], draws.allowed, o.exploration, memo.mixture[host], rng.random()
