@@ -10,6 +10,9 @@ import numpy as np
 
 from asad.model import BARS, NODE_BARS, Ints, Json, NodeReport, Snapshot
 
+FREE = "free"
+"""Where a guest draws from free cores, in place of a job's number."""
+
 
 def known(value: Any) -> Json:
     """A number of a column, or None where it is NaN or infinite."""
@@ -71,6 +74,34 @@ def needs(snapshot: Snapshot) -> dict[int, dict[str, float]]:
     return found
 
 
+def sources(snapshot: Snapshot) -> dict[int, dict[str, dict[str, float]]]:
+    """Guest that draws from pools → by node, what it needs there (cores' worth) by who gives it: numbers of batch jobs,
+    and `free` for free cores. All that is idle gives its part of it; what is not measured counts as half busy."""
+    jobs, machine, first = snapshot.jobs, snapshot.machine, snapshot.machine.first_core
+    number = {name: node for node, name in enumerate(machine.node_names)}
+    found: dict[int, dict[str, dict[str, float]]] = {}
+    idle_of: dict[str, dict[str, float]] = {}
+    for guest, wanted in needs(snapshot).items():
+        for name, amount in wanted.items():
+            if name not in idle_of:
+                node = number[name]
+                owners, cores = np.unique(
+                    snapshot.core_owner[first[node] : first[node + 1]], return_counts=True
+                )
+                use = np.where(owners < 0, 0.0, jobs.cpu_fraction[owners])
+                idle = cores * np.clip(1.0 - np.where(np.isnan(use), 0.5, use), 0.0, 1.0)
+                idle_of[name] = {
+                    FREE if row < 0 else str(jobs.job_id[row]): spare
+                    for row, spare in zip(owners.tolist(), idle.tolist(), strict=True)
+                    if spare > 0
+                }
+            whole = sum(idle_of[name].values())
+            found.setdefault(guest, {})[name] = {
+                source: amount * spare / whole for source, spare in idle_of[name].items()
+            }
+    return found
+
+
 def offered(snapshot: Snapshot) -> Ints:
     """Rows of the waiting jobs that have an offer."""
     return snapshot.queue[~np.isnan(snapshot.jobs.offered_s[snapshot.queue])]
@@ -92,7 +123,7 @@ def cluster_counts(snapshot: Snapshot) -> dict[str, Json]:
 
 def lending(snapshot: Snapshot, applications: Sequence[str]) -> list[Json]:
     """Who lends to whom, in the order of the guests."""
-    jobs, where, wanted = snapshot.jobs, guest_nodes(snapshot), needs(snapshot)
+    jobs, where, wanted, given = snapshot.jobs, guest_nodes(snapshot), needs(snapshot), sources(snapshot)
     rows: list[Json] = []
     for guest in snapshot.guests.tolist():
         host = int(jobs.host[guest])
@@ -103,6 +134,7 @@ def lending(snapshot: Snapshot, applications: Sequence[str]) -> list[Json]:
                 "nodes": list(where.get(guest, [])),
                 "share": known(jobs.share[guest]),
                 "needs": dict(wanted.get(guest, {})),
+                "from": _rounded(given.get(guest, {})),
                 "since_s": known(jobs.start_s[guest]),
                 "guest_user": user_of(snapshot, applications, guest),
                 "host_user": user_of(snapshot, applications, host) if host >= 0 else None,
@@ -120,7 +152,14 @@ def job_rows(
     snapshot: Snapshot, applications: Sequence[str], only: str | None = None
 ) -> list[dict[str, Json]]:
     """Every job that the cluster shows: guests, running jobs, and the queue in its order; `only` names one."""
-    jobs, where, wanted = snapshot.jobs, guest_nodes(snapshot), needs(snapshot)
+    jobs, where, wanted, given = snapshot.jobs, guest_nodes(snapshot), needs(snapshot), sources(snapshot)
+    takers: dict[str, dict[str, float]] = {}
+    for guest, nodes in given.items():
+        for parts in nodes.values():
+            for source, cores in parts.items():
+                taker = takers.setdefault(source, {})
+                name = str(jobs.job_id[guest])
+                taker[name] = taker.get(name, 0.0) + cores
     rows: list[dict[str, Json]] = []
     for state, members in (
         ("guest", snapshot.guests),
@@ -153,6 +192,8 @@ def job_rows(
                     "host": str(jobs.job_id[host]) if host >= 0 else None,
                     "share": known(jobs.share[row]),
                     "needs": dict(wanted.get(row, {})),
+                    "from": _rounded(given.get(row, {})),
+                    "gives": {name: round(cores, 3) for name, cores in takers.get(job, {}).items()},
                     "happiness": known(jobs.happiness[row]),
                     "pressure": known(jobs.pressure[row]),
                     "host_bar": BARS[jobs.host_bar[row]],
@@ -162,10 +203,16 @@ def job_rows(
     return rows
 
 
+def _rounded(given: Mapping[str, Mapping[str, float]]) -> dict[str, Json]:
+    return {
+        node: {source: round(cores, 3) for source, cores in parts.items()} for node, parts in given.items()
+    }
+
+
 def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: float) -> list[dict[str, Json]]:
     """Every node: who is on it, why it may not lend, and what its actor last said."""
     machine, jobs, first = snapshot.machine, snapshot.jobs, snapshot.machine.first_core
-    wanted = needs(snapshot)
+    wanted, given = needs(snapshot), sources(snapshot)
     rows: list[dict[str, Json]] = []
     for node, name in enumerate(machine.node_names):
         cores = slice(int(first[node]), int(first[node + 1]))
@@ -184,6 +231,13 @@ def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: floa
                 "jobs": [str(jobs.job_id[row]) for row in owners.tolist() if row >= 0],
                 "guests": [str(jobs.job_id[row]) for row in guests.tolist()],
                 "lent": known(lent),
+                "from": _rounded(
+                    {
+                        str(jobs.job_id[row]): given[row][name]
+                        for row in guests.tolist()
+                        if name in given.get(row, {})
+                    }
+                ),
                 "bar": NODE_BARS[snapshot.node_bar[node]],
                 "actor": report is not None,
                 "report_age_s": None if report is None else max(0.0, now_s - report.time_s),

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import DaemonDown, Refused, ask
-from asad.cli.runs import cores_on, duration, printable
+from asad.cli.runs import cores_on, duration, gives_to, printable, sources_of
 from asad.config import DEFAULT_PATH, MODES, Config, DaemonSettings, load
 from asad.errors import AsadError, ConfigError
 from asad.report import funnel, units
@@ -331,7 +331,7 @@ def _needs(job: Facts) -> str | None:
     by_node = (
         {node: cores for node, cores in needs.items() if _known(cores)} if isinstance(needs, Mapping) else {}
     )
-    return f"needs {cores_on(by_node)}" if by_node else None
+    return f"needs {cores_on(by_node, sources_of(job))}" if by_node else None
 
 
 def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
@@ -352,7 +352,7 @@ def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
                 _percent(job.get("cpu_fraction")),
                 _percent(job.get("pressure")),
                 _figure(job.get("happiness")),
-                job.get("host") or _needs(job),
+                job.get("host") or _needs(job) or gives_to(job) or None,
                 _percent(job.get("share")),
             )
         )

@@ -35,6 +35,7 @@ from asad.model import (
     Start,
     Withdraw,
 )
+from asad.status import FREE
 from asad.store.process import ProcessMark
 from asad.store.records import NODE_NAMES, DecisionRecord, JobEnd, RunRecord
 from asad.store.store import Store
@@ -321,18 +322,47 @@ def _now(job: Mapping[str, Any]) -> str:
     words = [f"{job.get('state', '-')} of {job.get('user', '-')}, {cores}"]
     needs = job.get("needs")
     if isinstance(needs, Mapping) and needs:
-        words.append(f"needs {cores_on(needs)}")
+        words.append(f"needs {cores_on(needs, sources_of(job))}")
     if job.get("host"):
         words.append(f"beside {job['host']}")
     of_share = "may take {:.0%} of it" if job.get("host") else "lends {:.0%} of itself"
     for key, what in (("share", of_share), ("cpu_fraction", "uses {:.0%} of its CPU")):
         if isinstance(job.get(key), int | float):
             words.append(what.format(job[key]))
+    if gives := gives_to(job):
+        words.append(gives)
     if isinstance(job.get("happiness"), int | float):
         words.append(f"happiness {job['happiness']:.2f}")
     if isinstance(job.get("estimated_start_s"), int | float) and job.get("start_s") is None:
         words.append(f"its own turn is estimated for {moment(job['estimated_start_s'])}")
     return ", ".join(words)
+
+
+def sources_of(job: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    """By node, who gives a guest what it needs there; as far as the daemon's answer makes sense."""
+    given = job.get("from")
+    return {
+        str(node): _amounts(parts) for node, parts in (given.items() if isinstance(given, Mapping) else ())
+    }
+
+
+def gives_to(job: Mapping[str, Any]) -> str:
+    """`gives 1.9 cores to 41400 and 1 to 41401`; nothing of a job that gives nothing."""
+    amounts = _amounts(job.get("gives"))
+    if not amounts:
+        return ""
+    first, *rest = sorted(amounts.items(), key=lambda part: -part[1])
+    parts = [f"{first[1]:.2g} {'core' if f'{first[1]:.2g}' == '1' else 'cores'} to {first[0]}"]
+    parts += [f"{cores:.2g} to {guest}" for guest, cores in rest[:2]]
+    parts += [f"{sum(cores for _, cores in rest[2:]):.2g} to {len(rest) - 2} more"] if len(rest) > 2 else []
+    return "gives " + (" and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0])
+
+
+def _amounts(plain: object) -> dict[str, float]:
+    """Numbers by name."""
+    if not isinstance(plain, Mapping):
+        return {}
+    return {str(name): cores for name, cores in plain.items() if isinstance(cores, int | float)}
 
 
 def _choose(store: Store, job: str, touched: Sequence[RunRecord], run_id: int | None) -> RunRecord:
@@ -451,15 +481,26 @@ def _on_nodes(decision: DecisionRecord, key: str) -> str:
     return cores_on({str(name): float(amount) for name, amount in zip(names, amounts, strict=True)})
 
 
-def cores_on(amounts: Mapping[str, float]) -> str:
-    """Cores' worth of CPU by node, in words; of many nodes the first three."""
-    amount = [(f"{cores:.3g}", node) for node, cores in amounts.items()]
+def cores_on(amounts: Mapping[str, float], sources: Mapping[str, Mapping[str, float]] | None = None) -> str:
+    """Cores' worth of CPU by node, in words, with who gives them; of many nodes, and of many who give, the first
+    three."""
+    amount = [(f"{cores:.3g}", node + _from((sources or {}).get(node))) for node, cores in amounts.items()]
     parts = [f"{cores} of {node}" for cores, node in amount]
     cores, node = amount[0]
     parts[0] = f"{cores} {'core' if cores == '1' else 'cores'} of {node}"
     if len(parts) > 4:
         parts = [*parts[:3], f"{sum(amounts.values()):.3g} in all on {len(parts)} nodes"]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _from(parts: object) -> str:
+    """Who gives cores of one node: ` (1.9 from 41344, 1 free)`; nothing if that is not known."""
+    if not isinstance(parts, Mapping) or not parts:
+        return ""
+    found = sorted(parts.items(), key=lambda part: (part[0] == FREE, -part[1]))
+    words = [f"{cores:.2g} {'free' if who == FREE else f'from {who}'}" for who, cores in found]
+    more = f" and {len(words) - 3} more" if len(words) > 3 else ""
+    return f" ({', '.join(words[:3])}{more})"
 
 
 def _verdict(decision: DecisionRecord) -> str:

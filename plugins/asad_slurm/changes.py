@@ -56,6 +56,8 @@ class Changes:
     def __init__(self, transport: Transport, journal: Journal, clock: Callable[[], float]) -> None:
         self._transport, self._journal, self._clock = transport, journal, clock
         self.open: dict[tuple[int, str], Change] = {}
+        self._unanswered: set[tuple[int, str]] = set()
+        """Changes of which it is not known that Slurm did the last: it did not answer us, or a killed predecessor."""
         self.lapsed: dict[int, Change] = {}
         """Begin times of ours that have come, of jobs that wait still: what stands there is not their users' own."""
 
@@ -64,6 +66,7 @@ class Changes:
         for (job, key), line in self._journal.open_changes().items():
             change = Change(int(job), key, line["was"], tuple(line["ours"]), float(line.get("time_s", 0.0)))
             self.open[change.job, key] = change
+        self._unanswered = set(self.open)
 
     def make(self, job: int, wanted: Mapping[str, int], present: Mapping[str, int]) -> str:
         """Change a job as `wanted`, by key; `present` is what it is now. Why it was not done, or the empty string."""
@@ -71,7 +74,8 @@ class Changes:
         made = {}
         for key, value in wanted.items():
             known = self.open.get((job, key)) or (self.lapsed.get(job) if key == BEGIN else None)
-            before = known.ours if known is not None and present[key] in known.ours else ()
+            # back at what its user had, what we asked for before may yet come
+            before = known.ours if known is not None and present[key] in (*known.ours, known.was) else ()
             was = known.was if known is not None and before else present[key]
             made[key] = Change(job, key, was, (*before, value)[-MOST_OURS:], now_s)
         try:
@@ -81,7 +85,10 @@ class Changes:
         except JournalError as error:
             return str(error)
         words = {key: changed_words(key, value, now_s) for key, value in wanted.items()}
+        self._unanswered.update((job, key) for key in made)
         answer = self._transport.update(job, words)
+        if answer.certain:
+            self._unanswered.difference_update((job, key) for key in made)
         if answer.done:
             for key, change in made.items():
                 if change.was == change.ours[-1]:
@@ -107,7 +114,8 @@ class Changes:
             if change is None:
                 continue
             if record is None or not is_ours(change, record):
-                self._close(job, key)
+                if record is None or not self._may_come(change, record, now_s):
+                    self._close(job, key)
             elif key == NICE and record.priority <= 0:
                 why = HELD
             else:
@@ -119,7 +127,8 @@ class Changes:
         if not answer.done:
             return answer.why
         for key in wanted:
-            self._close(job, key)
+            if record is None or not self._may_come(self.open[job, key], record, now_s):
+                self._close(job, key)
         return why
 
     def watch(self, waiting: Callable[[int], JobRecord | None], lives: Callable[[int], bool]) -> list[str]:
@@ -147,9 +156,15 @@ class Changes:
                 self.lapsed[job] = change
         return said
 
+    def _may_come(self, change: Change, record: JobRecord, now_s: float) -> bool:
+        """May what was asked for last still be done, since nobody heard an answer, and another value is there?"""
+        late = (change.job, change.key) in self._unanswered and 0.0 <= now_s - change.time_s < SETTLES_S
+        return late and value_of(change.key, record) != change.ours[-1]
+
     def _close(self, job: int, key: str) -> None:
         """Note that nothing is to be given back. Without that line it is looked at again, and no harm done."""
         self.open.pop((job, key), None)
+        self._unanswered.discard((job, key))
         with contextlib.suppress(JournalError):
             self._journal.write("given-back", self._clock(), str(job), key=key)
 

@@ -141,6 +141,11 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
             if why:
                 said.append(f"{job}: still bound to the nodes of its offer ({why}); the offer stays open")
                 failed += 1
+            elif state in WAITING and 0.0 <= now_s - float(offer.get("time_s", 0.0)) < SETTLES_S:
+                # a killed daemon's scontrol lives on
+                said.append(
+                    f"{job}: is not offered anything yet; it may come, and the offer stays open until then"
+                )
             else:
                 said.append(f"{job}: somebody else has moved it back")
                 _note(path, "closed", now_s, job)
@@ -184,7 +189,7 @@ def undo_changes(
             if there is None:
                 _note(path, "given-back", now_s, job, key=key)
             elif there[key] not in change["ours"]:
-                if not 0.0 <= now_s - change["time_s"] < SETTLES_S:
+                if not _may_come(change, there[key], now_s):
                     _note(path, "given-back", now_s, job, key=key)
             elif key == NICE and there["Priority"] <= 0:
                 said.append(f"{job}: it is held, and its nice would release it; its nice stays open")
@@ -200,9 +205,15 @@ def undo_changes(
             failed += 1
             continue
         for key in wanted:
-            _note(path, "given-back", now_s, job, key=key)
+            if there is None or not _may_come(its_changes[key], there[key], now_s):
+                _note(path, "given-back", now_s, job, key=key)
         said.append(f"{job}: {' '.join(f'{key}={words}' for key, words in wanted.items())} as before")
     return said, failed
+
+
+def _may_come(change: dict[str, Any], seen: int, now_s: float) -> bool:
+    """May what was asked for last still reach Slurm? A killed daemon's scontrol lives on, and asks for it."""
+    return bool(seen != change["ours"][-1]) and 0.0 <= now_s - change["time_s"] < SETTLES_S
 
 
 def held_jobs(path: Path) -> dict[int, dict[str, Any]]:

@@ -286,9 +286,20 @@ def test_a_guest_without_a_host_tells_what_it_needs_of_its_nodes(daemon: Daemon)
     assert "needs 4.2 cores of node07" in said("status") and "quota" in said("status")
     guest = {"job": "103", "state": "guest", "cores": 5, "needs": {"node07": 4.2, "evil\x1b": 1.0}}
     host = {"job": "77", "state": "running", "cores": 8, "host": None, "share": 0.3, "needs": {}}
-    daemon.answers["jobs"] = {"jobs": [guest, host, guest | {"needs": {"n": None}}], "total": 3}
+    fed = guest | {
+        "from": {"node07": {"free": 1.0, "413": 1.9, "414": 1.3}, "evil\x1b": {"9\x1b": 1, "x": None}}
+    }
+    giver = host | {"gives": {"41400": 1.2, "41401": 1.9}}
+    others = [guest | {"needs": {"n": None}}, fed, giver, host | {"gives": {"7": 1}}, guest | {"from": 3}]
+    daemon.answers["jobs"] = {"jobs": [guest, host, *others], "total": 7}
     lines = said("jobs").splitlines()
     assert "needs 4.2 cores of node07 and 1 of evil\\x1b" in lines[1]
+    assert (
+        "4.2 cores of node07 (1.9 from 413, 1.3 from 414, 1 free) and 1 of evil\\x1b (1 from 9\\x1b)"
+        in lines[4]
+    )
+    assert "gives 1.9 cores to 41401 and 1.2 to 41400" in lines[5] and "gives 1 core to 7" in lines[6]
+    assert "needs 4.2 cores of node07 and 1 of" in lines[7]
     assert lines[2].split()[-3:] == ["-", "30", "%"]
     assert "needs" not in lines[3]
 

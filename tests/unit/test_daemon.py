@@ -35,7 +35,7 @@ from asad.share.asax import Asax
 from asad.share.exclusive import Exclusive
 from asad.share.measured import Measured
 from asad.share.static import Static
-from asad.status import hosts_of
+from asad.status import hosts_of, sources
 from asad.store import learned, ledger
 from asad.store.store import Store
 
@@ -762,11 +762,17 @@ def test_guests_without_a_host_are_told_with_what_they_need(live: Callable[..., 
     assert (jobs["12"]["host"], jobs["12"]["share"]) == (None, None)
     assert jobs["12"]["needs"] == {"n0": pytest.approx(1.2)}
     assert (jobs["10"]["share"], jobs["10"]["needs"]) == (0.3, {})
+    assert jobs["12"]["from"] == {"n0": {"10": pytest.approx(1.2)}} and jobs["12"]["gives"] == {}
+    assert jobs["10"]["gives"] == {"12": pytest.approx(1.2)}
+    assert life.ask("nodes")["nodes"][0]["from"] == {"12": {"10": pytest.approx(1.2)}}
     (lent,) = life.ask("status")["lending"]
     assert (lent["host"], lent["host_user"], lent["needs"]) == (None, None, {"n0": pytest.approx(1.2)})
     assert life.ask("nodes")["nodes"][0]["lent"] == pytest.approx(0.3)  # 1.2 of 4 cores
     shown = life.cluster.shown
     assert hosts_of(shown) == {GUEST: [HOST]}
+    shown.core_owner[0] = -1  # of its four cores one is free, and of three a quarter is idle
+    shown.jobs.cpu_fraction[HOST] = 0.75
+    assert sources(shown)[GUEST] == {"n0": {"free": pytest.approx(4.8 / 7), "10": pytest.approx(3.6 / 7)}}
     shown.jobs.pressure[HOST] = 0.9
     life.cycles(1)
     assert "asad_hosts_under_pressure 1" in life.ask("metrics")

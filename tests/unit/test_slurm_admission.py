@@ -423,6 +423,34 @@ def test_a_change_that_slurm_did_not_answer_is_kept_until_it_is_known(lab: Lab) 
     assert changes(lab) == {} and lab.cluster.said == []
 
 
+def test_what_a_killed_predecessor_asked_for_last_may_come_after_it_was_given_back(lab: Lab) -> None:
+    array = 20
+    assert do(lab, SetThrottle(WHY, at(lab, "20_0"), 3)) == ""
+    lab.slurm.hangs = True
+    assert "not known" in do(lab, SetThrottle(WHY, at(lab, "20_0"), 5))
+    lab.slurm.hangs = False
+    lab.cluster = lab.open()
+    lab.cluster.recover()
+    lab.snapshot(1)
+    lab.cluster.release()
+    assert lab.slurm.jobs[array]["array_max_tasks"] == 0
+    assert changes(lab) == {("20", "ArrayTaskThrottle"): (0, [3, 5])}, "the 5 may yet come"
+    lab.slurm.jobs[array]["array_max_tasks"] = 5
+    lab.snapshot(1)
+    assert lab.cluster.said == [], "that was nobody else"
+    lab.cluster.release()
+    assert lab.slurm.jobs[array]["array_max_tasks"] == 0 and changes(lab) == {}
+    # what is wanted meanwhile does not make somebody else's of what comes late
+    lab.slurm.hangs = True
+    assert "not known" in do(lab, SetThrottle(WHY, at(lab, "20_0"), 3))
+    lab.slurm.hangs = False
+    assert do(lab, SetThrottle(WHY, at(lab, "20_0"), 4)) == ""
+    lab.slurm.jobs[array]["array_max_tasks"] = 3
+    lab.snapshot(1)
+    lab.cluster.release()
+    assert lab.slurm.jobs[array]["array_max_tasks"] == 0 and lab.cluster.said == []
+
+
 def test_what_somebody_else_has_changed_is_theirs(lab: Lab) -> None:
     assert do(lab, SetThrottle(WHY, at(lab, "20_0"), 3)) == ""
     assert do(lab, Defer(WHY, at(lab, "10"), IN_AN_HOUR)) == ""

@@ -349,6 +349,40 @@ def test_a_change_that_is_not_seen_yet_stays_open(tmp_path: Path, slurm: Path) -
     assert undo_changes(path, older_than_s=0.0, now_s=1301.0)[0] == ["20: StartTime=now as before"]
 
 
+def test_what_a_killed_daemon_asked_for_last_is_given_back_though_it_comes_late(
+    tmp_path: Path, slurm: Path
+) -> None:
+    """It was killed while scontrol asked for the second of two begin times, and scontrol outlived it."""
+    path = change(tmp_path, "StartTime", 0, BEGIN_S, BEGIN_S + 60)
+    waits(slurm, BEGIN_S)
+    assert undo_changes(path, older_than_s=0.0, now_s=1001.0)[0] == ["20: StartTime=now as before"]
+    assert open_changes(path).keys() == {("20", "StartTime")}, "the other may yet come"
+    waits(slurm)
+    assert undo_changes(path, older_than_s=0.0, now_s=1002.0) == ([], 0)
+    waits(slurm, BEGIN_S + 60)
+    assert undo_changes(path, older_than_s=0.0, now_s=1003.0)[0] == ["20: StartTime=now as before"]
+    assert open_changes(path) == {} and len(calls(slurm)) == 2
+    # and if it never comes, it is waited for no longer than that
+    change(tmp_path, "StartTime", 0, BEGIN_S, BEGIN_S + 60)
+    waits(slurm)
+    undo_changes(path, older_than_s=0.0, now_s=1000.0 + SETTLES_S)
+    assert open_changes(path) == {}
+
+
+def test_an_offer_that_slurm_has_not_heard_of_yet_stays_open(tmp_path: Path, slurm: Path) -> None:
+    path = offered(tmp_path)
+    (slurm / "state").write_text("PENDING|batch|\n")
+    said, failed = undo.undo(path, older_than_s=0.0, now_s=1001.0)
+    assert failed == 0 and "it may come" in said[0] and open_offers(path).keys() == {"12"}
+    (slurm / "state").write_text("PENDING|guest|n2\n")
+    assert undo.undo(path, older_than_s=0.0, now_s=1002.0) == (["12: waits in batch again"], 0)
+    assert open_offers(path) == {}
+    path = offered(tmp_path)
+    (slurm / "state").write_text("PENDING|batch|\n")
+    undo.undo(path, older_than_s=0.0, now_s=1000.0 + SETTLES_S)
+    assert open_offers(path) == {}, "it did not come"
+
+
 def test_jobs_that_wait_no_more_keep_what_they_have(
     tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
