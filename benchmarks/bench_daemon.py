@@ -4,7 +4,8 @@ squeue's and sinfo's answers of a real Slurm 22.05 (tests/golden) are multiplied
 rest waiting, 3 kB each. The answers lie in files; a process of its own reads one after the other and runs the cycle
 that the daemon runs, `asax` and the guard in it, in mode `advise` (what is sent to Slurm costs Slurm's time). Printed
 are CPU seconds of that process, and its memory (interpreter, policy compiled before, the answer and all tables), beside
-what docs/reference/slurm-plugin.md states.
+what docs/reference/slurm-plugin.md states, and over the CPU that orjson alone takes to parse squeue's answer in the same
+process.
 
 - first: nothing is known yet;
 - steady: since the last cycle one node of a hundred has another job, as many jobs were submitted, and backfill has
@@ -27,6 +28,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import orjson
 from asad_slurm.cluster import SlurmCluster
 from asad_slurm.command import Answer, Ended, Look, Partition, Reservation
 from asad_slurm.records import JobReader, NodeReader
@@ -276,6 +278,13 @@ def measure(folder: Path) -> dict[str, Any]:
         found["decisions"] += len(cycle.outcomes)
         clock[0] += CYCLE_S
     found |= {"rss_mib": memory_mib("VmRSS"), "peak_mib": memory_mib("VmHWM"), "looks": told.looks}
+    told.squeue = b""
+    answer = max(folder.glob("squeue-*.json")).read_bytes()  # all are of one size
+    found["orjson_s"] = []
+    for _ in range(3):
+        before = time.process_time()
+        orjson.loads(answer)
+        found["orjson_s"].append(time.process_time() - before)
     return found
 
 
@@ -332,7 +341,11 @@ def a_cycle(nodes: int, jobs: int) -> None:
     print(f"\n{nodes} nodes, {jobs} jobs, {sizes[0] / jobs:.0f} bytes a job, {found['decisions']} decisions")
     stated = STATED.get((nodes, jobs))
     for kind, spent_s in spent.items():
-        print(f"  {kind:7} {1000 * spent_s:7.0f} ms of CPU, {parsed[kind]} jobs parsed")
+        ratio = spent_s / median(found["orjson_s"])
+        print(
+            f"  {kind:7} {1000 * spent_s:7.0f} ms of CPU, {parsed[kind]} jobs parsed; {ratio:.2f} of what orjson "
+            "alone takes for squeue's answer"
+        )
         if stated:
             print("          " + beside("CPU", spent_s, stated[kind], "s"))
     print(f"  steady over first: {spent['steady'] / spent['first']:.2f} of its CPU")

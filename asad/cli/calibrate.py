@@ -19,6 +19,7 @@ from rich.table import Table
 from asad.errors import UsageError
 from asad.node.calibrate import MU, PAIRS, Calibration, find_controller, window_count
 from asad.node.calibrate import calibrate as measure
+from asad.node.crowds import crowd_windows, with_crowds
 
 NOISY_FRACTION = 0.05
 """Above this share of the cores taken by others, the operator is told to measure again."""
@@ -56,6 +57,19 @@ def print_table(calibration: Calibration, console: Console) -> None:
             cells.append(f"{row[f'measured_{role}']:.2f} ±{row[f'measured_{role}_iqr']:.2f}")
         pairs.add_row(*cells)
     console.print(pairs)
+    crowds = Table(title="Several hosts and guests: mean rates over rates alone", box=box.SIMPLE_HEAD)
+    for heading in ("hosts, a core each", "guests", "on"):
+        crowds.add_column(heading)
+    for heading in ("hosts\nmodel", "\nmeasured", "guests\nmodel", "\nmeasured"):
+        crowds.add_column(heading, justify="right", no_wrap=True)
+    for row in document["measured"]["crowd"]:
+        hosts = f"{row['hosts']}{' (wait for each other)' if row['barrier'] else ''}"
+        cells = [hosts, row["guests"], "all cores" if row["wide"] else "own cores"]
+        for role in ("host", "guest"):
+            cells.append(f"{row[f'predicted_{role}']:.2f}")
+            cells.append(f"{row[f'measured_{role}']:.2f} ±{row[f'measured_{role}_iqr']:.2f}")
+        crowds.add_row(*cells)
+    console.print(crowds)
     console.print(
         f"{facts.cores} core(s), {facts.repeats} × {facts.seconds:g} s a window; quotas: {facts.quotas} "
         f"(cgroup {facts.cgroup}), idle class: {facts.idle_class}; "
@@ -98,9 +112,10 @@ def write_whole(path: Path, text: str) -> None:
 def calibrate(seconds: float, repeat: int, cores: int, out: Path | None, as_json: bool) -> None:
     """Measure what sharing a core costs, and fit the contention model.
 
-    Runs pairs of workloads (compute, memory streaming, part-time) on the same core under real CPU quotas and
-    compares their progress with their progress alone. Needs write access to a cgroup (root) for quotas;
-    without it the guest runs under SCHED_IDLE, uncapped, and the result says so. Best on an otherwise idle
+    Runs pairs of workloads (compute, memory streaming, part-time) on the same core under real CPU quotas, then
+    several hosts and guests on the same cores, and compares their progress with their progress alone. Needs
+    write access to a cgroup (root) for quotas; without it the guest runs under SCHED_IDLE, uncapped, and the
+    result says so. Best on an otherwise idle
     node: it takes some minutes and keeps the cores that it measures busy.
     """
     notes = Console(stderr=True)
@@ -118,7 +133,7 @@ def calibrate(seconds: float, repeat: int, cores: int, out: Path | None, as_json
                 "under SCHED_IDLE. Run as root for real quotas.",
                 markup=False,
             )
-        windows = window_count(len(PAIRS), repeat, controller is not None)
+        windows = window_count(len(PAIRS), repeat, controller is not None) + crowd_windows(cores, repeat)
         with Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -131,9 +146,10 @@ def calibrate(seconds: float, repeat: int, cores: int, out: Path | None, as_json
             task = progress.add_task("starting", total=windows)
 
             def on_window(what: str) -> None:
-                progress.update(task, description=what.ljust(36), advance=1)
+                progress.update(task, description=what[:36].ljust(36), advance=1)
 
             calibration = measure(seconds, repeat, cores, PAIRS, controller, on_window)
+            calibration = with_crowds(calibration, controller, on_window)
     finally:
         signal.signal(signal.SIGTERM, previous)
     if calibration.leftovers:

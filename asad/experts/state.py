@@ -31,8 +31,6 @@ class Feature:
     low: float
     high: float
     meaning: str
-    default: float = math.nan
-    """What stands in the state where nothing is known."""
 
     @property
     def range(self) -> str:
@@ -65,7 +63,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("pressure", "fraction", 0, 1, "time in which the host waited for CPU or was throttled"),
     Feature("guest_cpu", "fraction", 0, 1, "CPU use of the guest over its allocation, by its history"),
     Feature("guest_memory", "fraction", 0, math.inf, "memory of the guest over that of the host's nodes"),
-    Feature("fair_share", "factor", 0, 1, "Slurm's factor of the guest's user: 1 used nothing yet", 0.5),
+    Feature("fair_share", "factor", 0, 1, "Slurm's factor of the guest's user: 1 used nothing yet"),
     Feature("load", "ratio", 0, math.inf, "cores that running and waiting jobs want over cores there are"),
     Feature("size_ratio", "fraction", 0, 1, "cores of the guest over cores of the host"),
 )
@@ -76,11 +74,11 @@ INDEX: dict[str, int] = {feature.name: place for place, feature in enumerate(FEA
 
 
 def state(**known: float) -> State:
-    """The state (len(FEATURES),) in float32 with what is `known`; the rest has its default (NaN: unknown).
+    """The state (len(FEATURES),) in float32 with what is `known`; the rest is NaN: unknown.
 
     Raises UsageError for a name that is no feature and for a number outside the feature's range.
     """
-    x = np.array([feature.default for feature in FEATURES], dtype=np.float32)
+    x = np.full(len(FEATURES), np.nan, dtype=np.float32)
     for name, value in known.items():
         if name not in INDEX:
             raise UsageError(

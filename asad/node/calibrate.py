@@ -18,11 +18,12 @@ import platform
 import re
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean, median
+from threading import BrokenBarrierError
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,8 @@ PAIRS: tuple[tuple[str, str], ...] = (
 
 DUTY_PERIOD_S = 0.02
 """A workload with a demand d computes for about d of this, then sleeps for the rest."""
+BARRIER_S = 10.0
+"""So long a worker waits for the others of its job, in case that nobody is there to tell it to pause."""
 CHUNK_BYTES = 1 << 20
 RUNNING, WORK, CPU_S = range(3)
 """Cells of a worker's shared state: go on (1) or pause (0), units of work done, CPU time used."""
@@ -178,8 +181,13 @@ def stream_unit(array_bytes: int) -> Callable[[], None]:
     return unit
 
 
-def work(workload: str, core: int, array_bytes: int, state: Any, pipe: Connection) -> None:
-    """Body of a worker process: pinned to `core`, works while told to, ends when its pipe closes."""
+def work(
+    workload: str, core: int, array_bytes: int, state: Any, pipe: Connection, barrier: Any = None
+) -> None:
+    """Body of a worker process: pinned to `core`, works while told to, ends when its pipe closes.
+
+    With a `barrier` (of multiprocessing) it waits there after each step for the others of its job.
+    """
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C reaches the whole group; the calibrator ends its workers
@@ -205,6 +213,11 @@ def work(workload: str, core: int, array_bytes: int, state: Any, pipe: Connectio
                     state[CPU_S] = time.process_time()
                     if not state[RUNNING]:
                         break
+                if barrier is not None:
+                    try:
+                        barrier.wait(BARRIER_S)
+                    except BrokenBarrierError:
+                        break  # all pause, or the calibrator is gone
                 if sleep_s:
                     time.sleep(sleep_s)
             pipe.send(None)
@@ -213,16 +226,19 @@ def work(workload: str, core: int, array_bytes: int, state: Any, pipe: Connectio
 class Job:
     """A host or a guest: one worker process a core."""
 
-    def __init__(self, workload: str, cores: Sequence[int], array_bytes: int) -> None:
+    def __init__(
+        self, workload: str, cores: Sequence[int], array_bytes: int, *, barrier: bool = False
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self.states: list[Any] = []
         self.pipes: list[Connection] = []
         self.processes: list[Any] = []
+        self.barrier = context.Barrier(len(cores)) if barrier else None
         for core in cores:
             ours, theirs = context.Pipe()
             state = context.RawArray("d", 3)
             process = context.Process(
-                target=work, args=(workload, core, array_bytes, state, theirs), daemon=True
+                target=work, args=(workload, core, array_bytes, state, theirs, self.barrier), daemon=True
             )
             process.start()
             theirs.close()
@@ -244,6 +260,8 @@ class Job:
             )
 
     def go(self) -> None:
+        if self.barrier is not None:
+            self.barrier.reset()
         for state, pipe in zip(self.states, self.pipes, strict=True):
             state[RUNNING] = 1
             pipe.send(None)
@@ -251,6 +269,8 @@ class Job:
     def pause(self) -> None:
         for state in self.states:
             state[RUNNING] = 0
+        if self.barrier is not None:
+            self.barrier.abort()
 
     def progress(self) -> tuple[float, float, float]:
         """Now (seconds, monotonic), units of work done and CPU seconds used, over all workers."""
@@ -467,6 +487,8 @@ class Calibration:
     provenance: Provenance
     leftovers: tuple[str, ...] = ()
     """Groups of killed calibrations that were removed first."""
+    crowds: tuple[Mapping[str, Json], ...] = ()
+    """What several hosts and guests did on the same cores (`asad.node.crowds.crowd_figures`)."""
 
     @property
     def other_fraction(self) -> float:
@@ -501,6 +523,7 @@ class Calibration:
                 "array_bytes": facts.array_bytes,
                 "other_fraction": round(self.other_fraction, 4),
                 "pair": list(pairs),
+                "crowd": [dict(row) for row in self.crowds],
             },
         }
 
@@ -644,16 +667,25 @@ class Bench:
                 self.jobs[role] = Job(workload, self.cores, array_bytes)
             for role, job in self.jobs.items():
                 job.wait(60)
-                for process in job.processes:
-                    if self.groups:
-                        self.groups[role].add(process.pid)
-                    elif role == "guest":
-                        os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+                self.join(role, job)
             yield
         finally:
             for job in self.jobs.values():
                 job.end()
             self.jobs.clear()
+
+    def join(self, role: str, job: Job) -> None:
+        """Put a job into the group of its role; where there are none, a guest into the idle class for good."""
+        for process in job.processes:
+            if self.groups:
+                self.groups[role].add(process.pid)
+            elif role == "guest":
+                os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+
+    def idle(self, idle: bool) -> None:
+        """Put all guests into the idle class, or take them out again."""
+        if self.groups:
+            self.groups["guest"].set_idle(idle)
 
     def share(self, lending: Lending | None) -> None:
         """Put quotas and idle class in force; None lifts them."""
@@ -671,23 +703,28 @@ class Bench:
     ) -> tuple[dict[str, tuple[float, float]], float]:
         """One window: work per second and CPU fraction of each of `roles`, and the fraction others took."""
         self.share(lending)
-        for role in roles:
-            self.jobs[role].go()
+        found, other = self.window({role: self.jobs[role] for role in roles})
+        self.share(None)
+        return {role: (rate, cpu / len(self.cores)) for role, (rate, cpu) in found.items()}, other
+
+    def window(self, jobs: Mapping[str, Job]) -> tuple[dict[str, tuple[float, float]], float]:
+        """Work per second and cores' worth of CPU of each of these jobs, and the fraction others took."""
+        for job in jobs.values():
+            job.go()
         time.sleep(
             min(0.15, self.seconds)
         )  # more than a quota period, so that the window starts in the steady state
-        busy, before = busy_s(self.cores), {role: self.jobs[role].progress() for role in roles}
+        busy, before = busy_s(self.cores), {name: job.progress() for name, job in jobs.items()}
         time.sleep(self.seconds)
-        after, busy = {role: self.jobs[role].progress() for role in roles}, busy_s(self.cores) - busy
-        for role in roles:
-            self.jobs[role].pause()
-        self.share(None)
-        for role in roles:
-            self.jobs[role].wait(30)
+        after, busy = {name: job.progress() for name, job in jobs.items()}, busy_s(self.cores) - busy
+        for job in jobs.values():
+            job.pause()
+        for job in jobs.values():
+            job.wait(30)
         rates, ours = {}, 0.0
-        for role in roles:
-            wall, done, cpu = (b - a for a, b in zip(before[role], after[role], strict=True))
-            rates[role] = (done / wall, cpu / wall / len(self.cores))
+        for name in jobs:
+            wall, done, cpu = (b - a for a, b in zip(before[name], after[name], strict=True))
+            rates[name] = (done / wall, cpu / wall)
             ours += cpu
         return rates, max(0.0, busy - ours) / (self.seconds * len(self.cores))
 
@@ -727,6 +764,32 @@ def measure_pair(
     ]
 
 
+def cores_for(cores: int) -> list[int]:
+    """The cores to measure on. Raises ClusterError if this process may not use so many."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if not 1 <= cores <= len(allowed):
+        raise ClusterError(f"calibration: {cores} cores asked for; this process may use 1 to {len(allowed)}")
+    return allowed[-cores:]  # the first cores are those that serve interrupts
+
+
+@contextlib.contextmanager
+def bench_on(
+    cores: Sequence[int], seconds: float, controller: CpuController | None
+) -> Iterator[tuple[Bench, str]]:
+    """A bench with its groups, removed on the way out, and what stands for the idle class."""
+    with contextlib.ExitStack() as cleanup:
+        groups: dict[str, CpuGroup] = {}
+        idle_class = "SCHED_IDLE"
+        if controller:
+            cleanup.callback(controller.enable())
+            both = controller.create()
+            cleanup.callback(both.remove)
+            both.weigh(HIGHEST_WEIGHT[both.version])  # other work must not pass for contention of the pair
+            groups = {role: both.child(role) for role in ("host", "guest")}
+            idle_class = "cpu.idle" if groups["guest"].has_idle else "lowest weight"
+        yield Bench(cores, seconds, groups), idle_class
+
+
 def calibrate(
     seconds: float = 1.0,
     repeats: int = 5,
@@ -742,26 +805,13 @@ def calibrate(
     are removed however this ends, unless by SIGKILL; then the next call removes them. Raises ClusterError
     when it cannot measure.
     """
-    allowed = sorted(os.sched_getaffinity(0))
-    if not 1 <= cores <= len(allowed):
-        raise ClusterError(f"calibration: {cores} cores asked for; this process may use 1 to {len(allowed)}")
     if not (math.isfinite(seconds) and seconds > 0 and repeats >= 1):
         raise ClusterError("calibration: needs windows longer than 0 s and at least one repeat")
-    chosen = allowed[-cores:]  # the first cores are those that serve interrupts
+    chosen = cores_for(cores)
     array_bytes = stream_bytes(chosen)
     leftovers = controller.remove_leftovers() if controller else []
     samples: list[Sample] = []
-    idle_class = "SCHED_IDLE"
-    with contextlib.ExitStack() as cleanup:
-        groups: dict[str, CpuGroup] = {}
-        if controller:
-            cleanup.callback(controller.enable())
-            both = controller.create()
-            cleanup.callback(both.remove)
-            both.weigh(HIGHEST_WEIGHT[both.version])  # other work must not pass for contention of the pair
-            groups = {role: both.child(role) for role in ("host", "guest")}
-            idle_class = "cpu.idle" if groups["guest"].has_idle else "lowest weight"
-        bench = Bench(chosen, seconds, groups)
+    with bench_on(chosen, seconds, controller) as (bench, idle_class):
         for host, guest in pairs:
             with bench.pair(host, guest, array_bytes):
                 for repeat in range(repeats):

@@ -28,7 +28,7 @@ from asad.share.history import History, expected_run, new_history, record, requi
 from asad.share.learner import PAPER, Weights, add_case, meet, new_weights
 from asad.share.memory import grow
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
-from asad.share.pair import F_FAIR_SHARE, F_HAPPINESS, describe, draw
+from asad.share.pair import F_HAPPINESS, describe, draw
 
 MOST = 512
 """Decisions of one cycle at the most; the rest waits for the next."""
@@ -63,7 +63,6 @@ def _choose(
 ) -> int:
     """Lines 4-7 of Algorithm 1: the state, the experts, their mixture `mixture`, the action drawn."""
     x = np.full(13, np.nan, np.float32)
-    x[F_FAIR_SHARE] = 0.5
     describe(view, history, host, guest, load, node, x)
     x[F_HAPPINESS] = _printed_happiness(view, history, host)
     evaluate_all(experts, x, p, leaf)

@@ -13,7 +13,7 @@ from asad.share.openings import View
 F_CPU, F_CPU_P95, F_MEMORY, F_PAIR = INDEX["cpu"], INDEX["cpu_p95"], INDEX["memory"], INDEX["memory_pair"]
 F_STAGE, F_INTERVAL, F_HAPPINESS = INDEX["stage"], INDEX["interval"], INDEX["happiness"]
 F_PRESSURE, F_GUEST_CPU, F_GUEST_MEMORY = INDEX["pressure"], INDEX["guest_cpu"], INDEX["guest_memory"]
-F_LOAD, F_SIZE, F_FAIR_SHARE = INDEX["load"], INDEX["size_ratio"], INDEX["fair_share"]
+F_LOAD, F_SIZE = INDEX["load"], INDEX["size_ratio"]
 
 
 @borrowing
@@ -41,7 +41,7 @@ def happiness(view: View, history: History, host: int) -> float:
 def describe(
     view: View, history: History, host: int, guest: int, load: float, node: int, x: NDArray[np.float32]
 ) -> None:
-    """The state of the pair into `x`; fair share is left as it is (not recorded)."""
+    """The state of the pair into `x`; fair share is left as it is (no log and no snapshot has it)."""
     cpu = view.cpu[host]
     if np.isnan(cpu):
         cpu = expected_cpu(history, view.application[host])

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,8 +29,10 @@ from asad.node.calibrate import (
     Lending,
     Provenance,
     Sample,
+    bench_on,
     calibrate,
     candidate_parents,
+    cores_for,
     find_controller,
     fit,
     lendings,
@@ -36,6 +40,16 @@ from asad.node.calibrate import (
     start_ticks,
     window_count,
     workload_kind,
+)
+from asad.node.crowds import (
+    Crowd,
+    CrowdSample,
+    crowd_figures,
+    crowd_windows,
+    crowds_of,
+    measure_crowd,
+    predicted_guests,
+    water_fill,
 )
 from asad.replay.contention import Contention, load_contention
 
@@ -350,6 +364,46 @@ def test_without_cgroups_the_idle_class_is_used_and_said() -> None:
     assert [sample.lending for sample in result.samples] == [Lending("idle", 1.0)]
 
 
+def test_what_hosts_leave_is_divided_by_water_filling() -> None:
+    assert water_fill(1.0, [0.2, 0.9, 0.9]) == pytest.approx([0.2, 0.4, 0.4])
+    assert water_fill(9.0, [0.2, 0.9]) == pytest.approx([0.2, 0.9])
+    assert water_fill(0.0, [0.5]) == [0.0] and water_fill(1.0, []) == []
+    kept = Crowd(("cpu", "duty-30"), ("cpu", "duty-60", "duty-60"), wide=False)
+    # the first and the third share core 0, of which nothing is left; the second has core 1
+    assert predicted_guests(kept, [1.0, 0.3], [1.0, 0.6, 0.6]) == pytest.approx([0.0, 1.0, 0.0])
+    wide = replace(kept, wide=True)
+    assert predicted_guests(wide, [1.0, 0.3], [1.0, 0.6, 0.6]) == pytest.approx(
+        [0.7 / 3, 0.7 / 1.8, 0.7 / 1.8]
+    )
+
+
+def test_crowds_are_of_all_cores() -> None:
+    for cores in (1, 2, 5):
+        crowds = crowds_of(cores)
+        assert all(len(crowd.hosts) == cores for crowd in crowds)
+        assert any(crowd.wide for crowd in crowds) == any(crowd.barrier for crowd in crowds) == (cores > 1)
+        assert crowd_windows(cores, 3) == 3 * sum(3 + len(crowd.guests) for crowd in crowds)
+
+
+@pytest.mark.slow
+def test_a_small_real_crowd(controller: CpuController) -> None:
+    cores = cores_for(min(2, len(os.sched_getaffinity(0))))
+    heard: list[str] = []
+    for crowd in (
+        Crowd(("duty-30",) * len(cores), ("cpu",) * len(cores), wide=False),
+        Crowd(("duty-60",) * len(cores), ("cpu",), wide=True, barrier=True),
+    ):
+        with bench_on(cores, 0.2, controller) as (bench, _):
+            (sample,) = measure_crowd(bench, crowd, 1, 1 << 20, heard.append)
+        assert 0 < sample.host_rate < 3 and 0 <= sample.guest_rate < 3
+        assert 0 <= sample.predicted_guest <= 1
+    assert (
+        heard[0].endswith("cpu on their own cores (hosts alone)") and "that wait for each other" in heard[-1]
+    )
+    assert len(heard) == 3 + len(cores) + 3 + 1
+    assert not list(controller.parent.glob(f"asad-calibrate-{os.getpid()}-*"))
+
+
 def test_impossible_requests() -> None:
     with pytest.raises(ClusterError, match="cores asked for"):
         calibrate(cores=100_000)
@@ -417,6 +471,11 @@ def test_killed_half_way(controller: CpuController, number: signal.Signals, stat
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "find_controller", lambda: None)
     monkeypatch.setattr(command, "measure", lambda *arguments: calibration())
+    crowd = Crowd(("duty-30",) * 2, ("cpu",), wide=True, barrier=True)
+    rows = crowd_figures(
+        crowd, [CrowdSample(crowd, 1.0, 0.98, rate, 0.0) for rate in (0.7, 0.8, 0.9)], 0.97, 0.95
+    )
+    monkeypatch.setattr(command, "with_crowds", lambda found, *_: replace(found, crowds=(rows,)))
 
 
 @pytest.mark.usefixtures("measured")
@@ -429,6 +488,14 @@ def test_json_and_file(tmp_path: Path) -> None:
     assert document["static"]["mu_guest_memory"] == 1.0
     assert "quotas are NOT real" in result.stderr
     assert load_contention(out).mu_guest_memory == 0.85
+    assert document["measured"]["crowd"] == [
+        {
+            "hosts": "duty-30 duty-30", "guests": "cpu", "wide": True, "barrier": True,
+            "predicted_host": 0.97, "measured_host": 0.98, "measured_host_iqr": 0.0,
+            "predicted_guest": 0.95, "measured_guest": 0.8, "measured_guest_iqr": 0.1, "other_fraction": 0.0,
+        }
+    ]  # fmt: skip
+    assert tomllib.loads(out.read_text())["measured"]["crowd"] == document["measured"]["crowd"]
     assert [path.name for path in tmp_path.iterdir()] == ["c.toml"]
 
 
@@ -438,6 +505,7 @@ def test_table() -> None:
     assert result.exit_code == 0
     assert "mu_guest_memory" in result.stdout
     assert "memory-60" in result.stdout
+    assert "wait for each other" in " ".join(result.stdout.split()) and "0.80 ±0.10" in result.stdout
     assert "--out FILE" in result.stderr
 
 

@@ -23,6 +23,10 @@ F_STAGE, F_INTERVAL, F_HAPPINESS = INDEX["stage"], INDEX["interval"], INDEX["hap
 F_PRESSURE, F_LOAD = INDEX["pressure"], INDEX["load"]
 
 
+ONE_CORE = 1.5
+"""A job is sequential that keeps no more cores busy."""
+
+
 class Draws(NamedTuple):
     """Scratch of a draw; n experts, m shares."""
 
@@ -121,8 +125,8 @@ def describe(
     peak = memo.peak[host] if np.isnan(memo.last_peak[host]) else memo.last_peak[host]
     x[F_CPU] = cpu
     x[F_CPU_P95] = peak
-    if not np.isnan(cpu):
-        x[F_STAGE] = 0.0 if cpu * c.cores[host] <= 1.5 and c.cores[host] > 1 else 1.0
+    if not np.isnan(memo.last_peak[host]):
+        x[F_STAGE] = 0.0 if memo.last_peak[host] * c.cores[host] <= ONE_CORE and c.cores[host] > 1 else 1.0
     limit = c.limit_end[host] - c.start[host]
     if limit > 0 and not np.isinf(limit):
         x[F_INTERVAL] = (view.now - c.start[host]) / limit
