@@ -4,8 +4,7 @@ squeue's and sinfo's answers of a real Slurm 22.05 (tests/golden) are multiplied
 rest waiting, 3 kB each. The answers lie in files; a process of its own reads one after the other and runs the cycle
 that the daemon runs, `asax` and the guard in it, in mode `advise` (what is sent to Slurm costs Slurm's time). Printed
 are CPU seconds of that process, and its memory (interpreter, policy compiled before, the answer and all tables), beside
-what docs/reference/slurm-plugin.md states, and over the CPU that orjson alone takes to parse squeue's answer in the same
-process.
+what docs/reference/slurm-plugin.md states, and over the CPU that orjson alone takes to parse squeue's answer.
 
 - first: nothing is known yet;
 - steady: since the last cycle one node of a hundred has another job, as many jobs were submitted, and backfill has

@@ -750,6 +750,90 @@ def test_without_limits_it_computes_and_reads_as_it_likes(divided: Divided) -> N
     assert divided.states == ["RUNNING", "RUNNING"], "and nobody was stopped"
 
 
+# ------------------------------------------------------------------------------------- a guest on all cores of its node
+
+WAYS_BACK = ("the actor stopped", "the daemon stopped")
+
+
+@dataclass(frozen=True)
+class Widened:
+    """A guest of one core on a node that two light jobs of one core share."""
+
+    wide: tuple[str, set[str]]
+    """Cores of its group, and of its processes."""
+    quota: str
+    after_kill: tuple[str, set[str]]
+    """When the actor had been killed, and another was at work."""
+    back: dict[str, tuple[str, set[str]]]
+    """What ended it → its cores then."""
+    states: list[str]
+
+
+def cores_of(machine: Machine, group: str) -> tuple[str, set[str]]:
+    """Cores on which a job's group and its processes may run."""
+    allowed = set()
+    found = machine.do("find", group, "-name", "cgroup.procs", "-exec", "cat", "{}", "+").split()
+    for process in found:
+        status = machine.run("cat", f"/proc/{process}/status").out
+        if "slurmstepd" not in status.partition("\n")[0]:
+            allowed |= set(re.findall(r"(?m)^Cpus_allowed_list:\s*(\S+)", status))
+    return machine.do("cat", f"{group}/cpuset.cpus.effective").strip(), allowed
+
+
+def await_cores(machine: Machine, group: str, cores: str) -> tuple[str, set[str]]:
+    """Wait until a job's group has these cores; what it and its processes have then, a few looks later."""
+    machine.await_("cat", f"{group}/cpuset.cpus.effective", shows=f"^{cores}$", timeout_s=300.0)
+    machine.do("sleep", "8")
+    return cores_of(machine, group)
+
+
+@pytest.fixture(scope="session")
+def widened(divided: Divided) -> Widened:
+    machine, do = divided.machine, divided.machine.do
+    do("scancel", f"--user={USER}")
+    machine.await_("sinfo", "--noheader", "--format=%T", shows="idle", timeout_s=300.0)
+    do("systemctl", "start", "asad", timeout_s=900.0)
+    hosts = [submit(machine, LIGHT, "--cpus-per-task=1", "--time=240", "--mem=600") for _ in range(2)]
+    for host in hosts:
+        await_field(machine, host, "%T", "RUNNING")
+    guest = submit(machine, BUSY, "--cpus-per-task=1", "--time=40", "--mem=100")
+    await_field(machine, guest, "%T", "RUNNING", timeout_s=300.0)
+    group = group_of(machine, guest)
+    wide = await_cores(machine, group, "0-1")
+    quota = do("cat", f"{group}/cpu.max").strip()
+    pid = main_pid(machine, "asad-node")
+    do("kill", "-KILL", pid)
+    show = ("systemctl", "show", "--property=MainPID", "--value", "asad-node")
+    machine.await_(*show, shows=rf"^(?!{pid}$)[1-9]", timeout_s=300.0)
+    machine.await_("systemctl", "is-active", "asad-node", shows="^active$", timeout_s=300.0)
+    after_kill = await_cores(machine, group, "0-1")
+    back = {}
+    do("systemctl", "stop", "asad-node", timeout_s=300.0)
+    back["the actor stopped"] = cores_of(machine, group)
+    do("systemctl", "start", "asad-node", timeout_s=600.0)
+    await_cores(machine, group, "0-1")
+    do("systemctl", "stop", "asad", timeout_s=300.0)
+    back["the daemon stopped"] = await_cores(machine, group, "[01]")
+    states = [field_of(machine, job, "%T") for job in (*hosts, guest)]
+    return Widened(wide, quota, after_kill, back, states)
+
+
+def test_a_guest_runs_on_all_cores_of_its_node(widened: Widened) -> None:
+    assert widened.wide == ("0-1", {"0-1"})
+    assert re.fullmatch(r"\d+ 100000", widened.quota), "and never without a quota"
+
+
+def test_a_guest_is_wide_again_after_the_actor_was_killed(widened: Widened) -> None:
+    assert widened.after_kill == ("0-1", {"0-1"})
+
+
+@pytest.mark.parametrize("way", WAYS_BACK)
+def test_a_guest_is_brought_back_to_its_own_core(widened: Widened, way: str) -> None:
+    cores, processes = widened.back[way]
+    assert cores in ("0", "1") and processes == {cores}
+    assert widened.states == ["RUNNING"] * 3
+
+
 # ------------------------------------------------------------------------------------------------------------ the log
 
 
@@ -759,7 +843,7 @@ def test_the_policy_is_compiled_once(installed: Installed, withdrawn: Withdrawn)
     assert max(map(float, rehearsals)) < installed.compiled_s / 2, rehearsals
 
 
-def test_nothing_of_ours_complains(divided: Divided) -> None:
+def test_nothing_of_ours_complains(divided: Divided, widened: Widened) -> None:
     both = divided.machine.do("journalctl", "--unit=asad", "--unit=asad-node", "--output=cat")
     told = [line for line in both.splitlines() if line.startswith("ERROR") or "Traceback" in line]
     assert [line for line in told if "the old configuration stays" not in line] == []
