@@ -7,6 +7,7 @@ to throw it all away: on a slow or busy disk that is a third of the time that th
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -62,6 +63,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((part for part in TOGETHER if nodeid.startswith(part)), nodeid)
 
     return Together(config, log)
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """1 100 descriptors are open, as of a daemon with so many actors: what is opened now has a larger number."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 4096 else max(soft, 4096), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert max(held) > 1024
+        yield
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture(scope="session")

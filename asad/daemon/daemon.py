@@ -260,7 +260,7 @@ class Daemon:
         """Until then, or until stopped: tell systemd that we live, do errands, reload."""
         while True:
             self._heart.beat()
-            self.errands.do()
+            self.errands.do(until)
             if self._reloading:
                 self._reloading = False
                 with self.errands.busy("reading its configuration again"):

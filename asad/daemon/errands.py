@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import select
 import socket
@@ -71,9 +72,12 @@ class Errands:
         except CancelledError:
             raise AsadError("the daemon stops; ask again when it runs") from None
 
-    def do(self) -> None:
-        """Do all that was asked."""
-        while True:
+    def do(self, until: float = math.inf) -> None:
+        """Do what has been asked so far, by the monotonic clock until then, but at least one thing.
+
+        What is asked meanwhile waits for the next call: whoever asks without a pause does not keep a cycle from coming.
+        """
+        for _ in range(self._asked.qsize()):
             try:
                 function, answer = self._asked.get_nowait()
             except queue.Empty:
@@ -83,6 +87,8 @@ class Errands:
                     answer.set_result(function())
                 except Exception as error:
                     answer.set_exception(error)
+            if self._monotonic() >= until:
+                return
 
     def refuse(self) -> None:
         """Whoever has asked and got no answer is told that there will be none, and so is whoever asks from now on."""
@@ -98,7 +104,9 @@ class Errands:
 
     def wait(self, seconds: float) -> None:
         """Wait so long, or until woken."""
-        select.select([self._wake_in], [], [], seconds)
+        watched = select.poll()  # unlike select, for any number of a descriptor
+        watched.register(self._wake_in, select.POLLIN)
+        watched.poll(1000.0 * seconds)
         with contextlib.suppress(BlockingIOError):
             while self._wake_in.recv(4096):
                 pass

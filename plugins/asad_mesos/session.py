@@ -192,15 +192,19 @@ class Session:
     def _turn(self) -> None:
         """Wait for something, and deal with it."""
         driver = self._driver
-        reading = [self._wake_in.fileno()] + ([driver.stdout] if driver else [])
-        writing = [driver.stdin] if driver and driver.waits_to_write else []
-        readable, _, _ = select.select(reading, writing, [], TICK_S)
+        watched = select.poll()  # unlike select, for any number of a descriptor
+        watched.register(self._wake_in, select.POLLIN)
+        if driver is not None:
+            watched.register(driver.stdout, select.POLLIN)
+            if driver.waits_to_write:
+                watched.register(driver.stdin, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in watched.poll(1000.0 * TICK_S)}
         with contextlib.suppress(BlockingIOError):
             while self._wake_in.recv(4096):
                 pass
         with self.lock:
             now = self._monotonic()
-            if driver is not None and driver.stdout in readable:
+            if driver is not None and driver.stdout in ready:
                 self._hear(driver, now)
             if now - self._ticked_s >= TICK_S:
                 self._ticked_s = now

@@ -134,8 +134,10 @@ class PyslurmTransport(CommandTransport):
         handle = self._process.stdout.fileno()
         pieces = [self._buffer]
         deadline = time.monotonic() + self._timeout_s
+        watched = select.poll()  # unlike select, for any number of a descriptor
+        watched.register(handle, select.POLLIN)
         while b"\n" not in pieces[-1]:
-            ready, _, _ = select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+            ready = watched.poll(1000.0 * max(0.0, deadline - time.monotonic()))
             piece = os.read(handle, 2**20) if ready else b""
             if not ready or not piece or sum(map(len, pieces)) > MOST_ANSWER_BYTES:
                 why = "has ended" if ready and not piece else f"did not answer within {self._timeout_s:g} s"

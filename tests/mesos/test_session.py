@@ -55,6 +55,13 @@ def test_a_gang_starts_whole_and_the_next_one_when_there_is_room(master: Master,
         check_whole(master)
 
 
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_gang_starts_beside_more_than_a_thousand_connections(master: Master, tmp_path: Path) -> None:
+    with session(master, tmp_path) as opened:
+        (job,) = opened.submit(gang(2))
+        assert runs(opened, job)
+
+
 def test_offers_are_given_back_in_time_and_not_hoarded_for_what_can_never_run(
     master: Master, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -828,6 +829,52 @@ def test_only_operators_may_change_anything(
     assert life.ask("status")["paused"] is False
 
 
+def test_who_asks_without_a_pause_does_not_keep_cycles_from_coming(live: Callable[..., Life]) -> None:
+    life = live()
+    stopped = threading.Event()
+    answered: list[int] = []
+
+    def ask_on() -> None:
+        while not stopped.is_set():
+            life.daemon.errands.ask(lambda: time.sleep(0.005))
+            answered.append(1)
+
+    threads = [threading.Thread(target=ask_on) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    try:
+        life.cycles(20)
+        wait_for(lambda: len(answered) > 16)
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_only_what_was_asked_before_is_done_and_no_longer_than_until_the_next_cycle() -> None:
+    now = 0.0
+    asked, done = errands.Errands(lambda: now), list[str]()
+
+    def asking(name: str, *, takes_s: float = 0.0) -> Callable[[], None]:
+        def function() -> None:
+            nonlocal now
+            now += takes_s
+            done.append(name)
+            asked._asked.put((asking(f"{name} again"), Future()))
+
+        return function
+
+    for name in ("a", "b", "c"):
+        asked._asked.put((asking(name, takes_s=1.0), Future()))
+    asked.do(until=2.0)
+    assert done == ["a", "b"]
+    asked.do(until=2.0)
+    assert done == ["a", "b", "c"], "one is done however late it is"
+    asked.do()
+    assert done[3:] == ["a again", "b again", "c again"]
+    asked.close()
+
+
 def test_a_request_that_comes_in_a_long_cycle_is_told_so(
     live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -937,6 +984,16 @@ def test_whoever_asks_for_what_takes_long_is_told_that_it_goes_on(monkeypatch: p
     gate.set()
     thread.join(300)
     assert done == ["released"]
+    asked.close()
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_the_main_thread_is_woken_beside_more_than_a_thousand_connections() -> None:
+    asked = errands.Errands()
+    asked.wake()
+    begin = time.monotonic()
+    asked.wait(300.0)
+    assert time.monotonic() - begin < 300.0
     asked.close()
 
 

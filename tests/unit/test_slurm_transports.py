@@ -303,6 +303,18 @@ def fake_pyslurm(
     monkeypatch.syspath_prepend(folder)
 
 
+@pytest.mark.usefixtures("many_descriptors")
+def test_pyslurm_is_heard_beside_more_than_a_thousand_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_pyslurm(tmp_path, monkeypatch)
+    transport = PyslurmTransport(300.0)
+    try:
+        assert transport.look().jobs
+    finally:
+        transport.close()
+
+
 def test_pyslurm_reads_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_pyslurm(tmp_path, monkeypatch)
     transport = PyslurmTransport(20.0)
