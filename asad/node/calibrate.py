@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean, median
-from threading import BrokenBarrierError
 from typing import Any
 
 import numpy as np
@@ -147,8 +146,8 @@ PAIRS: tuple[tuple[str, str], ...] = (
 
 DUTY_PERIOD_S = 0.02
 """A workload with a demand d computes for about d of this, then sleeps for the rest."""
-BARRIER_S = 10.0
-"""So long a worker waits for the others of its job, in case that nobody is there to tell it to pause."""
+BARRIER_POLL_S = 2e-4
+"""A worker that waits for others looks so often whether they have come."""
 CHUNK_BYTES = 1 << 20
 RUNNING, WORK, CPU_S = range(3)
 """Cells of a worker's shared state: go on (1) or pause (0), units of work done, CPU time used."""
@@ -182,11 +181,18 @@ def stream_unit(array_bytes: int) -> Callable[[], None]:
 
 
 def work(
-    workload: str, core: int, array_bytes: int, state: Any, pipe: Connection, barrier: Any = None
+    workload: str,
+    core: int,
+    array_bytes: int,
+    state: Any,
+    pipe: Connection,
+    steps: Any = None,
+    place: int = 0,
 ) -> None:
     """Body of a worker process: pinned to `core`, works while told to, ends when its pipe closes.
 
-    With a `barrier` (of multiprocessing) it waits there after each step for the others of its job.
+    With `steps` (shared by the workers of its job, of which it is the one at `place`) it waits after each step until
+    all have done as many. No lock is held meanwhile: any of them may be killed at any time.
     """
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
@@ -213,11 +219,10 @@ def work(
                     state[CPU_S] = time.process_time()
                     if not state[RUNNING]:
                         break
-                if barrier is not None:
-                    try:
-                        barrier.wait(BARRIER_S)
-                    except BrokenBarrierError:
-                        break  # all pause, or the calibrator is gone
+                if steps is not None:
+                    steps[place] += 1
+                    while state[RUNNING] and min(steps) < steps[place] and os.getppid() == calibrator:
+                        time.sleep(BARRIER_POLL_S)
                 if sleep_s:
                     time.sleep(sleep_s)
             pipe.send(None)
@@ -233,12 +238,12 @@ class Job:
         self.states: list[Any] = []
         self.pipes: list[Connection] = []
         self.processes: list[Any] = []
-        self.barrier = context.Barrier(len(cores)) if barrier else None
-        for core in cores:
+        self.steps: Any = context.RawArray("q", len(cores)) if barrier else None
+        for place, core in enumerate(cores):
             ours, theirs = context.Pipe()
             state = context.RawArray("d", 3)
             process = context.Process(
-                target=work, args=(workload, core, array_bytes, state, theirs, self.barrier), daemon=True
+                target=work, args=(workload, core, array_bytes, state, theirs, self.steps, place), daemon=True
             )
             process.start()
             theirs.close()
@@ -260,8 +265,8 @@ class Job:
             )
 
     def go(self) -> None:
-        if self.barrier is not None:
-            self.barrier.reset()
+        if self.steps is not None:
+            self.steps[:] = [0] * len(self.steps)
         for state, pipe in zip(self.states, self.pipes, strict=True):
             state[RUNNING] = 1
             pipe.send(None)
@@ -269,8 +274,6 @@ class Job:
     def pause(self) -> None:
         for state in self.states:
             state[RUNNING] = 0
-        if self.barrier is not None:
-            self.barrier.abort()
 
     def progress(self) -> tuple[float, float, float]:
         """Now (seconds, monotonic), units of work done and CPU seconds used, over all workers."""
