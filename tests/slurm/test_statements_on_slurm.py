@@ -171,14 +171,17 @@ def test_the_latest_born_is_evicted_as_its_owner_chose(
     slurm: RealSlurm, asad: Asad, tmp_path: Path, how: str
 ) -> None:
     gate = slurm.folder / "jobs" / f"statements-{next(_numbers)}"
-    first = announce(asad, tmp_path, "+50s", "20s")["statement"]
-    # it is worth something only if it starts soon after it comes, which on a busy machine may be late
+    first = announce(asad, tmp_path, "+60s", "20s")["statement"]
+    # it is worth something only if it starts soon after it comes, which on a busy machine may be late, and before the
+    # first: whatever its start, it meets all rounds of that, so that none is cheaper for being later
     rows = ", ".join(f'["{late}s", "120s", {chance}]' for late, chance in ((1, 0.4), (12, 0.3), (35, 0.3)))
-    facts = {"eviction": f'"{how}"', "deadline": '"175s"', "runs": f"[{rows}]"}
-    second = announce(asad, tmp_path, "+0s", "120s", **facts)["statement"]
+    facts = {"eviction": f'"{how}"', "deadline": '"165s"', "runs": f"[{rows}]"}
+    told = announce(asad, tmp_path, "+0s", "120s", **facts)
+    second = told["statement"]
+    assert max(start for _, start, _ in told["plan"]) < state(asad, first)["plan"][0][1], told["plan"]
     late = submit(slurm, until_exists(gate), f"--comment=asad:sow={second}")
     # it comes before it is due, and waits for its round: however busy the machine is, it does not come too late
-    early = submit(slurm, "sleep 5", "--begin=now+40", f"--comment=asad:sow={first}")
+    early = submit(slurm, "sleep 5", "--begin=now+50", f"--comment=asad:sow={first}")
     slurm.wait(late, state="RUNNING")
     until(lambda: state(asad, second)["state"] == "running", lambda: f"it is known: {state(asad, second)}")
     other = submit(slurm, until_exists(gate))  # nobody announced it, and nobody may end it
