@@ -189,7 +189,7 @@ def work(
     steps: Any = None,
     place: int = 0,
 ) -> None:
-    """Body of a worker process: pinned to `core`, works while told to, ends when its pipe closes.
+    """Body of a worker process: pinned to `core`, works between go and pause, ends when its pipe closes.
 
     With `steps` (shared by the workers of its job, of which it is the one at `place`) it waits after each step until
     all have done as many. No lock is held meanwhile: any of them may be killed at any time.
