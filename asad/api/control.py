@@ -20,6 +20,7 @@ import socket
 import stat
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -59,6 +60,10 @@ ANSWER_S = 30.0
 """So long may an answer take to be made, and so long to be taken."""
 PER_USER = 16
 """Requests of one user at one time; of twice as many the connection is closed unheard. Root has no limit."""
+AT_ONCE = 2
+"""Of those so many are answered at the same time: eight users, and not one, can keep all workers busy."""
+PART = 0.1
+"""Of one core each user may use so much for the making of answers; who has used more waits until he has not."""
 PEER = struct.Struct("3i")
 
 
@@ -149,6 +154,7 @@ class ControlServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._open: Counter[int] = Counter()
+        self._turns: dict[int, _Turns] = {}
 
     def start(self) -> None:
         """Listen at `path` (mode 0666). Raises AsadError if another daemon does, or the place cannot be had."""
@@ -235,13 +241,30 @@ class ControlServer:
             writer.close()
 
     async def _answer(self, line: bytes, peer: Peer) -> bytes:
-        work = asyncio.get_running_loop().run_in_executor(self._workers, self._work, line, peer)
+        turns = self._turns.setdefault(peer.uid, _Turns())
+        loop, begun = asyncio.get_running_loop(), False
+        queues = peer.uid not in (0, os.geteuid())
         try:
             async with asyncio.timeout(self.answer_s):
-                return await asyncio.shield(work)
+                if queues:
+                    await turns.come()
+                begun = True
+                work = loop.run_in_executor(self._workers, self._timed, line, peer)
+                if queues:
+                    work.add_done_callback(turns.over)
+                return (await asyncio.shield(work))[0]
         except TimeoutError:
+            if not begun:
+                why = f"what the daemon has for one user is taken up by earlier requests of {peer.user}"
+                return _line(_failure(why, "ask less often", 1))
             why = f"the daemon had no answer within {self.answer_s:.0f} s"
             return _line(_failure(why, "see its log: journalctl -u asad", 1))
+
+    def _timed(self, line: bytes, peer: Peer) -> tuple[bytes, float]:
+        """The answer to a line, and how long it kept a core busy (s)."""
+        begin_s = time.thread_time()
+        answer = self._work(line, peer)
+        return answer, time.thread_time() - begin_s
 
     def _work(self, line: bytes, peer: Peer) -> bytes:
         """The whole answer to a line, in a worker thread."""
@@ -260,6 +283,29 @@ class ControlServer:
         except Exception:
             log.exception("a request could not be answered")
             return _line(_failure("the daemon failed to answer", "see its log: journalctl -u asad", 1))
+
+
+class _Turns:
+    """The requests of one user: when the next is answered. Used in the event loop's thread alone."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(AT_ONCE)
+        self._next_s = 0.0
+
+    async def come(self) -> None:
+        """Wait until few others are being answered, and the user has used no more than a part of a core."""
+        await self._free.acquire()
+        try:
+            await asyncio.sleep(max(0.0, self._next_s - asyncio.get_running_loop().time()))
+        except BaseException:
+            self._free.release()
+            raise
+
+    def over(self, work: asyncio.Future[tuple[bytes, float]]) -> None:
+        """A request is answered, whether anybody still waits for that or not."""
+        self._free.release()
+        if not work.cancelled() and work.exception() is None:
+            self._next_s = max(self._next_s, work.get_loop().time()) + work.result()[1] / PART
 
 
 def read_request(line: bytes) -> Request:

@@ -33,6 +33,8 @@ class Figures:
         """Cycles."""
         self.skipped = 0
         """Cycles that were due while an earlier one still ran."""
+        self.number = 0
+        """How often they were read: what was made of an earlier reading is out of date."""
         self.failing = 0
         """Cycles that failed since the last that was completed."""
         self.gains = Gains()
@@ -77,6 +79,7 @@ class Figures:
         self, config: Config, cycle: Cycle, cluster: LiveCluster, link: NodeLink, writer: Writer
     ) -> None:
         """Tell what is so now until the next time."""
+        self.number += 1
         reports = link.reports()
         silent: list[str] = []
         reading: dict[str, float | Mapping[tuple[str, ...], float]] = {

@@ -1,12 +1,17 @@
 """What `asactl` asks of a daemon. Called in threads of the control socket: whatever needs the cluster or a policy is an
-errand of the main thread, the rest is told from what the last cycle left and from the state store."""
+errand of the main thread, the rest is answered from what the last cycle left and from the state store.
+
+Tables of everything are made once a cycle, by the main thread, when somebody asks; who asks again gets the same.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import re
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from asad import __version__
@@ -15,6 +20,7 @@ from asad.admit.sow.announcements import MOST_STATEMENTS, Announcement, announce
 from asad.admit.sow.live import Statements
 from asad.api.control import Peer, Request, may_change
 from asad.config import Config
+from asad.daemon import errands
 from asad.daemon.clusters import TakesJobs
 from asad.daemon.errands import SOON_S
 from asad.defer.live import Deferral
@@ -28,6 +34,8 @@ from asad.store.store import Store
 if TYPE_CHECKING:
     from asad.daemon.daemon import Daemon
 
+TABLES = ("jobs", "nodes", "admission", "deferral")
+"""What is made once a cycle at the most, whoever asks."""
 WRITTEN_S = 2.0
 """So long a reader of the store waits for what was said before to be written."""
 
@@ -37,6 +45,9 @@ class Requests:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
+        self._tables: dict[str, tuple[int, Json]] = {}
+        """By name, a table and the reading of the figures that it is of."""
+        self._making: dict[str, threading.Lock] = {name: threading.Lock() for name in TABLES}
 
     def handle(self, request: Request, peer: Peer) -> Json:
         """The answer to one request. Raises AsadError."""
@@ -51,18 +62,21 @@ class Requests:
             case "explain":
                 return self._explain(request.text("job"))
             case "jobs":
-                self._first_cycle_is_over()
-                return ask(lambda: self._jobs(request))
+                return self._jobs(request)
             case "nodes":
-                self._first_cycle_is_over()
-                return ask(self._nodes)
+                return self._table("nodes", self._nodes)
             case "admission":
-                return ask(lambda: self._admission(request.text("job", "")))
+                job = request.text("job", "")
+                if not job:
+                    return self._table("admission", lambda: cast(Json, self._admission.overview()))
+                return ask(lambda: self._admission_of(job))
             case "deferral":
-                return ask(lambda: self._deferral(request.text("job", "")))
+                job = request.text("job", "")
+                if not job:
+                    return self._table("deferral", lambda: cast(Json, self._deferral.overview()))
+                return ask(lambda: self._deferral_of(job))
             case "progress":
-                self._first_cycle_is_over()
-                return ask(lambda: self._progress(request.text("job")))
+                return self._progress(request.text("job"))
             case "sow-submit" | "sow-cancel" | "sow-quote" | "sow-status":
                 return ask(lambda: self._statements(request, peer))
             case "sow-ledger":
@@ -166,6 +180,24 @@ class Requests:
 
     # ---------------------------------------------------------------------------------------------------- the cluster
 
+    def _table(self, name: str, make: Callable[[], Json]) -> Json:
+        """A table of `TABLES` as of the last cycle, or as of the last change by request; `make` gives it, in the main
+        thread. Nobody may change what is returned."""
+        if name in ("jobs", "nodes"):
+            self._first_cycle_is_over()
+        begin_s, making = time.monotonic(), self._making[name]
+        alone = making.acquire(timeout=errands.ANSWER_S)  # another has it made already
+        try:
+            known = self._tables.get(name)
+            if known is None or known[0] != self._daemon.figures.number:
+                left_s = max(0.0, errands.ANSWER_S - (time.monotonic() - begin_s))
+                known = self._daemon.errands.ask(lambda: (self._daemon.figures.number, make()), left_s)
+                self._tables[name] = known
+        finally:
+            if alone:
+                making.release()
+        return known[1]
+
     def _first_cycle_is_over(self) -> None:
         """Raises AsadError that says what is waited for, if it is not."""
         if not self._daemon.figures.cycles:
@@ -185,20 +217,24 @@ class Requests:
     def _rows(self, only: str | None = None) -> list[dict[str, Json]]:
         return job_rows(self._snapshot(), self._daemon.cluster.applications, only)
 
+    def _all_jobs(self) -> Json:
+        return {"now_s": self._daemon.now_s, "rows": cast(Json, self._rows())}
+
     def _jobs(self, request: Request) -> Json:
         """Jobs by `job`, `state` (`running`: guests too, for they run) and `user`, at most `limit` of them."""
         wanted = {key: request.arguments.get(key) for key in ("job", "state", "user")}
         states = {"running": ("running", "guest")}.get(str(wanted["state"]), (wanted["state"],))
+        table = cast("dict[str, Any]", self._table("jobs", self._all_jobs))
         rows = [
             row
-            for row in self._rows()
+            for row in table["rows"]
             if (wanted["job"] in (None, row["job"]))
             and (wanted["state"] is None or row["state"] in states)
             and (wanted["user"] in (None, row["user"]))
         ]
         limit = request.arguments.get("limit")
         shown = rows[:limit] if isinstance(limit, int) and limit >= 0 else rows
-        return {"now_s": self._daemon.now_s, "total": len(rows), "jobs": cast(Json, shown)}
+        return {"now_s": table["now_s"], "total": len(rows), "jobs": cast(Json, shown)}
 
     def _nodes(self) -> Json:
         daemon = self._daemon
@@ -207,15 +243,16 @@ class Requests:
 
     def _progress(self, job: str) -> Json:
         """What a job tells of itself, by node, and its happiness."""
-        rows = self._rows(job)
-        if not rows:
+        table = cast("dict[str, Any]", self._table("jobs", self._all_jobs))
+        row = next((row for row in table["rows"] if row["job"] == job), None)
+        if row is None:
             raise UsageError(f"job {job!r:.40} neither runs nor waits; asactl jobs lists those that do")
         told: dict[str, Json] = {
             name: known(report.jobs[job].progress)
             for name, report in self._daemon.link.reports().items()
             if job in report.jobs
         }
-        return {"job": job, "state": rows[0]["state"], "happiness": rows[0]["happiness"], "progress": told}
+        return {"job": job, "state": row["state"], "happiness": row["happiness"], "progress": told}
 
     def _of_the_cluster(self, request: Request, peer: Peer) -> Json:
         """What the cluster answers; jobs run as whom the kernel says that asks."""
@@ -230,16 +267,18 @@ class Requests:
 
     # ----------------------------------------------------------------------------------------- admission and deferral
 
-    def _admission(self, job: str) -> Json:
-        """What admission says of a job and has planned for it; without a job, of all."""
+    @property
+    def _admission(self) -> Admission:
         admit = self._daemon.cycle.admit
         if isinstance(admit, Statements):
             raise UsageError(f"[policies] admit is {admit.name}: asactl sow status tells of statements")
         if not isinstance(admit, Admission):
             raise UsageError("every job is admitted here: [policies] admit is everyone")
-        if not job:
-            return cast(Json, admit.overview())
-        told = admit.explain(job)
+        return admit
+
+    def _admission_of(self, job: str) -> Json:
+        """What admission says of a job and has planned for it."""
+        told = self._admission.explain(job)
         if told is None:
             raise UsageError(
                 f"job {job!r:.40}: admission does not know it: it is gone, or tells no utility and no rule has one; "
@@ -247,14 +286,16 @@ class Requests:
             )
         return cast(Json, told)
 
-    def _deferral(self, job: str) -> Json:
-        """What the defer stage says of a job; without a job, of all."""
+    @property
+    def _deferral(self) -> Deferral:
         defer = self._daemon.cycle.defer
         if not isinstance(defer, Deferral):
             raise UsageError("nothing is put off here: [policies] defer is at-once")
-        if not job:
-            return cast(Json, defer.overview())
-        told = defer.explain(job)
+        return defer
+
+    def _deferral_of(self, job: str) -> Json:
+        """What the defer stage says of a job."""
+        told = self._deferral.explain(job)
         if told is None:
             raise UsageError(
                 f"job {job!r:.40}: the defer stage does not know it: it is gone, not deferrable, or steered by "

@@ -361,3 +361,64 @@ def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None
 def test_large_answers_arrive_whole(serve: Callable[..., Path]) -> None:
     path = serve(lambda request, peer: [{"job_id": str(k)} for k in range(200_000)])
     assert len(ask(path, "jobs")) == 200_000
+
+
+def test_one_user_cannot_keep_all_workers_busy(
+    serve: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = threading.Semaphore(0), threading.Event()
+    askers = iter([NOBODY] * 12)
+
+    def handle(request: Request, peer: Peer) -> Json:
+        if peer.uid == NOBODY:
+            begun.release()
+            gate.wait(300)
+        return peer.uid
+
+    monkeypatch.setattr(control, "_peer", lambda connection: Peer(next(askers, 0), 0, 1))
+    path = serve(handle)
+    answers: list[Json] = []
+    threads = [threading.Thread(target=lambda: answers.append(ask(path, "jobs"))) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for _ in range(control.AT_ONCE):
+        assert begun.acquire(timeout=300)
+    while next(askers, None) is not None:  # all twelve have come, or those that have not are root's
+        pass
+    assert ask(path, "jobs") == 0, "somebody else is answered meanwhile"
+    assert not begun.acquire(blocking=False)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 12
+
+
+def test_one_user_has_but_a_part_of_a_core(
+    serve: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def handle(request: Request, peer: Peer) -> Json:
+        end_s = time.thread_time() + 0.02
+        while time.thread_time() < end_s:
+            pass
+        return peer.uid
+
+    monkeypatch.setattr(control, "_peer", lambda connection: Peer(NOBODY, 0, 1))
+    path = serve(handle)
+    begin_s = time.monotonic()
+    for _ in range(4):
+        ask(path, "jobs")
+    assert time.monotonic() - begin_s >= 3 * 0.02 / control.PART
+
+
+def test_whoever_has_used_his_part_is_told_so(
+    serve: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = NOBODY
+    monkeypatch.setattr(control, "_peer", lambda connection: Peer(uid, 0, 1))
+    monkeypatch.setattr(control, "PART", 1e-9)
+    path = serve(lambda request, peer: peer.uid, answer_s=0.3)
+    assert ask(path, "jobs") == NOBODY
+    with pytest.raises(Refused, match=r"taken up by earlier requests of .*; ask less often"):
+        ask(path, "jobs")
+    uid = 0
+    assert [ask(path, "jobs") for _ in range(3)] == [0, 0, 0], "root does not wait"

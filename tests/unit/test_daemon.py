@@ -851,6 +851,32 @@ def test_who_asks_without_a_pause_does_not_keep_cycles_from_coming(live: Callabl
             thread.join()
 
 
+def test_tables_are_made_once_a_cycle_whoever_asks(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    rows, nodes = requests.job_rows, requests.node_rows
+    monkeypatch.setattr(requests, "job_rows", lambda *some: made.append("jobs") or rows(*some))
+    monkeypatch.setattr(requests, "node_rows", lambda *some: made.append("nodes") or nodes(*some))
+
+    class Rare(Steady):
+        def __init__(self, interval_s: float, monotonic: Callable[[], float]) -> None:
+            super().__init__(1e6, monotonic)
+
+    monkeypatch.setattr(daemon_file, "Steady", Rare)
+    life = live(first_cycle=False)
+    wait_for(lambda: life.daemon.figures.cycles and not life.daemon.errands.doing())
+    before = life.daemon.figures.number
+    for _ in range(3):
+        assert life.ask("jobs")["total"] == len(life.ask("jobs", limit=1)["jobs"]) + 4
+        assert len(life.ask("nodes")["nodes"]) == 2
+        assert life.ask("progress", job="10")["progress"] == {}
+    assert life.daemon.figures.number == before and made == ["jobs", "nodes"]
+    life.ask("pause")
+    life.ask("jobs")
+    assert made == ["jobs", "nodes", "jobs"], "what was changed by request is seen"
+
+
 def test_only_what_was_asked_before_is_done_and_no_longer_than_until_the_next_cycle() -> None:
     now = 0.0
     asked, done = errands.Errands(lambda: now), list[str]()
