@@ -422,6 +422,22 @@ def test_a_dead_worker_is_an_error_and_not_a_hang() -> None:
         job.end()
 
 
+def test_a_task_that_dies_while_others_wait_for_it_is_an_error_and_not_a_hang() -> None:
+    core = max(os.sched_getaffinity(0))
+    job = Job("cpu", [core, core], 1 << 20, barrier=True)
+    try:
+        job.wait(300)
+        job.go()
+        job.processes[0].kill()
+        job.processes[0].join()
+        job.pause()
+        with pytest.raises(ClusterError, match="worker died"):
+            job.wait(300)
+    finally:
+        job.end()
+    assert not any(process.is_alive() for process in job.processes)
+
+
 def processes_in(group: Path) -> list[int]:
     return [int(line) for line in (group / "cgroup.procs").read_text().split()]
 
