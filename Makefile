@@ -15,12 +15,17 @@ RUNS ?= 3
 SCALE ?= 1
 LAB_ARGS ?=
 
+# of `make chaos`: moments on a real Slurm, lives on one in memory, and the seed of both
+MOMENTS ?= 100
+LIVES ?= 900
+SEED ?= 1
+
 # for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics and job_submit.lua
 PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server \
 	iproute2 systemd prometheus lua5.3
 PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3
 
-.PHONY: help demo lab check test test-vm bench bench-smoke lint style types imports docs clean system-packages
+.PHONY: help demo lab chaos check test test-vm bench bench-smoke lint style types imports docs clean system-packages
 .DELETE_ON_ERROR:
 # where it is set, every process compiles pytest's rewritten tests and asad itself anew: 15 s for each worker of a run
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,6 +37,7 @@ help:
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
 	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
+	@echo 'make chaos            random faults on a real Slurm and on one in memory (as root; MOMENTS=100 LIVES=900 SEED=1)'
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make bench-smoke      run every benchmark once in its smallest form: does it still run?'
@@ -63,6 +69,11 @@ test: $(VENV)/.installed-test
 	@mkdir -p build && rm -f build/tests.xml
 	$(BIN)/python -m pytest -q tests/contract -k recorded > build/warm-up.log || true
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
+
+# Random faults: on a real Slurm (a minute for each two), then on a Slurm in memory. A seed repeats what it found.
+chaos: $(VENV)/.installed-test
+	$(BIN)/python -m lab.chaos --moments $(MOMENTS) --seed $(SEED)
+	CHAOS_LIVES=$(LIVES) CHAOS_SEED=$(SEED) $(BIN)/python -m pytest -q -s tests/unit/test_slurm_chaos.py
 
 # Not part of `make test`: it takes minutes, and 4 GB in build/vm. build/vm/steps.txt tells what was done and seen.
 test-vm: $(VENV)/.installed-test

@@ -105,25 +105,37 @@ class LiveAsad:
         self.folder = slurm.folder / f"asad-{decides}"
         self.socket = self.folder / "asad.sock"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.env = slurm.env
 
     def __enter__(self) -> LiveAsad:
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("state", "node"):
             (self.folder / name).mkdir(parents=True)
-        config = self.folder / "asad.toml"
-        ports = free_ports(2)
-        config.write_text(
-            asad_toml(self.slurm, self.folder, self.share, ports, self.admit, self.slot_s, self.place)
-        )
+        self.config.write_text(self.configuration(free_ports(2)))
         try:
-            self._start("asad", "asad", "--config", str(config))
-            for node in self.slurm.node_names:
-                self._start(node, "asad-node", "--config", str(config), "--node", node)
+            for name in ("asad", *self.slurm.node_names):
+                self.start(name)
             self._wait()
         except BaseException:
             self.stop()
             raise
         return self
+
+    @property
+    def config(self) -> Path:
+        """The configuration of daemon and actors."""
+        return self.folder / "asad.toml"
+
+    def configuration(self, ports: list[int]) -> str:
+        """What stands there; the ports are of the daemon and of its metrics."""
+        return asad_toml(self.slurm, self.folder, self.share, ports, self.admit, self.slot_s, self.place)
+
+    def start(self, name: str) -> None:
+        """Start the daemon (`asad`) or the actor of a node."""
+        if name == "asad":
+            self._start("asad", "asad", "--config", str(self.config))
+        else:
+            self._start(name, "asad-node", "--config", str(self.config), "--node", name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -143,7 +155,7 @@ class LiveAsad:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self.slurm.env,
+                env=self.env,
                 start_new_session=True,
             )
 

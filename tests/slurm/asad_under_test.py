@@ -90,7 +90,6 @@ class Asad(LiveAsad):
         super().__init__(slurm, "static")
         self.folder = slurm.folder / f"asad-under-test-{next(_names)}"
         self.socket = self.folder / "asad.sock"
-        self.config = self.folder / "asad.toml"
         self.settings, self.daemon = settings or {}, daemon
         self.server: NodeServer | None = None
 
