@@ -32,9 +32,10 @@ def _setting(
     above: float | None = None,
     most: float | None = None,
     address: bool = False,
+    addresses: bool = False,
 ) -> Any:
     """A key with its default, the range of a number, and whether a text is `HOST:PORT`."""
-    checks = {"least": least, "above": above, "most": most, "address": address}
+    checks = {"least": least, "above": above, "most": most, "address": address, "addresses": addresses}
     if isinstance(default, list):
         return field(default_factory=lambda: tuple(default), metadata=checks)
     return field(default=default, metadata=checks)
@@ -128,7 +129,8 @@ class NodesSettings:
 class NodeSettings:
     """`[node]`: the node actor's own."""
 
-    daemon: str = _setting("localhost:6820", address=True)
+    daemon: str = _setting("localhost:6820", addresses=True)
+    """Where the daemon listens; of several head nodes all, with commas between them."""
     node: str = ""
     """Its name in Slurm; empty: the host name."""
     sample_s: float = _setting(5.0, above=0.0, most=600.0)
@@ -139,6 +141,11 @@ class NodeSettings:
     """Guests may run on every core of the node that Slurm may use, held by their quotas, and not on their own alone."""
     register: str = ""
     """Socket at which executors of Mesos register their jobs; empty: none (no Mesos agent runs here)."""
+
+    @property
+    def daemons(self) -> list[str]:
+        """The addresses in `daemon`."""
+        return [address.strip() for address in self.daemon.split(",")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,9 +371,10 @@ def _take(value: Any, wanted: Any, checks: Mapping[str, Any]) -> tuple[Any, tupl
         if not value.startswith("/"):
             return None, ("is no absolute path", "begin it with /")
         return Path(value), None
-    if checks.get("address") and value:
+    if (checks.get("address") or checks.get("addresses")) and value:
         try:
-            split_address(value)
+            for one in value.split(",") if checks.get("addresses") else [value]:
+                split_address(one.strip() if checks.get("addresses") else one)
         except ValueError as error:
             return None, (str(error), "write host:port, or [address]:port for IPv6")
     return value, None

@@ -657,6 +657,9 @@ class JobSample:
     quota: float
     """Share of its cores that its quota leaves it; NaN for no quota."""
     idle_class: bool
+    delayed: float = math.nan
+    """Part of the time since the last look that waiting for a core can have cost it: run delay over CPU and run delay,
+    and not more than all its threads have waited together; NaN if the kernel does not tell, or nobody asked."""
     steps_done: int = 0
     """Numbered steps (`srun`) that have ended, as far as this node has seen steps of it."""
 
@@ -705,5 +708,7 @@ class NodeLink(Protocol):
         ...
 
     def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
-        """By node name, all that holds there until the lease runs out; what is not named is lifted."""
+        """By node name, all that holds there until the lease runs out; what is not named is lifted.
+
+        A daemon sends it when its cycle is completed; no leases at all are sent at once."""
         ...

@@ -1,7 +1,7 @@
-"""The connections between the daemon and its node actors: `NodeServer` on one end, `NodeClient` on the other.
+"""The daemon's end of the connections to its node actors.
 
-Each runs an event loop in a thread of its own; nothing that the other end does, or fails to do, holds up the caller
-for longer than `announce` may wait. A connection costs memory and nothing else; what waits to be sent is bounded.
+It runs an event loop in a thread of its own; nothing that the other ends do, or fail to do, holds up the caller for
+longer than `announce` may wait. A connection costs memory and nothing else; what waits to be sent is bounded.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-import random
 import resource
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
-from asad import __version__
 from asad.api.listening import stop_listening
 from asad.api.wire import (
     MAX_FRAME_BYTES,
     MAX_GREETING_BYTES,
     Answer,
     Authenticator,
-    Channel,
     Frames,
     Message,
     WireError,
@@ -73,11 +70,18 @@ class NodeServer:
         answer_s: float = 2.0,
         clock: Callable[[], float] = time.time,
         *,
+        patience_s: float = 60.0,
+        identity: tuple[str, int] = ("", 0),
         greeting_s: float = GREETING_S,
         write_s: float = WRITE_S,
     ) -> None:
         self.host, self.port = parse_address(listen, "[nodes] listen")
         self.auth, self.lease_s, self.answer_s, self.clock = auth, lease_s, answer_s, clock
+        self.patience_s = patience_s
+        """So long an offer stays open: actors count its job as a guest for not much longer."""
+        self.identity = identity
+        """Name and epoch of this daemon; without a name any other one is obeyed before it."""
+        self._refusing: set[str] = set()
         self.greeting_s, self.write_s = greeting_s, write_s
         self.audit: deque[Message] = deque(maxlen=AUDIT_ROWS)
         self.refused = 0
@@ -174,6 +178,12 @@ class NodeServer:
         """Nodes whose actors have been here since the daemon started, and have sent nothing within the lease."""
         return sorted(self._known.copy().keys() - self.reports().keys())
 
+    @property
+    def superseded(self) -> bool:
+        """Do most of the nodes that are connected obey another daemon, which was started later?"""
+        nodes = self._nodes.copy()
+        return bool(nodes) and 2 * len(self._refusing & nodes.keys()) > len(nodes)
+
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
         """Tell the actors of these nodes that a job will come as a guest; did all note it within `answer_s`?"""
         loop = self._loop
@@ -209,7 +219,14 @@ class NodeServer:
         self._notes[number] = note
         asyncio.get_running_loop().call_later(self.answer_s, self._notes.pop, number, None)
         for connection in cast("list[_Connection]", connections):
-            if not connection.send({"kind": "announce", "id": number, "job": job_id}):
+            connection.lease_is_news()
+            message: Message = {
+                "kind": "announce",
+                "id": number,
+                "job": job_id,
+                "patience_s": self.patience_s,
+            }
+            if not connection.send(message):
                 note.settle(False)
 
     def _grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
@@ -230,6 +247,10 @@ class NodeServer:
         self._known[connection.node] = time.monotonic()
         if before is not None:
             before.close("its node connected anew")
+        self._refusing.discard(connection.node)
+        daemon, epoch = self.identity
+        if daemon:
+            connection.send({"kind": "daemon", "daemon": daemon, "epoch": epoch})
         log.info("node %s connected from %s", connection.node, connection.peer)
 
     def left(self, connection: _Connection, why: str) -> None:
@@ -267,6 +288,10 @@ class NodeServer:
             if not isinstance(rows, list) or len(rows) > AUDIT_ROWS:
                 raise WireError("an audit has no rows")
             self.audit.extend(_audit_row(row, node) for row in rows)
+        elif kind == "refused":
+            if node not in self._refusing:
+                log.warning("node %s obeys another daemon: %s", node, str(message.get("daemon"))[:64])
+            self._refusing.add(node)
         elif kind == "noted":
             number = message.get("id")
             note = self._notes.get(number) if isinstance(number, int) else None
@@ -390,6 +415,10 @@ class _Connection(asyncio.Protocol):
         self._write({"kind": "lease", "lease_s": self.server.lease_s, "jobs": jobs})
         self._lease_told = bool(jobs)
 
+    def lease_is_news(self) -> None:
+        """The next lease is sent even if it grants nothing: the other end has been told something since the last."""
+        self._lease_told = None
+
     def close(self, why: str) -> None:
         """Now, whatever was still to be sent."""
         if self.state != "closed":
@@ -437,220 +466,6 @@ class _Connection(asyncio.Protocol):
         self.node, self._channel = answer.node, answer.channel
         self.state = "greeted"
         self._transport.write(frame(answer.frame))
-
-
-class NodeClient:
-    """The actor's end: one connection to the daemon at `address` (host:port), made again whenever it is lost.
-
-    `on_message` is given every lease and announcement, in the client's thread; what it raises is logged. `cgroup` is
-    the version that the daemon is told. Nothing here blocks its caller.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        node: str,
-        auth: Authenticator,
-        on_message: Callable[[Message], None],
-        *,
-        cgroup: int = 0,
-        retry_s: tuple[float, float] = (0.2, 15.0),
-    ) -> None:
-        self.host, self.port = parse_address(address, "[node] daemon")
-        self.node, self.auth, self.on_message, self.cgroup = node, auth, on_message, cgroup
-        self.retry_s = retry_s
-        self.connected = False
-        self.trouble = ""
-        """Why there is no connection, as one sentence; empty while there is one."""
-        self._lock = threading.Lock()
-        self._report: bytes | None = None
-        self._queue: deque[bytes] = deque()
-        self._audit: deque[bytes] = deque(maxlen=AUDIT_ROWS)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Connect, in a thread of its own, and keep trying."""
-        started = threading.Event()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._run(started)), name="asad-node-client", daemon=True
-        )
-        self._thread.start()
-        started.wait()
-
-    def stop(self) -> None:
-        """Close the connection and end the thread."""
-        if self._thread is None or self._loop is None:
-            return
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._main.cancel)
-        self._thread.join()
-        self._thread = self._loop = None
-        self.connected = False
-
-    def send(self, message: Message) -> bool:
-        """Hand over a message to be sent; False if it is dropped.
-
-        Of reports only the latest is kept, and nothing but audits is kept while there is no connection. Raises
-        ValueError for a message with a NaN (`wire.sample_to_json` writes none).
-        """
-        kind, payload = message.get("kind"), pack(message)
-        with self._lock:
-            if kind == "audit":
-                self._audit.append(payload)
-            elif not self.connected:
-                return False
-            elif kind == "report":
-                self._report = payload
-            elif len(self._queue) >= ANNOUNCEMENTS:
-                return False
-            else:
-                self._queue.append(payload)
-        self._wake()
-        return True
-
-    def _wake(self) -> None:
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # stopped meanwhile
-                self._loop.call_soon_threadsafe(self._something.set)
-
-    def _next(self) -> tuple[bytes, bool] | None:
-        """What to send next, and is it an audit: answers go first, then audits, then the report."""
-        with self._lock:
-            if self._queue:
-                return self._queue.popleft(), False
-            if self._audit:
-                return self._audit.popleft(), True
-            report, self._report = self._report, None
-            return None if report is None else (report, False)
-
-    # ------------------------------------------------------------------------------ in the client's thread
-
-    async def _run(self, started: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._something = asyncio.Event()
-        self._main = asyncio.create_task(self._connect_for_ever())
-        started.set()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._main
-
-    async def _connect_for_ever(self) -> None:
-        least_s, most_s = self.retry_s
-        wait_s = least_s
-        chance = random.SystemRandom()
-        while True:
-            before = time.monotonic()
-            try:
-                await self._talk()
-            except (OSError, TimeoutError, WireError, EOFError) as error:
-                trouble = str(error) or type(error).__name__
-                if trouble != self.trouble:
-                    log.warning("no connection to the daemon at %s:%d: %s", self.host, self.port, trouble)
-                self.trouble = trouble
-            except Exception:  # a fault of ours must not cut the node off for good
-                log.exception("the connection to the daemon broke")
-                self.trouble = "the connection broke by a fault of asad's; see the log"
-            finally:
-                with self._lock:
-                    self.connected = False
-                    self._queue.clear()
-                    self._report = None
-            if time.monotonic() - before > most_s:
-                wait_s = least_s
-            # a daemon that starts again is not called by all nodes in one moment
-            await asyncio.sleep(chance.uniform(wait_s / 2, wait_s))
-            wait_s = min(2 * wait_s, most_s)
-
-    async def _talk(self) -> None:
-        """One connection from greeting to end. Raises what ended it."""
-        loop = asyncio.get_running_loop()
-        tls = self.auth.client_tls
-        hostname: dict[str, Any] = {"ssl": tls, "server_hostname": self.host} if tls is not None else {}
-        reader = asyncio.StreamReader(loop=loop)
-        protocol = _Stream(reader, loop=loop)
-        try:
-            async with asyncio.timeout(GREETING_S):
-                transport, _ = await loop.create_connection(
-                    lambda: protocol, self.host, self.port, **hostname
-                )
-                writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-                greeting = await loop.run_in_executor(None, self.auth.greet, self.node)
-                writer.write(frame(greeting.frame))
-                answer = await _read_frame(reader, MAX_GREETING_BYTES)
-                channel = await loop.run_in_executor(None, self.auth.accept, greeting, answer)
-            hello: Message = {
-                "kind": "hello",
-                "node": self.node,
-                "version": __version__,
-                "cgroup": self.cgroup,
-            }
-            writer.write(frame(channel.seal(pack(hello))))
-            with self._lock:
-                self.connected = True
-            self.trouble = ""
-            self._something.set()  # audits may have waited
-            log.info("connected to the daemon at %s:%d", self.host, self.port)
-            both = [
-                loop.create_task(self._listen(reader, channel)),
-                loop.create_task(self._speak(writer, channel)),
-            ]
-            try:
-                done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-            finally:
-                for task in both:
-                    task.cancel()
-                await asyncio.gather(*both, return_exceptions=True)
-        finally:
-            if protocol.transport is not None:
-                protocol.transport.abort()
-
-    async def _listen(self, reader: asyncio.StreamReader, channel: Channel) -> None:
-        while True:
-            async with asyncio.timeout(SILENCE_S):
-                sealed = await _read_frame(reader, MAX_FRAME_BYTES)
-            message = unpack(channel.open(sealed))
-            if message.get("kind") == "ping":
-                self.send({"kind": "pong"})
-                continue
-            try:
-                self.on_message(message)
-            except Exception:
-                log.exception("a %s from the daemon could not be followed", message.get("kind"))
-
-    async def _speak(self, writer: asyncio.StreamWriter, channel: Channel) -> None:
-        while True:
-            await self._something.wait()
-            self._something.clear()
-            while (taken := self._next()) is not None:
-                payload, audit = taken
-                try:
-                    writer.write(frame(channel.seal(payload)))
-                    async with asyncio.timeout(WRITE_S):
-                        await writer.drain()
-                except BaseException:
-                    if audit:  # told twice is better than never
-                        with self._lock:
-                            self._audit.appendleft(payload)
-                    raise
-
-
-class _Stream(asyncio.StreamReaderProtocol):
-    """A stream that knows its transport as soon as there is one: who stops in TLS's handshake can still close it."""
-
-    transport: asyncio.WriteTransport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.WriteTransport", transport)
-        super().connection_made(transport)
-
-
-async def _read_frame(reader: asyncio.StreamReader, limit: int) -> bytes:
-    length = int.from_bytes(await reader.readexactly(4), "big")
-    if length > limit:
-        raise WireError(f"a frame of {length} bytes is announced; {limit} are allowed")
-    return await reader.readexactly(length)
 
 
 def _audit_row(row: Json, node: str) -> Message:

@@ -233,6 +233,7 @@ def sample_from_json(plain: Json) -> JobSample:
             since_s=_amount(plain["since_s"]),
             quota=_amount(plain["quota"]),
             idle_class=_flag(plain["idle_class"]),
+            delayed=_amount(plain.get("delayed"), 1.0),
             steps_done=_count(plain.get("steps_done", 0)),  # actors of before have not sent it
         )
     except KeyError as error:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 from asad.model import Json
@@ -144,6 +145,48 @@ def read_slurm_conf(text: str) -> Slurm:
 
 
 # ---------------------------------------------------------------------------------------------------- the cluster
+
+NETWORKED = (
+    "nfs",
+    "nfs4",
+    "lustre",
+    "gpfs",
+    "ceph",
+    "fuse.ceph",
+    "beegfs",
+    "glusterfs",
+    "ocfs2",
+    "gfs2",
+    "cifs",
+)
+"""File systems that several machines see."""
+
+
+def head_finding(slurm: Slurm, controllers: int, journal_dir: Path, mounts: str) -> Finding | None:
+    """Would another head node find the journal of offers? None where Slurm has one controller.
+
+    `mounts` is /proc/mounts.
+    """
+    if controllers < 2:
+        return None
+    places = [line.split()[1:3] for line in mounts.splitlines() if len(line.split()) > 2]
+    folder = str(journal_dir)
+    around = [
+        (len(place), kind) for place, kind in places if f"{folder}/".startswith(place.rstrip("/") + "/")
+    ]
+    kind = max(around, default=(0, ""))[1]
+    if kind in NETWORKED:
+        return Finding(
+            "head nodes", "ok", f"{folder} is on {kind}: the other head node finds the journal there"
+        )
+    return Finding(
+        "head nodes",
+        "warn",
+        f"Slurm has {controllers} controllers, and {folder} is on a local disk: without this head node, offered jobs "
+        "that asked for certain nodes are given any",
+        f"[slurm] journal_dir: a folder that both see, as {slurm.get('StateSaveLocation') or 'StateSaveLocation'} is; "
+        "see docs/how-to/two-head-nodes.md",
+    )
 
 
 def cluster_findings(slurm: Slurm) -> Iterator[Finding]:

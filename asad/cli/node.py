@@ -19,7 +19,7 @@ import click
 
 from asad import __version__
 from asad.api.auth import open_authenticator
-from asad.api.nodes import NodeClient
+from asad.api.node_client import Clients, NodeClient, Seniority
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.node.actor import Actor, Settings, sample_to_json
@@ -89,15 +89,21 @@ def run(config: Config, node: str, cgroups: Cgroups) -> None:
                 Actor(settings, cgroups).mend()
         raise
     actor = Actor(settings, cgroups, progress=folder_of(os.environ))
-    client = NodeClient(config.node.daemon, node, authenticator, actor.hear, cgroup=cgroups.version)
-    actor.link = client
+    seniority = Seniority()
+    clients = Clients(
+        [
+            NodeClient(address, node, authenticator, actor.hear, cgroup=cgroups.version, seniority=seniority)
+            for address in config.node.daemons
+        ]
+    )
+    actor.link = clients
     for which in (signal.SIGTERM, signal.SIGINT):
         signal.signal(which, lambda *_: actor.stop())
-    client.start()
+    clients.start()
     try:
         actor.run()
     finally:
-        client.stop()
+        clients.stop()
 
 
 def look(cgroups: Cgroups) -> str:

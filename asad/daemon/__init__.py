@@ -13,7 +13,8 @@ from asad.daemon.clusters import (
     TakesJobs,
     open_cluster,
 )
-from asad.daemon.daemon import Daemon, only_one
+from asad.daemon.daemon import Daemon
+from asad.daemon.identity import only_one
 from asad.daemon.stages import check
 
 __all__ = [

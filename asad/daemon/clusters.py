@@ -71,6 +71,14 @@ class ActsByItself(Protocol):
         ...
 
 
+@runtime_checkable
+class ActsSlowly(Protocol):
+    """A cluster whose every change takes time, more of it when its controller is slow."""
+
+    acting_s: float
+    """So long may changes take within one cycle (s); what is left over is done by the next."""
+
+
 class NoNodes:
     """The node actors of a cluster that has none."""
 

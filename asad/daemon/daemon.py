@@ -6,16 +6,12 @@ The main thread goes through this file from top to bottom. Signals only set a fl
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import fcntl
 import logging
 import math
-import os
 import signal
-import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -27,6 +23,7 @@ from asad.config import MODES, Config, Mode
 from asad.cycle import Cycle
 from asad.daemon.clusters import (
     ActsByItself,
+    ActsSlowly,
     KeepsPromises,
     LiveCluster,
     NoNodes,
@@ -35,8 +32,11 @@ from asad.daemon.clusters import (
 )
 from asad.daemon.errands import Errands
 from asad.daemon.figures import Figures
+from asad.daemon.identity import only_one, take_identity
 from asad.daemon.knowledge import Knowledge
+from asad.daemon.leases import FAILURES, Leases
 from asad.daemon.pace import Pace, Steady
+from asad.daemon.reload import but_for_what_is_fixed, leaves_behind
 from asad.daemon.requests import Requests, plain_config, without_password
 from asad.daemon.stages import Stages, decided_by, stages_of
 from asad.daemon.systemd import Heartbeat, notify
@@ -52,17 +52,18 @@ from asad.store.writer import RunStart, Writer
 
 log = logging.getLogger(__name__)
 
+SUPERSEDED = 7
+"""Exit status of a daemon in whose place another one rules: nobody should start it again by himself."""
 FORGET_S = 3600.0
 """What is older than the retention is removed this often."""
 MOST_CASES = 10
 """So many cases of lending are kept of a cycle; a thousand hosts draw twenty times as many each minute."""
+ACTING, LEAST_ACTING_S = 1 / 3, 1.0
+"""Part of the time between two cycles that changes may take, and how long they may take however short that is (s)."""
 REHEARSAL_S = 900.0
 """So long systemd is asked to wait while a policy is compiled; half a minute is usual, once."""
 SENTENCE_S = 1.0
 """No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
-FIXED = ("cluster", "state_dir", "store", "socket")
-"""Of `[daemon]`: what takes effect at a start alone."""
-FIXED_TABLES = ("nodes", "metrics", "recorded")
 T = TypeVar("T")
 
 
@@ -89,6 +90,8 @@ class Daemon:
         self._heart = Heartbeat(monotonic)
         self._recovered = False
         """What an earlier daemon left is undone."""
+        self._superseded = False
+        """Another daemon of this cluster was started later, and the nodes obey it."""
         self._pausing = threading.Lock()
         self._told_at = -math.inf
         self._forgot_at = monotonic()
@@ -111,7 +114,7 @@ class Daemon:
         signal.signal(signal.SIGHUP, lambda *_: setattr(self, "_reloading", True))
 
     def run(self) -> int:
-        """Start, cycle until stopped or the log has ended, stop; the exit status.
+        """Start, cycle until stopped, superseded or the log has ended, stop; the exit status.
 
         Raises AsadError if it cannot start.
         """
@@ -127,7 +130,7 @@ class Daemon:
             finally:
                 notify("STOPPING=1")
                 self._stop()
-        return 0
+        return SUPERSEDED if self._superseded else 0
 
     # ------------------------------------------------------------------------------------------------------- start
 
@@ -181,9 +184,28 @@ class Daemon:
         self.link: NodeLink = NoNodes()
         if self._is_real:
             keys = open_authenticator(config.nodes, "daemon")
-            self.link = self.nodes = NodeServer(config.nodes.listen, keys, config.lease_s, clock=self.clock)
-        self.cluster = self._given or open_cluster(config, self.link, config.daemon.state_dir, self.clock)
+            self.link = self.nodes = NodeServer(
+                config.nodes.listen,
+                keys,
+                config.lease_s,
+                clock=self.clock,
+                patience_s=float(settings_of(config).get("offer_patience_s", 60.0)),
+                identity=take_identity(config.daemon.state_dir, self.clock()),
+            )
+        self.leases = Leases(self.link)
+        self.cluster = self._given or self._open(config)
         opened.callback(lambda: self.cluster.close())
+
+    def _open(self, config: Config) -> LiveCluster:
+        """The cluster that is configured; a third of the time between two cycles may go into changes of it."""
+        cluster = open_cluster(config, self.leases, config.daemon.state_dir, self.clock)
+        self._pace(cluster, config)
+        return cluster
+
+    @staticmethod
+    def _pace(cluster: LiveCluster, config: Config) -> None:
+        if isinstance(cluster, ActsSlowly):
+            cluster.acting_s = max(LEAST_ACTING_S, ACTING * config.daemon.interval_s)
 
     def _open_store(self, stages: Stages, opened: contextlib.ExitStack) -> None:
         """Who writes the store, and what is to be remembered from it."""
@@ -279,6 +301,7 @@ class Daemon:
             if isinstance(self.cluster, ActsByItself):
                 self.cluster.may_act(self.cycle.mode == "enforce" and not self.cycle.paused)
             wake_s = self.cycle.run_once()
+            self.leases.renew()
             self.figures.count(completed=True)
             sentence = self.cycle.sentence()
         except AsadError as error:
@@ -290,6 +313,8 @@ class Daemon:
             sentence = (
                 f"cycle {self.cycle.number} broken off by a fault of asad's: {type(error).__name__}: {error}"
             )
+        if self.figures.failing >= FAILURES:
+            self.leases.renew_roles()
         wall_s = self._monotonic() - begin
         if isinstance(self.pace, Steady) and wall_s > self.pace.interval_s:
             missed = int(wall_s / self.pace.interval_s)
@@ -301,6 +326,11 @@ class Daemon:
         except Exception:
             log.exception("a fault of asad's after cycle %d", self.cycle.number)
         self._tell(sentence)
+        if self.nodes is not None and self.nodes.superseded:
+            log.error(
+                "another daemon of this cluster was started later, and the nodes obey it: this one stops"
+            )
+            self._superseded = self._stopping = True
         return wake_s
 
     def _record(self, number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
@@ -421,7 +451,8 @@ class Daemon:
         self.cycle.admit.given_back()
         self.cycle.defer.given_back()
         try:
-            done = self.cluster.release()
+            with self._heart.beating():  # a slow controller takes its time for every single one
+                done = self.cluster.release()
         except Exception as error:
             log.error("not everything could be given back: %s", error)
             return [f"not everything could be given back: {error}"]
@@ -448,7 +479,7 @@ class Daemon:
     def _take_over(self, new: Config) -> None:
         """Go on with a new configuration; whatever it raises, the old one holds."""
         old = self.config
-        new = _but_for_what_is_fixed(old, new)
+        new = but_for_what_is_fixed(old, new)
         cluster = self._cluster_of(new)
         stages = before = self.knowledge.stages
         with contextlib.ExitStack() as failed:
@@ -463,7 +494,7 @@ class Daemon:
             failed.pop_all()
         # nothing of the new configuration can be wrong any more
         self.knowledge.switch(stages)
-        if self.cycle.mode == "enforce" and _leaves_behind(before, stages):
+        if self.cycle.mode == "enforce" and leaves_behind(before, stages):
             self._release()
         self.config = new
         self.cycle.admit, self.cycle.defer, self.cycle.place, self.cycle.share = stages
@@ -473,6 +504,7 @@ class Daemon:
         self.knowledge.remember()
         if isinstance(self.pace, Steady):
             self.pace.interval_s = new.daemon.interval_s
+        self._pace(self.cluster, new)
         if self.nodes is not None:
             self.nodes.lease_s = new.lease_s
         self.control.operators = new.daemon.operators
@@ -484,7 +516,7 @@ class Daemon:
         """The cluster, opened anew if its own settings have changed."""
         if not self._is_real or settings_of(new) == settings_of(self.config):
             return self.cluster
-        return open_cluster(new, self.link, new.daemon.state_dir, self.clock)
+        return self._open(new)
 
     def _move_to(self, cluster: LiveCluster) -> None:
         """Leave the old cluster object as it would be left by a stop, and begin with the new one."""
@@ -517,59 +549,6 @@ class Daemon:
                 "the state store did not take the last decisions: %s", self.writer.trouble or "it is busy"
             )
         log.info("stopped after %d cycles", figures.completed)
-
-
-@contextlib.contextmanager
-def only_one(state_dir: Path) -> Iterator[None]:
-    """Hold the lock of `state_dir`. Raises AsadError that says who does, if another daemon runs, and where others may
-    write there."""
-    path = state_dir / "asad.lock"
-    try:
-        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
-        if state_dir.stat().st_mode & stat.S_IWOTH:
-            raise AsadError(
-                f"{state_dir}: others may write there, and so put lock, journal and store of theirs into the place of "
-                "ours; chmod o-w it and look what is in it, or choose another [daemon] state_dir"
-            )
-        file = path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise AsadError(
-            f"{path}: {error.strerror}; [daemon] state_dir must be a folder that this user can write"
-        ) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            holder = file.read(100).strip()
-            raise AsadError(
-                f"{path}: another daemon runs here ({holder if holder.isprintable() else '?'}); "
-                "stop it, or give this one a state_dir of its own"
-            ) from error
-        file.truncate(0)
-        file.write(f"process {os.getpid()}\n")
-        file.flush()
-        yield
-
-
-def _but_for_what_is_fixed(old: Config, new: Config) -> Config:
-    """The new configuration with what a start alone can change as it was; the log tells what that is."""
-    fixed = {name: getattr(old.daemon, name) for name in FIXED}
-    tables = {name: getattr(old, name) for name in FIXED_TABLES}
-    later = [f"[daemon] {name}" for name, value in fixed.items() if getattr(new.daemon, name) != value]
-    later += [f"[{name}]" for name, value in tables.items() if getattr(new, name) != value]
-    if later:
-        log.warning("%s changed, which takes effect at the next start", ", ".join(later))
-    return dataclasses.replace(new, daemon=dataclasses.replace(new.daemon, **fixed), **tables)
-
-
-def _leaves_behind(before: Stages, now: Stages) -> bool:
-    """Is something out that nobody would look after any more?"""
-    return (
-        now.slots != before.slots  # what was promised by other slots is no promise any more
-        or (before.defers and not now.defers)  # nobody renews or ends what is held back
-        or now.place.name != before.place.name  # shares and memory limits that another policy has set
-    )
 
 
 def _quota_changes(nodes: NodeServer) -> list[QuotaChange]:

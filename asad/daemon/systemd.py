@@ -6,8 +6,9 @@ import contextlib
 import math
 import os
 import socket
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 NOTIFY_S = 1.0
 """systemd may be busy: nobody waits longer than this to be heard."""
@@ -48,3 +49,23 @@ class Heartbeat:
         if now - self._last_s >= self.every_s:
             self._last_s = now
             notify("WATCHDOG=1")
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Beat in a thread of its own, while something goes on that may take long but comes to an end."""
+        if not math.isfinite(self.every_s):
+            yield
+            return
+        over = threading.Event()
+
+        def beat_on() -> None:
+            while not over.wait(self.every_s):
+                notify("WATCHDOG=1")
+
+        thread = threading.Thread(target=beat_on, name="asad-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

@@ -40,8 +40,11 @@ log = logging.getLogger(__name__)
 
 JOB_ID = re.compile(r"[A-Za-z0-9_+.\-]{1,64}", re.ASCII)
 SCAN_S = 1.0
-ANNOUNCED_S = 86_400.0
-"""An announcement of a job that has not come within this is forgotten."""
+PATIENCE_S = 60.0
+"""So long an offer stays open where the daemon does not say for how long."""
+UNCONFIRMED_S = 60.0
+"""So much longer than an offer stays open its job counts as a guest although the daemon has not said so since."""
+MOST_ANNOUNCED_S = 86_400.0 + UNCONFIRMED_S
 ANNOUNCED_JOBS = 10_000
 PARTITION_LOOKS = 10
 """A job is so often asked in which partition it was started, if nothing answers."""
@@ -110,6 +113,8 @@ class Actor:
         self.samples: dict[str, JobSample] = {}
         self.inbox: queue.SimpleQueue[dict[str, Json] | None] = queue.SimpleQueue()
         self.announced = self._load_announced()
+        """Jobs that the daemon has offered a place here → until when that makes guests of them, by `clock`."""
+        self._patience_s = PATIENCE_S
         self._roles: dict[tuple[str, int], bool] = {}
         """The daemon's last word on each job that was here then; it holds when its lease has run out."""
         self._partitions: dict[tuple[str, int], tuple[str, int]] = {}
@@ -215,14 +220,15 @@ class Actor:
         if ended:
             here = {(group.job_id, group.inode) for group in self.jobs.values()}
             self._partitions = {key: told for key, told in self._partitions.items() if key in here}
-        self._forget_announced(ended)
+        self._forget_announced(ended, now_s)
         self.classify()
         self.apply(now_s)
 
     def classify(self) -> None:
-        """Who is a guest? What the daemon says of a job that is here counts first, then the partition that Slurm
-        started it in, then what the daemon said before it came (it may have started by itself since), then a
-        predecessor's mark (the idle class itself)."""
+        """Who is a guest? What the daemon says of a job that is here counts first. Else its environment can make it
+        one by the partition that it names, but never make it none: that is the user's to write. Then what the daemon
+        said before it came, for a while (it may have started by itself since), and a predecessor's mark (the idle class
+        itself)."""
         self.guests = set()
         for job_id, group in self.jobs.items():
             if self._is_guest(group):
@@ -245,16 +251,18 @@ class Actor:
         key = (group.job_id, group.inode)
         if key in self._roles:
             return self._roles[key]
+        if self._names_guest_partition(group):
+            return True
+        return group.job_id in self.announced or self.quotas.is_idle(group)
+
+    def _names_guest_partition(self, group: JobGroup) -> bool:
+        """Does the environment of its first process say so?"""
+        key = (group.job_id, group.inode)
         partition, looks = self._partitions.get(key, ("", 0))
         if not partition and looks < PARTITION_LOOKS:
             partition = self.cgroups.partition(group)
             self._partitions[key] = (partition, looks + 1)
-        if partition:
-            return partition in self.settings.guest_partitions
-        role = self.leases.role(group.job_id)
-        if role is not None:
-            return role
-        return group.job_id in self.announced or self.quotas.is_idle(group)
+        return partition in self.settings.guest_partitions
 
     def apply(self, now_s: float) -> None:
         """Bring quotas, cores and memory limits to what leases and squeezes say now.
@@ -361,6 +369,7 @@ class Actor:
             said = {lease.job_id: lease.guest for lease in leases}
             here = [group for group in self.jobs.values() if group.job_id in said]
             self._roles = {(group.job_id, group.inode): said[group.job_id] for group in here}
+            self._confirm({job_id for job_id, guest in said.items() if guest}, now_s)
             self.classify()
             self.apply(now_s)
         elif kind == "announce":
@@ -377,7 +386,10 @@ class Actor:
         if not self.cgroups.can_hold:
             log.warning("job %s cannot be held here: `cpu` is mounted together with `cpuacct`", job_id)
             return
-        self.announced[job_id] = self.wall()
+        patience_s = message.get("patience_s")  # an older daemon does not say
+        if isinstance(patience_s, int | float) and 0 <= patience_s <= MOST_ANNOUNCED_S - UNCONFIRMED_S:
+            self._patience_s = float(patience_s)
+        self.announced[job_id] = self.clock() + self._patience_s + UNCONFIRMED_S
         while len(self.announced) > ANNOUNCED_JOBS:
             del self.announced[next(iter(self.announced))]
         try:
@@ -388,6 +400,27 @@ class Actor:
         self.classify()
         if self.link is not None:
             self.link.send({"kind": "noted", "id": number_})
+
+    def _confirm(self, guests: set[str], now_s: float) -> None:
+        """The daemon names all `guests` of this node, those that it has offered a place among them: an offer that it
+        does not name any more is withdrawn."""
+        for job_id in guests - self.jobs.keys():
+            self.announced[job_id] = now_s + self._patience_s + UNCONFIRMED_S
+        self._drop_announced(
+            [job_id for job_id in self.announced if job_id not in guests or job_id in self.jobs]
+        )
+
+    def _drop_announced(self, gone: list[str]) -> None:
+        """These are no guests any more by having been announced: if they are here, they have started by themselves."""
+        if not gone:
+            return
+        for job_id in gone:
+            del self.announced[job_id]
+            group = self.jobs.get(job_id)
+            if group is not None:
+                self._roles.setdefault((job_id, group.inode), self._names_guest_partition(group))
+        with contextlib.suppress(OSError):
+            self._save_announced()
 
     @property
     def widens(self) -> bool:
@@ -436,9 +469,14 @@ class Actor:
         return self.settings.state_dir / "guests.json"
 
     def _load_announced(self) -> dict[str, float]:
+        now_s, wall_s = self.clock(), self.wall()
         try:
             plain = json.loads(self._announced_file.read_text(encoding="utf-8"))["announced"]
-            return {str(job_id): float(time_s) for job_id, time_s in plain.items()}
+            # a wall clock that was set meanwhile neither ends them all nor lets them last
+            return {
+                str(job_id): now_s + min(max(0.0, float(until_s) - wall_s), MOST_ANNOUNCED_S)
+                for job_id, until_s in plain.items()
+            }
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -448,17 +486,16 @@ class Actor:
             return {}
 
     def _save_announced(self) -> None:
-        write_durably(self._announced_file, json.dumps({"announced": self.announced}))
+        """By the wall clock, which alone means something to a successor."""
+        ahead_s = self.wall() - self.clock()
+        until = {job_id: round(until_s + ahead_s, 3) for job_id, until_s in self.announced.items()}
+        write_durably(self._announced_file, json.dumps({"announced": until}))
 
-    def _forget_announced(self, ended: set[str]) -> None:
-        """A job that has ended here may run again, as an ordinary one; one that never came was not offered for long."""
-        oldest_s = self.wall() - ANNOUNCED_S
-        gone = [job for job, time_s in self.announced.items() if job in ended or time_s < oldest_s]
-        if gone:
-            for job_id in gone:
-                del self.announced[job_id]
-            with contextlib.suppress(OSError):
-                self._save_announced()
+    def _forget_announced(self, ended: set[str], now_s: float) -> None:
+        """A job that has ended here may run again, as an ordinary one, and no offer stays open for ever."""
+        self._drop_announced(
+            [job_id for job_id, until_s in self.announced.items() if job_id in ended or until_s < now_s]
+        )
 
 
 def take_lock(folder: Path, node: str) -> IO[str]:

@@ -59,6 +59,8 @@ class Watched:
     periods: tuple[float, float] = (math.nan, math.nan)
     """Quota periods so far, and those in which it was stopped."""
     stalls: Fractions = field(default_factory=Fractions)
+    turns: dict[int, tuple[float, float]] | None = None
+    """Thread → seconds on a core and seconds of waiting for one, at the last look; None if that was not looked at."""
     sampled: int = 0
     processes: dict[int, psutil.Process] = field(default_factory=dict)
     counted: dict[int, tuple[float, float, float]] = field(default_factory=dict)
@@ -136,7 +138,7 @@ class Profile:
             text = self._text(watched, "", "cpu.pressure")
             some = text.partition("\n")[0].rpartition("total=")[2]
             return {0: int(some) / 1e6} if some.isdecimal() else None
-        return thread_waits(self.cgroups.threads(watched.group)[-THREADS:], self.cgroups.proc)
+        return only_waits(thread_turns(self.cgroups.threads(watched.group)[-THREADS:], self.cgroups.proc))
 
     def cpu_s(self, job_id: str) -> float:
         """CPU seconds of a job so far; NaN where no cgroup counts them."""
@@ -176,11 +178,13 @@ class Profile:
             self._count(watched, cgroups.pids(group))
         io = io or (watched.read_bytes, watched.written_bytes)
         watched.cpu_s = watched.process_cpu_s if math.isnan(usage_s) else usage_s
+        before_s = watched.looks[-1][0] if watched.looks else math.nan
         watched.looks.append((now_s, watched.cpu_s))
         add_rate(watched.rates, watched.looks)
-        waits = (
-            thread_waits(threads[-THREADS:], cgroups.proc) if v1 else self.waits(job_id)
-        )  # v1: the threads are at hand
+        turns = thread_turns(threads[-THREADS:], cgroups.proc) if v1 or guest else None
+        delayed = delayed_part(watched.turns, turns, now_s - before_s)
+        watched.turns = turns
+        waits = self.waits(job_id) if not v1 else only_waits(turns)
         pressure = math.nan if waits is None else watched.stalls.look(waits, now_s)
         if not math.isnan(told := read_progress(job_id, group.uid, self.progress)):
             watched.progress = told
@@ -207,6 +211,7 @@ class Profile:
             since_s=watched.since_s,
             quota=min(quota / count, 1.0),
             idle_class=self.quotas.holds_idle(job_id),
+            delayed=delayed,
             steps_done=max(0, min(watched.steps_seen - len(steps), MOST_STEPS)),
         )
 
@@ -351,14 +356,42 @@ def io_bytes(text: str) -> tuple[float, float] | None:
     return (read, written) if "rbytes=" in text else None
 
 
-def thread_waits(threads: Iterable[int], proc: Path) -> dict[int, float] | None:
-    """Seconds that each thread has waited for a core; None if the kernel does not count them."""
-    waits = {}
+def thread_turns(threads: Iterable[int], proc: Path) -> dict[int, tuple[float, float]] | None:
+    """Seconds that each thread was on a core, and that it waited for one; None if the kernel does not count them."""
+    turns = {}
     for thread in threads:
         try:
-            waits[thread] = int(read(f"{proc}/{thread}/schedstat").split()[1]) / 1e9
+            on_core, waiting, *_ = read(f"{proc}/{thread}/schedstat").split()
+            turns[thread] = (int(on_core) / 1e9, int(waiting) / 1e9)
         except FileNotFoundError:
             continue
-        except (OSError, IndexError, ValueError):
+        except (OSError, ValueError):
             return None
-    return waits
+    return turns
+
+
+def only_waits(turns: Mapping[int, tuple[float, float]] | None) -> dict[int, float] | None:
+    """Seconds that each thread has waited for a core; None if the kernel does not count them."""
+    return None if turns is None else {thread: waiting for thread, (_, waiting) in turns.items()}
+
+
+def delayed_part(
+    before: Mapping[int, tuple[float, float]] | None,
+    now: Mapping[int, tuple[float, float]] | None,
+    passed_s: float,
+) -> float:
+    """Part in [0, 1] of the last `passed_s` that waiting for a core can have cost a job; NaN if it is not known.
+
+    Who runs or waits all the time has lost the part in which it waited; who mostly sleeps at most what it has waited.
+    """
+    if before is None or now is None or not passed_s > 0:
+        return math.nan
+    ran = waited = 0.0
+    for thread, (on_core, waiting) in now.items():
+        first = before.get(thread, (0.0, 0.0))
+        more, longer = on_core - first[0], waiting - first[1]
+        if (
+            more >= 0 and longer >= 0 and more + longer <= 1.5 * passed_s
+        ):  # else not one that we knew, and not new
+            ran, waited = ran + more, waited + longer
+    return min(waited / (ran + waited), waited / passed_s, 1.0) if waited > 0 else 0.0

@@ -196,7 +196,7 @@ class MesosCluster:
     # --------------------------------------------------------------------------------------------------------- port
 
     def snapshot(self) -> Snapshot:
-        """The framework as it is now; renews the leases that were decided.
+        """The framework as it is now; hands over the leases that were decided.
 
         Raises ClusterError when no master has taken us for a while: then nothing is renewed, and quotas run out.
         """

@@ -138,8 +138,13 @@ class Changes:
         """
         said = []
         now_s = self._clock()
-        for job in [job for job in self.lapsed if waiting(job) is None]:
-            del self.lapsed[job]
+        for job, lapsed in list(self.lapsed.items()):
+            record = waiting(job)
+            if record is None:
+                del self.lapsed[job]
+                self._note_given_back(job, BEGIN)
+            elif is_ours(lapsed, record) and value_of(BEGIN, record) > now_s:  # the clock was set back
+                self.open[job, BEGIN] = self.lapsed.pop(job)
         for (job, key), change in list(self.open.items()):
             record = waiting(job)
             if record is None:
@@ -152,8 +157,9 @@ class Changes:
                 if value_of(key, record) != change.was:
                     said.append(f"{job}: somebody else has set its {CHANGED_NAMES[key]}; it is let be")
             elif key == BEGIN and change.ours[-1] <= now_s and change.was <= now_s:
-                self._close(job, key)  # its time has come by itself
-                self.lapsed[job] = change
+                # its time has come by itself; the journal has it open, for a clock that is set back makes it ours again
+                self.lapsed[job] = self.open.pop((job, key))
+                self._unanswered.discard((job, key))
         return said
 
     def _may_come(self, change: Change, record: JobRecord, now_s: float) -> bool:
@@ -165,6 +171,9 @@ class Changes:
         """Note that nothing is to be given back. Without that line it is looked at again, and no harm done."""
         self.open.pop((job, key), None)
         self._unanswered.discard((job, key))
+        self._note_given_back(job, key)
+
+    def _note_given_back(self, job: int, key: str) -> None:
         with contextlib.suppress(JournalError):
             self._journal.write("given-back", self._clock(), str(job), key=key)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,7 @@ from asad_slurm.jobs import JobTable
 from asad_slurm.journal import MOST_LINES, Journal, JournalError
 from asad_slurm.lending import Lending
 from asad_slurm.limits import Limits
+from asad_slurm.marks import Marks
 from asad_slurm.nodes import Nodes
 from asad_slurm.nodesets import expand
 from asad_slurm.offers import Offers
@@ -46,6 +49,8 @@ from asad_slurm.settings import Settings
 from asad_slurm.undo import BEGIN, CHANGES
 
 MOST_SAID = 1000
+LATER = "not begun: the time that one cycle has for changes is used up"
+"""Why a decision was not done that the next cycle may decide again."""
 
 
 class SlurmCluster:
@@ -64,10 +69,17 @@ class SlurmCluster:
         transport: Transport | None = None,
         monotonic: Callable[[], float] | None = None,
     ) -> None:
-        """`monotonic` tells how much time lies between two looks, `clock` (which it is by default) when they were."""
+        """`monotonic` tells how much time has passed, `clock` (which it is by default, unless that is the wall clock)
+        when something was."""
         self._link, self._clock = nodes, clock
+        self._monotonic = monotonic or (time.monotonic if clock is time.time else clock)
+        self.acting_s = math.inf
+        """So long may changes take from one look to the next (s); whoever runs the cycles sets it."""
+        self._act_until = math.inf
         self.transport = transport or choose_transport(settings)
-        self._journal = Journal(state_dir)
+        self._journal = Journal(Path(settings.journal_dir or state_dir))
+        self._marks = Marks(Path(settings.mark_key or state_dir / "mark.key"))
+        self._guest_partitions = frozenset(settings.guest_partitions.values())
         self._journal_error = "the journal of offers has not been read yet"
         self._offers = Offers(self.transport, self._journal, settings.offer_patience_s, clock)
         self._changes = Changes(self.transport, self._journal, clock)
@@ -75,7 +87,9 @@ class SlurmCluster:
         self._limits = Limits()
         self._nodes = Nodes(settings)
         self._jobs = JobTable(settings, self.transport, self._limits)
-        self._lending = Lending(self.transport, self._offers, nodes, settings, clock, self._nodes, self._jobs)
+        self._lending = Lending(
+            self.transport, self._offers, nodes, settings, clock, self._nodes, self._jobs, self._marks
+        )
         self._assembly = Assembly(
             settings,
             self._nodes,
@@ -84,7 +98,7 @@ class SlurmCluster:
             self._changes,
             self._lending,
             nodes,
-            monotonic or clock,
+            self._monotonic,
         )
         self.applications: list[str] = self._jobs.applications.names
         """Names of the codes in `Jobs.application`: user/name/size."""
@@ -93,6 +107,9 @@ class SlurmCluster:
         self.said: list[str] = []
         """Sentences about what happened outside of `apply`: offers that were taken back, questions not answered."""
         self._snapshot: Snapshot | None = None
+        self._limits_recalled = False
+        self._left_s = math.inf
+        """How much of `acting_s` the look has left over."""
 
     # ------------------------------------------------------------------------------------------------------ lifecycle
 
@@ -110,14 +127,14 @@ class SlurmCluster:
         has changed stays: it is the promise that this daemon keeps, or gives back by `give_back`.
         """
         self._load_offers()
+        self._act_until = self._monotonic() + self.acting_s
         if self._journal_error:
             return [f"no offers will be made: {self._journal_error}"]
-        if not self._offers.open:
-            return []
         try:
             jobs = self.transport.look().jobs
         except ClusterError as error:
-            return [f"{len(self._offers.open)} offers stay open until Slurm answers: {error}"]
+            count = len(self._offers.open)
+            return [f"{count} offers stay open until Slurm answers: {error}"] if count else []
         return self._watch_offers(jobs)
 
     def release(self) -> list[str]:
@@ -127,6 +144,7 @@ class SlurmCluster:
         self._lending.clear()
         self._link.grant({})
         self.transport.answers = True
+        self._act_until = math.inf  # nothing comes after it
         said: list[str] = []
         if self._journal_error:
             said.append(f"what a daemon before this one has offered is not known: {self._journal_error}")
@@ -192,7 +210,7 @@ class SlurmCluster:
     # ----------------------------------------------------------------------------------------------------------- port
 
     def snapshot(self) -> Snapshot:
-        """The cluster as Slurm and the node actors show it now; renews the leases that were decided.
+        """The cluster as Slurm and the node actors show it now; hands over the leases that were decided.
 
         Raises ClusterError when Slurm does not answer: then nothing is renewed, and quotas run out by themselves.
         """
@@ -206,21 +224,29 @@ class SlurmCluster:
             if failure is not None:
                 self._say([failure] if failure else [])
                 self._jobs.bound()
+            self._act_until = self._monotonic() + self.acting_s
             self._watch_offers(look.jobs)
+            left_s = self._act_until - self._monotonic()
             self._jobs.see(look.jobs, now_s)
+            self._recall_limits()
         snapshot = self._assembly.snapshot(now_s)
         self._watch_changes(look.jobs)
         self._link.grant(self._lending.leases(snapshot))
-        self._snapshot = snapshot
+        self._snapshot, self._left_s = snapshot, left_s
         return snapshot
 
     def apply(self, decisions: Sequence[Decision]) -> Iterable[Outcome]:
-        """Do what was decided on the last snapshot. A decision that came too late is answered, never raised."""
-        outcomes = []
+        """Do what was decided on the last snapshot. A decision that came too late is answered, never raised.
+
+        What gives back comes first, then limits, then what is held back, and offers last; outcomes are in the order of
+        the decisions. Once `acting_s` is over, nothing more is asked of Slurm.
+        """
+        outcomes = [Outcome(decision, False, LATER) for decision in decisions]
         self.transport.answers = True
-        for decision in decisions:
-            why = self._apply(decision)
-            outcomes.append(Outcome(decision, not why, why))
+        self._act_until = self._monotonic() + self._left_s
+        for index in sorted(range(len(decisions)), key=lambda index: TURN.get(type(decisions[index]), 0)):
+            why = self._apply(decisions[index])
+            outcomes[index] = Outcome(decisions[index], not why, why)
         if self._snapshot is not None and any(outcome.done for outcome in outcomes):
             self._link.grant(self._lending.leases(self._snapshot))
         return outcomes
@@ -244,15 +270,47 @@ class SlurmCluster:
             self._journal_error = str(error)
         else:
             self._journal_error = ""
+            self._marks.load()
+            if self._marks.trouble:
+                self._say([f"offers leave no marks on jobs: {self._marks.trouble}"])
+
+    def _recall_limits(self) -> None:
+        """Once after the journal was read: guests whose limits an earlier daemon may have extended."""
+        if self._limits_recalled or self._journal_error:
+            return
+        self._limits_recalled = True
+        for job, offer in self._offers.open.items():
+            row = self._jobs.rows.of.get(job)
+            if offer.started and row is not None and self._jobs.rows.record(row).phase == RUNS:
+                self._jobs.recall_limit(row, offer.limit_s)
 
     def _watch_offers(self, jobs: list[JobRecord]) -> list[str]:
-        """Take back or close the offers that are over."""
+        """Take back or close the offers that are over, those of a daemon whose journal is not here among them."""
+        adopted = [] if self._journal_error else self._adopt(jobs)
         texts = self._offers.watched()
         if not texts:
-            return []
+            return adopted
         # a job is found by Slurm's number: a task of an array goes by its array's name until it is split
         offered = {texts[job.raw]: job for job in jobs if job.raw in texts and job.tasks == 1}
-        said = self._offers.watch(offered, (job.text for job in jobs if job.phase == RUNS), self._clock())
+        running = (job.text for job in jobs if job.phase == RUNS)
+        said = self._offers.watch(offered, running, self._clock(), self._has_time)
+        self._say(said)
+        return adopted + said
+
+    def _adopt(self, jobs: list[JobRecord]) -> list[str]:
+        """Jobs that wait where only guests do, and nobody here has sent there: the next head node finds them so."""
+        said = []
+        for record in jobs:
+            if record.phase != WAITS or record.partition not in self._guest_partitions or record.tasks != 1:
+                continue
+            if self._offers.knows(record.text):
+                continue
+            offer, lost = self._lending.adopted(record)
+            why = self._offers.adopt(offer)
+            said.append(
+                f"{record.text}: it waits in {record.partition}, and no offer of this daemon is why"
+                + (f", but it cannot be taken back: {why}" if why else lost)
+            )
         self._say(said)
         return said
 
@@ -285,6 +343,8 @@ class SlurmCluster:
                 return self._lending.set_memory(self._snapshot, decision)
         if not self.transport.answers:
             return "Slurm did not answer the change before this one"
+        if not self._has_time():
+            return LATER
         match decision:
             case ExtendLimit():
                 return self._lending.extend(decision)
@@ -325,9 +385,27 @@ class SlurmCluster:
             return str(error)
         return self.transport.evict(record.alone, decision.how).refusal
 
+    def _has_time(self) -> bool:
+        """May Slurm be asked for one more change before the next look?"""
+        return self._monotonic() < self._act_until
+
     def _say(self, sentences: list[str]) -> None:
         self.said += sentences
         del self.said[:-MOST_SAID]
+
+
+TURN: dict[type[Decision], int] = {
+    Withdraw: 1,
+    Start: 1,
+    ExtendLimit: 2,
+    Evict: 3,
+    Admit: 3,
+    Decline: 3,
+    SetThrottle: 3,
+    Defer: 3,
+    CoAllocate: 4,
+}
+"""The order in which decisions are carried out; first those that ask nothing of Slurm."""
 
 
 @contextlib.contextmanager

@@ -120,6 +120,14 @@ class JobTable:
         for row in self.rows.of.values():
             self._bound(row)
 
+    def recall_limit(self, row: int, asked_s: float) -> None:
+        """An earlier daemon may have extended a running job's limit, which was `asked_s` (NaN: not known)."""
+        more_s = self.rows.record(row).time_limit_s - asked_s
+        if 0.0 < more_s < INF:
+            jobs = self.rows.jobs
+            jobs.extended_s[row] = jobs.lost_s[row] = more_s
+            self._bound(row)
+
     def _describe(self, row: int, record: JobRecord) -> None:
         """What follows from a record alone."""
         jobs, extra, settings = self.rows.jobs, self.rows.extra, self._settings
@@ -158,9 +166,11 @@ class JobTable:
         return 1 + self._group_code.setdefault(name, len(self._group_code)) if name else 0
 
     def _bound(self, row: int) -> None:
-        record = self.rows.record(row)
+        record, jobs = self.rows.record(row), self.rows.jobs
         if record.phase == RUNS:
-            self.rows.jobs.latest_end_s[row] = self._limits.latest_end_s(record)
+            asked_s = record.time_limit_s - float(jobs.extended_s[row])
+            own_s = record.start_s + (1.0 + self._settings.most_extension) * asked_s
+            jobs.latest_end_s[row] = np.fmin(self._limits.latest_end_s(record), own_s)
         self.rows.extra.tier[row] = self._limits.tier(record.partition)
 
     # ---------------------------------------------------------------------------------------------------------- ends

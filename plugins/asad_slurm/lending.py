@@ -23,13 +23,16 @@ from asad.model import (
     Withdraw,
 )
 from asad_slurm import bars
+from asad_slurm.admission import DENIED
 from asad_slurm.command import Transport
 from asad_slurm.cores import holders
 from asad_slurm.jobs import JobTable
 from asad_slurm.leases import leases
+from asad_slurm.marks import Marks, unmarked
 from asad_slurm.nodes import Nodes
+from asad_slurm.nodesets import expand
 from asad_slurm.offers import Offer, Offers, nodes_asked
-from asad_slurm.records import INF, NAN, RUNS, WAITS
+from asad_slurm.records import ANY_NODES, INF, NAN, RUNS, WAITS, JobRecord
 from asad_slurm.refusals import refusal
 from asad_slurm.settings import Settings
 
@@ -46,9 +49,11 @@ class Lending:
         clock: Callable[[], float],
         nodes: Nodes,
         jobs: JobTable,
+        marks: Marks,
     ) -> None:
         self._transport, self._offers, self._link, self._settings = transport, offers, link, settings
         self._clock, self._nodes, self._jobs = clock, nodes, jobs
+        self._marks, self._may_mark = marks, True
         self._shares: dict[int, tuple[float, bool]] = {}
         """By row of the guest of a pair: the share decided for it beside its present host, and whether that host is
         capped too."""
@@ -116,8 +121,10 @@ class Lending:
             demands=dict(zip(names, decision.demands, strict=True)) if decision.pooled else {},
             demand=sum(decision.demands) / guest.cores if decision.pooled else NAN,
             num_nodes=nodes_asked(guest, len(names)) or "",
+            limit_s=guest.time_limit_s if math.isfinite(guest.time_limit_s) else NAN,
             restarts=guest.restarts,
         )
+        self._mark(guest, offer)
         why = self._offers.offer(offer)
         if why:
             return why
@@ -130,6 +137,53 @@ class Lending:
             self._shares[decision.guest] = (decision.share, decision.capped)
         nodes.keep(snapshot.core_guest, decision.guest, jobs.cores[decision.guest], decision.nodes)
         return ""
+
+    def _mark(self, guest: JobRecord, offer: Offer) -> None:
+        """Where its user wants certain nodes, or so many, the job itself says so while it is offered others."""
+        bound = offer.num_nodes not in ("", f"1-{ANY_NODES}")
+        if not (offer.required_nodes or bound) or not self._may_mark:
+            return
+        marked = self._marks.marked(guest, offer.num_nodes)
+        if not marked:
+            return
+        answer = self._transport.update(offer.job, {"AdminComment": marked})
+        if answer.done:
+            offer.admin_comment = unmarked(guest.admin_comment)
+        elif answer.certain and DENIED in answer.why:
+            self._may_mark = False
+
+    def adopted(self, record: JobRecord) -> tuple[Offer, str]:
+        """The offer that must have sent a waiting job into a guest partition, and what is not known of it, in words."""
+        partition = record.partition
+        sources = [source for source, guest in self._settings.guest_partitions.items() if guest == partition]
+        home = self._marks.home(record)
+        lost = ""
+        if home is None and record.required_nodes:
+            lost = "; which nodes its user wants is not known, and it waits for any"
+        if home is None and len(sources) > 1:
+            lost += f"; where it waited is not known ({' or '.join(sources)})"
+        source, required, number = home or (sources[0], "", "")
+        try:
+            nodes = expand(record.required_nodes)
+        except ValueError:
+            nodes = ()
+        offer = Offer(
+            job=record.text,
+            raw=record.raw,
+            partition=source,
+            required_nodes=required,
+            guest_partition=partition,
+            nodes=nodes,
+            host="",
+            time_s=self._clock(),
+            estimate_s=NAN,
+            share=NAN,
+            capped=False,
+            num_nodes=number,
+            restarts=record.restarts,
+            admin_comment=None if home is None else unmarked(record.admin_comment),
+        )
+        return offer, lost
 
     def withdraw(self, snapshot: Snapshot, decision: Withdraw) -> str:
         """Take back the offer to a job that has not taken it."""

@@ -53,8 +53,10 @@ def measure(
         column[holding] = NAN
     at, table = _samples(rows, reports, holding, window_s, number)
     peaks: Floats = np.full(machine.total_cores, NAN)
+    delayed: Floats = np.full(size, NAN)
     if len(at):
-        cpu, cores, pressure, throttled, progress, cpu_time_s, times, steps, peak, node = table
+        cpu, cores, pressure, throttled, progress, cpu_time_s, times, steps, peak, node, waited = table
+        delayed = _largest(at, waited, size)
         peaks = _peaks(at, node.astype(np.int64), peak, core_owner, machine)
         there = np.unique(at)
         full = ~np.isnan(cpu)
@@ -90,7 +92,10 @@ def measure(
         ]
         pace = np.where(np.isnan(jobs.pace[shares]), least, jobs.pace[shares])
         slower = np.nan_to_num(1.0 - pace, nan=0.0)
-        jobs.lost_s[shares] += slower * np.clip(now_s - jobs.start_s[shares], 0.0, elapsed_s)
+        # a guest that uses less than its kind may sleep: it has lost what it waited for a core, where that is known
+        waits = extra.guest[shares] & ~np.isnan(delayed[shares])
+        lost = np.where(waits, delayed[shares], slower)
+        jobs.lost_s[shares] += lost * np.clip(now_s - jobs.start_s[shares], 0.0, elapsed_s)
         extra.squeezed[shares] |= slower > SQUEEZED
     return peaks
 
@@ -133,7 +138,7 @@ def _samples(
     window_s: float,
     number: Mapping[str, int],
 ) -> tuple[NDArray[np.intp], Floats]:
-    """Row of the job of every sample, and (10, samples) what it says."""
+    """Row of the job of every sample, and (11, samples) what it says."""
     row_of = {str(rows.record(row).raw): row for row in holding.tolist()}
     at: list[int] = []
     found: list[tuple[float, ...]] = []
@@ -157,6 +162,7 @@ def _samples(
                     sample.steps_done,
                     sample.cpu_peak if watched else NAN,
                     node,
+                    sample.delayed,
                 )
             )
     return np.array(at, dtype=np.intp), np.array(found, dtype=np.float64).T

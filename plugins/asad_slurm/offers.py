@@ -47,11 +47,15 @@ class Offer:
     """The same as a fraction of its cores."""
     num_nodes: str = ""
     """What gives back how many nodes its user wanted, where that had to be changed (`nodes_asked`); empty: nothing."""
+    limit_s: float = math.nan
+    """The time limit that its user asked for; NaN for none, and where an earlier version made the offer."""
     restarts: int = 0
     """How often it had been requeued."""
     started: bool = False
     stale: bool = False
     """Made by an earlier daemon, or its fate is unknown: taken back as soon as it is seen to wait."""
+    admin_comment: str | None = None
+    """Without the mark that the offer put there; None where it put none, or an earlier daemon did."""
     home_since_s: float = math.nan
     """Since when it has been seen where it was before the offer, as Slurm may yet do what it did not answer."""
 
@@ -91,6 +95,7 @@ class Offer:
             "capped": self.capped,
             "demands": dict(self.demands),
             "demand": None if math.isnan(self.demand) else self.demand,
+            "limit_s": None if math.isnan(self.limit_s) else self.limit_s,
             "restarts": self.restarts,
             "started": self.started,
         }
@@ -121,6 +126,7 @@ class Offer:
             demands=demands,
             demand=demand,
             num_nodes=str(line.get("num_nodes", "")),
+            limit_s=math.nan if line.get("limit_s") is None else float(line["limit_s"]),
             restarts=int(line.get("restarts", 0)),
             started=bool(line.get("started", False)),
             stale=not line.get("started", False),
@@ -182,6 +188,21 @@ class Offers:
         self.open[offer.job] = offer
         return f"it is not known whether Slurm took it, so it is taken back: {answer.why}"
 
+    def adopt(self, offer: Offer) -> str:
+        """Take up an offer of a daemon whose journal is not here, to take it back; why not, or the empty string."""
+        line = offer.to_json()
+        try:
+            self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
+        except JournalError as error:
+            return str(error)
+        offer.stale = True
+        self.open[offer.job] = offer
+        return ""
+
+    def knows(self, job: str) -> bool:
+        """Is an offer to this job open, or in the journal with more than we can read?"""
+        return job in self.open or job in self._closed or job in self._unread
+
     def withdraw(self, job: str, what: str = "withdrawn") -> str:
         """Take back the offer to a waiting job; why that failed, or the empty string.
 
@@ -193,16 +214,26 @@ class Offers:
         answer = self._transport.update(offer.job, offer.home)
         if not answer.done:
             return answer.why
+        if offer.admin_comment is not None:
+            self._transport.update(
+                offer.job, {"AdminComment": offer.admin_comment}
+            )  # what stays there says nothing
         now_s = self._close(job, what)
         if not offer.started and not offer.stale and passed(offer.time_s, now_s, self._patience_s):
             self._wait_longer(job, now_s, self._patience_s)
         return ""
 
-    def watch(self, jobs: Mapping[str, JobRecord], hosts: Iterable[str], now_s: float) -> list[str]:
+    def watch(
+        self,
+        jobs: Mapping[str, JobRecord],
+        hosts: Iterable[str],
+        now_s: float,
+        has_time: Callable[[], bool] = lambda: True,
+    ) -> list[str]:
         """Compare the open offers with what Slurm shows; one sentence for each that was taken back or closed.
 
         `jobs` has the jobs of the open offers as Slurm shows them now, without those it has forgotten; `hosts` are the
-        batch jobs that run.
+        batch jobs that run. What there is no time for stays open for the next look.
         """
         said = []
         self._reopen(jobs, now_s)
@@ -212,6 +243,8 @@ class Offers:
             record = jobs.get(job)
             why = self._over(offer, record, running, now_s)
             if why is None:
+                continue
+            if record is not None and record.phase == WAITS and not has_time():
                 continue
             if record is not None and record.phase == WAITS and record.partition == offer.guest_partition:
                 failure = self.withdraw(job, "restored" if offer.started else "withdrawn")

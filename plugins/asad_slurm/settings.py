@@ -65,6 +65,13 @@ class Settings:
     """Waiting jobs that are looked at."""
     window_s: float = 60.0
     """A job is known when every node of it has watched it for this long."""
+    most_extension: float = 1.0
+    """A limit is extended by at most so many times what its user asked for; lending may take no more from a job."""
+    journal_dir: str = ""
+    """Folder of the journal of offers; empty: the daemon's state folder. With two head nodes one that both see."""
+    mark_key: str = ""
+    """File with the key by which a daemon knows its own marks on jobs; empty: one that is made in the state folder.
+    With two head nodes the same on both."""
     admitted_nice: int = -10_000
     """Added to the nice of an admitted job, so that Slurm tries it before those that are not; 0 leaves it."""
 
@@ -95,6 +102,9 @@ def read_settings(table: Mapping[str, Any]) -> Settings:
         memory_bound=_memory_bound(_table(table, "memory_bound", {})),
         offer_patience_s=_number(table, "offer_patience_s", defaults.offer_patience_s, 1.0, 86400.0),
         depth=int(_number(table, "depth", defaults.depth, 1, 100_000)),
+        journal_dir=_path(table, "journal_dir"),
+        mark_key=_path(table, "mark_key"),
+        most_extension=_number(table, "most_extension", defaults.most_extension, 0.0, 100.0),
         window_s=_number(table, "window_s", defaults.window_s, 0.0, 86400.0),
         admitted_nice=int(_number(table, "admitted_nice", defaults.admitted_nice, -2_000_000_000, 0)),
     )
@@ -164,6 +174,13 @@ def _choice(table: Mapping[str, Any], key: str, choices: tuple[str, ...], defaul
     if value not in choices:
         raise ConfigError(f"[slurm] {key}: {value!r} is unknown; choose from {', '.join(choices)}")
     return str(value)
+
+
+def _path(table: Mapping[str, Any], key: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str) or (value and not value.startswith("/")):
+        raise ConfigError(f'[slurm] {key}: {value!r} is no path from the root on; write {key} = "/…"')
+    return value
 
 
 def _number(table: Mapping[str, Any], key: str, default: float, least: float, most: float) -> float:

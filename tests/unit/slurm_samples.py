@@ -155,8 +155,10 @@ class SlurmInMemory:
         meant = self._meant(str(raw))
         if len(meant) > 1 and ("ReqNodeList" in changes or changes.get("TimeLimit", "").startswith("+")):
             return Answer(False, "scontrol: error: Job resizing not supported for job arrays")
-        if "ReqNodeList" in changes and "Partition" not in changes:
+        if meant and "ReqNodeList" in changes and "Partition" not in changes:
             changes = {"Partition": meant[0]["partition"], **changes}
+        if not meant:
+            return Answer(False, "Invalid job id specified")
         job = meant[0]
         if "Partition" in changes and not self._move(job, changes):
             return Answer(False, "Job is no longer pending execution")

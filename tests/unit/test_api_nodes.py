@@ -25,7 +25,8 @@ from test_api_wire import SAMPLE
 from asad.api import nodes as nodes_module
 from asad.api.auth import open_authenticator
 from asad.api.munge import Munge, munge_for
-from asad.api.nodes import NodeClient, NodeServer
+from asad.api.node_client import NodeClient, Seniority
+from asad.api.nodes import NodeServer
 from asad.api.tls import Tls, certificate_names
 from asad.api.wire import (
     Answer,
@@ -200,6 +201,30 @@ def ends(request: pytest.FixtureRequest) -> tuple[Authenticator, Authenticator]:
     return made.tls("head", "localhost"), made.tls("n1")
 
 
+def test_a_daemon_that_was_started_before_another_learns_that_it_is_not_obeyed(
+    serve: Callable[..., NodeServer],
+) -> None:
+    """Both are reached by every node; what the older one says counts no more, and it can see that."""
+    auth = Anyone()
+    servers = [serve(auth, identity=identity) for identity in (("first", 10), ("second", 20))]
+    told: list[Message] = []
+    clients, seniority = [], Seniority()
+    for server in servers:
+        address = f"localhost:{server.address[1]}"
+        clients.append(NodeClient(address, "n1", auth, told.append, seniority=seniority, retry_s=(0.05, 0.2)))
+        clients[-1].start()
+        until(lambda server=server: server.connected, "the actor is connected")
+    until(lambda: clients[1].obeyed, "the second has said who it is")
+    servers[0].grant({"n1": [Lease("1", True, "", 0.5, 2)]})
+    until(lambda: servers[0].superseded, "the first is refused")
+    servers[1].grant({"n1": [Lease("2", True, "", 0.5, 2)]})
+    until(lambda: told, "the second is obeyed")
+    assert [lease["job_id"] for lease in told[-1]["jobs"]] == ["2"]  # type: ignore[index, union-attr, call-overload]
+    assert not servers[1].superseded and clients[0].connected and not clients[0].obeyed
+    for client in clients:
+        client.stop()
+
+
 def test_reports_go_up_and_leases_come_down(
     ends: tuple[Authenticator, Authenticator], serve: Callable[..., NodeServer], join: Callable[..., Actor]
 ) -> None:
@@ -231,7 +256,7 @@ def test_an_announcement_is_good_when_all_nodes_noted_it(
     actor = join(server, "n1", ends[1])
     until(lambda: server.connected, "the actor is connected")
     assert server.announce(["n1"], "12")
-    assert actor.of_kind("announce") == [{"kind": "announce", "id": 1, "job": "12"}]
+    assert actor.of_kind("announce") == [{"kind": "announce", "id": 1, "job": "12", "patience_s": 60.0}]
     assert server.announce([], "12")
     assert not server.announce(["n1", "n2"], "12"), "n2 is not there"
 

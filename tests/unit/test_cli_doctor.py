@@ -674,3 +674,16 @@ def test_every_mend_is_a_single_line() -> None:
     for finding in (*cluster_findings(bad), *partition_findings(bad, GUEST_OF)):
         assert "\n" not in finding.mend + finding.why
         assert checks.Finding(**finding.to_json()).mend == finding.mend  # type: ignore[arg-type]
+
+
+def test_a_second_controller_wants_a_journal_that_both_see() -> None:
+    slurm = checks.Slurm({"statesavelocation": "/shared/slurm"}, {})
+    mounts = "/dev/vda / ext4 rw 0 0\nfiler:/x /shared nfs4 rw 0 0\nnone /shared/local ext4 rw 0 0\n"
+
+    def found(folder: str, controllers: int = 2) -> str:
+        finding = checks.head_finding(slurm, controllers, Path(folder), mounts)
+        return "" if finding is None else finding.state
+
+    assert found("/var/lib/asad", 1) == ""
+    assert found("/var/lib/asad") == found("/shared/local/asad") == found("/sharedness") == "warn"
+    assert found("/shared/slurm/asad") == found("/shared") == "ok"

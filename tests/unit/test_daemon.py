@@ -851,6 +851,24 @@ def test_who_asks_without_a_pause_does_not_keep_cycles_from_coming(live: Callabl
             thread.join()
 
 
+def test_a_fault_after_the_look_renews_no_lease(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live()
+    done: list[str] = []
+    for name in ("renew", "renew_roles"):
+        monkeypatch.setattr(life.daemon.leases, name, lambda name=name: done.append(name))
+    life.cycles(2)
+    assert "renew" in done and "renew_roles" not in done
+    life.wishes.fault = RuntimeError("a fault of asad's own")
+    life.cycles(1)
+    done.clear()
+    life.cycles(6)
+    assert done and set(done) == {"renew_roles"}
+    life.wishes.fault = None
+    wait_for(lambda: "renew" in done)
+
+
 def test_tables_are_made_once_a_cycle_whoever_asks(
     live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:

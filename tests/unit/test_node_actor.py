@@ -17,7 +17,15 @@ from node_tree import Tree, write
 
 from asad.errors import ClusterError
 from asad.model import Json
-from asad.node.actor import ANNOUNCED_S, Actor, Settings, lease_from_json, take_lock
+from asad.node.actor import (
+    MOST_ANNOUNCED_S,
+    PATIENCE_S,
+    UNCONFIRMED_S,
+    Actor,
+    Settings,
+    lease_from_json,
+    take_lock,
+)
 from asad.node.cgroups import Cgroups
 
 
@@ -166,12 +174,36 @@ def test_an_announced_job_is_a_guest_before_anything_of_it_runs(node: Node) -> N
     assert node.idle(third)
 
 
-def test_a_withdrawn_offer_that_starts_in_its_own_partition_is_no_guest(node: Node) -> None:
+@pytest.mark.parametrize("daemon", ["lives", "is dead"])
+def test_a_withdrawn_offer_that_starts_in_its_own_partition_is_no_guest_for_long(
+    node: Node, daemon: str
+) -> None:
     node.actor.start()
-    node.actor.follow({"kind": "announce", "id": 9, "job": "3"}, node.now_s)
+    node.actor.follow({"kind": "announce", "id": 9, "job": "3", "patience_s": 5.0}, node.now_s)
     third = node.tree.job("3", (300, 301), partition="batch")
     node.actor.scan(node.now_s)
+    assert node.idle(third), "its environment cannot free it: it is its user's"
+    if daemon == "lives":
+        node.lease(("2", True, 0.5))
+        assert not node.idle(third), "the daemon names all guests"
+    node.now_s += 5.0 + UNCONFIRMED_S + 1.0
+    node.actor.scan(node.now_s)
+    assert not node.idle(third) and node.actor.announced == {}
+    node.actor.scan(node.now_s)
     assert not node.idle(third)
+
+
+def test_a_guest_cannot_leave_the_idle_class_by_its_environment(node: Node) -> None:
+    node.actor.start()
+    node.actor.follow({"kind": "announce", "id": 9, "job": "3"}, node.now_s)
+    node.lease(("3", True, 0.5))
+    third = node.tree.job("3", (300, 301), partition="batch")
+    node.actor.scan(node.now_s)
+    node.lease(("3", True, 0.5))
+    node.now_s += 1000.0  # the daemon is dead, and the lease has run out
+    node.actor.expire(node.now_s)
+    node.actor.scan(node.now_s)
+    assert node.idle(third)
 
 
 @pytest.mark.parametrize("daemon", ["lives", "is dead"])
@@ -185,7 +217,8 @@ def test_an_offer_that_was_leased_and_withdrawn_makes_no_guest_of_its_job(node: 
         node.actor.scan(node.now_s)
     if daemon == "lives":
         node.lease(("2", True, 0.5))
-    node.now_s += 20.0
+        assert not node.idle(third)
+    node.now_s += PATIENCE_S + UNCONFIRMED_S
     node.actor.expire(node.now_s)
     node.actor.scan(node.now_s)
     assert not node.idle(third) and node.cap(third) == "max"
@@ -217,7 +250,10 @@ def test_announcements_survive_a_kill_and_end_with_their_job(node: Node) -> None
 
 def test_an_offer_that_never_came_is_forgotten(node: Node) -> None:
     node.actor.follow({"kind": "announce", "id": 9, "job": "3"}, node.now_s)
-    node.wall_s += ANNOUNCED_S + 1
+    node.wall_s += 10.0 * MOST_ANNOUNCED_S
+    node.actor.scan(node.now_s)
+    assert node.actor.announced, "the wall clock was set"
+    node.now_s += PATIENCE_S + UNCONFIRMED_S + 1.0
     node.actor.scan(node.now_s)
     assert node.actor.announced == {}
 
@@ -380,7 +416,7 @@ def test_a_report_has_every_field_and_no_nan(node: Node) -> None:
         "job_id": "2", "guest": True, "cores": 2, "core_ids": [0, 1], "cpu_fraction": None, "cpu_peak": None,
         "cpu_time_s": 0.0, "memory_bytes": 1048576.0, "throttled": None, "pressure": None, "read_bytes": 4096.0,
         "written_bytes": 8192.0, "threads": 1, "parallel": False, "progress": None, "since_s": 0, "quota": None,
-        "idle_class": True, "steps_done": 0,
+        "idle_class": True, "steps_done": 0, "delayed": None,
     }  # fmt: skip
 
 

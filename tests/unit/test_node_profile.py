@@ -19,10 +19,12 @@ from asad.node.profile import (
     Profile,
     add_rate,
     busy,
+    delayed_part,
     io_bytes,
     key_value,
+    only_waits,
     percentile,
-    thread_waits,
+    thread_turns,
 )
 from asad.node.quotas import Quotas
 
@@ -162,9 +164,41 @@ def test_waiting_of_threads_in_v1(tmp_path: Path) -> None:
     assert node.profile.waits("7") == {101: 0.0, 102: 2.0}
     assert node.look(5.0)["7"].pressure == pytest.approx(0.4)
     shutil.rmtree(node.tree.proc / "101")
-    assert thread_waits([101, 102], node.tree.proc) == {102: 2.0}
+    assert only_waits(thread_turns([101, 102], node.tree.proc)) == {102: 2.0}
     write(node.tree.proc / "102/schedstat", "")
-    assert thread_waits([101, 102], node.tree.proc) is None
+    assert thread_turns([101, 102], node.tree.proc) is only_waits(None) is None
+    node.profile.close()
+
+
+def test_what_waiting_for_a_core_can_have_cost() -> None:
+    nan = math.nan
+    for before, now, part in (
+        (None, {1: (5.0, 5.0)}, nan),
+        ({1: (0.0, 0.0)}, None, nan),
+        ({1: (10.0, 1.0)}, {1: (12.5, 3.5)}, 0.5),  # it ran or waited all the time
+        ({1: (10.0, 1.0)}, {1: (10.01, 1.02)}, 0.02 / 5.0),  # it slept
+        ({1: (10.0, 1.0)}, {1: (10.0, 1.0)}, 0.0),
+        (
+            {1: (0.0, 0.0), 2: (0.0, 0.0)},
+            {1: (2.5, 2.5), 2: (2.5, 2.5)},
+            0.5,
+        ),  # each of them waited half of it
+        ({1: (0.0, 0.0)}, {2: (4.0, 1.0)}, 0.2),  # a thread that has come since
+        ({1: (0.0, 0.0)}, {2: (400.0, 100.0)}, 0.0),  # one that was there before, and not looked at
+        ({1: (9.0, 9.0)}, {1: (1.0, 1.0)}, 0.0),  # another thread by this number
+    ):
+        assert delayed_part(before, now, 5.0) == pytest.approx(part, nan_ok=True)
+    assert math.isnan(delayed_part({1: (0.0, 0.0)}, {1: (1.0, 1.0)}, 0.0))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_how_long_a_guest_waited_is_reported(tmp_path: Path, version: int) -> None:
+    node = Node(tmp_path, version)
+    node.tree.job("7", (100, 101))
+    write(node.tree.proc / "101/schedstat", "1000000000 1000000000 17\n")
+    assert math.isnan(node.look(0.0)["7"].delayed)
+    write(node.tree.proc / "101/schedstat", "4000000000 3000000000 18\n")
+    assert node.look(5.0)["7"].delayed == pytest.approx(0.4)
     node.profile.close()
 
 

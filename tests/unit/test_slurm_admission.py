@@ -472,7 +472,9 @@ def test_changes_are_over_when_their_time_has_come_or_the_job_runs(lab: Lab) -> 
     assert do(lab, SetThrottle(WHY, at(lab, "20_0"), 3)) == ""
     assert do(lab, Admit(WHY, at(lab, "20_0"))) == ""
     lab.snapshot(3600)
-    assert changes(lab).keys() == {("20", "ArrayTaskThrottle"), ("20", "Nice")}
+    # its time has come; were the clock set back, it would be held by it again
+    assert changes(lab).keys() == {("10", "StartTime"), ("20", "ArrayTaskThrottle"), ("20", "Nice")}
+    lab.slurm.start(10, "n2", lab.now_s)
     lab.slurm.jobs[20] |= {"array_task_id": 9, "array_task_string": ""}
     lab.slurm.start(20, "n1", lab.now_s)
     lab.snapshot(5)
@@ -480,6 +482,20 @@ def test_changes_are_over_when_their_time_has_come_or_the_job_runs(lab: Lab) -> 
     lab.slurm.end(20, lab.now_s)
     lab.snapshot(5)
     assert changes(lab) == {}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_begin_time_that_had_come_is_given_back_when_the_clock_is_set_back(
+    lab: Lab, restarted: bool
+) -> None:
+    assert do(lab, Defer(WHY, at(lab, "10"), IN_AN_HOUR)) == ""
+    lab.snapshot(3700)
+    if restarted:
+        lab.cluster = lab.open()
+        lab.cluster.recover()
+    lab.snapshot(-3000)
+    lab.cluster.release()
+    assert lab.slurm.jobs[10]["eligible_time"] <= lab.now_s and changes(lab) == {}
 
 
 def test_a_restart_keeps_the_changes_and_can_give_them_back(lab: Lab) -> None:

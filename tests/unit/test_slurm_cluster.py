@@ -167,6 +167,7 @@ def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
         NodeReader().read((folder / "sinfo.json").read_bytes()),
     )
     slurm.look = lambda: look  # type: ignore[method-assign]
+    slurm.add(a_job(15, partition="guest"))  # which is sent home: nobody here has sent it there
     for node, number in (("an1", 1), ("an2", 2), ("an3", 0), ("an4", 4), ("an5", 4)):
         lab.actors.tell(node, *([sample(number)] if number else []))
     snapshot = lab.snapshot()
@@ -571,7 +572,9 @@ def test_a_task_of_an_array_is_made_a_job_of_its_own(make: Make) -> None:
     snapshot = lab.snapshot()
     assert lab.offer(snapshot, "20_3", "1", "n1") == ""
     assert lab.actors.announced == [(("n1",), "21")]
-    assert lab.slurm.updates == [("20_3", {"Partition": "guest", "ReqNodeList": "n1", "NumNodes": "1-1"})]
+    (_, marks), offers = lab.slurm.updates
+    assert marks.keys() == {"AdminComment"}
+    assert offers == ("20_3", {"Partition": "guest", "ReqNodeList": "n1", "NumNodes": "1-1"})
     snapshot = lab.snapshot(5)
     assert lab.slurm.jobs[21]["partition"] == "guest"
     assert snapshot.jobs.offered_s[row(snapshot, "20_3")] == START_S
@@ -757,7 +760,7 @@ def test_a_job_that_has_started_since_is_not_shrunk_when_all_is_released(make: M
     lab.slurm.end(1, START_S + 1)
     lab.slurm.add(running(10, {"n1": 1, "n4": 1}, required_nodes="n1"))  # moved home by its user
     assert lab.cluster.release() == ["10: it had started by itself"]
-    assert lab.slurm.jobs[10]["nodes"] == "n1,n4" and len(lab.slurm.updates) == 1
+    assert lab.slurm.jobs[10]["nodes"] == "n1,n4" and len(lab.slurm.updates) == 2, "a mark, and the offer"
 
 
 def test_the_next_daemon_takes_back_what_the_last_one_left(make: Make) -> None:
