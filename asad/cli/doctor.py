@@ -27,6 +27,7 @@ from asad.cli.checks import Finding, Slurm
 from asad.cli.config import faults_of
 from asad.cli.live import JSON, SOCKET, funnel_of, print_screen
 from asad.cli.runs import printable
+from asad.cli.unit_checks import PROPERTIES, UNITS, state_dir_findings
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError
 from asad.report import funnel, units
@@ -165,6 +166,10 @@ def _of_machine(config: Config, socket: Path) -> Iterator[Finding]:
     )
     yield _store(config)
     yield _daemon(socket)
+    with contextlib.suppress(OSError):  # no systemd here
+        shown = run("systemctl", "show", *UNITS, f"--property={','.join(PROPERTIES)}")
+        place = (config.path or DEFAULT_PATH).absolute()
+        yield from state_dir_findings(shown, config.daemon.state_dir, place)
     yield from _idle(socket)
 
 

@@ -19,10 +19,13 @@ import stat
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+CONFIG, STATE_DIR = Path("/etc/asad/asad.toml"), Path("/var/lib/asad")
+"""Where the configuration is, and what is looked at if it names no other folder."""
 JOURNAL = "offers.journal"
 LOCK = "offers.lock"
 ALIVE = "offers.alive"
@@ -502,15 +505,40 @@ def _clean(text: object) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """`asad-undo [--state-dir DIR] [--older-than SECONDS]`: 0 if nothing is left that had to be taken back, else 1."""
+    """`asad-undo [--config FILE | --state-dir DIR] [--older-than SECONDS]`: 0 if nothing is left that had to be taken
+    back, else 1."""
     parser = argparse.ArgumentParser(
         prog="asad-undo",
         description="Take back every offer of asad that its job has not taken, what it changed of waiting jobs, "
         "and the hold of jobs that wait for Mesos.",
     )
     parser.add_argument(
-        "--state-dir", type=Path, default=Path("/var/lib/asad"), help="folder of offers.journal"
+        "--config", type=Path, default=CONFIG, help="where [daemon] state_dir is read (default %(default)s)"
     )
+    parser.add_argument(
+        "--state-dir", type=Path, help="folder of offers.journal, instead of the configured one"
+    )
+def configured(path: Path) -> tuple[Path, str]:
+    """`[daemon] state_dir` of asad.toml, or the default, and what is wrong with the file.
+
+    Of a file that is no TOML any more the line itself is looked for: the daemon that died may have read it before.
+    """
+    why = ""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return STATE_DIR, ""
+    except OSError as error:
+        return STATE_DIR, f"{path} cannot be read ({error.strerror}); {STATE_DIR} is looked at"
+    try:
+        found = tomllib.loads(text).get("daemon", {}).get("state_dir", str(STATE_DIR))
+    except (ValueError, AttributeError, RecursionError) as error:
+        line = re.search(r"^\s*\[daemon\][^\[]*?^\s*state_dir\s*=\s*[\"']([^\"'\n]+)", text, re.MULTILINE)
+        found = line[1] if line else str(STATE_DIR)
+        why = f"{path} is not TOML ({error}); {found} is looked at"
+    return (Path(found), why) if isinstance(found, str) and found.startswith("/") else (STATE_DIR, why)
+
+
     parser.add_argument(
         "--older-than",
         type=float,
@@ -529,6 +557,10 @@ def main(argv: list[str] | None = None) -> int:
             undo_queue(chosen.state_dir, older_than_s=chosen.older_than, now_s=now_s),
         ):
             said, failed = said + done[0], failed + done[1]
+    if chosen.state_dir is None:
+        chosen.state_dir, why = configured(chosen.config)
+        if why:
+            print(f"asad-undo: {_clean(why)}", file=sys.stderr)
     except OSError as error:
         print(f"asad-undo: {_clean(error)}; another folder is given by --state-dir", file=sys.stderr)
         return 1

@@ -474,3 +474,61 @@ def test_lines_that_make_no_sense_are_passed_over(tmp_path: Path, line: str) -> 
 def test_an_older_journal_has_no_changes(tmp_path: Path) -> None:
     path = offered(tmp_path)
     assert open_changes(path) == {} and list(open_offers(path)) == ["12"]
+
+
+# --------------------------------------------------------------------------------------------- the configured folder
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[daemon]\nstate_dir = '/srv/asad'\n[node]\nstate_dir = '/srv/node'\n", "/srv/asad"),
+        ('daemon.state_dir = "/srv/asad"\n', "/srv/asad"),
+        ("[node]\nstate_dir = '/srv/node'\n", "/var/lib/asad"),
+        ("", "/var/lib/asad"),
+        ("[daemon]\nstate_dir = 3\n", "/var/lib/asad"),
+        ("[daemon]\nstate_dir = 'relative'\n", "/var/lib/asad"),
+        ("daemon = 3\n", "/var/lib/asad"),
+    ],
+)
+def test_the_folder_is_that_of_the_configuration(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "asad.toml").write_text(text)
+    assert undo.configured(tmp_path / "asad.toml")[0] == Path(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[node]\nstate_dir = '/n'\n[daemon]\n# that\nstate_dir = \"/srv/asad\"  # here\n[[[\n", "/srv/asad"),
+        ("[daemon]\nmode = advise\n[node]\nstate_dir = '/srv/node'\n", "/var/lib/asad"),
+        ("\x00\x1b[2J", "/var/lib/asad"),
+    ],
+)
+def test_the_folder_is_found_in_a_configuration_that_is_broken(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    (tmp_path / "asad.toml").write_text(text)
+    found, why = undo.configured(tmp_path / "asad.toml")
+    assert found == Path(expected)
+    assert "is not TOML" in why and f"{expected} is looked at" in why
+
+
+def test_without_a_configuration_the_usual_folder_is_looked_at(tmp_path: Path) -> None:
+    assert undo.configured(tmp_path / "none") == (Path("/var/lib/asad"), "")
+    found, why = undo.configured(tmp_path)
+    assert found == Path("/var/lib/asad") and "cannot be read" in why
+
+
+def test_an_offer_in_the_configured_folder_is_taken_back(
+    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, place = tmp_path / "state", tmp_path / "asad.toml"
+    folder.mkdir()
+    path = offered(folder)
+    (slurm / "state").write_text("PENDING|guest|n2\n")
+    place.write_text(f"[daemon]\nstate_dir = '{folder}'\n[[[")
+    assert main(["--config", str(place)]) == 0
+    assert open_offers(path) == {}
+    told = capsys.readouterr()
+    assert "12: waits in batch again" in told.out and "is not TOML" in told.err
+    assert main(["--config", str(place), "--state-dir", str(tmp_path)]) == 0, "which counts more"

@@ -81,7 +81,7 @@ def test_the_daemon_is_watched_restarted_reloaded_and_undone() -> None:
     assert daemon["Restart"] == ["always"]
     assert float(daemon["WatchdogSec"][0]) >= 60
     assert daemon["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
-    assert daemon["ExecStopPost"] == ["/opt/asad/bin/asad-undo --state-dir /var/lib/asad"]
+    assert daemon["ExecStopPost"] == ["/opt/asad/bin/asad-undo --config /etc/asad/asad.toml"]
     assert daemon["User"] == ["asad"]
     assert daemon["CapabilityBoundingSet"] == [""]
 
@@ -112,6 +112,17 @@ def test_folders_are_those_of_the_configuration() -> None:
     (rehearsal,) = daemon["ExecStartPre"]
     assert rehearsal.startswith("-"), "a policy that cannot be compiled beforehand is no reason not to start"
     assert rehearsal.split()[1:] == ["--config", str(DEFAULT_PATH), "--rehearse"]
+
+
+def test_what_is_undone_is_in_the_folder_of_the_configuration() -> None:
+    from asad_slurm import undo
+
+    from asad.config import DEFAULT_PATH, DaemonSettings
+
+    assert undo.CONFIG == DEFAULT_PATH and DaemonSettings().state_dir == undo.STATE_DIR
+    service = unit("asad-undo.service")
+    assert service["ExecStart"] == [f"/opt/asad/bin/asad-undo --config {DEFAULT_PATH} --older-than 600"]
+    assert "ConditionPathExists" not in service, "the folder may be another one"
 
 
 def test_the_programs_are_those_that_are_installed() -> None:
