@@ -33,9 +33,18 @@ def _setting(
     most: float | None = None,
     address: bool = False,
     addresses: bool = False,
+    secret: bool = False,
 ) -> Any:
-    """A key with its default, the range of a number, and whether a text is `HOST:PORT`."""
-    checks = {"least": least, "above": above, "most": most, "address": address, "addresses": addresses}
+    """A key with its default, the range of a number, whether a text is `HOST:PORT` (or several), and whether no error
+    may repeat it."""
+    checks = {
+        "least": least,
+        "above": above,
+        "most": most,
+        "address": address,
+        "addresses": addresses,
+        "secret": secret,
+    }
     if isinstance(default, list):
         return field(default_factory=lambda: tuple(default), metadata=checks)
     return field(default=default, metadata=checks)
@@ -52,7 +61,7 @@ class DaemonSettings:
     interval_s: float = _setting(30.0, above=0.0, most=3600.0)
     """From the beginning of one cycle to that of the next."""
     state_dir: Path = Path("/var/lib/asad")
-    store: str = ""
+    store: str = _setting("", secret=True)
     """Path or URL of the state store; empty: `asad.db` in `state_dir`."""
     socket: Path = Path("/run/asad/asad.sock")
     """Where `asactl` asks."""
@@ -340,9 +349,11 @@ def _read_table(name: str, table: type[Any], given: Any, faults: list[_Fault]) -
         if key not in columns:
             faults.append(_Fault((name, key), "unknown key", _nearest(key, list(columns))))
             continue
-        taken, wrong = _take(value, types_of[key], columns[key].metadata)
+        checks = columns[key].metadata
+        taken, wrong = _take(value, types_of[key], checks)
         if wrong:
-            faults.append(_Fault((name, key), f"{value!r:.80} {wrong[0]}", wrong[1]))
+            shown = "what is written there" if checks.get("secret") else f"{value!r:.80}"
+            faults.append(_Fault((name, key), f"{shown} {wrong[0]}", wrong[1]))
         else:
             good[key] = taken
     return table(**good)

@@ -19,6 +19,7 @@ from asad.cli.runs import printable
 from asad.config import DEFAULT_PATH, Config, key_lines, load
 from asad.errors import ConfigError, UsageError
 from asad.policies import admit_policy, defer_policy, memory_loss, place_policy, share_policy
+from asad.store.urls import parse, shown_text
 
 FILE = click.argument("file", envvar="ASAD_CONFIG", default=str(DEFAULT_PATH), metavar="[FILE]")
 OWNERS_PLACE = re.compile(r"\[([\w.+-]+)\]:? ([\w-]+)?")
@@ -67,7 +68,12 @@ def check(file: str, as_json: bool) -> None:
 @JSON
 def show(file: str, live: bool, socket_path: str | None, as_json: bool) -> None:
     """Print all settings that FILE and the defaults give, as TOML or JSON."""
-    settings = ask(control_socket(socket_path), "config") if live else load(file).to_json()
+    if live:
+        settings = ask(control_socket(socket_path), "config")
+    else:
+        found = load(file)
+        settings = found.to_json()
+        settings["daemon"]["store"] = shown_text(found.daemon.store)
     if as_json:
         click.echo(json.dumps(settings, indent=2))
         return
@@ -83,6 +89,7 @@ def faults_of(settings: Config) -> list[str]:
         partial(defer_policy, settings, []),
         partial(place_policy, settings, []),
         partial(memory_loss, settings),
+        partial(check_store, settings),
         partial(check_cluster, settings),
     )
     faults = []
@@ -100,6 +107,14 @@ def located(path: str, lines: Mapping[tuple[str, ...], int], fault: str) -> str:
     table = tuple(found[1].split(".")) if found else ()
     line = lines.get((*table, found[2] or "")) or lines.get(table) if found else None
     return printable(f"{path}:{line}: {fault}" if line else f"{path}: {fault}")
+
+
+def check_store(settings: Config) -> None:
+    """Can the store's URL be read? Raises ConfigError."""
+    try:
+        parse(settings.store_url)
+    except UsageError as error:
+        raise ConfigError(f"[daemon] store: {error}") from None
 
 
 def check_cluster(settings: Config) -> None:

@@ -32,6 +32,7 @@ from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError
 from asad.report import funnel, units
 from asad.store.store import Store
+from asad.store.urls import shown_text
 
 COMMAND_S = 10.0
 SCRIPT_BYTES = 256 * 1024
@@ -165,11 +166,11 @@ def _of_machine(config: Config, socket: Path) -> Iterator[Finding]:
         any(any(Path("/sys/fs/cgroup").glob(pattern)) for pattern in ("*/cpu.idle", "cpu/*/cpu.idle")),
     )
     yield _store(config)
-    yield _daemon(socket)
     with contextlib.suppress(OSError):  # no systemd here
         shown = run("systemctl", "show", *UNITS, f"--property={','.join(PROPERTIES)}")
         place = (config.path or DEFAULT_PATH).absolute()
         yield from state_dir_findings(shown, config.daemon.state_dir, place)
+    yield _daemon(socket)
     yield from _idle(socket)
 
 
@@ -291,9 +292,9 @@ def _store(config: Config) -> Finding:
         if state.stat().st_mode & stat.S_IWOTH:
             why = f"others may write to {state}, and so the daemon does not start"
             return Finding("store", "fail", why, f"chmod o-w {state}, and look what is in it")
-    path = Path(url.removeprefix("sqlite:///"))
-    if "://" not in str(path) and not path.exists():
-        return _folder(path.parent, user)
+    path = url.removeprefix("sqlite:///")
+    if "://" not in path and shown_text(path) == path and not Path(path).exists():
+        return _folder(Path(path).parent, user)
     try:
         with Store.open(url, create=False) as store:
             return Finding("store", "ok", f"{store} can be opened")

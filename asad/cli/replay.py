@@ -287,7 +287,9 @@ def replay(
             facts["does_not_fit"] = left_out
     with _progress(show=not quiet and sys.stderr.isatty()) as progress:
         result = _run(recorded, described, settings, store, facts, progress)
-    result.settings["command"] = ["asactl", *sys.argv[1:]]
+    from asad.store.urls import shown_words
+
+    result.settings["command"] = ["asactl", *shown_words(sys.argv[1:])]
     if report is not None:
         from asad.report.page import write_page
 

@@ -39,6 +39,7 @@ from asad.status import FREE
 from asad.store.process import ProcessMark
 from asad.store.records import NODE_NAMES, DecisionRecord, JobEnd, RunRecord
 from asad.store.store import Store
+from asad.store.urls import shown_text
 
 EPOCH_FROM_S = 631_152_000.0
 """Times from here on (1990) are UTC epochs; logs whose clock starts at 0 stay below for twenty years."""
@@ -260,12 +261,9 @@ def ask_about(job: str, verb: str, socket_path: str | None) -> Mapping[str, Any]
             raise
         if "ASAD_CONFIG" in os.environ or DEFAULT_PATH.exists():  # there should be one
             with contextlib.suppress(ConfigError):
-                click.echo(
-                    printable(
-                        f"asactl: {down}. Told from your own store; --store {daemon_store()} is the daemon's"
-                    ),
-                    err=True,
-                )
+                theirs = shown_text(daemon_store())
+                told = f"asactl: {down}. Told from your own store; --store {theirs} is the daemon's"
+                click.echo(printable(told), err=True)
         return None
     except Refused as refusal:
         if refusal.exit_status != UsageError.exit_status:

@@ -37,7 +37,7 @@ from asad.daemon.knowledge import Knowledge
 from asad.daemon.leases import FAILURES, Leases
 from asad.daemon.pace import Pace, Steady
 from asad.daemon.reload import but_for_what_is_fixed, leaves_behind
-from asad.daemon.requests import Requests, plain_config, without_password
+from asad.daemon.requests import Requests, plain_config
 from asad.daemon.stages import Stages, decided_by, stages_of
 from asad.daemon.systemd import Heartbeat, notify
 from asad.defer.live import Deferral
@@ -167,7 +167,7 @@ class Daemon:
             stages.sentence,
             ", paused" if self.cycle.paused else "",
             self.config.daemon.socket,
-            without_password(self.config.store_url),
+            plain_config(self.config)["daemon"]["store"],
         )
         if self._is_real:
             self._rehearse()

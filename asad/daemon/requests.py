@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from asad.status import job_rows, known, node_rows
 from asad.store import quota_audit
 from asad.store import statements as stated
 from asad.store.store import Store
+from asad.store.urls import shown_text
 
 if TYPE_CHECKING:
     from asad.daemon.daemon import Daemon
@@ -128,7 +128,7 @@ class Requests:
             "doing": daemon.errands.doing(),
             **daemon.figures.to_json(),
             "store": {
-                "url": without_password(daemon.config.store_url),
+                "url": shown_text(daemon.config.store_url),
                 "run": daemon.writer.run_id,
                 "trouble": daemon.writer.trouble,
                 "dropped": daemon.writer.dropped,
@@ -389,10 +389,5 @@ def _announced(request: Request, now_s: float) -> list[Announcement]:
 def plain_config(config: Config) -> dict[str, Any]:
     """Settings as plain data, without a password."""
     told = config.to_json()
-    told["daemon"]["store"] = without_password(config.store_url)
+    told["daemon"]["store"] = shown_text(config.store_url)
     return told
-
-
-def without_password(url: str) -> str:
-    """The URL of a store as it may be told."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

@@ -19,6 +19,7 @@ from asad.model import Json
 from asad.place import PlacePolicy
 from asad.policies import admit_policy, defer_policy, memory_loss, place_policy, share_policy
 from asad.share import SharePolicy
+from asad.store.urls import parse
 
 Memory = Mapping[str, Mapping[str, Json]]
 
@@ -127,10 +128,12 @@ def decided_by(config: Config) -> tuple[Any, ...]:
 
 
 def check(config: Config) -> None:
-    """Everything that can be told without running: options, experts, and the cluster plugin's own table.
+    """Everything that can be told without running: options, experts, the store's URL, and the cluster plugin's own
+    table.
 
-    Raises ConfigError, or another UsageError for a log that cannot be read.
+    Raises ConfigError, or another UsageError for a log or a URL that cannot be read.
     """
+    parse(config.store_url)
     stages_of(config, []).guard(config)
     with tempfile.TemporaryDirectory(prefix="asad-check-") as folder:
         open_cluster(config, NoNodes(), Path(folder)).close()

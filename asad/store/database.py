@@ -14,12 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import URL, Connection, Table, create_engine, event, func, make_url, select
+from sqlalchemy import URL, Connection, Table, create_engine, event, func, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from asad.errors import StoreError, UsageError
 from asad.store.migrations import check_version, installed_migrations, upgrade, version_of
+from asad.store.urls import parse, shown, without_secrets
 
 BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for another one's transaction."""
@@ -64,12 +65,12 @@ class Database:
         Raises UsageError for a URL that is none or a missing file, StoreError if the store cannot be opened,
         belongs to something else or is newer than this code.
         """
-        parsed = _parse(url)
+        parsed = URL.create("sqlite", database=str(default_path())) if url is None else parse(url)
         _check_file(parsed, create)
         try:
             store = cls(parsed)
         except ModuleNotFoundError as error:
-            raise StoreError(f"{_shown(parsed)}: {error}; pip install 'asad[postgres]'") from error
+            raise StoreError(f"{shown(parsed)}: {error}; pip install 'asad[postgres]'") from error
         try:
             store._bring_up_to_date()
         except BaseException:
@@ -91,7 +92,7 @@ class Database:
 
     def __str__(self) -> str:
         """How operators know it: the path, or the URL without its password."""
-        return _shown(self.url)
+        return shown(self.url)
 
     @contextmanager
     def reading(self, doing: str) -> Iterator[Connection]:
@@ -118,6 +119,7 @@ class Database:
         except SQLAlchemyError as error:
             # the driver's own words, without the statement and its parameters (users' strings)
             words = str(error.orig if isinstance(error, DBAPIError) else error).strip()
+            words = without_secrets(words, self.url)
             raise StoreError(f"{self}: {doing}: {words}; {_mend(words)}") from error
 
     def give_back_space(self) -> None:
@@ -143,30 +145,6 @@ class Database:
             upgrade(connection, migrations, str(self))  # looks again: another process may have been quicker
 
 
-def _parse(url: str | None) -> URL:
-    if url is None:
-        return URL.create("sqlite", database=str(default_path()))
-    if "://" not in url:
-        if not url:
-            raise UsageError("the store's name is empty; give a path or a URL")
-        return URL.create("sqlite", database=str(Path(url).expanduser()))
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError) as error:
-        # the URL itself may hold a password and is not repeated
-        raise UsageError(
-            "the store's URL cannot be read; write sqlite:///path or postgresql://user@host/database"
-        ) from error
-    if parsed.drivername in ("postgres", "postgresql"):
-        return parsed.set(drivername="postgresql+psycopg")
-    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
-        raise UsageError(
-            f"{_shown(parsed)}: the store is kept by SQLite or PostgreSQL, not by {parsed.drivername}; "
-            "write sqlite:///path or postgresql://user@host/database"
-        )
-    return parsed
-
-
 def _check_file(url: URL, create: bool) -> None:
     """The folder of a SQLite file is made; without `create` the file must be there."""
     if url.get_backend_name() != "sqlite" or url.database in (None, "", ":memory:"):
@@ -182,12 +160,6 @@ def _check_file(url: URL, create: bool) -> None:
         raise StoreError(
             f"{path}: its folder cannot be made ({error.strerror}); name another with --store"
         ) from error
-
-
-def _shown(url: URL) -> str:
-    if url.get_backend_name() == "sqlite" and url.database:
-        return url.database
-    return url.render_as_string(hide_password=True)
 
 
 def _mend(words: str) -> str:
