@@ -25,7 +25,7 @@ from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.node.actor import Actor, Settings, sample_to_json
 from asad.node.cgroups import Cgroups
 from asad.node.profile import Profile
-from asad.node.progress import folder_of
+from asad.node.progress import FOLDER, folder_of
 from asad.node.quotas import Quotas
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,254}", re.ASCII)
@@ -88,7 +88,13 @@ def run(config: Config, node: str, cgroups: Cgroups) -> None:
             with contextlib.suppress(ClusterError):  # another one runs
                 Actor(settings, cgroups).mend()
         raise
-    actor = Actor(settings, cgroups, progress=folder_of(os.environ))
+    progress = folder_of(os.environ)
+    if progress == FOLDER and not progress.is_mount():
+        logging.getLogger(__name__).warning(
+            "%s is no file system of its own, and jobs can fill the one it is in: install run-asad\x2dprogress.mount",
+            progress,
+        )
+    actor = Actor(settings, cgroups, progress=progress)
     seniority = Seniority()
     clients = Clients(
         [

@@ -21,7 +21,7 @@ from asad.model import JobSample
 from asad.node.cgroups import Cgroups, JobGroup, core_ids, read
 from asad.node.memory import needed_bytes
 from asad.node.pressure import Fractions
-from asad.node.progress import FOLDER, offer_file, read_progress, remove_file
+from asad.node.progress import FOLDER, offer_file, read_progress, remove_file, tidy
 from asad.node.quotas import Quotas
 
 WINDOW = 6
@@ -102,6 +102,8 @@ class Profile:
                 del self.jobs[job_id]
                 if group is None:
                     remove_file(job_id, self.progress)
+        if self.offer_progress:
+            tidy(jobs.keys(), self.progress)
         for job_id, group in jobs.items():
             if job_id not in self.jobs:
                 self.jobs[job_id] = Watched(group, self.wall())

@@ -237,6 +237,15 @@ def test_io_of_v2(tmp_path: Path) -> None:
     node.profile.close()
 
 
+def test_a_progress_file_that_grows_is_emptied_at_every_scan(node: Node) -> None:
+    node.tree.job("7", (100, 101), uid=os.getuid())
+    node.profile.follow(node.cgroups.jobs(0.0))
+    (node.progress / "7").write_text("x" * 10_000)
+    node.profile.follow(node.cgroups.jobs(1.0))
+    assert (node.progress / "7").stat().st_size == 0
+    node.profile.close()
+
+
 def test_the_last_progress_is_kept(node: Node) -> None:
     node.tree.job("7", (100, 101), uid=os.getuid())
     assert math.isnan(node.look(0.0)["7"].progress)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "systemd"
 SERVICES = {"asad.service": 2.0, "asad-node.service": 3.5, "asad-undo.service": 2.0}
 """Unit → the exposure that it must not exceed."""
+MOUNT = "run-asad\\x2dprogress.mount"
 
 
 def analyzer() -> str:
@@ -51,7 +52,7 @@ def test_a_service_is_exposed_no_more_than_promised(name: str) -> None:
 def test_units_hold_nothing_that_systemd_does_not_know(tmp_path: Path) -> None:
     binaries = tmp_path / "bin"
     binaries.mkdir()
-    names = [*SERVICES, "asad-undo.timer"]
+    names = [*SERVICES, "asad-undo.timer", MOUNT]
     for name in names:  # the programs need not be installed where the units expect them
         text = (FOLDER / name).read_text(encoding="utf-8").replace("/opt/asad/bin", str(binaries))
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -123,6 +124,15 @@ def test_what_is_undone_is_in_the_folder_of_the_configuration() -> None:
     service = unit("asad-undo.service")
     assert service["ExecStart"] == [f"/opt/asad/bin/asad-undo --config {DEFAULT_PATH} --older-than 600"]
     assert "ConditionPathExists" not in service, "the folder may be another one"
+
+
+def test_the_actor_pulls_in_the_file_system_of_progress_files() -> None:
+    from asad.node.progress import FOLDER as PROGRESS
+
+    node, mount = unit("asad-node.service"), unit(MOUNT)
+    assert mount["Where"] == [str(PROGRESS)] and f"/run/{node['RuntimeDirectory'][0]}" == str(PROGRESS)
+    assert MOUNT in node["Wants"] and MOUNT in node["After"]
+    assert not any(MOUNT in words for words in node.get("Requires", [])), "it goes on without"
 
 
 def test_the_programs_are_those_that_are_installed() -> None:

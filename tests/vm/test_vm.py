@@ -227,7 +227,8 @@ def installed(slurm: Slurm, bare: Bare) -> Installed:
     machine, do = slurm.machine, slurm.machine.do
     pip = ("/opt/asad/bin/pip", "install", "--no-index", "--find-links=/mnt/payload/wheels")
     do(*pip, "asad", timeout_s=300.0)  # what asad needs is in the image: unpacking it takes minutes here
-    for unit in do("find", "/mnt/payload/systemd", "-name", "*.service", "-o", "-name", "*.timer").split():
+    kinds = ("-name", "*.service", "-o", "-name", "*.timer", "-o", "-name", "*.mount")
+    for unit in do("find", "/mnt/payload/systemd", *kinds).split():
         do("install", "--mode=644", unit, "/etc/systemd/system/")
     do(
         "install",
@@ -361,6 +362,13 @@ def test_status_tells_who_lends_to_whom(lent: Lent) -> None:
     (lending,) = [one for one in status["lending"] if one["guest"] == lent.guest]
     assert (lending["host"], lending["share"]) == (lent.host, 0.5)
     assert status["actors"] == {"connected": 1, "silent": []}
+
+
+def test_progress_files_are_in_a_small_file_system_of_their_own(lent: Lent) -> None:
+    find = ("findmnt", "--noheadings", "--output=FSTYPE,SIZE", "/run/asad-progress")
+    assert lent.machine.do(*find).split() == ["tmpfs", "16M"]
+    owner = lent.machine.do("stat", "--format=%U", f"/run/asad-progress/{lent.host}")
+    assert owner.strip() == USER
 
 
 def test_users_may_look_and_not_touch(lent: Lent) -> None:
