@@ -469,13 +469,14 @@ class Actor:
         return self.settings.state_dir / "guests.json"
 
     def _load_announced(self) -> dict[str, float]:
-        now_s, wall_s = self.clock(), self.wall()
+        now_s, default_s = self.clock(), PATIENCE_S + UNCONFIRMED_S
         try:
             plain = json.loads(self._announced_file.read_text(encoding="utf-8"))["announced"]
-            # a wall clock that was set meanwhile neither ends them all nor lets them last
+            # what was left then is left now: neither clock means anything across a restart
+            left = {str(job_id): float(left_s) for job_id, left_s in plain.items()}
             return {
-                str(job_id): now_s + min(max(0.0, float(until_s) - wall_s), MOST_ANNOUNCED_S)
-                for job_id, until_s in plain.items()
+                job_id: now_s + (left_s if 0 <= left_s <= MOST_ANNOUNCED_S else default_s)
+                for job_id, left_s in left.items()
             }
         except FileNotFoundError:
             return {}
@@ -486,10 +487,9 @@ class Actor:
             return {}
 
     def _save_announced(self) -> None:
-        """By the wall clock, which alone means something to a successor."""
-        ahead_s = self.wall() - self.clock()
-        until = {job_id: round(until_s + ahead_s, 3) for job_id, until_s in self.announced.items()}
-        write_durably(self._announced_file, json.dumps({"announced": until}))
+        now_s = self.clock()
+        left = {job_id: round(until_s - now_s, 3) for job_id, until_s in self.announced.items()}
+        write_durably(self._announced_file, json.dumps({"announced": left}))
 
     def _forget_announced(self, ended: set[str], now_s: float) -> None:
         """A job that has ended here may run again, as an ordinary one, and no offer stays open for ever."""
