@@ -1,7 +1,8 @@
 """What on-demand jobs have left, step by step: kept over restarts, and what it foretells.
 
 A step's capacity is the mean over the looks in it. Days are kept by their number modulo `days`, so that a store which
-only ever replaces entries holds no more than so many.
+only ever replaces entries holds no more than so many. Of too many days those furthest from the present one are left
+out: a clock that leaps ahead for a while costs no more than the days that it makes up.
 
 The forecast takes each day that is known for an example: from the present capacity it goes on as that day went on
 from the same time of day, and forgets within some hours by how much it lay beside it. Of all examples a quantile is
@@ -42,8 +43,6 @@ class History:
         self._weight = 0.0
         self._at_s = -math.inf
         self._last: Floats | None = None
-        self._flat: tuple[int, Floats] | None = None
-        """First step, and the capacity of it and of those after it; built when it is asked for."""
 
     def see(self, time_s: float, present: Sequence[float]) -> None:
         """How it is now, by column of `Past`. `started` is added up within a step, the others are averaged."""
@@ -77,16 +76,21 @@ class History:
             row[2] = 0.0
         day, at = divmod(self._step, self.steps_a_day)
         self._table(day)[:, at] = row
-        self._flat = None
         self._step += 1
         self._sums, self._weight = np.zeros(len(COLUMNS)), 0.0
 
     def _table(self, day: int) -> Floats:
         if day not in self._days:
             self._days[day] = np.full((len(COLUMNS), self.steps_a_day), np.nan)
-            for old in [known for known in self._days if known <= day - self.days]:
-                del self._days[old]
+            self._leave_out(day)
         return self._days[day]
+
+    def _leave_out(self, present: int) -> None:
+        """No more than `days` are kept with the present one, and none whose entry of the store it takes."""
+        for other in [day for day in self._days if day != present and (day - present) % self.days == 0]:
+            del self._days[other]
+        for other in sorted(self._days, key=lambda day: abs(day - present))[self.days :]:
+            del self._days[other]
 
     def past(self, step: int) -> Past:
         """The steps before `step`, back to the last one of which nothing is known."""
@@ -117,15 +121,13 @@ class History:
 
     def _values(self, steps: NDArray[np.int64]) -> Floats:
         """Capacity of some steps, NaN where it is not known."""
-        if self._flat is None:
-            first = min(self._days, default=0)
-            many = max(self._days, default=0) - first + 1
-            blank = np.full(self.steps_a_day, np.nan)
-            days = [self._days[day][0] if day in self._days else blank for day in range(first, first + many)]
-            self._flat = first * self.steps_a_day, np.concatenate((*days, [np.nan]))
-        first_step, flat = self._flat
-        at = steps - first_step
-        return flat[np.where((at >= 0) & (at < len(flat)), at, len(flat) - 1)]
+        days, at = np.divmod(steps, self.steps_a_day)
+        found = np.full(steps.shape, np.nan)
+        for day in np.unique(days).tolist():
+            if day in self._days:
+                here = days == day
+                found[here] = self._days[day][0][at[here]]
+        return found
 
     @property
     def known_steps(self) -> int:
@@ -162,8 +164,7 @@ class History:
                 continue
             if not (np.isnan(table) | (np.abs(table) < 1e12)).all():
                 continue
-            newest = max(self._days, default=day)
-            if day > newest - self.days:
-                self._days[day], self._flat = table, None
-                for old in [known for known in self._days if known <= day - self.days]:
-                    del self._days[old]
+            self._days[day] = table
+        # more than so many are in no store of ours; which of them counts is known when the first step is over
+        for extra in sorted(self._days)[: -self.days]:
+            del self._days[extra]

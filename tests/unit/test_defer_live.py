@@ -624,6 +624,30 @@ def test_history_forgets_and_passes_over_what_cannot_be_read() -> None:
     assert len(history.past(400 * 24).capacity) == 0, "after so long a pause nothing is known"
 
 
+@pytest.mark.parametrize("leap_days", [1, 30, 365, 20_000])
+def test_history_outlives_a_clock_that_leaps_ahead_for_a_while(leap_days: int) -> None:
+    history, present = History(3600.0, 5), [10.0] + [0.0] * 5
+    for hour in range(100 * 24, 104 * 24):
+        history.see(hour * 3600.0, present)
+    known = history.known_steps
+    leap_s = leap_days * 86_400.0
+    for hour in range(104 * 24, 104 * 24 + 3):
+        history.see(hour * 3600.0 + leap_s, [99.0] + [0.0] * 5)
+    assert history.known_steps >= known - 24
+    kept = History(3600.0, 5)
+    kept.restore(json.loads(json.dumps(history.to_json(), allow_nan=False)))
+    for one in (history, kept):
+        for hour in range(104 * 24 + 3, 105 * 24):
+            one.see(hour * 3600.0, present)
+        ahead = one.forecast(105 * 24, 10.0, 24, 0.2)
+        assert np.isfinite(ahead).all() and ahead[-6:].tolist() == [10.0] * 6
+        for hour in range(105 * 24, 110 * 24):
+            one.see(hour * 3600.0, present)
+        assert {entry["day"] for entry in one.to_json().values()} == set(range(105, 110)), (
+            "what was made up is gone"
+        )
+
+
 def test_history_bounds_what_starts() -> None:
     """Every day at 9 on-demand jobs take all but one core: whoever would still run then waits, or is small."""
     policy = deferral(step_s=1800.0, by_node=False)
