@@ -11,11 +11,12 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from asad_slurm.undo import ALIVE, JOURNAL, LOCK, exposed, open_changes, open_offers
+from asad_slurm.undo import ALIVE, JOURNAL, LOCK, boot_id, exposed, open_changes, open_offers
 
 MOST_LINES = 10_000
 """So many lines after it was compacted, it may be again."""
@@ -56,9 +57,10 @@ class Journal:
         self.lines += 1
 
     def beat(self) -> None:
-        """Tell `asad-undo` that there is a daemon which stands behind the changes."""
+        """Tell `asad-undo` that a daemon stands behind the changes: when, by a clock that is never set."""
         with contextlib.suppress(OSError):
             self._alive.touch(mode=0o640)
+            self._alive.write_text(f"{boot_id()} {time.monotonic()}\n", encoding="ascii")
 
     def open_changes(self) -> dict[tuple[str, str], dict[str, Any]]:
         """By job and key, the last `changed` line that nothing has closed. Raises JournalError as above."""

@@ -175,7 +175,7 @@ def undo_changes(
     said: list[str] = []
     failed = 0
     changes = open_changes(path)
-    if not changes or 0.0 <= now_s - _alive_s(path.parent / ALIVE) < older_than_s:
+    if not changes or 0.0 <= _silent_s(path.parent / ALIVE, now_s) < older_than_s:
         return said, failed
     by_job: dict[str, dict[str, dict[str, Any]]] = {}
     for (job, key), change in changes.items():
@@ -349,12 +349,22 @@ def _unhold(path: Path, entry: dict[str, Any], now_s: float, timeout_s: float) -
     return ""
 
 
-def _alive_s(path: Path) -> float:
-    """When a daemon said last that it lives."""
+def boot_id() -> str:
+    """The kernel's own name of this boot; empty if it does not tell."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return ""
+
+
+def _silent_s(path: Path, now_s: float) -> float:
+    """For how long no daemon has said that it lives: since this boot by the clock that is never set."""
     try:
-        return path.stat().st_mtime
-    except OSError:
-        return float("-inf")
+        boot, _, passed_s = path.read_text(encoding="ascii", errors="replace").partition(" ")
+        if boot and boot == boot_id():
+            return time.monotonic() - float(passed_s)
+        return now_s - path.stat().st_mtime
+    except (OSError, ValueError):
+        return float("inf")
 
 
 FORMAT = "JobID:30,State:30,EligibleTime:30,Nice:30,PriorityLong:30,ArrayTaskID:4200"
@@ -504,20 +514,6 @@ def _clean(text: object) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(text)).strip()[:300]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """`asad-undo [--config FILE | --state-dir DIR] [--older-than SECONDS]`: 0 if nothing is left that had to be taken
-    back, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="asad-undo",
-        description="Take back every offer of asad that its job has not taken, what it changed of waiting jobs, "
-        "and the hold of jobs that wait for Mesos.",
-    )
-    parser.add_argument(
-        "--config", type=Path, default=CONFIG, help="where [daemon] state_dir is read (default %(default)s)"
-    )
-    parser.add_argument(
-        "--state-dir", type=Path, help="folder of offers.journal, instead of the configured one"
-    )
 def configured(path: Path) -> tuple[Path, str]:
     """`[daemon] state_dir` of asad.toml, or the default, and what is wrong with the file.
 
@@ -539,6 +535,20 @@ def configured(path: Path) -> tuple[Path, str]:
     return (Path(found), why) if isinstance(found, str) and found.startswith("/") else (STATE_DIR, why)
 
 
+def main(argv: list[str] | None = None) -> int:
+    """`asad-undo [--config FILE | --state-dir DIR] [--older-than SECONDS]`: 0 if nothing is left that had to be taken
+    back, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="asad-undo",
+        description="Take back every offer of asad that its job has not taken, what it changed of waiting jobs, "
+        "and the hold of jobs that wait for Mesos.",
+    )
+    parser.add_argument(
+        "--config", type=Path, default=CONFIG, help="where [daemon] state_dir is read (default %(default)s)"
+    )
+    parser.add_argument(
+        "--state-dir", type=Path, help="folder of offers.journal, instead of the configured one"
+    )
     parser.add_argument(
         "--older-than",
         type=float,
@@ -547,6 +557,10 @@ def configured(path: Path) -> tuple[Path, str]:
         help="leave younger offers alone, and changes while the daemon has looked since then (default 0)",
     )
     chosen = parser.parse_args(argv)
+    if chosen.state_dir is None:
+        chosen.state_dir, why = configured(chosen.config)
+        if why:
+            print(f"asad-undo: {_clean(why)}", file=sys.stderr)
     path, now_s = chosen.state_dir / JOURNAL, time.time()
     try:
         if chosen.state_dir.exists() and (why := exposed(chosen.state_dir)):
@@ -557,10 +571,6 @@ def configured(path: Path) -> tuple[Path, str]:
             undo_queue(chosen.state_dir, older_than_s=chosen.older_than, now_s=now_s),
         ):
             said, failed = said + done[0], failed + done[1]
-    if chosen.state_dir is None:
-        chosen.state_dir, why = configured(chosen.config)
-        if why:
-            print(f"asad-undo: {_clean(why)}", file=sys.stderr)
     except OSError as error:
         print(f"asad-undo: {_clean(error)}; another folder is given by --state-dir", file=sys.stderr)
         return 1

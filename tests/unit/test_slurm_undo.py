@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -474,6 +475,21 @@ def test_lines_that_make_no_sense_are_passed_over(tmp_path: Path, line: str) -> 
 def test_an_older_journal_has_no_changes(tmp_path: Path) -> None:
     path = offered(tmp_path)
     assert open_changes(path) == {} and list(open_offers(path)) == ["12"]
+
+
+@pytest.mark.parametrize("set_s", [365 * 86_400.0, -365 * 86_400.0])
+def test_a_clock_that_leaps_takes_no_daemon_for_dead(
+    tmp_path: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch, set_s: float
+) -> None:
+    path = change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    waits(slurm, tasks="1-9%3")
+    Journal(tmp_path).beat()
+    now_s = time.time() + set_s
+    assert undo_changes(path, older_than_s=600.0, now_s=now_s) == ([], 0)
+    assert open_changes(path)
+    monkeypatch.setattr(undo, "boot_id", lambda: "another")  # of which nothing is known but the file's date
+    assert undo_changes(path, older_than_s=600.0, now_s=now_s)[0]
+    assert not open_changes(path)
 
 
 # --------------------------------------------------------------------------------------------- the configured folder
