@@ -35,7 +35,7 @@ from asad.daemon.figures import Figures
 from asad.daemon.identity import only_one, take_identity
 from asad.daemon.knowledge import Knowledge
 from asad.daemon.leases import FAILURES, Leases
-from asad.daemon.pace import Pace, Steady
+from asad.daemon.pace import Pace, Steady, WallClock
 from asad.daemon.reload import but_for_what_is_fixed, leaves_behind
 from asad.daemon.requests import Requests, plain_config
 from asad.daemon.stages import Stages, decided_by, stages_of
@@ -48,14 +48,12 @@ from asad.policies import rehearse
 from asad.replay.playback import Playback
 from asad.share.asax import Asax
 from asad.store.records import QuotaChange
-from asad.store.writer import RunStart, Writer
+from asad.store.writer import FORGET_S, RunStart, Writer
 
 log = logging.getLogger(__name__)
 
 SUPERSEDED = 7
 """Exit status of a daemon in whose place another one rules: nobody should start it again by himself."""
-FORGET_S = 3600.0
-"""What is older than the retention is removed this often."""
 MOST_CASES = 10
 """So many cases of lending are kept of a cycle; a thousand hosts draw twenty times as many each minute."""
 ACTING, LEAST_ACTING_S = 1 / 3, 1.0
@@ -80,7 +78,7 @@ class Daemon:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`reread` gives the configuration as it is now, for a reload; `cluster` stands in for the configured one."""
-        self.config, self.clock = config, clock
+        self.config, self.clock = config, WallClock(clock, monotonic)
         self._reread, self._given, self._monotonic = reread, cluster, monotonic
         self._stopping = self._reloading = False
         self.errands = Errands(monotonic)
@@ -296,6 +294,7 @@ class Daemon:
         """A cycle and what follows from it. Whatever goes wrong in it, the next one comes."""
         begin, wake_s = self._monotonic(), math.inf
         try:
+            self.clock.check()
             if not self._recovered:
                 self._recover(quietly=False)
             if isinstance(self.cluster, ActsByItself):
@@ -357,7 +356,8 @@ class Daemon:
         self.knowledge.save_in_time()
         if snapshot is not None and self._monotonic() - self._forgot_at >= FORGET_S:
             self._forgot_at = self._monotonic()
-            self.writer.forget_before(snapshot.time_s - 86_400.0 * self.config.daemon.retention_days)
+            passed_s = None if isinstance(self.cluster, Playback) else self._forgot_at
+            self.writer.forget(snapshot.time_s, 86_400.0 * self.config.daemon.retention_days, passed_s)
 
     def _drain(self) -> None:
         """Cases, ledger and quota changes into the store, and what cluster and policies have to say into the log."""

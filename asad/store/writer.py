@@ -25,6 +25,8 @@ MOST_WAITING = 20_000
 """Rows of each kind that wait for a store that is away; then the oldest are dropped, and counted."""
 UNASKED = 2 * MOST_WAITING
 """Rows after which a run would write by itself: never, so that a batch is written whole or not at all."""
+FORGET_S = 3600.0
+"""What is older than the retention is to be removed this often."""
 AGAIN_S, AGAIN_MOST_S = 2.0, 60.0
 """After a failure the store is tried again so soon, then twice as late each time, at most so late."""
 
@@ -63,11 +65,12 @@ class _Waiting:
     """By scope and application; newer knowledge replaces older."""
     stated: dict[str, StatementChanges] = field(default_factory=dict)
     """By scope; never dropped: who was promised a start, and what was charged, is kept however long that takes."""
-    forget_before_s: float | None = None
+    forget: tuple[float, float, float | None] | None = None
+    """What `Writer.forget` was told last."""
 
     def __bool__(self) -> bool:
         lists = self.decided, self.ends, self.cases, self.ledger, self.quotas, self.learned, self.stated
-        return any(lists) or self.forget_before_s is not None
+        return any(lists) or self.forget is not None
 
 
 class Writer:
@@ -160,10 +163,11 @@ class Writer:
                 self._waiting.stated[scope] = known.before(changes)
                 self._changed.notify_all()
 
-    def forget_before(self, time_s: float) -> None:
-        """Remove what is older (see `asad.store.retention.forget_before`)."""
+    def forget(self, time_s: float, keep_s: float, passed_s: float | None) -> None:
+        """Remove what is older than `keep_s` at `time_s`. `passed_s` is by the monotonic clock, without which the other
+        is believed (see `asad.store.retention.forget`)."""
         with self._changed:
-            self._waiting.forget_before_s = time_s
+            self._waiting.forget = time_s, keep_s, passed_s
             self._changed.notify_all()
 
     def _add(self, kind: str, rows: Sequence[object]) -> None:
@@ -281,9 +285,9 @@ class Writer:
             for scope in list(batch.stated):
                 statements.save(store, scope, batch.stated[scope])
                 del batch.stated[scope]
-            if batch.forget_before_s is not None:
-                retention.forget_before(store, batch.forget_before_s)
-                batch.forget_before_s = None
+            if batch.forget is not None:
+                retention.forget(store, run.id, *batch.forget)
+                batch.forget = None
         except BaseException:
             self._put_back(batch)
             raise
@@ -300,8 +304,8 @@ class Writer:
                 new.learned[scope] = {**memory, **new.learned.get(scope, {})}
             for scope, changes in batch.stated.items():
                 new.stated[scope] = changes.before(new.stated.get(scope, StatementChanges()))
-            if new.forget_before_s is None:
-                new.forget_before_s = batch.forget_before_s
+            if new.forget is None:
+                new.forget = batch.forget
 
     def _finish(self) -> None:
         """All is written: the run is done."""

@@ -27,7 +27,7 @@ from asad.daemon import Daemon, NoNodes, check, errands, knowledge, only_one, re
 from asad.daemon import daemon as daemon_file
 from asad.daemon.gains import Gains
 from asad.daemon.knowledge import within
-from asad.daemon.pace import Steady
+from asad.daemon.pace import DOUBT_S, Steady, WallClock
 from asad.daemon.systemd import notify, watchdog_s
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Finished, Json, Outcome, SetShare, Snapshot
@@ -549,16 +549,77 @@ def test_a_long_cycle_is_told_and_those_it_covers_are_skipped(live: Callable[...
     assert status["cycles"]["skipped"] >= 4
 
 
-def test_a_jump_of_the_wall_clock_changes_nothing(live: Callable[..., Life]) -> None:
-    jumping = [0.0]
-    life = live(clock=lambda: time.time() + jumping[0])
-    for jump in (86_400.0, -86_400.0):
-        jumping[0] = jump
-        life.cluster.shown = dataclasses.replace(cluster(), time_s=NOW + jump)
-        before = life.cluster.looks
-        life.cycles(10)
-        assert life.cluster.looks - before >= 10
-    assert life.ask("status")["cycles"]["failed"] == 0
+@pytest.mark.parametrize("jump_s", [86_400.0, 365 * 86_400.0, -86_400.0])
+def test_a_clock_that_leaps_is_not_believed_at_once(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    jumped = [0.0]
+    life = live(clock=lambda: time.time() + jumped[0])
+    for _ in range(2):
+        jumped[0] = jump_s
+        wait_for(lambda: "the clock was set" in life.ask("status")["cycle"]["sentence"])
+        looks, told = life.cluster.looks, life.ask("status")["cycle"]["sentence"]
+        assert (
+            f"set {'ahead' if jump_s > 0 else 'back'} by {abs(jump_s):.0f} s at once; nothing is decided"
+            in told
+        )
+        assert abs(life.daemon.now_s - time.time()) < 60.0
+        assert life.cluster.looks == looks, "it is not even looked"
+        jumped[0] = 0.0
+        life.cycles(2)  # it is right again
+    jumped[0] = jump_s
+    wait_for(lambda: "the clock was set" in life.ask("status")["cycle"]["sentence"])
+    monkeypatch.setattr("asad.daemon.pace.DOUBT_S", 0.0)
+    life.cycles(2)  # it stays so
+    assert abs(life.daemon.now_s - time.time() - jump_s) < 60.0
+
+
+def test_a_clock_is_believed_when_it_goes_on_evenly_or_is_right_again() -> None:
+    wall, passed = 1_000_000.0, 50.0
+
+    def go_on(seconds: float) -> None:
+        nonlocal wall, passed
+        wall, passed = wall + seconds, passed + seconds
+
+    clock = WallClock(lambda: wall, lambda: passed)
+    go_on(7.0)
+    assert clock() == wall
+    wall += 40.0  # as NTP may set it
+    assert clock() == wall
+    clock.check()
+    before = wall
+    wall += 86_400.0
+    go_on(10.0)
+    assert clock() == before + 10.0
+    with pytest.raises(AsadError, match="set ahead by 86400 s at once"):
+        clock.check()
+    go_on(DOUBT_S - 1.0)
+    assert clock() == before + DOUBT_S + 9.0
+    wall -= 3 * 86_400.0  # another leap is doubted anew
+    go_on(2.0)
+    with pytest.raises(AsadError, match="set back by 172800 s at once"):
+        clock.check()
+    wall += 2 * 86_400.0
+    clock.check()
+    assert clock() == wall == before + DOUBT_S + 11.0
+    wall += 365 * 86_400.0
+    assert clock() < wall
+    go_on(DOUBT_S)
+    assert clock() == wall
+    clock.check()
+
+
+def test_what_is_old_is_removed_by_the_clock_of_the_cluster(
+    live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[float, float, float | None]] = []
+    monkeypatch.setattr(daemon_file, "FORGET_S", 0.0)
+    monkeypatch.setattr(daemon_file.Writer, "forget", lambda self, *given: asked.append(given))
+    before_s = time.monotonic()
+    stop(live())
+    time_s, keep_s, passed_s = asked[0]
+    assert (time_s, keep_s) == (NOW, 90 * 86_400.0)
+    assert passed_s is not None and before_s <= passed_s <= time.monotonic()
 
 
 def test_what_could_not_be_recovered_is_tried_again_before_anything_is_lent(
