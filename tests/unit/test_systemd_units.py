@@ -34,15 +34,30 @@ def unit(name: str) -> dict[str, list[str]]:
     return values
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_is_exposed_no_more_than_promised(name: str) -> None:
-    done = subprocess.run(
+def security_of(name: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [analyzer(), "security", "--offline=yes", "--no-pager", str(FOLDER / name)],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_a_service_leaves_open_is_explained_in_its_unit(name: str) -> None:
+    comments = [
+        line for line in (FOLDER / name).read_text(encoding="utf-8").splitlines() if line.startswith("# - ")
+    ]
+    explained = {word.strip() for line in comments for word in line[4:].partition(":")[0].split(",")}
+    open_ = set(re.findall(r"^✗ (\w+)=", security_of(name).stdout, re.M))
+    assert open_, "there is always the root directory"
+    assert open_ - explained == set()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_exposed_no_more_than_promised(name: str) -> None:
+    done = security_of(name)
     found = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
     assert found is not None, done.stdout + done.stderr
     assert float(found[1]) <= SERVICES[name], done.stdout
