@@ -337,7 +337,7 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         raw,
         tasks,
         # what many jobs have in common is in memory once
-        intern(clean(get("name") or "")),
+        intern(clean((get("name") or "")[:MOST_NAME])),
         intern(clean(get("user_name") or str(get("user_id", "")))),
         intern(clean(get("account") or "")),
         intern(get("partition") or ""),
@@ -578,6 +578,8 @@ def _listed(value: Any) -> list[str]:
 
 # ------------------------------------------------------------------------------------------------------------- words
 
+MOST_NAME = 256
+"""So much of a job's name is kept (characters): what is learned of applications is kept by it."""
 MOST_HINT = 1000
 """Longest hint that is passed on (characters)."""
 
@@ -593,7 +595,10 @@ def hint(comment: str) -> str:
     return told if len(told) <= MOST_HINT else told[: MOST_HINT - 1] + "…"
 
 
-_CONTROL = dict.fromkeys((*range(32), *range(127, 160), 8232, 8233, *range(8234, 8239)), "�")
+_CONTROL = dict.fromkeys(
+    (*range(32), *range(127, 160), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)), "�"
+)
+"""Controls, separators of lines, and marks that turn the direction of writing."""
 
 
 def clean(text: str) -> str:

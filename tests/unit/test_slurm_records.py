@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 from asad_slurm import records
-from asad_slurm.records import ENDED, LEAVES, MIB, RUNS, WAITS, JobReader, NodeReader, read_job, read_nodes
+from asad_slurm.records import (
+    ENDED,
+    LEAVES,
+    MIB,
+    MOST_NAME,
+    RUNS,
+    WAITS,
+    JobReader,
+    NodeReader,
+    read_job,
+    read_nodes,
+)
 from slurm_samples import GOLDEN, a_job, running
 
 from asad.errors import ClusterError
@@ -67,6 +78,9 @@ def test_hostile_name_is_harmless() -> None:
     assert evil.comment == "asad:no-host <script>"
     told = read_job(a_job(1, name="\x1b]0;owned\x07", user_name="a\nb", account="\u202ex"))
     assert (told.name, told.user, told.account) == ("�]0;owned�", "a�b", "�x")
+    told = read_job(a_job(1, name="a\u2066b\u200fc\u061cd\u2028e", user_name="A" * 300))
+    assert told.name == "a�b�c�d�e"
+    assert read_job(a_job(1, name="é" * 10_000)).name == "é" * MOST_NAME
 
 
 @pytest.mark.parametrize("strict", [records._strict, records._json])
