@@ -80,6 +80,8 @@ def plan(seed: int, number: int) -> Moment:
     """What the seed has for this moment."""
     chance = random.Random(f"{seed}/{number}")  # noqa: S311
     kinds = tuple(chance.sample(KINDS, chance.choice((1, 1, 2))))
+    if len({kind.rpartition(" ")[2] for kind in kinds}) < len(kinds):
+        kinds = kinds[:1]  # what is killed cannot be stopped as well
     return Moment(number, kinds, chance.uniform(0.0, 6.0), chance.choice((1.0, 3.0, 8.0, 15.0)))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,10 +68,9 @@ class SlurmCluster:
         transport: Transport | None = None,
         monotonic: Callable[[], float] | None = None,
     ) -> None:
-        """`monotonic` tells how much time has passed, `clock` (which it is by default, unless that is the wall clock)
-        when something was."""
+        """`monotonic` tells how much time has passed, `clock` (which it is by default) when something was."""
         self._link, self._clock = nodes, clock
-        self._monotonic = monotonic or (time.monotonic if clock is time.time else clock)
+        self._monotonic = monotonic or clock
         self.acting_s = math.inf
         """So long may changes take from one look to the next (s); whoever runs the cycles sets it."""
         self._act_until = math.inf
