@@ -281,6 +281,24 @@ def test_shares_are_drawn_per_host_kept_for_ten_minutes_and_recorded_with_an_off
         np.testing.assert_array_equal(policy._memo.drawn_at[:2], drawn_at)
 
 
+@pytest.mark.parametrize("jobs", [[], [waits()]])
+def test_a_cluster_of_which_no_node_was_seen_yet_lends_nothing(jobs: list[dict[str, Any]]) -> None:
+    for policy in (Asax(load_experts(None), ["a/b/1"], np.random.default_rng(3)), Measured(["a/b/1"])):
+        nowhere = replace(
+            snapshot_of([held_by(0)], [*jobs, host(0.1)]), machine=snapshot_of([], [host(0.1)]).machine
+        )
+        nobody = np.zeros(0, np.int32)
+        seen = replace(
+            nowhere,
+            core_owner=nobody,
+            core_guest=nobody,
+            running=nobody,
+            node_bar=np.zeros(0, np.int8),
+            core_peak=np.zeros(0),
+        )
+        assert decide(seen, policy) == []
+
+
 def test_a_share_that_alone_stops_a_guest_is_drawn_anew_sooner_and_judged() -> None:
     policy = Asax(load_experts(None), ["a/b/1"], np.random.default_rng(3), Options())
     nodes, jobs = [held_by(0)], [host(0.1), waits()]

@@ -111,7 +111,7 @@ def _load(view: View) -> float:
     for jobs in (view.running, view.queue):
         for i in range(len(jobs)):
             wanted += view.c.cores[jobs[i]]
-    return wanted / len(view.c.core_owner)
+    return wanted / max(1, len(view.c.core_owner))  # a cluster may have shown no node yet
 
 
 @borrowing
