@@ -35,6 +35,7 @@ from asad_mesos.events import Cancelled, Held, Prioritised, Scaled, TornDown
 from asad_mesos.jobs import Spec
 from asad_mesos.lending import Lending
 from asad_mesos.nodes import Nodes
+from asad_mesos.quotas import Usage, check, usage_of
 from asad_mesos.requests import answer
 from asad_mesos.rows import INF, Rows
 from asad_mesos.scaling import scaled
@@ -63,7 +64,7 @@ class MesosCluster:
         engine: Engine | None = None,
     ) -> None:
         """Raises ConfigError if pymesos is not installed, ClusterError if the journal cannot be used."""
-        self._link = nodes
+        self._link, self._settings = nodes, settings
         self.engine: Engine = engine or Session(settings, state_dir, clock)
         self._rows, self._nodes = Rows(), Nodes()
         self._assembly = Assembly(settings, nodes, self._rows, self._nodes)
@@ -136,9 +137,17 @@ class MesosCluster:
 
     # --------------------------------------------------------------------------------------------------------- jobs
 
-    def submit(self, spec: Spec) -> str:
-        """Queue a job, durably; its id (`m17`). Raises ClusterError if it cannot be kept."""
-        (job,) = self.engine.submit(spec)
+    def submit(self, spec: Spec, *, bounded: bool = False) -> str:
+        """Queue a job, durably; its id (`m17`).
+
+        Raises ClusterError if it cannot be kept, and if `bounded` OverQuota if there is no room for it.
+        """
+        with self.engine.lock:
+            if bounded:
+                known = self.engine.framework
+                mine = known.usage.get(spec.uid, Usage())
+                check(spec, usage_of(spec, spec.to_json()), mine, known.usage_of_all, self._settings)
+            (job,) = self.engine.submit(spec)
         return job
 
     def cancel(self, job: str, why: str) -> bool:

@@ -23,6 +23,8 @@ MOST_TASKS = 100_000
 MOST_TEXT = 1 << 20
 """Bytes of a script; it travels within the task's description."""
 MOST_VARIABLES = 1000
+REMEMBERED = 1000
+"""Characters of each text of a job that has ended."""
 MEBIBYTE = 2**20
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,32}", re.ASCII)
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,31}\$?", re.ASCII)
@@ -91,6 +93,14 @@ class Spec:
     def cpus(self) -> float:
         """CPUs of all tasks of all groups."""
         return sum(group.tasks * group.cpus for group in self.groups)
+
+    def shortened(self) -> Spec:
+        """What is remembered of it when it has ended: the beginnings of its texts, and no environment."""
+        groups = tuple(
+            dataclasses.replace(group, command=group.command[:REMEMBERED]) for group in self.groups
+        )
+        texts = {name: getattr(self, name)[:REMEMBERED] for name in ("command", "script", "hint", "output")}
+        return dataclasses.replace(self, groups=groups, environment={}, attributes={}, **texts)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that `spec_from_json` turns back into an equal job; an unlimited time is null."""
@@ -180,13 +190,22 @@ def _text(
     plain: Mapping[str, Any], key: str, *, most: int = MOST_TEXT, line: bool = False, place: str = "job"
 ) -> str:
     value = plain.get(key, "")
-    if not isinstance(value, str) or "\0" in value:
-        raise UsageError(f"{place}: {key} is no text; write it as one, without zero bytes")
-    if len(value.encode(errors="replace")) > most:
+    if not isinstance(value, str) or not _writable(value):
+        raise UsageError(f"{place}: {key} is no text; write it as one, in UTF-8 and without zero bytes")
+    if len(value.encode()) > most:
         raise UsageError(f"{place}: {key} is longer than {most} bytes; make it shorter")
     if line and not value.isprintable():
         raise UsageError(f"{place}: {key} holds control characters; remove them")
     return value
+
+
+def _writable(text: str) -> bool:
+    """JSON can carry halves of characters, which no journal, environment or file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def _matching(
@@ -247,9 +266,11 @@ def _pairs(plain: Mapping[str, Any], key: str, form: re.Pattern[str]) -> dict[st
     for name, text in value.items():
         if not isinstance(name, str) or not form.fullmatch(name):
             raise UsageError(f"job: {key}: {name!r:.80} is no name for one")
-        if not isinstance(text, str) or "\0" in text:
-            raise UsageError(f"job: {key}: {name} is no text; write it as one, without zero bytes")
-        total += len(name) + len(text.encode(errors="replace"))
+        if not isinstance(text, str) or not _writable(text):
+            raise UsageError(
+                f"job: {key}: {name} is no text; write it as one, in UTF-8 and without zero bytes"
+            )
+        total += len(name) + len(text.encode())
     if total > MOST_TEXT:
         raise UsageError(f"job: {key} is longer than {MOST_TEXT} bytes; make it shorter")
     return dict(value)

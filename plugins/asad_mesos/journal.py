@@ -1,13 +1,14 @@
 """The journal of the framework: its id, jobs and tasks, on the disk before Mesos is asked for anything.
 
-One JSON line a record (see `framework`). Read once at the start; when it has grown, it is written anew from the state.
+One JSON line a record (see `framework`). Read once at the start, line by line: an earlier version may have let it grow
+beyond what fits into memory at one time. When it has grown, it is written anew from the state.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +18,8 @@ from asad.errors import ClusterError
 
 NAME = "mesos.journal"
 MOST_LINES = 50_000
-"""So many lines after it was written anew, it is again."""
+MOST_BYTES = 64 << 20
+"""So many lines or bytes after it was written anew it is again; a journal that is larger then, after as many more."""
 
 
 class JournalError(ClusterError):
@@ -32,8 +34,10 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
-        self.lines = 0
+        self.lines = self.size_bytes = 0
         """Written since it was written anew."""
+        self._least_bytes = 0
+        """That it had then."""
         self._file: IO[bytes] | None = None
         self._end: int | None = None
         """Bytes up to which the file holds whole records, where more may follow."""
@@ -52,39 +56,53 @@ class Journal:
                 f"{self.path}: another daemon holds it; stop that one, or give this one a state_dir of its own"
             ) from None
 
-    def load(self) -> list[dict[str, Any]]:
+    @property
+    def has_grown(self) -> bool:
+        """Is it time to write it anew?"""
+        return self.lines > MOST_LINES or self.size_bytes > max(MOST_BYTES, self._least_bytes)
+
+    def load(self) -> Iterator[dict[str, Any]]:
         """All records. A last line that was cut short was never acted upon, and is left out.
 
         Raises JournalError that names the line for anything else that cannot be read.
         """
+        self.lines = self._least_bytes = 0
         try:
-            raw = self.path.read_bytes()
+            file = self.path.open("rb")
         except FileNotFoundError:
-            return []
+            return
         except OSError as error:
-            raise JournalError(
-                f"{self.path}: {error.strerror}; without it running tasks are not known"
-            ) from None
-        lines = raw.split(b"\n")
-        whole = len(lines) - 1
-        records = []
-        end = 0
-        for number, line in enumerate(lines[:whole], 1):
-            if line:
-                try:
-                    record = orjson.loads(line)
-                    record["what"]
-                except (ValueError, KeyError, TypeError):
-                    if number == whole:
-                        break
-                    raise JournalError(
-                        f"{self.path}:{number}: it is no record; mend the line, or move the file away: then the "
-                        "framework starts anew, and Mesos ends its tasks after failover_timeout_s"
-                    ) from None
-                records.append(record)
-            end += len(line) + 1
-        self.lines, self._end = len(records), end
-        return records
+            raise self._unreadable(error) from None
+        with file:
+            end = 0
+            for number, line in enumerate(self._lines(file), 1):
+                if line.strip():
+                    try:
+                        record = orjson.loads(line)
+                        record["what"]
+                    except (ValueError, KeyError, TypeError):
+                        if next(self._lines(file), None) is None:
+                            break
+                        raise JournalError(
+                            f"{self.path}:{number}: it is no record; mend the line, or move the file away: then the "
+                            "framework starts anew, and Mesos ends its tasks after failover_timeout_s"
+                        ) from None
+                    self.lines += 1
+                    yield record
+                end += len(line)
+        self.size_bytes = self._end = end
+
+    def _lines(self, file: IO[bytes]) -> Iterator[bytes]:
+        """Whole lines."""
+        try:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield line
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: OSError) -> JournalError:
+        return JournalError(f"{self.path}: {error.strerror}; without it running tasks are not known")
 
     def write(self, records: Iterable[dict[str, Any]]) -> None:
         """Append records, on the disk when this returns. Raises JournalError; then none of them counts."""
@@ -109,8 +127,9 @@ class Journal:
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be written ({error.strerror or error})") from None
         self.lines += len(lines)
+        self.size_bytes += sum(map(len, lines)) + len(lines)
 
-    def rewrite(self, records: Sequence[dict[str, Any]]) -> None:
+    def rewrite(self, records: Iterable[dict[str, Any]]) -> None:
         """Replace all records by these. Raises JournalError; then the old ones are still there."""
         fresh = self.path.with_suffix(".new")
         try:
@@ -120,6 +139,7 @@ class Journal:
                     file.write(orjson.dumps(record) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
+                size = file.tell()
             fresh.replace(self.path)
             folder = os.open(self.path.parent, os.O_RDONLY)
             try:
@@ -131,7 +151,7 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self.lines, self._end = 0, None
+        self.lines, self.size_bytes, self._least_bytes, self._end = 0, 0, size, None
 
     def close(self) -> None:
         """Let another process have it."""

@@ -30,7 +30,7 @@ class NotYours(AsadError):
 class Jobs(Protocol):
     """The submit interface of `MesosCluster`."""
 
-    def submit(self, spec: Spec) -> str: ...
+    def submit(self, spec: Spec, *, bounded: bool = False) -> str: ...
 
     def cancel(self, job: str, why: str) -> bool: ...
 
@@ -64,7 +64,7 @@ def _submit(jobs: Jobs, arguments: Mapping[str, Json], user: str, uid: int) -> J
         raise UsageError("job: origin is for jobs that asad takes from another queue; leave it out")
     if arguments.get("dry_run") is True:
         return {"job": "", "spec": spec.to_json()}
-    return {"job": jobs.submit(spec), "spec": spec.to_json()}
+    return {"job": jobs.submit(spec, bounded=True), "spec": spec.to_json()}
 
 
 def _owner(wanted: Json, user: str, uid: int) -> tuple[str, int]:

@@ -33,7 +33,7 @@ from asad_mesos.events import (
 )
 from asad_mesos.framework import Framework, FrameworkFault, Instructions
 from asad_mesos.jobs import Spec
-from asad_mesos.journal import MOST_LINES, Journal, JournalError
+from asad_mesos.journal import Journal, JournalError
 from asad_mesos.offers import read_offer
 from asad_mesos.options import Options
 from asad_mesos.settings import Settings
@@ -78,8 +78,7 @@ class Session:
         self.journal = Journal(state_dir)
         self.framework = Framework(Options(**{name: getattr(settings, name) for name in Options._fields}))
         try:
-            records = self.journal.load()
-            self.framework.restore(records)
+            self.framework.restore(self.journal.load())
         except (LookupError, TypeError, ValueError, AttributeError, UsageError) as error:
             self.journal.close()
             raise JournalError(
@@ -212,7 +211,7 @@ class Session:
                 self._watch(now)
             if self._driver is not None and not self._driver.write():
                 self._hear(self._driver, now)  # it has ended, and may have said why
-            if self.journal.lines > MOST_LINES and not self._backlog:
+            if self.journal.has_grown and not self._backlog:
                 with contextlib.suppress(JournalError):
                     self.journal.rewrite(self.framework.dump())
 

@@ -16,6 +16,7 @@ from asad.errors import ConfigError
 SHARE_USERS = ("same", "any")
 EXECUTOR_USERS = ("job", "root")
 ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.\-_]+)(?::(\d{1,5}))?", re.ASCII)
+QUOTAS = ("user_jobs", "user_tasks", "user_mb", "most_jobs", "most_tasks", "most_mb")
 ROLE = re.compile(r"(?!-|\.{1,2}$)[^\s/\\\x00-\x1f\x7f]+")
 """A component of a role's path (Mesos: roles.md)."""
 
@@ -72,6 +73,16 @@ class Settings:
     """A job is known when the actors of its nodes have watched it for this long."""
     timeout_s: float = 10.0
     """A call that the master has not answered by then has failed."""
+    user_jobs: int = 1000
+    """Jobs of one user that have not ended; who submits more is refused."""
+    user_tasks: int = 100_000
+    """Tasks of these jobs."""
+    user_mb: int = 64
+    """MiB of their scripts, commands and environments, as the journal has them."""
+    most_jobs: int = 10_000
+    """The same of all users together."""
+    most_tasks: int = 1_000_000
+    most_mb: int = 256
 
     def secret(self) -> str:
         """The secret; empty for none. Raises ConfigError."""
@@ -126,6 +137,7 @@ def read_settings(table: Mapping[str, Any]) -> Settings:
         lend_multi_node=_truth(table, "lend_multi_node", default.lend_multi_node),
         window_s=_number(table, "window_s", default.window_s, 0, 86_400),
         timeout_s=_number(table, "timeout_s", default.timeout_s, 0.1, 600),
+        **{key: _count(table, key, getattr(default, key)) for key in QUOTAS},
     )
     if bool(settings.principal) != bool(settings.secret_file):
         raise ConfigError("[mesos] principal and secret_file go together; give both, or neither")
@@ -190,3 +202,10 @@ def _number(table: Mapping[str, Any], key: str, default: float, least: float, mo
     if not fits or not least <= value <= most:
         raise ConfigError(f"[mesos] {key}: {value!r:.80} is no number from {least:g} to {most:g}")
     return float(value)
+
+
+def _count(table: Mapping[str, Any], key: str, default: int) -> int:
+    value = _number(table, key, default, 1, 1_000_000_000)
+    if value != int(value):
+        raise ConfigError(f"[mesos] {key}: {value:g} is no whole number; write {int(value)}")
+    return int(value)

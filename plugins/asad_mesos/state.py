@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from asad.errors import UsageError
 from asad_mesos.jobs import Spec, spec_from_json
 from asad_mesos.offers import CPUS, Agents, need
+from asad_mesos.quotas import Usage, usage_of
 
 Record = dict[str, Any]
 
@@ -118,6 +119,8 @@ class Job:
     """By id, those that guests may join."""
     endings: list[dict[str, Any]] = field(default_factory=list)
     """The last tasks that ended, for `status`."""
+    usage: Usage = field(default_factory=Usage)
+    """What it takes up of the quotas, as long as it has not ended."""
 
     @property
     def limit_end_s(self) -> float:
@@ -161,6 +164,9 @@ class State:
         """Those that have not ended."""
         self.ended: dict[str, Job] = {}
         """The last that have."""
+        self.usage: dict[int, Usage] = {}
+        """By number of a user: what his jobs that have not ended take up."""
+        self.usage_of_all = Usage()
         self.tasks: dict[str, Task] = {}
         self.agents = Agents()
         self.endings: list[Ending] = []
@@ -293,8 +299,10 @@ class State:
                 empty = -math.inf if name == "hold_until_s" else math.nan
                 setattr(job, name, empty if value is None and name in numbers else value)
         job.endings = list(record.get("state", {}).get("endings", ()))
+        job.usage = usage_of(spec, record["spec"])
         if job.state in ALIVE:
             self.jobs[job.job_id] = job
+            self._count(job, 1)
             self._needs[job.job_id] = [need(group) for group in spec.groups]
             for plain in record.get("state", {}).get("tasks", ()):
                 self._add_task(job, [*plain[:6], *plain[8:]], plain[6])
@@ -410,10 +418,23 @@ class State:
             self.endings.append(Ending(job.job_id, job.end_s, job.start_s, job.state == COMPLETED))
         self._unlist(job)
         del self.jobs[job.job_id]
+        self._count(job, -1)
         self._needs.pop(job.job_id, None)
         self._keep_ended(job)
 
+    def _count(self, job: Job, sign: int) -> None:
+        """Its user, and all together, have so much more or less."""
+        self.usage_of_all = self.usage_of_all.plus(job.usage, sign)
+        mine = self.usage.get(job.spec.uid, Usage()).plus(job.usage, sign)
+        if mine.jobs:
+            self.usage[job.spec.uid] = mine
+        else:
+            self.usage.pop(job.spec.uid, None)
+
     def _keep_ended(self, job: Job) -> None:
+        for progress in job.groups:
+            progress.todo = []  # a list of a hundred thousand numbers that nobody asks for any more
+        job.spec = job.spec.shortened()
         self.ended[job.job_id] = job
         while len(self.ended) > ENDED_KEPT:
             del self.ended[next(iter(self.ended))]

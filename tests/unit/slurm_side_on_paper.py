@@ -156,7 +156,7 @@ class PaperMesos:
         """By origin, without the number of the take: how often the script was started."""
         self.held: set[str] = set()
 
-    def submit(self, spec: Spec) -> str:
+    def submit(self, spec: Spec, *, bounded: bool = False) -> str:
         self.trouble("submit")
         name = f"m{len(self.rows) + 1}"
         self.rows[name] = {

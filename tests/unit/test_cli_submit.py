@@ -31,7 +31,7 @@ class Queue:
         self.specs: list[Spec] = []
         self.cancelled: list[tuple[str, str]] = []
 
-    def submit(self, spec: Spec) -> str:
+    def submit(self, spec: Spec, *, bounded: bool = False) -> str:
         self.specs.append(spec)
         return f"m{len(self.specs)}"
 

@@ -234,7 +234,7 @@ def test_a_line_that_was_cut_short_was_never_acted_upon(tmp_path: Path, cut: byt
     with (tmp_path / "mesos.journal").open("ab") as file:
         file.write(cut)
     journal = Journal(tmp_path)
-    assert journal.load() == [{"what": "framework", "id": "f"}]
+    assert list(journal.load()) == [{"what": "framework", "id": "f"}]
     journal.write([{"what": "framework", "id": "g"}])
     journal.write([{"what": "framework", "id": "h"}])
     journal.close()
@@ -268,7 +268,7 @@ def test_a_broken_journal_is_told_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "mesos.journal").write_text('{"what": "framework"}\nnonsense\n{"what": "framework"}\n')
     journal = Journal(tmp_path)
     with pytest.raises(JournalError, match=r"mesos\.journal:2: "):
-        journal.load()
+        list(journal.load())
     journal.close()
 
 
@@ -278,7 +278,7 @@ def test_the_journal_is_private(tmp_path: Path) -> None:
     assert (tmp_path / "mesos.journal").stat().st_mode & 0o077 == 0
     journal.rewrite([{"what": "framework", "id": "g"}])
     assert (tmp_path / "mesos.journal").stat().st_mode & 0o077 == 0
-    assert journal.load() == [{"what": "framework", "id": "g"}]
+    assert list(journal.load()) == [{"what": "framework", "id": "g"}]
     journal.close()
 
 

@@ -42,7 +42,7 @@ class Beneath:
         self.journal.write(records)
         return [str(call["type"]) for call in calls]
 
-    def submit(self, spec: Spec) -> str:
+    def submit(self, spec: Spec, *, bounded: bool = False) -> str:
         self.do(Submitted(spec))
         return f"m{self.framework.last_number}"
 
