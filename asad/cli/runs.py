@@ -289,6 +289,9 @@ def live_lines(job: str, answer: Mapping[str, Any], verbose: bool) -> Iterator[s
         from asad.cli.deferral import told_lines  # which words its screens as we do
 
         yield from (printable(line) for line in told_lines(deferral))
+    gang = answer.get("gang")
+    if isinstance(gang, Mapping):
+        yield from (printable(line) for line in _gang_lines(gang))
     if not isinstance(answer.get("run"), Mapping):
         yield f"job {printable(job)}: no decision names it so far"
         return
@@ -306,6 +309,19 @@ def live_lines(job: str, answer: Mapping[str, Any], verbose: bool) -> Iterator[s
                 f"{moment(change['time_s'])}  {change.get('node', '-')}: {change['file']} "
                 f"{change.get('old')} → {change.get('new')} ({change.get('why')})"
             )
+
+
+def _gang_lines(gang: Mapping[str, Any]) -> Iterator[str]:
+    """What became of a job on Mesos, and what it waits for; not yet safe to print."""
+    lost = int(gang.get("retries") or 0)
+    again = f", after {_count(lost, 'attempt')} that {'was' if lost == 1 else 'were'} lost" if lost else ""
+    tasks = gang.get("tasks") or {}
+    on = f": {_count(tasks['running'], 'task')} on {gang['nodes']}" if gang.get("nodes") else ""
+    yield f"on Mesos {gang.get('job')} is {gang.get('state')}{again}{on}"
+    if gang.get("waits"):
+        yield f"  {_count(tasks.get('waiting', 0), 'task')} to be launched: {gang['waits']}"
+    for time_s, sentence in gang.get("story") or []:
+        yield f"  {moment(time_s)}  {sentence}"
 
 
 def _run_of(plain: Mapping[str, Any]) -> RunRecord:

@@ -382,7 +382,7 @@ def _print_tasks(one: Mapping[str, Any]) -> None:
                 task.get("group"),
                 str(task.get("index")),
                 task.get("state"),
-                task.get("host") or task.get("agent"),
+                task.get("node") or task.get("host") or task.get("agent"),
                 None if task.get("exit") is None else str(task["exit"]),
             )
         )

@@ -1,8 +1,9 @@
 """The daemon: a live cluster, cycle after cycle. What a cycle does stands in `asad.cycle`.
 
 One thread, the main one, owns cluster, policies and guard (`daemon`). The control socket's threads hand their requests
-(`requests`) over to it (`errands`), the metrics endpoint and `status` tell what the last cycle left (`figures`), and
-the state store is written by a thread of its own; so neither a slow store nor an operator holds up a cycle.
+(`requests`) over to it (`errands`), but for jobs that a cluster queues itself. The metrics endpoint and `status` tell
+what the last cycle left (`figures`), and the state store is written by a thread of its own; so neither a slow store nor
+an operator holds up a cycle.
 """
 
 from asad.daemon.clusters import (
@@ -11,6 +12,7 @@ from asad.daemon.clusters import (
     LiveCluster,
     NoNodes,
     TakesJobs,
+    TellsStories,
     open_cluster,
 )
 from asad.daemon.daemon import Daemon
@@ -24,6 +26,7 @@ __all__ = [
     "LiveCluster",
     "NoNodes",
     "TakesJobs",
+    "TellsStories",
     "check",
     "only_one",
     "open_cluster",

@@ -55,7 +55,18 @@ class TakesJobs(Protocol):
     """A cluster to which jobs are submitted through the daemon (Mesos has no queue of its own)."""
 
     def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
-        """The answer to `submit`, `cancel`, `tasks` or `teardown`, asked by that user. Raises AsadError."""
+        """The answer to `submit`, `cancel` or `tasks`, asked in any thread, or to `teardown`, asked in the main one,
+        by that user. Raises AsadError."""
+        ...
+
+
+@runtime_checkable
+class TellsStories(Protocol):
+    """A cluster on which more becomes of a job than asad decides."""
+
+    def story(self, job: str) -> Json:
+        """What became of a job and what it waits for, asked in any thread: `job`, `state`, `retries`, `tasks`
+        (`waiting`, `running`), `nodes`, `waits` and `story` ([time, sentence], …); None if it is not known."""
         ...
 
 

@@ -1,5 +1,6 @@
 """What `asactl` asks of a daemon. Called in threads of the control socket: whatever needs the cluster or a policy is an
-errand of the main thread, the rest is answered from what the last cycle left and from the state store.
+errand of the main thread, the rest is answered from what the last cycle left and from the state store. Jobs for a
+cluster that has a queue through us alone are handed to it at once, however long the main thread is at something else.
 
 Tables of everything are made once a cycle, by the main thread, when somebody asks; who asks again gets the same.
 """
@@ -20,7 +21,7 @@ from asad.admit.sow.live import Statements
 from asad.api.control import Peer, Request, may_change
 from asad.config import Config
 from asad.daemon import errands
-from asad.daemon.clusters import TakesJobs
+from asad.daemon.clusters import TakesJobs, TellsStories
 from asad.daemon.errands import SOON_S
 from asad.defer.live import Deferral
 from asad.errors import AsadError, UsageError
@@ -81,7 +82,9 @@ class Requests:
                 return ask(lambda: self._statements(request, peer))
             case "sow-ledger":
                 return self._statement_ledger(peer)
-            case "submit" | "cancel" | "tasks" | "teardown":
+            case "submit" | "cancel" | "tasks":  # however long the main thread compiles
+                return self._of_the_cluster(request, peer)
+            case "teardown":
                 return ask(lambda: self._of_the_cluster(request, peer))
             case "pause" | "resume":
                 return self._pause(request.verb == "pause", peer)
@@ -141,11 +144,12 @@ class Requests:
         with contextlib.suppress(AsadError):
             daemon.writer.wait_until_written(WRITTEN_S)
         live = deferral = None
+        gang = daemon.cluster.story(job) if isinstance(daemon.cluster, TellsStories) else None
         if daemon.figures.cycles:
             live, deferral = daemon.errands.ask(lambda: self._as_it_is(job))
         with Store.open(daemon.config.store_url, create=False) as store:
             runs = store.runs_of(job)
-            if not runs and live is None and deferral is None:
+            if not runs and live is None and deferral is None and gang is None:
                 self._first_cycle_is_over()
                 raise UsageError(
                     f"job {job!r:.40}: it neither runs nor waits, and lending did not touch it in any run; "
@@ -164,6 +168,7 @@ class Requests:
             "job": job,
             "live": live,
             "deferral": deferral,
+            "gang": gang,
             "run": None if run is None else run.to_json(),
             "others": cast(Json, others),
             "decisions": cast(Json, story),

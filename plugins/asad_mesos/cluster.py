@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,7 +41,8 @@ from asad_mesos.rows import INF, Rows
 from asad_mesos.scaling import scaled
 from asad_mesos.session import Session
 from asad_mesos.settings import Settings
-from asad_mesos.status import status_of
+from asad_mesos.state import job_of
+from asad_mesos.status import status_of, story_of
 from asad_mesos.view import Unit, unit_named, units_of
 
 FIRST_WAIT_S = 15.0
@@ -138,7 +139,7 @@ class MesosCluster:
     # --------------------------------------------------------------------------------------------------------- jobs
 
     def submit(self, spec: Spec, *, bounded: bool = False) -> str:
-        """Queue a job, durably; its id (`m17`).
+        """Queue a job, durably; its id (`m17`). May be called from any thread.
 
         Raises ClusterError if it cannot be kept, and if `bounded` OverQuota if there is no room for it.
         """
@@ -185,6 +186,19 @@ class MesosCluster:
             known = self.engine.framework
             found = [known.job(job)] if job else [*known.ended.values(), *known.jobs.values()]
             return [status_of(one, known) for one in found]
+
+    def story(self, job: str) -> Json:
+        """What became of a job, or of one that a unit (`m1_3`) belongs to, and what it waits for; None if there is no
+        such job. May be called from any thread."""
+        with self.engine.lock:
+            known = self.engine.framework
+            found = known.jobs.get(job_of(job)) or known.ended.get(job_of(job))
+            if found is None:
+                return None
+            told = story_of(found, known, self.engine.now_s())
+        if told["waits"] and not self.engine.subscribed:
+            told["waits"] = f"Mesos is not connected: {self.engine.trouble or 'no answer yet'}"
+        return cast(Json, told)
 
     def teardown(self, why: str) -> tuple[int, int]:
         """End the framework with all its jobs and tasks, for good; how many there were.

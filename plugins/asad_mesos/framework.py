@@ -244,7 +244,7 @@ class Framework(State):
     def _tear_down(self, why: str, now_s: float) -> None:
         """Every job is cancelled, and the master told to end all tasks, again and again until it says that it has."""
         for job in list(self.jobs.values()):
-            self.note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why))
+            self.note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why), time_s=now_s)
             for task in job.tasks.values():
                 task.killing = True
             if not job.tasks:
@@ -418,7 +418,7 @@ class Framework(State):
 
     def _stop(self, job: Job, outcome: str, why: str, now_s: float) -> None:
         """End what is left of a job; it becomes `outcome` then, or is queued again."""
-        self.note(what="stopping", job=job.job_id, outcome=outcome, text=why)
+        self.note(what="stopping", job=job.job_id, outcome=outcome, text=why, time_s=now_s)
         for task in list(job.tasks.values()):
             self._kill(task, now_s)
         if not job.tasks:
@@ -440,6 +440,7 @@ class Framework(State):
             retries=int(job.outcome == AGAIN),
             false_starts=int(job.outcome == UNSTARTED),
             until_s=now_s + wait_s,
+            time_s=now_s,
         )
         self.pool.wake()
 
@@ -453,7 +454,7 @@ class Framework(State):
         if job.job_id not in self.jobs:
             return
         if job.state == STOPPING:
-            self.note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why))
+            self.note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why), time_s=now_s)
         else:
             self._stop(job, CANCELLED, _clean(why), now_s)
 
@@ -474,7 +475,7 @@ class Framework(State):
             raise UsageError(f"{job.job_id}: {tasks} tasks of {name}; give from 0 to {most}")
         if job.job_id not in self.jobs:
             raise UsageError(f"{job.job_id} has ended")
-        self.note(what="target", job=job.job_id, group=group, tasks=tasks)
+        self.note(what="target", job=job.job_id, group=group, tasks=tasks, time_s=self._now_s)
         self.pool.wake()
         return group
 

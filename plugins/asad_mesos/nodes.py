@@ -28,17 +28,15 @@ class Nodes:
         """Rows in `Agents`."""
 
     def see(self, agents: Agents, used: Set[str]) -> None:
-        """What is known of agents now; on those in `used` tasks of ours run. Nodes bear the names of their hosts."""
+        """What is known of agents now; on those in `used` tasks of ours run. Nodes bear the names of their hosts, and
+        where several agents are on one host names that tell them apart."""
         self.agents = [
             agent for row, agent in enumerate(agents.ids) if agents.total[CPUS, row] > 0 or agent in used
         ]
         self.number = {agent: node for node, agent in enumerate(self.agents)}
         self._at = at = [agents.number[agent] for agent in self.agents]
-        hosts = [agents.hosts[row] for row in at]
-        twice = {host for host in hosts if hosts.count(host) > 1} if len(set(hosts)) < len(hosts) else set()
-        names = tuple(
-            agents.addresses[row] if host in twice else host for row, host in zip(at, hosts, strict=True)
-        )
+        all_names = agents.names()
+        names = tuple(all_names[row] for row in at)
         cores = np.maximum(agents.total[CPUS, at] // 1000, 0).astype(np.int32)
         memory = agents.total[MEM, at] / 1000 * MEBIBYTE
         self.machine = Machine(names, cores, memory.astype(np.float64), "offers of Mesos")

@@ -9,6 +9,7 @@ a task and its executor must not mix revocable memory with other memory.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -153,6 +154,7 @@ class Agents:
         """By agent the ids of its offers."""
         self.version = 0
         """Rises when totals or attributes have changed."""
+        self._names: tuple[tuple[int, int], list[str]] = ((-1, -1), [])
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -160,7 +162,11 @@ class Agents:
     def know(self, agent_id: str, host: str = "", address: str = "") -> int:
         """The row of an agent, a new one if need be."""
         row = self.number.get(agent_id)
-        if row is None:
+        if row is not None:
+            if address and self.addresses[row] == self.hosts[row]:
+                self.addresses[row] = address
+                self.version += 1
+        else:
             row = self.number[agent_id] = len(self.ids)
             self.ids.append(agent_id)
             self.hosts.append(host)
@@ -175,12 +181,35 @@ class Agents:
                     setattr(self, name, new)
         return row
 
+    def names(self) -> list[str]:
+        """By row what no other agent that is there is called: its host, or where several are on that host its address,
+        or with its id where the port is not known, or was another's before."""
+        known = (self.version, len(self))
+        if self._names[0] != known:
+            count = len(self)
+            here = (self.total[CPUS, :count] > 0) | (self.used[:, :count].max(axis=0) > 0)
+            there = np.flatnonzero(here).tolist()
+            hosts = Counter(self.hosts[row] for row in there)
+            addresses = Counter(self.addresses[row] for row in there)
+            names = []
+            for row, mine in enumerate(here.astype(int).tolist()):
+                host, address = self.hosts[row], self.addresses[row]
+                if hosts[host] == mine:
+                    names.append(host)
+                elif address != host and addresses[address] == mine:
+                    names.append(address)
+                else:
+                    names.append(f"{address}#{self.ids[row]}")
+            self._names = (known, names)
+        return self._names[1]
+
     def add(self, offer: Offer, now_s: float) -> None:
         """Withhold an offer."""
         if offer.offer_id in self.offers:
             return
         row = self.know(offer.agent_id, offer.host, offer.address)
-        if self.attributes[row] != offer.attributes or self.hosts[row] != offer.host:
+        there = (self.hosts[row], self.addresses[row], self.attributes[row])
+        if there != (offer.host, offer.address, offer.attributes):
             self.hosts[row], self.addresses[row] = offer.host, offer.address
             self.attributes[row] = offer.attributes
             self.version += 1

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,19 @@ IDLE_S = 60.0
 CHUNK = 1000
 """Offers in one call."""
 MOST_SHUT = 10_000
+MOST_NAMED = 8
+"""So many nodes of a launch are named."""
 EMPTY: Mapping[int, str] = {}
+
+
+class Miss(NamedTuple):
+    """A job for which the offers did not suffice."""
+
+    fit: int
+    """Tasks for which there was room, behind the jobs before it."""
+    needed: int
+    agents: int
+    """So many agents have their offers withheld for it."""
 
 
 class Pool:
@@ -62,6 +75,8 @@ class Pool:
         """Executors that have refused a guest, and why."""
         self._rounds = 0
         """How often offers were given back because they had been withheld for long."""
+        self._misses: dict[str, Miss] = {}
+        """By job: why it was not launched when the pool was dealt out last."""
 
     # ------------------------------------------------------------------------------------------------------ being told
 
@@ -86,6 +101,27 @@ class Pool:
     def hopeless(self, job: Job) -> bool:
         """Does it wait for more than all agents that were seen have?"""
         return self._placing.hopeless(job)
+
+    def why_not(self, job: Job, now_s: float) -> str:
+        """Why a job that waits has not been launched; empty for one that wants nothing."""
+        if job.hold_until_s > now_s:
+            return f"it is held for {job.hold_until_s - now_s:.0f} s more"
+        if not wants(job, now_s):
+            return "it is scaled to no tasks" if job.state == QUEUED else ""
+        if self.hopeless(job):
+            return "it needs more than all agents that were seen have"
+        held = len(self._state.agents.offers)
+        if not held:
+            return "the master offers nothing just now"
+        miss = self._misses.get(job.job_id)
+        if miss is None:
+            return f"its turn has not come: the first {self._options.depth} jobs that wait for offers are looked at"
+        first = self.gathers if self.gathers != job.job_id else ""
+        behind = f", behind {first}, which comes before it" if first else ""
+        kept = (
+            f"those of {miss.agents} agent{'s' if miss.agents > 1 else ''} are" if miss.agents else "none is"
+        )
+        return f"{miss.fit} of {miss.needed} tasks fit into the offers{behind}; {kept} withheld for it"
 
     # ------------------------------------------------------------------------------------------------------ giving back
 
@@ -136,6 +172,7 @@ class Pool:
         if not self._dirty or (not at_once and now_s - self._passed_s < PASS_S):
             return
         self._dirty, self._passed_s, self.gathers = False, now_s, ""
+        self._misses = {}
         agents = self._state.agents
         count = len(agents)
         if not agents.offers:
@@ -158,7 +195,11 @@ class Pool:
                         break
                 continue
             misses += 1
-            if self._placing.can_ever(job, wanted):
+            possible = self._placing.can_ever(job, wanted)
+            fit = sum(int(counts.sum()) for _, counts in placed)
+            needed = sum(least for _, least, _ in wanted)
+            self._misses[job.job_id] = Miss(fit, needed, int(there.sum()) if possible else 0)
+            if possible:
                 self.gathers = self.gathers or job.job_id
                 kept |= there
             else:
@@ -366,12 +407,29 @@ class Pool:
                     tasks.append([task_id, group, next(todo), *place, revocable, executor, where_in])
                     serial += 1
         demand = {} if beside is None or math.isnan(beside.demand) else {"demand": beside.demand}
-        self._state.note(what="launch", job=job.job_id, time_s=now_s, tasks=tasks, beside=host, **demand)
+        counts_of = Counter(agents.number[plain[3]] for plain in tasks)
+        self._state.note(
+            what="launch",
+            job=job.job_id,
+            time_s=now_s,
+            tasks=tasks,
+            beside=host,
+            where=self.where(counts_of),
+            **self._state.addresses_of(agents.ids[row] for row in counts_of),
+            **demand,
+        )
         by_row: dict[int, list[Task]] = {}
         for plain in tasks:
             task = job.tasks[plain[0]]
             by_row.setdefault(agents.number[task.agent], []).append(task)
         return by_row
+
+    def where(self, counts: Mapping[int, int]) -> str:
+        """Nodes, and tasks on each, for people; `counts` are tasks by the agents' rows."""
+        names = self._state.agents.names()
+        shown = [f"{names[row]}*{tasks}" for row, tasks in list(counts.items())[:MOST_NAMED]]
+        more = f" and {len(counts) - MOST_NAMED} more" if len(counts) > MOST_NAMED else ""
+        return "".join(char if char.isprintable() else "?" for char in ",".join(shown)) + more
 
     def _executor_info(self, executor: str) -> dict[str, Any]:
         """What the master was told of an executor that runs."""

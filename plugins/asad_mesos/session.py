@@ -135,7 +135,8 @@ class Session:
 
     def close(self) -> None:
         """End. Tasks go on; the master keeps them for `failover_timeout_s`."""
-        self._stopping = True
+        with self.lock:  # who submits meanwhile has been kept, or is told
+            self._stopping = True
         self._wake()
         if self._thread is not None:
             self._thread.join(JOIN_S)
@@ -151,6 +152,8 @@ class Session:
     def submit(self, *specs: Spec) -> list[str]:
         """Queue jobs, on the disk when this returns; their ids. Raises JournalError if they cannot be kept."""
         with self.lock:
+            if self._stopping:
+                raise ClusterError("the daemon stops; submit it again when it runs")
             first = self.framework.last_number + 1
             jobs = [f"m{first + number}" for number in range(len(specs))]
             self._handle(*(Submitted(spec) for spec in specs))

@@ -50,6 +50,8 @@ class Framework(Gangs, Protocol):
 
     def give_back(self, *, begin: bool = True) -> list[str]: ...
 
+    def story(self, job: str) -> Json: ...
+
     def close(self) -> None: ...
 
 
@@ -88,6 +90,12 @@ class SlurmMesosCluster:
         if verb == "teardown":
             self.queue.give_back()
         return answer(self.mesos, verb, arguments, user, uid)
+
+    def story(self, job: str) -> Json:
+        """As Mesos tells it; of a job of Slurm's that of its gang."""
+        number = int(job) if job.isdecimal() and len(job) < 12 else 0
+        entry = self.queue.taken.get(number) or self.queue.over.get(number)
+        return self.mesos.story(entry.mesos if entry is not None else job)
 
     def sentence(self) -> str:
         """One line about both."""

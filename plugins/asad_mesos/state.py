@@ -30,6 +30,8 @@ ALIVE = (QUEUED, LAUNCHING, RUNNING, STOPPING)
 ASK_FIRST_S = 10.0
 """A task that nothing was heard of is asked for after this."""
 ENDED_KEPT = 1000
+STORY_KEPT = 40
+"""So many of the last things that became of a job are remembered."""
 
 
 class Executor(NamedTuple):
@@ -119,8 +121,17 @@ class Job:
     """By id, those that guests may join."""
     endings: list[dict[str, Any]] = field(default_factory=list)
     """The last tasks that ended, for `status`."""
+    story: list[list[Any]] = field(default_factory=list)
+    """What became of it: time and sentence, the last of many."""
     usage: Usage = field(default_factory=Usage)
     """What it takes up of the quotas, as long as it has not ended."""
+
+    def tell(self, time_s: float | None, sentence: str) -> None:
+        """Something has become of it; when, earlier versions did not always say."""
+        if time_s is None:
+            time_s = self.story[-1][0] if self.story else self.submit_s
+        self.story.append([time_s, sentence])
+        del self.story[:-STORY_KEPT]
 
     @property
     def limit_end_s(self) -> float:
@@ -195,9 +206,22 @@ class State:
     def dump(self) -> list[Record]:
         """Records that tell all that matters: a shorter journal."""
         first = {"what": "framework", "id": self.framework_id, "number": self.last_number}
+        first |= self.addresses_of(task.agent for task in self.tasks.values())
         records: list[Record] = [first | ({"teardown": self.tearing} if self.tearing else {})]
         records += [_as_record(job) for job in (*self.ended.values(), *self.jobs.values())]
         return records
+
+    def addresses_of(self, agents: Iterable[str]) -> Record:
+        """A part of a record: where these agents are, as far as that says more than the names of their hosts. An agent
+        that is full offers nothing, so a successor would not learn it."""
+        known = self.agents
+        rows = {known.number[agent] for agent in agents}
+        told = {
+            known.ids[row]: [known.hosts[row], known.addresses[row]]
+            for row in sorted(rows)
+            if known.addresses[row] != known.hosts[row]
+        }
+        return {"agents": told} if told else {}
 
     def job(self, job_id: str) -> Job:
         """A job by its id. Raises UsageError."""
@@ -225,6 +249,8 @@ class State:
         """Make a change that was recorded, now or by an earlier one."""
         self.version += 1
         what = record["what"]
+        for agent, (host, address) in record.get("agents", {}).items():
+            self.agents.know(agent, host, address)
         if what == "framework":
             self.framework_id = record["id"]
             self.last_number = max(self.last_number, record.get("number", 0))
@@ -249,14 +275,18 @@ class State:
         elif what == "started":
             job.start_s = record["time_s"]
             job.state = RUNNING
+            job.tell(job.start_s, "it runs" if job.spec.elastic else "all of its tasks run")
         elif what == "stopping":
             job.state, job.outcome, job.why = STOPPING, record["outcome"], record["text"]
+            if job.why:
+                job.tell(record.get("time_s"), job.why)
             for task_id in job.tasks:
                 self.kills.setdefault(task_id, -math.inf)
         elif what == "queued":
             self._requeue(job, record)
         elif what == "over":
             job.state, job.end_s, job.why = record["state"], record["time_s"], record["text"]
+            job.tell(job.end_s, f"it has ended: {job.state}")
             self._forget(job)
         elif what == "held":
             job.hold_until_s = -math.inf if record["until_s"] is None else record["until_s"]
@@ -268,6 +298,9 @@ class State:
             extends = job.tasks.get(record.get("task", ""), job)
             extends.extended_s += record["by_s"]
         elif what == "target":
+            if job.groups[record["group"]].target != record["tasks"]:
+                name = job.spec.groups[record["group"]].name
+                job.tell(record.get("time_s"), f"at most {record['tasks']} of {name} at one time from now on")
             job.groups[record["group"]].target = record["tasks"]
         else:
             raise KeyError(f"record of an unknown kind {what!r:.40}")
@@ -294,11 +327,12 @@ class State:
                 job.demands = {int(index): demand for index, demand in value.items()}
             elif name == "executors":
                 job.executors = {executor: Executor(*plain) for executor, plain in value.items()}
-            elif name not in ("tasks", "endings"):
+            elif name not in ("tasks", "endings", "story"):
                 numbers = ("start_s", "end_s", "hold_until_s")
                 empty = -math.inf if name == "hold_until_s" else math.nan
                 setattr(job, name, empty if value is None and name in numbers else value)
-        job.endings = list(record.get("state", {}).get("endings", ()))
+        for name in ("endings", "story"):
+            setattr(job, name, list(record.get("state", {}).get(name, ())))
         job.usage = usage_of(spec, record["spec"])
         if job.state in ALIVE:
             self.jobs[job.job_id] = job
@@ -326,6 +360,12 @@ class State:
         for plain in record["tasks"]:
             self._add_task(job, plain, record["time_s"])
             job.serial += 1
+        count, beside = len(record["tasks"]), record.get("beside", "")
+        words = (
+            f"{count} task{' is' if count == 1 else 's are'} launched on {record.get('where') or 'agents'}"
+        )
+        words += f" (attempt {job.attempt})" if job.attempt > 1 else ""
+        job.tell(record["time_s"], words + (f", beside {beside} as a guest" if beside else ""))
         if job.spec.elastic:
             for plain in record["tasks"]:
                 if plain[1] == 0:
@@ -392,9 +432,18 @@ class State:
                 "time_s": record["time_s"],
                 "exit": record.get("exit"),
                 "why": record.get("text", ""),
+                "agent": task.agent,
             }
         )
         del job.endings[:-16]
+        if (
+            job.spec.elastic
+            and job.state != STOPPING
+            and record["state"] not in ("TASK_FINISHED", "TASK_KILLED")
+        ):
+            became = "was lost" if record.get("again") else "has failed"
+            why = record.get("text") or record["state"]
+            job.tell(record["time_s"], f"{unit_of(job, task)} on {task.host} {became}: {why}")
         if job.spec.elastic and not math.isnan(task.start_s):
             completed = record["state"] == "TASK_FINISHED"
             if not record.get("again"):
@@ -402,6 +451,7 @@ class State:
 
     def _requeue(self, job: Job, record: Record) -> None:
         job.state = QUEUED
+        job.tell(record.get("time_s"), "it waits again")
         job.retries += record["retries"]
         job.false_starts += record.get("false_starts", 1 - record["retries"])
         job.hold_until_s = max(job.hold_until_s, record["until_s"])
@@ -481,6 +531,7 @@ def _as_record(job: Job) -> Record:
                 else {}
             ),
             "endings": job.endings,
+            "story": job.story,
             "executors": {name: list(executor) for name, executor in job.executors.items()},
             "groups": [
                 {

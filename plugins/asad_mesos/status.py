@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 from asad_mesos.framework import Framework
@@ -10,7 +11,13 @@ from asad_mesos.state import QUEUED, Job
 
 
 def status_of(job: Job, framework: Framework) -> dict[str, Any]:
-    """As plain data, for `asactl tasks` and for who took the job out of another queue."""
+    """As plain data, for `asactl tasks` and for who took the job out of another queue. `node` tells agents of one
+    `host` apart."""
+    names, rows = framework.agents.names(), framework.agents.number
+
+    def node(agent: str, host: str) -> str:
+        return names[rows[agent]] if agent in rows else host
+
     return {
         "job": job.job_id,
         "state": job.state,
@@ -45,9 +52,30 @@ def status_of(job: Job, framework: Framework) -> dict[str, Any]:
                 "state": task.state,
                 "host": task.host,
                 "agent": task.agent,
+                "node": node(task.agent, task.host),
                 "exit": None,
             }
             for task in job.tasks.values()
         ],
-        "endings": list(job.endings),
+        "endings": [{**one, "node": node(one.get("agent", ""), one["host"])} for one in job.endings],
+    }
+
+
+def story_of(job: Job, framework: Framework, now_s: float) -> dict[str, Any]:
+    """What became of a job and what it waits for, for `asactl explain`: nothing that its owner alone may see."""
+    waiting = sum(len(progress.todo) for progress in job.groups)
+    why = framework.pool.why_not(job, now_s) if job.job_id in framework.jobs and waiting else ""
+    on = Counter(framework.agents.number[task.agent] for task in job.tasks.values())
+    return {
+        "job": job.job_id,
+        "state": job.state,
+        "user": job.spec.user,
+        "origin": job.spec.origin or None,
+        "attempt": job.attempt,
+        "retries": job.retries,
+        "tasks": {"waiting": waiting, "running": len(job.tasks)},
+        "nodes": framework.pool.where(on),
+        "waits": why or None,
+        "offers": len(framework.agents.offers),
+        "story": [[job.submit_s, "it was submitted"], *job.story],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import threading
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -11,7 +12,7 @@ from test_daemon import Held, Life, live, stop, wait_for
 
 from asad.api.control import Refused
 from asad.errors import UsageError
-from asad.model import Cause, Json, Outcome, Start
+from asad.model import Cause, Json, Outcome, Snapshot, Start
 
 __all__ = ["live"]  # the fixture
 
@@ -33,6 +34,29 @@ class Taking(Held):
 
     def may_act(self, may: bool) -> None:
         self.may.append(may)
+
+
+class Slow(Taking):
+    """Its first look lasts until the test lets it; what became of jobs it knows besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_look = threading.Event()
+
+    def snapshot(self) -> Snapshot:
+        self.looks += 1
+        self.may_look.wait(300)
+        return self.shown
+
+    def story(self, job: str) -> Json:
+        if job != "m1":
+            return None
+        return {
+            "job": "m1",
+            "state": "queued",
+            "waits": "nothing is offered",
+            "story": [[1.0, "it was submitted"]],
+        }
 
 
 @pytest.fixture
@@ -88,3 +112,21 @@ def test_what_it_did_is_in_the_store_and_explained(taking: Callable[..., Life]) 
     assert decision["reason"] == "it runs on Mesos as m1 on a1,a2"
     assert decision["policy"] == "slurm+mesos"
     stop(life)
+
+
+def test_jobs_are_taken_and_told_of_while_the_first_cycle_lasts(live: Callable[..., Life]) -> None:
+    cluster = Slow()
+    life = live(held=cluster, first_cycle=False)
+    wait_for(lambda: cluster.looks)
+    try:
+        for verb in ("submit", "cancel", "tasks"):
+            assert life.ask(verb, job="m1") == {"job": "m1"}
+        assert [verb for verb, *_ in cluster.asked] == ["submit", "cancel", "tasks"]
+        told = life.ask("explain", job="m1")
+        assert told["gang"] == cluster.story("m1") and told["live"] is None and told["decisions"] == []
+        with pytest.raises(Refused, match="nothing has been seen yet"):
+            life.ask("explain", job="m2")
+    finally:
+        cluster.may_look.set()
+    life.cycles(1)
+    assert life.ask("explain", job="m1")["gang"]["waits"] == "nothing is offered"
