@@ -167,7 +167,7 @@ def stated_of(
 
 def _options(told: Sequence[Foreseen], round_s: float) -> Options:
     """As shipped, with values and cores on the scale of the statements."""
-    plain = Options(round_s=round_s, most_open=2**31)
+    plain = Options(round_s=round_s, most_open=2**31, most_open_all=2**31)
     values = [one.announcement.value for one in told]
     if not values:
         return plain

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Row, case, func, select
+from sqlalchemy import Connection, Row, Table, case, delete, func, select
 
 from asad.model import STATEMENTS_OVER, Json
 from asad.store import learned, tables
@@ -26,10 +26,18 @@ from asad.store.records import (
 )
 from asad.store.store import Store
 
+UNCHARGED = ("missed", "withdrawn", "declined")
+"""Statements that are over, and by whose plans nobody was charged."""
+
 
 def save(store: Store, scope: str, changes: StatementChanges) -> None:
-    """Keep what has changed, all of it or nothing. A plan, or a line of the ledger, that is there stays as it is."""
+    """Keep what has changed, all of it or nothing. A plan, or a line of the ledger, that is there stays as it is.
+
+    Of a statement by which nobody is charged any more the plan is removed, and of one that its owner took back before
+    its job came all: or who announces and withdraws without end would fill the store.
+    """
     scope = text(scope)
+    over = [one for one in changes.statements.values() if one.state in UNCHARGED]
     with store.writing("keeping statements of work") as connection:
         if changes.statements:
             upsert = store.insert(tables.statements)
@@ -44,6 +52,9 @@ def save(store: Store, scope: str, changes: StatementChanges) -> None:
         ):
             if rows:
                 connection.execute(store.insert(table).on_conflict_do_nothing(), rows)
+        _remove(connection, tables.launch_plans, scope, [one.number for one in over])
+        back = [one.number for one in over if one.state == "withdrawn" and not one.job]
+        _remove(connection, tables.statements, scope, back)
         learned.replace(connection, scope, changes.memory)
 
 
@@ -131,6 +142,12 @@ def balances(store: Store, scope: str | None = None, since_s: float = -math.inf)
             StatementBalance(row.account, int(row.entries), int(row.paid), int(row.evicted), int(row.balance))
             for row in connection.execute(query)
         ]
+
+
+def _remove(connection: Connection, table: Table, scope: str, numbers: Sequence[int]) -> None:
+    for begin in range(0, len(numbers), PAGE):
+        wanted = table.c.number.in_(numbers[begin : begin + PAGE])
+        connection.execute(delete(table).where(table.c.scope == scope, wanted))
 
 
 def _statement_row(scope: str, one: StatementRecord) -> dict[str, Any]:

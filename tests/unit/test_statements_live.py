@@ -136,10 +136,57 @@ def test_who_is_seen_while_the_cluster_completes_it_is_charged_when_it_has_ended
 def test_a_plan_without_a_start_leaves_the_job_in_the_queue() -> None:
     world = World([job("7", at=1, hint="sow=1")])
     (told,) = world.submit(announced("", due=3, value=1.0))
-    assert told["state"] == "declined" and world.state_of(1) == "declined"
+    assert told["state"] == "declined" and "no start pays" in str(told["reason"])
     world.run(5)
+    assert 1 not in world.rows and world.plans == [], "nothing was promised, so nothing is kept"
     assert math.isnan(world.cluster.jobs[0].begin_s) and not world.cluster.jobs[0].admitted
     assert world.charged(1) == {}
+
+
+def test_declined_statements_are_told_and_kept_by_nobody() -> None:
+    world = World([])
+    for number in range(1, 60):
+        (told,) = world.submit(announced(f"cheap {number}", due=3, value=1.0))
+        assert (told["statement"], told["state"]) == (number, "declined")
+    assert world.rows == {} and world.plans == []
+    status = world.policy.status("ann")
+    assert status["counts"]["stated"] == status["counts"]["declined"] == 59  # type: ignore[index, call-overload]
+    shown = [one["name"] for one in status["statements"]]  # type: ignore[index, union-attr, call-overload]
+    assert shown == [f"cheap {number}" for number in range(40, 60)], "the last few, until the daemon stops"
+    world.restart()
+    (told,) = world.submit(announced("good", due=3))
+    assert (told["statement"], told["state"]) == (60, "planned"), "no number is given twice"
+    assert len(world.policy.status()["statements"]) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "owner", "why"),
+    [
+        (
+            {"most_open": 2},
+            "ann",
+            r"ann has 2 open statements, and 1 more are beyond the 2 .*\[admit\.sow\] most_open\)",
+        ),
+        ({"most_open_all": 2}, "bob", r"all owners together have 2 .* \(\[admit\.sow\] most_open_all\)"),
+    ],
+)
+def test_no_more_statements_are_open_than_may_be(options: dict[str, int], owner: str, why: str) -> None:
+    world = World([], options=OPTIONS._replace(**options))  # type: ignore[arg-type]
+    world.submit(announced("a", due=3), announced("b", due=4))
+    with pytest.raises(UsageError, match=why):
+        world.submit(announced("c", due=5), owner=owner)
+    world.policy.withdraw(1, "ann", world.cluster.now_s)
+    assert world.submit(announced("c", due=5), owner=owner)[0]["state"] == "planned"
+
+
+def test_prices_of_what_is_over_are_not_kept_in_memory() -> None:
+    world = World([job("7", hint="sow=1")])
+    world.submit(announced("", due=1), announced("gone", due=8))
+    world.policy.withdraw(2, "ann", EPOCH)
+    world.run(6)
+    assert world.state_of(1) == "completed" and world.charged(1)["ann"] < 0
+    assert [promise.price.size for promise in world.policy.over] == [0, 0]
+    assert all(plan["plan"]["price"] for plan in world.plans)  # type: ignore[index, call-overload]
 
 
 def test_who_comes_later_than_announced_has_no_plan_any_more() -> None:

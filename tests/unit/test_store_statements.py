@@ -111,6 +111,26 @@ def test_what_the_policy_knows_is_kept_with_it(opened: Store) -> None:
     assert learned.load(opened, SCOPE) == {"*": {"next": 9}, "mechanism": {"seed": 1}}
 
 
+def test_plans_by_which_nobody_is_charged_go_and_so_does_what_was_taken_back_in_time(opened: Store) -> None:
+    plans = {number: PlanRecord(number, 1.0, {}) for number in range(1, 6)}
+    statements.save(opened, SCOPE, kept(*(statement(number) for number in plans), plans=plans))
+    statements.save(opened, "other/admit/sow", kept(statement(1), plans={1: plans[1]}))
+    over = [
+        statement(1, "withdrawn"),
+        statement(2, "withdrawn", job="7"),
+        statement(3, "missed"),
+        statement(4, "declined", job="8"),
+        statement(5, "completed", job="9"),
+    ]
+    statements.save(opened, SCOPE, kept(*over, memory={"*": {"next": 6}}))
+    assert [one.number for one in statements.statements(opened, SCOPE)] == [5, 4, 3, 2]
+    assert set(statements.plans(opened, SCOPE, list(plans))) == {5}
+    assert set(statements.plans(opened, "other/admit/sow", [1])) == {1}
+    late = kept(statement(6, "withdrawn"), plans={6: PlanRecord(6, 1.0, {})})
+    statements.save(opened, SCOPE, late)  # the store was away while it was open
+    assert statements.newest_number(opened, SCOPE) == 5 and statements.plans(opened, SCOPE, [6]) == {}
+
+
 def test_what_is_old_is_forgotten_and_the_rest_still_balances(opened: Store) -> None:
     old, open_still, young = (
         statement(1, "completed"),

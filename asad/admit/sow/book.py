@@ -61,6 +61,8 @@ class Book:
             "plans": [promise.plan_row() for promise in plans],
             "entries": list(self.lines),
         }
+        for promise in self.ended:
+            promise.forget_prices()
         for what in (self._changed, self.ended, self.lines, self._unplanned):
             what.clear()
         return told

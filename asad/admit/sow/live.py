@@ -32,6 +32,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from asad.admit.sow import Mechanism
 from asad.admit.sow.announcements import Announcement
 from asad.admit.sow.arrivals import Arrival, Arrivals, number_of
@@ -67,7 +69,9 @@ from asad.model import (
 MOST_UNITS = 30_000
 """A mechanism counts no further; a larger cluster is counted in units of several cores."""
 REMEMBERED = 1000
-"""So many statements that are over are still told of; the store has all."""
+"""So many statements that are over are still told of."""
+MOST_DECLINED = 20
+"""And so many of those that were not planned at all, which nobody keeps."""
 
 
 class Statements:
@@ -99,6 +103,8 @@ class Statements:
         """Numbers that the mechanism knows."""
         self.over: deque[Promise] = deque(maxlen=REMEMBERED)
         """Those of which nothing more becomes, the newest last."""
+        self._declined: deque[Promise] = deque(maxlen=MOST_DECLINED)
+        """The last that were never planned."""
         self._next = 1
         self._round = -1
         self._occupied: int | None = None
@@ -131,11 +137,17 @@ class Statements:
         """
         mechanism = self._at(now_s)
         mine = sum(promise.owner == owner for promise in self._promises.values())
-        if mine + len(announced) > self.options.most_open:
-            raise UsageError(
-                f"{owner} has {mine} open statements, and at most {self.options.most_open} are kept of one owner; "
-                "withdraw some: asactl sow cancel NUMBER"
-            )
+        for whose, there, key in (
+            (f"{owner} has", mine, "most_open"),
+            ("all owners together have", len(self._promises), "most_open_all"),
+        ):
+            most = getattr(self.options, key)
+            if there + len(announced) > most:
+                raise UsageError(
+                    f"{whose} {there} open statements, and {len(announced)} more are beyond the {most} that may be "
+                    f"open at one time ([admit.{self.name}] {key}); wait until some are over, or withdraw some: "
+                    "asactl sow cancel NUMBER"
+                )
         options, stated = self.options, []
         for at, one in enumerate(announced, 1):
             try:
@@ -164,18 +176,21 @@ class Statements:
                 utility=answer.utility,
                 payment=answer.payment,
                 failure=answer.failure.tolist(),
-                price=[[round(float(price), 9) for price in row] for row in answer.price],
+                price=np.array([[round(float(price), 9) for price in row] for row in answer.price]),
                 changed_s=now_s,
             )
             self.counts["stated"] += 1
-            self.counts["planned"] += promise.state == "planned"
+            self.counts[promise.state] += 1
+            answers.append(self.told(promise))
+            if answer.plan.never:  # nothing was promised, so there is nothing to keep
+                self._declined.append(promise)
+                promise.forget_prices()
+                continue
             self._promises[number] = promise
             self._book.plan(promise)
             self._known.add(number)
             self._touch(promise)
-            if answer.plan.never:
-                self._close(promise, "declined", answer.reason)
-            answers.append(self.told(promise))
+        self.changed = True  # the numbers that were given
         return answers
 
     def withdraw(self, number: int, owner: str | None, now_s: float) -> dict[str, Json]:
@@ -217,7 +232,7 @@ class Statements:
 
     def status(self, owner: str | None = None) -> dict[str, Json]:
         """Open statements and those that were over last; values and prices only of `owner`, of all if it is None."""
-        rows = [*self._promises.values(), *self.over]
+        rows = [*self._promises.values(), *self.over, *self._declined]
         return {
             "policy": self.name,
             "now_s": plain(self._now_s),

@@ -29,6 +29,8 @@ class Options(NamedTuple):
     """So long a job whose start has come waits for cores before anybody goes for it."""
     most_open: int = 200
     """Statements of one owner that are open at one time."""
+    most_open_all: int = 2000
+    """Statements of all owners together that are open at one time."""
 
     def check(self) -> None:
         """Raises UsageError for what is out of range."""
@@ -44,5 +46,6 @@ class Options(NamedTuple):
             )
         if not 0.0 <= self.patience_s < math.inf:
             raise UsageError(f"patience_s = {self.patience_s:g}; give 0 or more seconds")
-        if self.most_open < 1:
-            raise UsageError(f"most_open = {self.most_open}; give at least 1")
+        for name in ("most_open", "most_open_all"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} = {getattr(self, name)}; give at least 1")

@@ -14,7 +14,7 @@ from asad.admit.sow.launch import rounds_sold
 from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
 from asad.admit.steered import Steered, plain
 from asad.errors import UsageError
-from asad.model import STATEMENTS_OVER, Json
+from asad.model import STATEMENTS_OVER, Floats, Json
 
 SLACK = 0.05
 """Of a round: what comes or ends so much after its boundary counts for the round before."""
@@ -49,8 +49,8 @@ class Promise(Steered):
     """Both as expected at birth."""
     failure: list[float]
     """By row of the plan."""
-    price: list[list[float]]
-    """By row of the plan and rounds run."""
+    price: Floats
+    """By row of the plan and rounds run; empty of one that is over and kept."""
     changed_s: float = -math.inf
     job: str = ""
     """Its number; empty until it has come."""
@@ -95,14 +95,18 @@ class Promise(Steered):
 
     def sold(self, most_value: float) -> int:
         """Rounds that were sold to it from its start on: beyond them a round costs what nobody would pay."""
-        row = np.array(self.price[self.plan_row_of(self.arrival)])
+        row = self.price[self.plan_row_of(self.arrival)]
         sold = rounds_sold(row, 2.0 * self.demand * most_value)  # as mechanisms mark rounds that are not sold
         return len(row) if sold is None else max(1, sold)
 
     def price_of(self, rounds: int) -> float:
         """What was announced at birth for its start and so many rounds; of more than are sold that of the most."""
         row = self.price[self.plan_row_of(self.arrival)]
-        return row[min(rounds, len(row)) - 1]
+        return float(row[min(rounds, len(row)) - 1])
+
+    def forget_prices(self) -> None:
+        """Nothing more will be charged by them; they are most of what a statement takes in memory."""
+        self.price = np.zeros((0, 0))
 
     def to_row(self) -> dict[str, Json]:
         """Of the store: what `promise_from_json` reads, without the plan."""
@@ -127,7 +131,7 @@ class Promise(Steered):
         plan: dict[str, Json] = {
             "rows": self.plan.to_json(),
             "failure": list(self.failure),
-            "price": [list(row) for row in self.price],
+            "price": self.price.tolist(),
         }
         return {"number": self.number, "made_s": self.born_s, "plan": plan}
 
@@ -246,7 +250,7 @@ def promise_from_json(row: Json, planned: Json) -> Promise | None:
             reason=str(told["reason"]),
             plan=launch,
             failure=failure,
-            price=price.tolist(),
+            price=price,
             job=str(told["job"]),
             found_deferred=False,
             **columns,
@@ -264,7 +268,7 @@ def mechanism_row(
         "job": promise.number,
         "statement": statement_of(promise.announced, promise.birth, round_s, unit, bounds).to_json(),
         "plan": promise.plan.to_json(),
-        "price": [list(row) for row in promise.price],
+        "price": promise.price.tolist(),
         "row": promise.plan_row_of(promise.arrival) if arrived else -1,
     }
 
