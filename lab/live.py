@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from asad.api.control import ask
 from asad.errors import AsadError
@@ -107,7 +108,7 @@ class LiveAsad:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = slurm.env
 
-    def __enter__(self) -> LiveAsad:
+    def __enter__(self) -> Self:
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("state", "node"):
             (self.folder / name).mkdir(parents=True)
