@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from asad.admit import AdmitPolicy
+from asad.admit.budget import read_share
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
 from asad.admit.live import Admission
@@ -189,6 +190,11 @@ def admit_policy(config: Config, applications: Sequence[str]) -> AdmitPolicy:
         raise ConfigError(f"{table} server_share = {options.server_share:g}; give from 0 to below 1")
     if not 0.0 <= options.ps_patience_s < math.inf:
         raise ConfigError(f"{table} ps_patience_s = {options.ps_patience_s:g}; give 0 or more seconds")
+    try:
+        for text in options.shares:
+            read_share(text)
+    except UsageError as error:
+        raise ConfigError(f"{table} shares: {error}") from error
     make = scheme_maker(name, {key: value for key, value in taken.items() if key not in plain})
     return Admission(
         name,

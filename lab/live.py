@@ -47,7 +47,9 @@ def asad_toml(
     """A configuration that lends between all users' jobs, acts, and decides every second; with admission in slots
     of so many seconds every second.
     """
-    slots = "" if admit == "everyone" else f"[admit.{admit}]\nslot_s = {slot_s}\nhorizon = {HORIZON}\n"
+    slots = ""
+    if admit != "everyone":  # the users of a mix are honest, and none has a budget
+        slots = f"[admit.{admit}]\nslot_s = {slot_s}\nhorizon = {HORIZON}\nbudget = 0.0\n"
     return f"""[daemon]
 mode = "enforce"
 cluster = "slurm"

@@ -63,6 +63,13 @@ class Commitment(Steered):
     cost: float = math.nan
     worth: float = math.nan
     """At the completion that was planned."""
+    user: str = ""
+    claim: float = 0.0
+    """What its hint claims; 0 of one that has its utility by a rule, or whose user has no budget."""
+    counted: float = 0.0
+    """What of that counted when it was asked for, by its user's budget."""
+    budget: float = math.nan
+    """That he had then."""
     own_throttle: int = 0
     """Most tasks at one time by its user's own wish; 0 for no bound."""
     turn_came: bool = False
@@ -73,6 +80,16 @@ class Commitment(Steered):
     """The throttle that we have asked for last: the cluster may have obeyed and we died of it."""
     asked_at: int = 0
     """How many jobs had ended when it was last asked for."""
+
+    @property
+    def part(self) -> float:
+        """Of its utility that counts."""
+        return self.counted / self.claim if self.claim else 1.0
+
+    @property
+    def granted(self) -> float:
+        """What it takes of its user's budget."""
+        return self.counted if self.state in ("admitted", "ended") else 0.0
 
     def width(self, slot: int) -> int:
         """Workers in a slot of the plan."""
@@ -125,7 +142,7 @@ class Commitment(Steered):
         return told
 
 
-TEXTS = ("key", "hint", "utility", "reason", "companion", "beside")
+TEXTS = ("key", "hint", "utility", "reason", "companion", "beside", "user")
 NUMBERS = (
     "submit_s",
     "memory_bytes_per_core",
@@ -138,6 +155,9 @@ NUMBERS = (
     "wished_s",
     "workers_per_server",
     "server_memory_bytes_per_core",
+    "claim",
+    "counted",
+    "budget",
 )
 WHOLES = (
     "number",
@@ -157,6 +177,10 @@ LATER: Mapping[str, Json] = {
     "workers_per_server": None,
     "server_memory_bytes_per_core": 0.0,
     "server_cores": 0,
+    "user": "",
+    "claim": 0.0,
+    "counted": 0.0,
+    "budget": None,
 }
 """What earlier versions did not tell, and what it is then."""
 

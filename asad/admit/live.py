@@ -29,6 +29,7 @@ from typing import cast
 import numpy as np
 
 from asad.admit import telling
+from asad.admit.budget import NOTHING, Budgets, Claim
 from asad.admit.capacity import CORES, Claims, World, held_by_others, world_of
 from asad.admit.commitments import (
     Commitment,
@@ -89,6 +90,7 @@ class Admission:
         self.make = make
         self._rules = tuple(rules)
         self._own, self._most_defer_s = dict(own_utilities or {}), most_defer_s
+        self._budgets = Budgets(self.options, self._own)
         self._run_times = RunTimes(applications)
         self._machine: Machine | None = None
         self._world: World | None = None
@@ -141,8 +143,10 @@ class Admission:
         if new_slot:
             self._stale = True
             self._keep_plans(snapshot, seen, slot)
+        told_of = ((key, self._user(snapshot, seen[key]), hint) for key, hint in asked)
+        claims = self._budgets.claims(told_of, self._jobs)
         for number, (key, hint) in enumerate(asked, 1):
-            self._ask(snapshot, seen, key, hint, slot)
+            self._ask(snapshot, seen, key, hint, slot, claims)
             if seen[key].running and self._jobs[key].state != "admitted":
                 # no plan holds what of it runs
                 self._occupy(snapshot, seen, slot, [later for later, _ in asked[number:]])
@@ -321,6 +325,9 @@ class Admission:
         """What a job's user, else a rule, tells (see `asad.admit.measures.told`)."""
         return told(snapshot, there, text, self._run_times.application(snapshot, there.row), self._rules)
 
+    def _user(self, snapshot: Snapshot, there: Seen) -> str:
+        return self._run_times.application(snapshot, there.row).partition("/")[0]
+
     def _again(self, snapshot: Snapshot, entry: Commitment, text: str) -> bool:
         """Is a job that we know to be asked for again?"""
         if entry.state in ("admitted", "released"):
@@ -342,7 +349,13 @@ class Admission:
         return possible and key not in self._claimed.values()
 
     def _ask(
-        self, snapshot: Snapshot, seen: Mapping[str, Seen], key: str, hint: Hint | str, slot: int
+        self,
+        snapshot: Snapshot,
+        seen: Mapping[str, Seen],
+        key: str,
+        hint: Hint | str,
+        slot: int,
+        claims: Mapping[str, Claim],
     ) -> None:
         """Put a job to the scheme; it is known from then on, admitted or not."""
         assert self._scheme is not None
@@ -365,10 +378,13 @@ class Admission:
         if isinstance(hint, Hint):
             companion = self._companion_of(snapshot, seen, key)
             entry.reason = self._measures.measure(snapshot, there, entry, hint, before, companion)
+        cut = claims[key].enter(entry) if key in claims and not entry.reason else ""
+        if cut and entry.counted <= NOTHING:
+            entry.state, entry.reason = "declined", cut
         if not entry.reason:
             answer = self._scheme.arrive(entry.number, self._measures.elastic(entry))
             entry.state = "admitted" if answer.admitted else "declined"
-            entry.reason = answer.reason
+            entry.reason = f"{answer.reason}; {cut}" if cut else answer.reason
             entry.payoff, entry.cost, entry.worth = answer.payoff, answer.cost, answer.utility
             entry.schedule = dict(answer.schedule or {}) if answer.admitted else {}
             self._stale = True

@@ -23,7 +23,7 @@ from asad.model import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class OfSubmission:
-    """A utility that counts from the arrival in a slot instead of the submission, with its worth bounded."""
+    """A utility that counts from the arrival in a slot instead of the submission, with its worth bounded and cut."""
 
     utility: Utility
     before: float
@@ -31,11 +31,13 @@ class OfSubmission:
     most: float
     slots: float
     """What completes later is worth nothing: the job's deadline, in slots from the arrival; inf for none."""
+    part: float = 1.0
+    """Of the worth that counts, by its user's budget."""
 
     def __call__(self, slots: float) -> float:
         if slots > self.slots:
             return 0.0
-        return min(self.most, self.utility(slots + self.before))
+        return self.part * min(self.most, self.utility(slots + self.before))
 
     @property
     def target(self) -> float:
@@ -165,11 +167,13 @@ class Measures:
         world, slot_s = self.world, self._options.slot_s
         served = entry.workers_per_server if entry.companion else 0.0
         late = (entry.deadline_s / slot_s - entry.arrival) if math.isfinite(entry.deadline_s) else math.inf
+        most = math.inf if entry.by_rule else self._options.most_worth
         utility = OfSubmission(
             parse_utility(entry.utility, slot_s, self._own),
             entry.arrival - entry.submit_s / slot_s,
-            math.inf if entry.by_rule else self._options.most_worth,
+            most if math.isnan(entry.budget) else entry.claim,
             late,
+            entry.part,
         )
         return ElasticJob(
             name=entry.key,

@@ -24,3 +24,7 @@ class Options(NamedTuple):
     """Part of each node that is set aside for parameter servers where no nodes are named for them."""
     ps_patience_s: float = 300.0
     """So long after its submission an array waits for the companion that it names; then it is not admitted."""
+    budget: float = 100.0
+    """What the hints of one user's jobs may claim together at one time, for each share that he has; 0: no bound."""
+    shares: tuple[str, ...] = ()
+    """`NAME=SHARES` of users who have not one share; NAME may be a pattern."""

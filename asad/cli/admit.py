@@ -137,6 +137,10 @@ def story(told: Mapping[str, Any]) -> Iterator[str]:
     if told.get("utility"):
         by = "by rule" if told.get("by_rule") else "as its user told"
         yield f"  utility   {told['utility']} ({by})"
+    if _number(told.get("budget")):
+        cut = told["counted"] < told["claim"]
+        counts = f"{told['counted']:.4g} of it counts" if cut else "all of it counts"
+        yield f"  claim     {told['claim']:.4g}; {counts}: its user's jobs may claim {told['budget']:.4g} together"
     if _number(told.get("task_s")):
         yield (
             f"  work      {told.get('work')} worker-slots of {duration(told.get('slot_s') or 0.0)}: a task is "

@@ -107,6 +107,14 @@ if TYPE_CHECKING:
     "may be given again.",
 )
 @click.option(
+    "--budget",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    metavar="WORTH",
+    help="What the jobs of one user may claim together at one time; 0: no bound.",
+)
+@click.option(
     "--statements",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Statements of work (TOML) for sow and sow-paper, instead of those that can be inferred as the log goes on.",
@@ -195,6 +203,7 @@ def replay(
     overrun: str,
     passes: str,
     utilities: tuple[str, ...],
+    budget: float,
     statements: Path | None,
     value_per_core_hour: float,
     slot: str,
@@ -257,6 +266,7 @@ def replay(
         lending=not no_lending,
         slot_s=seconds(slot, "--slot"),
         utilities=utilities,
+        budget=budget,
         statements=statements,
         value_per_core_hour=value_per_core_hour,
         deferrable=deferrable,

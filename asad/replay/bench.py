@@ -133,7 +133,7 @@ class Bench:
     def admission(self, name: str) -> Admission:
         """The admit policy of that name; jobs are placed node by node if each fits on one."""
         whole = bool((self.workload.cores > self.machine.cores.max()).any())
-        options = AdmitOptions(slot_s=self.settings.slot_s, whole=whole)
+        options = AdmitOptions(slot_s=self.settings.slot_s, whole=whole, budget=self.settings.budget)
         make = scheme_maker(ADMITTING[name], {})
         return Admission(name, make, self.application_names, options, own_utilities=self.own_utilities)
 

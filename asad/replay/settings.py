@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +50,8 @@ class Settings:
     """Length of a slot of the admit stage."""
     utilities: tuple[str, ...] = ()
     """Rules for jobs that tell no utility, see `asad.replay.worth.read_rule`."""
+    budget: float = 0.0
+    """What the jobs of one user may claim together, told by themselves or by these rules; 0: no bound."""
     deferrable: tuple[str, ...] = ()
     """Jobs that are declared deferrable, see `asad.replay.deferrable.read_declared`."""
     statements: Path | None = None
@@ -70,6 +73,8 @@ class Settings:
             raise UsageError(f"--poll {self.poll_s:g}: give seconds above 0")
         if not 1.0 <= self.slot_s <= 604_800.0:
             raise UsageError(f"--slot {self.slot_s:g}: give from 1 second to a week")
+        if not 0.0 <= self.budget < math.inf:
+            raise UsageError(f"--budget {self.budget:g}: give a worth from 0, which is no bound")
         if not 0.0 <= self.use_sd <= 1.0:
             raise UsageError(f"--use-sd {self.use_sd:g}: give a share of the cores from 0 to 1")
         if not 0.0 <= self.demand_error < 1.0:
@@ -105,7 +110,11 @@ class Settings:
             "statements": "inferred" if self.statements is None else str(self.statements),
             "value_per_core_hour": self.value_per_core_hour,
         }
-        worth: dict[str, Json] = {"slot_s": self.slot_s, "utilities": list(self.utilities)}
+        worth: dict[str, Json] = {
+            "slot_s": self.slot_s,
+            "utilities": list(self.utilities),
+            "budget": self.budget,
+        }
         return {
             "seed": self.seed,
             "repeat": self.repeat,
