@@ -37,6 +37,8 @@ WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT",
 """States of a job that waits, as squeue calls them."""
 SETTLES_S = 60.0
 """A change that is not seen at once may yet come: Slurm was asked, and had not answered."""
+SUPERSEDED = "7"
+"""Exit status of a daemon in whose place another one rules, as systemd hands it to what runs after a stop."""
 QUEUE, GANGS = "slurm-queue.journal", "mesos.journal"
 """Jobs of Slurm's that are in hand for Mesos, and the framework that runs them as gangs."""
 GANGS_LOCK = "mesos.journal.lock"
@@ -514,25 +516,33 @@ def _clean(text: object) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(text)).strip()[:300]
 
 
-def configured(path: Path) -> tuple[Path, str]:
-    """`[daemon] state_dir` of asad.toml, or the default, and what is wrong with the file.
+def configured(path: Path) -> tuple[Path, Path, str]:
+    """`[daemon] state_dir` of asad.toml and `[slurm] journal_dir`, or the defaults, and what is wrong with the file.
 
-    Of a file that is no TOML any more the line itself is looked for: the daemon that died may have read it before.
+    Of a file that is no TOML any more the lines themselves are looked for: the daemon that died may have read it
+    before.
     """
     why = ""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return STATE_DIR, ""
+        return STATE_DIR, STATE_DIR, ""
     except OSError as error:
-        return STATE_DIR, f"{path} cannot be read ({error.strerror}); {STATE_DIR} is looked at"
+        return STATE_DIR, STATE_DIR, f"{path} cannot be read ({error.strerror}); {STATE_DIR} is looked at"
+    keys = (("daemon", "state_dir"), ("slurm", "journal_dir"))
     try:
-        found = tomllib.loads(text).get("daemon", {}).get("state_dir", str(STATE_DIR))
+        plain = tomllib.loads(text)
+        found = [plain.get(table, {}).get(key, "") for table, key in keys]
     except (ValueError, AttributeError, RecursionError) as error:
-        line = re.search(r"^\s*\[daemon\][^\[]*?^\s*state_dir\s*=\s*[\"']([^\"'\n]+)", text, re.MULTILINE)
-        found = line[1] if line else str(STATE_DIR)
-        why = f"{path} is not TOML ({error}); {found} is looked at"
-    return (Path(found), why) if isinstance(found, str) and found.startswith("/") else (STATE_DIR, why)
+        lines = [
+            re.search(rf"^\s*\[{table}\][^\[]*?^\s*{key}\s*=\s*[\"']([^\"'\n]+)", text, re.MULTILINE)
+            for table, key in keys
+        ]
+        found = [line[1] if line else "" for line in lines]
+        why = f"{path} is not TOML ({error}); {found[0] or STATE_DIR} is looked at"
+    absolute = [Path(one) if isinstance(one, str) and one.startswith("/") else None for one in found]
+    state_dir = absolute[0] or STATE_DIR
+    return state_dir, absolute[1] or state_dir, why
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -544,7 +554,7 @@ def main(argv: list[str] | None = None) -> int:
         "and the hold of jobs that wait for Mesos.",
     )
     parser.add_argument(
-        "--config", type=Path, default=CONFIG, help="where [daemon] state_dir is read (default %(default)s)"
+        "--config", type=Path, default=CONFIG, help="where the folders are read (default %(default)s)"
     )
     parser.add_argument(
         "--state-dir", type=Path, help="folder of offers.journal, instead of the configured one"
@@ -557,14 +567,19 @@ def main(argv: list[str] | None = None) -> int:
         help="leave younger offers alone, and changes while the daemon has looked since then (default 0)",
     )
     chosen = parser.parse_args(argv)
+    if os.environ.get("EXIT_STATUS") == SUPERSEDED:
+        print("another daemon has taken over, and stands behind what is offered: nothing is taken back")
+        return 0
+    folder = chosen.state_dir
     if chosen.state_dir is None:
-        chosen.state_dir, why = configured(chosen.config)
+        chosen.state_dir, folder, why = configured(chosen.config)
         if why:
             print(f"asad-undo: {_clean(why)}", file=sys.stderr)
-    path, now_s = chosen.state_dir / JOURNAL, time.time()
+    path, now_s = folder / JOURNAL, time.time()
     try:
-        if chosen.state_dir.exists() and (why := exposed(chosen.state_dir)):
-            raise OSError(why)
+        for place in (folder, chosen.state_dir):
+            if place.exists() and (why := exposed(place)):
+                raise OSError(why)
         said, failed = undo(path, older_than_s=chosen.older_than, now_s=now_s)
         for done in (
             undo_changes(path, older_than_s=chosen.older_than, now_s=now_s),

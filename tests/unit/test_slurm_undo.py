@@ -524,15 +524,33 @@ def test_the_folder_is_found_in_a_configuration_that_is_broken(
     tmp_path: Path, text: str, expected: str
 ) -> None:
     (tmp_path / "asad.toml").write_text(text)
-    found, why = undo.configured(tmp_path / "asad.toml")
-    assert found == Path(expected)
+    found, journal, why = undo.configured(tmp_path / "asad.toml")
+    assert found == journal == Path(expected)
     assert "is not TOML" in why and f"{expected} is looked at" in why
 
 
 def test_without_a_configuration_the_usual_folder_is_looked_at(tmp_path: Path) -> None:
-    assert undo.configured(tmp_path / "none") == (Path("/var/lib/asad"), "")
-    found, why = undo.configured(tmp_path)
+    usual = Path("/var/lib/asad")
+    assert undo.configured(tmp_path / "none") == (usual, usual, "")
+    found, _, why = undo.configured(tmp_path)
     assert found == Path("/var/lib/asad") and "cannot be read" in why
+
+
+def test_the_journal_may_lie_elsewhere_and_another_daemons_offers_are_let_be(
+    tmp_path: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, shared, place = tmp_path / "state", tmp_path / "shared", tmp_path / "asad.toml"
+    for folder in (state, shared):
+        folder.mkdir()
+    path = offered(shared)
+    (slurm / "state").write_text("PENDING|guest|n2\n")
+    place.write_text(f"[daemon]\nstate_dir = '{state}'\n[slurm]\njournal_dir = '{shared}'\n")
+    monkeypatch.setenv("EXIT_STATUS", "7")
+    assert main(["--config", str(place)]) == 0
+    assert "another daemon has taken over" in capsys.readouterr().out and open_offers(path)
+    monkeypatch.delenv("EXIT_STATUS")
+    assert main(["--config", str(place)]) == 0
+    assert not open_offers(path)
 
 
 def test_an_offer_in_the_configured_folder_is_taken_back(
