@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import TypeVar
 
 from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 from ClusterShell.NodeUtils import GroupResolver
 
 _NO_GROUPS = GroupResolver()
 """`@group` must not read the groups of this machine."""
+MOST_BYTES = 64 * 2**20
+"""Answers that are remembered of each function here, as far as their memory can be told. A list of all nodes of a large
+cluster takes a megabyte, and users choose which nodes their jobs exclude."""
+OBJECT_BYTES = 64
+"""Of an object beside what it holds."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
-@lru_cache(maxsize=65536)
+def remembered(function: Callable[[K], V]) -> Callable[[K], V]:
+    """The same that answers from memory what it was asked before; the oldest answers are forgotten."""
+    known: dict[K, tuple[V, int]] = {}
+    held = 0
+
+    @wraps(function)
+    def ask(key: K) -> V:
+        nonlocal held
+        answer = known.get(key)
+        if answer is not None:
+            return answer[0]
+        value = function(key)
+        size = bytes_of(key) + bytes_of(value)
+        if size <= MOST_BYTES:
+            known[key] = value, size
+            held += size
+        while held > MOST_BYTES:
+            held -= known.pop(next(iter(known)))[1]
+        return value
+
+    return ask
+
+
+def bytes_of(value: object) -> int:
+    """Memory that a text or a tuple of texts takes, about."""
+    if isinstance(value, tuple):
+        return OBJECT_BYTES + sum(8 + bytes_of(one) for one in value)
+    return OBJECT_BYTES + len(str(value))
+
+
+@remembered
 def expand(text: str) -> tuple[str, ...]:
     """The names in `text`, in its order; none for the empty text and `(null)`.
 
@@ -27,7 +67,7 @@ def expand(text: str) -> tuple[str, ...]:
         raise ValueError(f"{text[:80]!r} is no node set ({error})") from None
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def fold(names: tuple[str, ...]) -> str:
     """The shortest text for `names`."""
     return str(NodeSet.fromlist(names, resolver=_NO_GROUPS))
