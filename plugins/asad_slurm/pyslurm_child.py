@@ -108,7 +108,7 @@ def _node(node: Any) -> dict[str, Any]:
     return {
         "name": node.name,
         "cpus": getattr(node, "effective_cpus", None) or node.total_cpus,
-        "threads": getattr(node, "threads", None) or 1,
+        "threads": getattr(node, "threads_per_core", None) or 1,
         "real_memory": node.real_memory,
         "state": str(node.state).replace("+", " ").split(),
         "partitions": list(getattr(node, "partitions", None) or []),

@@ -283,7 +283,7 @@ class Nodes(dict):
     @staticmethod
     def load():
         return Nodes({{"n1": Thing(name="n1", total_cpus=2, effective_cpus=2, real_memory=4000, state="ALLOCATED",
-            threads=1, partitions=["batch", "guest"], active_features=["fast"], configured_gres={gres}),
+            threads_per_core=2, partitions=["batch", "guest"], active_features=["fast"], configured_gres={gres}),
             "n2": Thing(name="n2", total_cpus=2, real_memory=4000, state="IDLE+DRAIN")}})
 """
 
@@ -342,6 +342,7 @@ def test_pyslurm_reads_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (task.nice, task.admin_comment) == (-5, "asad: x") and math.isnan(host.begin_s)
         assert [node.usable for node in look.nodes] == [True, False]
         assert look.nodes[0].partitions == ("batch", "guest")
+        assert [node.threads for node in look.nodes] == [2, 1]
         assert transport.look().jobs[0] is host  # what has not changed is the same object
         assert transport.started == 1
         assert transport.sentence() == "Slurm over pyslurm 25.11.2, in a child process (number 1)"
