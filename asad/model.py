@@ -376,6 +376,7 @@ class Finished:
     row: Ints
     end_s: Floats
     run_s: Floats
+    """NaN, both, of a job that is over and of which nobody knows since when."""
     lost_s: Floats
     """Seconds of the run that lending took."""
     cpu_fraction: Floats

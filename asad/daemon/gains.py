@@ -30,7 +30,7 @@ class Gains:
         for k, row in enumerate(finished.row.tolist()):
             self._promised.pop(row, None)
             job, role = self._roles.pop(row, ("", "host"))
-            if job == str(jobs.job_id[row]):
+            if job == str(jobs.job_id[row]) and not math.isnan(finished.end_s[k]):
                 ends.append(self._end(snapshot, finished, k, row, role))
         for guest, hosts in hosts_of(snapshot).items():
             job = str(jobs.job_id[guest])

@@ -175,7 +175,7 @@ class AsaxPaper:
         for row, run_s in zip(finished.row.tolist(), finished.run_s.tolist(), strict=True):
             opinions = self._unlearned.pop(row, None)
             limit_s = float(jobs.time_limit_s[row])
-            if not opinions or not math.isfinite(limit_s):
+            if not opinions or not math.isfinite(limit_s) or math.isnan(run_s):
                 continue
             loss = min(1.0, max(0.0, run_s - limit_s) / limit_s)
             for opinion in opinions:

@@ -79,14 +79,15 @@ def add_ended(
         alone_s = np.maximum(0.0, run_s[i] - lost_s[i])
         for k in range(2):
             scope = application[rows[i]] if k == 0 else last
-            history.runs[scope] += 1
-            history.run[scope] += alone_s
-            history.run_squares[scope] += alone_s * alone_s
-            if limit[rows[i]] > 0 and not np.isinf(limit[rows[i]]):
-                used = min(1.0, alone_s / limit[rows[i]])
-                history.limited[scope] += 1
-                history.used[scope] += used
-                history.used_squares[scope] += used * used
+            if not np.isnan(alone_s):  # nobody knows since when some are over
+                history.runs[scope] += 1
+                history.run[scope] += alone_s
+                history.run_squares[scope] += alone_s * alone_s
+                if limit[rows[i]] > 0 and not np.isinf(limit[rows[i]]):
+                    used = min(1.0, alone_s / limit[rows[i]])
+                    history.limited[scope] += 1
+                    history.used[scope] += used
+                    history.used_squares[scope] += used * used
             if not np.isnan(cpu[i]):
                 history.measured[scope] += 1
                 history.cpu[scope] += cpu[i]

@@ -112,7 +112,8 @@ class Transport(Protocol):
         ...
 
     def ended(self, raws: Sequence[int]) -> dict[int, Ended]:
-        """What accounting knows of jobs that squeue has forgotten; empty without accounting."""
+        """What accounting knows of jobs that squeue has forgotten, of the first `MOST_IDS` of these; empty without
+        accounting. Raises ClusterError if it does not answer."""
         ...
 
     def sentence(self) -> str: ...
@@ -240,12 +241,13 @@ class CommandTransport:
             ):
                 name, start, end, cpu, state = [*line.split("|"), "", "", "", ""][:5]
                 if name.isdigit() and start.isdigit() and end.isdigit():
-                    used = duration_s(cpu) if cpu else NAN
-                    used = used if used > 0 else NAN
-                    known[int(name)] = Ended(int(name), float(start), float(end), used, state == "COMPLETED")
+                    known[int(name)] = Ended(
+                        int(name), float(start), float(end), _used_s(cpu), state == "COMPLETED"
+                    )
         except ClusterError as error:
-            if "disabled" in str(error):
-                self._accounting = False  # this Slurm keeps none; asking again changes nothing
+            if "disabled" not in str(error):
+                raise
+            self._accounting = False  # this Slurm keeps none; asking again changes nothing
         return known
 
     def sentence(self) -> str:
@@ -368,6 +370,15 @@ def duration_s(text: str) -> float:
         return seconds + 86400.0 * float(days or 0)
     except ValueError:
         raise ClusterError(f"{clean(text)[:40]!r} is no duration as Slurm writes them") from None
+
+
+def _used_s(text: str) -> float:
+    """CPU time as accounting has it; NaN if it was not measured, or cannot be read."""
+    try:
+        used = duration_s(text) if text else NAN
+    except ClusterError:
+        return NAN
+    return used if used > 0 else NAN
 
 
 def _facts(line: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from asad_slurm.arrays import Arrays
 from asad_slurm.command import Transport
 from asad_slurm.cores import Place, place
 from asad_slurm.limits import Limits
+from asad_slurm.missing import Missing
 from asad_slurm.nodes import Nodes
 from asad_slurm.records import ENDED, FACTS, INF, NAN, RUNS, WAITS, JobRecord, hint
 from asad_slurm.refusals import group
@@ -34,7 +35,7 @@ class JobTable:
 
     def __init__(self, settings: Settings, transport: Transport, limits: Limits) -> None:
         """`transport` is asked for the ends of jobs that squeue has forgotten."""
-        self._settings, self._transport, self._limits = settings, transport, limits
+        self._settings, self._limits = settings, limits
         self.rows = Rows()
         self.applications = Applications()
         self.arrays = Arrays()
@@ -51,6 +52,8 @@ class JobTable:
         """Jobs that have ended and Slurm still shows, with how often they had been requeued."""
         self._seen_s = -INF
         """When the last look was."""
+        self._missing = Missing(transport)
+        """Jobs that squeue has forgotten, and whose ends are still to be found out."""
 
     # -------------------------------------------------------------------------------------------------------- a look
 
@@ -66,7 +69,9 @@ class JobTable:
         changed: list[JobRecord] = []
         for record in records:
             row = of.get(record.text)
-            if row is None:
+            if row is None and self._missing and (row := self._missing.found(record.text)) is not None:
+                of[record.text] = row
+            elif row is None:
                 if record.phase == ENDED and (
                     first_look
                     or told.get(record.text) == record.restarts
@@ -98,7 +103,9 @@ class JobTable:
                 self._describe(row, record)
         if len(present) != len(of):
             gone = set(of.values()).difference(present)
-            self._see_gone(sorted(gone), now_s)
+            self._miss(sorted(gone), now_s)
+        for row, missed, end in self._missing.settle():
+            self._end(row, missed.record, end.start_s, end.end_s, end.cpu_time_s, end.completed, missed.held)
         for row, record in zip(at, changed, strict=True):
             if record.phase == ENDED:
                 self._told[record.text] = record.restarts
@@ -175,21 +182,18 @@ class JobTable:
 
     # ---------------------------------------------------------------------------------------------------------- ends
 
-    def _see_gone(self, gone: list[int], now_s: float) -> None:
-        """Jobs that squeue has forgotten: accounting knows when they ended, or they are taken to have ended now."""
+    def _miss(self, gone: list[int], now_s: float) -> None:
+        """Jobs that squeue has forgotten: they hold nothing any more, and accounting knows when they ended."""
         records = [self.rows.record(row) for row in gone]
         if any(record.tasks > 1 for record in records):
             # one task of those that waited together is gone, or all of them
             over = set(gone)
             left = {self.rows.record(row).raw for row in self.rows.of.values() if row not in over}
             records = [record._replace(tasks=1) if record.raw in left else record for record in records]
-        known = self._transport.ended([record.raw for record in records])
         for row, record in zip(gone, records, strict=True):
-            ended = known.get(record.raw)
-            if ended is not None:
-                self._end(row, record, ended.start_s, ended.end_s, ended.cpu_time_s, ended.completed)
-            else:
-                self._end(row, record, record.start_s, now_s, NAN, False)
+            del self.rows.of[record.text]
+            self.rows.extra.phase[row] = ENDED
+            self._missing.add(row, record, self._seen_s, now_s, row in self.places)
 
     def _end(
         self,
@@ -199,12 +203,14 @@ class JobTable:
         end_s: float,
         cpu_time_s: float,
         completed: bool,
+        held: bool = False,
     ) -> None:
-        """A job is over. One that never ran is dropped, any other will be told."""
+        """A job is over, since `end_s` if that is known (not NaN). One that never ran is dropped, any other will be
+        told. `held`: it was seen to hold cores."""
         self.arrays.over(record.array, record.tasks)
-        if end_s == start_s and row in self.places:
+        if end_s == start_s and (held or row in self.places):
             end_s += WITHIN_A_SECOND_S  # it was seen to run
-        if not end_s > start_s > 0:  # NaN: it waited to the end
+        if not start_s > 0 or end_s <= start_s:  # a start of NaN: it waited to the end
             self.rows.drop(row)
             return
         self.rows.of.pop(record.text, None)
@@ -240,7 +246,7 @@ class JobTable:
         )
         for row, end_s, run_s, cpu, _ in ended:
             self.applications.ended(int(jobs.application[row]), cpu, float(jobs.cores[row]) * run_s)
-            self._enter(row, end_s)
+            self._enter(row, self._seen_s if math.isnan(end_s) else end_s)
             self.rows.drop(row)
         return told
 

@@ -218,6 +218,15 @@ def test_without_accounting_sacct_is_asked_once(bin_dir: Path) -> None:
     assert len(calls(bin_dir)) == 1
 
 
+def test_accounting_that_does_not_answer_is_no_accounting_that_knows_nothing(bin_dir: Path) -> None:
+    command(bin_dir, "sacct", "echo 'sacct: error: Problem talking to the database: refused' >&2; exit 1")
+    with pytest.raises(ClusterError, match="Problem talking to the database"):
+        CommandTransport(5.0).ended([1])
+    command(bin_dir, "sacct", "echo '12|1795171543|1795171643|soon|COMPLETED'")
+    known = CommandTransport(5.0).ended([12])
+    assert known[12].end_s == 1795171643.0 and math.isnan(known[12].cpu_time_s)
+
+
 def test_a_task_is_split_and_keeps_its_nodes(bin_dir: Path) -> None:
     command(
         bin_dir,

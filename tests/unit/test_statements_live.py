@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, ROUND_S, FirstFit, World, announced, job
 
@@ -12,7 +14,7 @@ from asad.admit.sow import mechanism_of
 from asad.admit.sow.arrivals import number_of
 from asad.admit.sow.live import Statements
 from asad.errors import AsadError, UsageError
-from asad.model import HOUSE, Decline, Defer, Evict
+from asad.model import HOUSE, Decline, Defer, Evict, Finished
 
 
 def round_of(time_s: float) -> float:
@@ -131,6 +133,21 @@ def test_who_is_seen_while_the_cluster_completes_it_is_charged_when_it_has_ended
     assert world.state_of(1) == ("running" if seen_to_run else "arrived")
     world.run(6)
     assert world.state_of(1) == "completed" and world.charged(1)["ann"] == -3_000_000
+
+
+def test_nobody_is_charged_for_a_run_whose_end_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World([job("7", run=2, at=1, hint="sow=1")])
+    world.submit(announced("", due=1, runs=[(0, 2, 1.0)]))
+    told = world.cluster.finished
+
+    def unknown(since_s: float) -> Finished:
+        ended = told(since_s)
+        return replace(ended, end_s=np.nan * ended.end_s, run_s=np.nan * ended.run_s)
+
+    monkeypatch.setattr(world.cluster, "finished", unknown)
+    world.run(5)
+    assert world.state_of(1) == "failed" and world.charged(1) == {"ann": 0, HOUSE: 0}
+    assert world.rows[1]["reason"] == "how it ended is not known"
 
 
 def test_a_plan_without_a_start_leaves_the_job_in_the_queue() -> None:

@@ -558,7 +558,6 @@ class Statements:
 
     def _end(self, promise: Promise, end_s: float, run_s: float, completed: bool) -> None:
         """Its job has ended: on completion it is charged what was announced for its start and for so many rounds."""
-        rounds = max(1, math.ceil(run_s / self.options.round_s - SLACK))
         promise.ended_s = end_s
         if promise.state == "leaving":
             self._let_go(promise)
@@ -567,11 +566,14 @@ class Statements:
             why = "it completed before it could be evicted, and is not charged"
             self._close(promise, "evicted", promise.reason if not completed else why, charged=True)
             return
-        if not completed:
+        unknown = math.isnan(run_s)
+        if not completed or unknown:
             if self._mechanism is not None:
                 self._leave(self._mechanism, promise)
-            self._close(promise, "failed", "it did not end well", charged=True)
+            why = "how it ended is not known" if unknown else "it did not end well"
+            self._close(promise, "failed", why, charged=True)
             return
+        rounds = max(1, math.ceil(run_s / self.options.round_s - SLACK))
         if self._mechanism is not None and promise.number in self._known:
             self._known.discard(promise.number)
             self._mechanism.complete(promise.number, promise.start + rounds)

@@ -24,6 +24,8 @@ class Others:
         """How long jobs ran that have ended."""
         codes = snapshot.jobs.application[finished.row].tolist()
         for code, run_s in zip(codes, finished.run_s.tolist(), strict=True):
+            if math.isnan(run_s):
+                continue
             count, total_s = self._ran.get(code, (0.0, 0.0))
             self._ran[code] = count + 1.0, total_s + max(1.0, run_s)
 
