@@ -15,6 +15,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.applications import Applications as Applications  # a noun that plugins need, too
+from asad.applications import fingerprint
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Codes = NDArray[np.int8]
@@ -87,25 +90,29 @@ class JobLog:
         )
 
     def fingerprints(self) -> tuple[Ints, tuple[str, ...]]:
-        """Which jobs are runs of one application: same user, same job name, same size class (power of two of cores).
+        """Which jobs are runs of one application: same user, same job name but for numbers (`asad.applications`), same
+        size class (power of two of cores).
 
         Returns a code a job and the names of the codes (`user/name/size`, with `-` for what was not recorded).
         """
         size_class = np.ceil(np.log2(self.cores)).astype(np.int64)
         key = ((self.user.astype(np.int64) + 1) * (len(self.applications) + 1) + self.application + 1) * 64
-        unique, code = np.unique(key + size_class, return_inverse=True)
-
-        def name(names: tuple[str, ...], number: int) -> str:
-            return names[number] if 0 <= number < len(names) else "-" if number < 0 else str(number)
-
-        labels = []
+        unique, exact = np.unique(key + size_class, return_inverse=True)
+        codes: dict[str, int] = {}
+        code_of = []
         for value in unique.tolist():
             pair, size = divmod(value, 64)
             user, application = divmod(pair, len(self.applications) + 1)
-            labels.append(
-                f"{name(self.users, user - 1)}/{name(self.applications, application - 1)}/{2**size}"
+            name = fingerprint(
+                name_of(self.users, user - 1), name_of(self.applications, application - 1), 2.0**size
             )
-        return code.astype(np.int32), tuple(labels)
+            code_of.append(codes.setdefault(name, len(codes)))
+        return np.array(code_of, np.int32)[exact], tuple(codes)
+
+
+def name_of(names: tuple[str, ...], code: int) -> str:
+    """What a code of a log stands for: `-` for what was not recorded, the number itself where it has no name."""
+    return names[code] if 0 <= code < len(names) else "-" if code < 0 else str(code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +158,7 @@ class Jobs:
 
     job_id: NDArray[Any]
     application: Ints
-    """Code of the application (user, name, size class)."""
+    """Code of the application (user, name but for numbers, size class); given again once that is forgotten."""
     user: Ints
     cores: Ints
     nodes: Ints
@@ -338,6 +345,9 @@ class Snapshot:
     """Does only a node lend that one batch job holds wholly?"""
     widened: bool = False
     """May a guest run on every core of its nodes, or on its own alone?"""
+    names: Mapping[int, str] = field(default_factory=dict)
+    """By row of a job: the name that its user gave it, as it is; empty where the cluster tells applications alone.
+    Hostile text."""
 
 
 class ShareCases(NamedTuple):

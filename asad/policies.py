@@ -325,7 +325,9 @@ def place_policy(config: Config, applications: Sequence[str]) -> PlacePolicy:
         plain = FirstFitOptions(headroom=config.guard.host_floor)._asdict()
         options = FirstFitOptions(**plain | _checked(table, given, plain))
         lends = share == "exclusive"
-        return FirstFit(options, lends=lends, extend=extensions, poll_s=poll_s, pressure=pressure)
+        return FirstFit(
+            options, applications, lends=lends, extend=extensions, poll_s=poll_s, pressure=pressure
+        )
     if share != "exclusive":
         raise ConfigError(
             f'[policies] place = "{name}": it lends by itself, and so does share = "{share}"; '

@@ -27,7 +27,10 @@ def user_of(snapshot: Snapshot, applications: Sequence[str], row: int) -> str:
 
 
 def name_of(snapshot: Snapshot, applications: Sequence[str], row: int) -> str:
-    """The job's name in the fingerprint; it may hold slashes itself."""
+    """The job's name, of the cluster or in the fingerprint; it may hold slashes itself."""
+    own = snapshot.names.get(row)
+    if own is not None:
+        return own or "-"
     code = int(snapshot.jobs.application[row])
     if not 0 <= code < len(applications):
         return "-"

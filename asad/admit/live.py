@@ -118,6 +118,8 @@ class Admission:
         self._patient_until_s = math.inf
         """When the patience of the next array that waits for its companion ends."""
         self._seats = Seats()
+        self._told_promises: dict[str, dict[str, Json]] = {}
+        """By `changes`, when it was asked last."""
         self.changed = False
         """What `state` tells has changed since it was told last."""
 
@@ -608,7 +610,20 @@ class Admission:
         self.changed = False
         if self._kept is not None:  # nothing was seen yet
             return {name: dict(known) for name, known in self._kept.items()}
-        kept = self._run_times.to_json()
+        return self._run_times.to_json() | self._promises()
+
+    def changes(self) -> dict[str, dict[str, Json] | None]:
+        """What `state` tells otherwise than when this was asked last; None of applications that are forgotten."""
+        self.changed = False
+        if self._kept is not None:
+            return {}
+        before, self._told_promises = self._told_promises, self._promises()
+        changed = {name: known for name, known in self._told_promises.items() if before.get(name) != known}
+        return self._run_times.changes() | changed
+
+    def _promises(self) -> dict[str, dict[str, Json]]:
+        """Commitments, by seat, and what they have in common."""
+        kept: dict[str, dict[str, Json]] = {}
         for number, holder in enumerate(self._seats.assign(self._jobs)):
             kept[f"seat {number}"] = {} if holder is None else self._jobs[holder].to_json()
         kept["*"] = {

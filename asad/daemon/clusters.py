@@ -17,12 +17,15 @@ from asad.replay.playback import Playback
 class LiveCluster(Cluster, Protocol):
     """A cluster plugin's object: the port, and what a daemon needs beside it."""
 
-    applications: list[str]
-    """Names of the codes in `Jobs.application`; the list grows."""
     ledger: list[dict[str, Any]]
     """What lending gave to and took from jobs that ended; whoever reads it empties it."""
     said: list[str]
     """Sentences about what happened besides; whoever reads them empties the list."""
+
+    @property
+    def applications(self) -> Sequence[str]:
+        """Names of the codes in `Jobs.application`; a list that grows, or `asad.applications.Applications`."""
+        ...
 
     def sentence(self) -> str:
         """The cluster and how it is reached, in one line."""

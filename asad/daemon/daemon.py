@@ -489,7 +489,7 @@ class Daemon:
                 stages = stages_of(new, cluster.applications)
             guard = stages.guard(new)
             if stages is not before:
-                self.knowledge.save_statements()  # what is not kept yet is not handed over
+                self.knowledge.save()  # what is not kept yet is not handed over
                 stages.take_over(before)
             failed.pop_all()
         # nothing of the new configuration can be wrong any more

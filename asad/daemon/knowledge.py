@@ -12,7 +12,7 @@ from typing import TypeVar
 from asad.admit.live import Admission
 from asad.admit.sow.live import Statements
 from asad.config import Config
-from asad.daemon.stages import Memory, Remembers, Stages
+from asad.daemon.stages import Changes, Memory, Remembers, RemembersChanges, Stages
 from asad.defer.live import Deferral
 from asad.errors import AsadError
 from asad.model import Json
@@ -59,7 +59,7 @@ class Knowledge:
         self.remembered: set[str] = set()
         """Stages that know what they had learned before this start."""
         self._saved: dict[str, Memory] = {}
-        """By stage: what is kept."""
+        """By stage whose policy does not tell what has changed: what is kept."""
         self._saved_at = monotonic()
 
     def scope(self, stage: str) -> str:
@@ -92,7 +92,8 @@ class Knowledge:
             return False
         policy.restore(memory)
         self.remembered.add(stage)
-        self._saved[stage] = dict(memory)
+        if not isinstance(policy, RemembersChanges):
+            self._saved[stage] = dict(memory)
         if memory:
             log.info("remembers %s", _told(stage, memory))
         return True
@@ -126,14 +127,19 @@ class Knowledge:
             self._writer.save_statements(self.scope(stage), stated.changes_of(policy.unkept()))
             return
         try:
-            state = policy.state()
+            changed = (
+                policy.changes() if isinstance(policy, RemembersChanges) else self._changes(stage, policy)
+            )
         except Exception:
             log.exception("what was learned could not be told")
             return
-        saved = self._saved.get(stage, {})
-        changed = {name: entry for name, entry in state.items() if saved.get(name) != entry}
-        self._saved[stage] = dict(state)
         self._writer.save_learned(self.scope(stage), changed)
+
+    def _changes(self, stage: str, policy: Remembers) -> Changes:
+        """What a policy that tells all that it knows did not tell so the last time."""
+        saved, state = self._saved.get(stage, {}), dict(policy.state())
+        self._saved[stage] = state
+        return {name: entry for name, entry in state.items() if saved.get(name) != entry}
 
     def keep_promises(self) -> None:
         """What admission has promised is in the store before the cluster is told of it, unless the store is away."""
@@ -153,11 +159,6 @@ class Knowledge:
         self.save_stage("admit")
         known = "admit" in self.remembered
         return known and not self._writer.trouble and self._writer.wait_until_written(KEEP_S)
-
-    def save_statements(self) -> None:
-        """Keep what has changed of statements of work, which is told only once."""
-        if isinstance(self.stages.admit, Statements):
-            self.save_stage("admit")
 
     def switch(self, stages: Stages) -> None:
         """Others take over. What those of another name knew is kept first; `remember` asks what the new ones knew."""

@@ -22,6 +22,8 @@ from asad.share import SharePolicy
 from asad.store.urls import parse
 
 Memory = Mapping[str, Mapping[str, Json]]
+Changes = Mapping[str, Mapping[str, Json] | None]
+"""What is known otherwise; None of what is forgotten."""
 
 
 @runtime_checkable
@@ -34,6 +36,15 @@ class Remembers(Protocol):
 
     def restore(self, memory: Memory) -> None:
         """Know again what `state` told."""
+        ...
+
+
+@runtime_checkable
+class RemembersChanges(Remembers, Protocol):
+    """One that keeps so much that only what has changed is worth telling."""
+
+    def changes(self) -> Changes:
+        """What `state` tells otherwise than when this was asked last, or when it was restored."""
         ...
 
 

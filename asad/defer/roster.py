@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
+from asad.applications import named
 from asad.defer.known import BY_HAND, EXACT_S, Known
 from asad.defer.options import Options
 from asad.defer.windows import Rule, window_of
@@ -147,7 +148,8 @@ class Roster:
         if not self.rules:
             return None
         code = int(snapshot.jobs.application[row])
-        name = self._applications[code] if 0 <= code < len(self._applications) else ""
+        known = self._applications[code] if 0 <= code < len(self._applications) else ""
+        name = named(known, snapshot.names.get(row))
         partitions, qos = snapshot.classes.get(row, ("", ""))
         return next((rule for rule in self.rules if rule.fits(name, partitions, qos)), None)
 

@@ -61,14 +61,16 @@ class FirstFit:
     def __init__(
         self,
         options: Options | None = None,
+        applications: Sequence[str] = (),
         *,
         lends: bool = True,
         extend: Extend = extend_nothing,
         poll_s: float = 30.0,
         pressure: float = PRESSURE,
     ) -> None:
-        """`lends` False: the share stage decides who becomes a guest. Beside a host that waits for CPU for more than
-        `pressure` of the time, the guard decides. Raises ConfigError for a wrong option."""
+        """`applications` names the codes of `Jobs.application`, and may grow. `lends` False: the share stage decides
+        who becomes a guest. Beside a host that waits for CPU for more than `pressure` of the time, the guard decides.
+        Raises ConfigError for a wrong option."""
         self.options = o = options or Options()
         if not LEAST <= o.share <= 1:
             raise ConfigError(f"[place.first-fit] share = {o.share:g}; give from {LEAST:g} to 1")
@@ -79,7 +81,7 @@ class FirstFit:
             self.properties = frozenset()
         self._wake_s = math.inf
         self._patience = Patience(poll_s)
-        self._quotas, self._uses = Quotas(pressure), Uses()
+        self._quotas, self._uses = Quotas(pressure), Uses(applications)
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """What jobs of an application use."""

@@ -34,6 +34,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.applications import Turnover
 from asad.errors import ConfigError, UsageError
 from asad.model import (
     Cause,
@@ -158,7 +159,8 @@ class PortPlacing:
         self.properties = PROPERTIES
         self._extend, self._poll_s, self._wake_s = extend, poll_s, math.inf
         self._patience = Patience(poll_s)
-        self._quotas, self._uses = Quotas(pressure), Uses()
+        self._quotas, self._uses = Quotas(pressure), Uses(applications)
+        self._turnover = Turnover(applications)
         _check(name, self.options, self.learning)
         self.oga: oga.Oga | None = None
         self._ports: Ports | None = None
@@ -171,6 +173,9 @@ class PortPlacing:
         port are no matter of the moment."""
         self._kept: Mapping[str, Mapping[str, Json]] = {}
         """What was learned by an earlier process, until a machine is seen."""
+        self._told: Mapping[str, Mapping[str, Json]] = {}
+        self._forgotten: set[str] = set()
+        """What `changes` told last, and classes that were forgotten since."""
         self._x: Floats = np.zeros(0)
         self._y: Floats | None = None
         self._unit = np.ones(3)
@@ -193,11 +198,19 @@ class PortPlacing:
         found.setdefault(REST, {})["slot"] = plain["slot"]
         return found
 
+    def changes(self) -> dict[str, dict[str, Json] | None]:
+        """What `state` tells otherwise than when this was asked last, or restored; None of classes that gave their
+        ports to others."""
+        before, self._told = self._told, self.state()
+        gone: dict[str, dict[str, Json] | None] = dict.fromkeys(self._forgotten)
+        self._forgotten = set()
+        return gone | {name: entry for name, entry in self._told.items() if before.get(name) != entry}
+
     def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
         """Know again what `state` told; what cannot be read is passed over."""
         if self.name != "oga":
             return
-        self._kept = memory
+        self._kept = self._told = memory
         if self._machine is not None:
             self._take_up()
 
@@ -286,6 +299,17 @@ class PortPlacing:
                 self.oga.resize(self._ports)
         self._x, self._y = np.zeros(len(names)), None
 
+    def _forget(self) -> None:
+        """Classes whose applications are forgotten give their ports to others."""
+        for code, before in self._turnover.look().items():
+            self._port_of.pop(code, None)
+            if before in self._classes:
+                self._classes.remove(before)
+                self._asks.pop(before, None)
+                self._forgotten.add(before)
+                self._port_of.clear()
+                self._ports = None
+
     def _port(self, code: int) -> int:
         port = self._port_of.get(code)
         return len(self._classes) if port is None else port
@@ -323,10 +347,9 @@ class PortPlacing:
             name = REST if number == len(self._classes) else self._classes[number]
             asks = np.minimum(together[number], most)
             self._asks[name] = np.maximum(self._asks.get(name, asks), asks)
-            if not new:
-                assert self._ports is not None
+            if not new and self._ports is not None:
                 self._ports.requests[number] = self._asks[name]
-        if new:
+        if new or self._ports is None:
             x = self._x
             self._rebuild()
             self._x = x
@@ -337,6 +360,7 @@ class PortPlacing:
         """One slot: which classes have jobs now; and what jobs of an application use."""
         self._uses.learn(snapshot, finished)
         self._prepare(snapshot)
+        self._forget()
         waiting = np.array(candidates(snapshot), np.int32)
         self._meet(snapshot, np.concatenate((waiting, snapshot.guests)).astype(np.int32))
         if self.oga is not None and self._x.any():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.applications import Turnover
 from asad.capacity import NOBODY, ROOM, peaks, pools_of
 from asad.model import Cause, CoAllocate, Decision, Finished, Floats, Ints, SetQuota, Snapshot
 from asad.place.components import Components, read_components
@@ -266,11 +267,15 @@ class Quotas:
 class Uses:
     """What jobs of an application use of a core, as far as any have ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, applications: Sequence[str] = ()) -> None:
+        """`applications` names the codes of `Jobs.application`, and may grow."""
+        self._turnover = Turnover(applications)
         self._known: dict[int, tuple[float, int]] = {}
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Count the jobs that ended."""
+        for code in self._turnover.look():
+            self._known.pop(code, None)
         codes = snapshot.jobs.application[finished.row].tolist()
         for code, used in zip(codes, finished.cpu_fraction.tolist(), strict=True):
             if not math.isnan(used):

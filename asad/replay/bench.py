@@ -127,7 +127,7 @@ class Bench:
         """The place policy of that name, with its usual options."""
         poll_s = self.settings.poll_s
         if name == "first-fit":
-            return FirstFit(extend=extensions, poll_s=poll_s)
+            return FirstFit(None, self.application_names, extend=extensions, poll_s=poll_s)
         return PortPlacing(name, self.application_names, extend=extensions, poll_s=poll_s)
 
     def admission(self, name: str) -> Admission:

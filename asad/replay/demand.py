@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.applications import normal
 from asad.errors import ConfigError
 from asad.model import Floats, JobLog
 
@@ -150,10 +151,12 @@ def assign(
     """The demand of every job of `log`, whose applications are `fingerprint` (codes) and `names`."""
     by_application = profile.assumption.draw(len(names), seed) * profile.factor
     source_of = np.full(len(names), SOURCES.index("assumed"), np.int8)
-    if profile.applications:
+    # a pattern may have the numbers of a job's name, which its application has not
+    patterns = [(pattern, _normal(pattern), value) for pattern, value in profile.applications.items()]
+    if patterns:
         for code, name in enumerate(names):
-            for pattern, value in profile.applications.items():
-                if fnmatch.fnmatchcase(name, pattern):
+            for pattern, normalised, value in patterns:
+                if fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name, normalised):
                     by_application[code] = value
                     source_of[code] = SOURCES.index("profiled")
                     break
@@ -164,6 +167,13 @@ def assign(
         fraction = np.where(measured, log.cpu_time_s / (log.run_s * log.cores), fraction)
         source = np.where(measured, np.int8(SOURCES.index("measured")), source)
     return Demand(np.clip(fraction, LEAST, 1.0), source)
+
+
+def _normal(pattern: str) -> str:
+    """A pattern of `user/name/size` with its name as applications have it."""
+    user, slash, rest = pattern.partition("/")
+    name, again, size = rest.rpartition("/")
+    return f"{user}{slash}{normal(name)}{again}{size}"
 
 
 def believed(fraction: Floats, fingerprint: NDArray[np.int32], error: float, seed: int) -> Floats:

@@ -35,6 +35,7 @@ from asad.model import (
     SetThrottle,
     Snapshot,
     Start,
+    name_of,
     no_arrays,
 )
 from asad.replay import engine
@@ -99,6 +100,9 @@ class Workload:
     partitions: tuple[str, ...] = ()
     deadline_s: Floats | None = None
     """By this each must have ended, NaN for none; None: nobody has one. Nothing ends a job for it here."""
+    name: Ints | None = None
+    """Code into `names` of what its user calls it, -1 for nothing; None: that is not told."""
+    names: tuple[str, ...] = ()
     belief: Floats | None = None
     """What anybody can know of each one's demand, over what it is; None: 1."""
     memory_bound: NDArray[np.bool_] | None = None
@@ -137,6 +141,24 @@ class Workload:
             if isinstance(value := getattr(self, column.name), np.ndarray)
         }
         return Workload(**columns)
+
+
+class _Names(Mapping[int, str]):
+    """What users call their jobs."""
+
+    def __init__(self, name: Ints, names: tuple[str, ...]) -> None:
+        self._name, self._names = name, names
+
+    def __getitem__(self, row: int) -> str:
+        if not 0 <= row < len(self._name):
+            raise KeyError(row)
+        return name_of(self._names, int(self._name[row]))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self._name)))
+
+    def __len__(self) -> int:
+        return len(self._name)
 
 
 class _Classes(Mapping[int, tuple[str, str]]):
@@ -290,6 +312,9 @@ class RecordedCluster:
         if admission and workload.array is not None:
             count = int(workload.array.max(initial=-1)) + 1
             self._arrays = Arrays(*(task[name][:count] for name in ("waiting_row", *TASKS)))
+        self._names: Mapping[int, str] = {}
+        if workload.name is not None:
+            self._names = _Names(workload.name, workload.names)
         self._classes: Mapping[int, tuple[str, str]] = {}
         if admission and workload.partition is not None:
             self._classes = _Classes(workload, job["state"])
@@ -383,6 +408,7 @@ class RecordedCluster:
             lends_free_cores=True,
             whole_nodes=False,
             widened=self._widened,
+            names=self._names,
         )
 
     def _see_hints(self) -> None:

@@ -23,7 +23,7 @@ from asad.admit.sow.options import Options
 from asad.admit.sow.promises import worth_of
 from asad.admit.sow.statement import Bounds
 from asad.errors import AsadError, ConfigError, UsageError
-from asad.model import Decision, Floats, JobLog, Outcome, Snapshot
+from asad.model import Decision, Floats, JobLog, Outcome, Snapshot, name_of
 
 NEAR = 0.9
 """A statement is made when its time is nearer than this part of the span, and no sooner."""
@@ -187,7 +187,7 @@ def _paired(told: Sequence[Foreseen], jobs: JobLog, options: Options) -> list[Pa
     rows_of: dict[tuple[str, str, int], list[int]] = {}
     for row in range(len(jobs)):
         user, name = (
-            names[code] if 0 <= code < len(names) else "-" if code < 0 else str(code)
+            name_of(names, code)
             for names, code in (
                 (jobs.users, int(jobs.user[row])),
                 (jobs.applications, int(jobs.application[row])),

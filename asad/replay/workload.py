@@ -51,6 +51,8 @@ def build_workload(
         think_s=jobs.think_s,
         application=fingerprint,
         user=jobs.user,
+        name=jobs.application,
+        names=jobs.applications,
         belief=_belief(demand, fingerprint, settings),
     )
     _require_fit(workload, machine, recorded.path)

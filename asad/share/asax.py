@@ -18,7 +18,7 @@ the ground up, are files of `asad.share.pool`: options, memo, starts, shares, qu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from asad.experts.compiled import compile_experts, leaf_names
 from asad.model import Cause, Decision, Json, SetShare, ShareCases, Snapshot
 from asad.share.kept import Kept, keep
 from asad.share.learner import Weights, new_weights
-from asad.share.memory import Memory, fill, grow, to_memory
+from asad.share.memory import grow
 from asad.share.pool import Options, PoolPolicy
 from asad.share.pool.cases import MOST, new_cases, taken
 from asad.share.pool.policy import seen
@@ -138,15 +138,9 @@ class Asax(PoolPolicy):
         reason = f"it lends up to {share:.0%} of its cores to the pools of its nodes"
         return SetShare(Cause(self.name, reason, detail), share=share, host=host)
 
-    def state(self) -> Memory:
-        """What is known of every application, met or remembered, as plain data (`asad.share.memory`)."""
-        experts = [expert.name for expert in self.experts]
-        known = to_memory(self.weights, self.history, self._application_names, experts)
-        return {**self._remembered, **known}
-
-    def _fill(self, rows: Iterable[int]) -> None:
-        experts = [expert.name for expert in self.experts]
-        fill(self.weights, self.history, rows, self._application_names, experts, self._remembered)
+    @property
+    def _weights(self) -> Weights:
+        return self.weights
 
     def _grow(self, applications: int) -> None:
         weights, self.history = grow(self.weights, self.history, applications)

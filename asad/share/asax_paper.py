@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.applications import Turnover
 from asad.compiling import compiled
 from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
@@ -26,7 +27,7 @@ from asad.experts.state import FEATURES
 from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
 from asad.share.history import History, expected_run, new_history, record, require_known
 from asad.share.learner import PAPER, Weights, add_case, meet, new_weights
-from asad.share.memory import grow
+from asad.share.memory import forget, grow
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
 from asad.share.pair import F_HAPPINESS, describe, draw
 
@@ -143,7 +144,7 @@ class AsaxPaper:
         self.actions = np.array(self.experts[0].actions)
         self.weights: Weights = new_weights(len(application_names), len(self.experts))
         self.history: History = new_history(len(application_names))
-        self._application_names = application_names
+        self._turnover = Turnover(application_names)
         self._applications: NDArray[np.int32] | None = None
         self.rng = rng
         self.decided = 0
@@ -156,16 +157,17 @@ class AsaxPaper:
         return math.inf
 
     def _meet_applications(self, application: NDArray[np.int32]) -> None:
-        """Make room for the applications that have come since."""
-        if application is self._applications:
-            return
-        known = len(self._application_names)
-        require_known(application, known)
-        self._applications = application
+        """Make room for the applications that have come since, and forget those that are forgotten."""
+        codes, known = list(self._turnover.look()), len(self._turnover.names)
         if known > len(self.history.runs) - 1:
             weights, self.history = grow(self.weights, self.history, max(64, 2 * known))
             assert weights is not None
             self.weights = weights
+        if codes:
+            forget(self.weights, self.history, codes)
+        if application is not self._applications:
+            require_known(application, known)
+            self._applications = application
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Losses of hosts that have ended."""

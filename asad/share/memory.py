@@ -24,23 +24,30 @@ LATER = ("peak", "peaks")
 
 Memory = Mapping[str, Mapping[str, Json]]
 """By application (and `CLUSTER`): its history, and its weights by name of the expert."""
+Changes = Mapping[str, Mapping[str, Json] | None]
+"""The same of those of which something else is known than before; None of those that are forgotten."""
 
 
 def to_memory(
-    weights: Weights | None, history: History, applications: Sequence[str], experts: Sequence[str]
+    weights: Weights | None,
+    history: History,
+    applications: Sequence[str],
+    experts: Sequence[str],
+    rows: Iterable[int] | None = None,
 ) -> dict[str, dict[str, Json]]:
-    """What is known, for every application of which anything is known; applications without a row yet are left out.
+    """What is known, for every application of which anything is known (or for `rows` alone); rows that stand for no
+    application (yet) are left out.
 
     `weights` is None for a policy that keeps a history alone.
     """
     memory: dict[str, dict[str, Json]] = {}
     last = len(history.runs) - 1
-    met = history.runs > 0
-    if weights is not None:
-        met |= weights.rounds >= 0
-    met[last] = True
-    for row in np.flatnonzero(met).tolist():
-        if row < last and row >= len(applications):
+    if rows is None:
+        met = (marks(weights, history) != NOTHING[:, None]).any(axis=0)
+        met[last] = True
+        rows = np.flatnonzero(met).tolist()
+    for row in rows:
+        if row < last and (row >= len(applications) or not applications[row]):
             continue
         entry: dict[str, Json] = {
             "history": {name: float(getattr(history, name)[row]) for name in History._fields}
@@ -71,6 +78,29 @@ def grow(weights: Weights | None, history: History, applications: int) -> tuple[
     for name in Weights._fields:
         _copy(getattr(weights, name), getattr(wider, name))
     return wider, more
+
+
+def forget(weights: Weights | None, history: History, rows: Sequence[int]) -> None:
+    """Nothing is known of these applications."""
+    for column in history:
+        column[rows] = 0.0
+    if weights is not None:
+        blank = new_weights(1, weights.alpha.shape[1])
+        for name in Weights._fields:
+            getattr(weights, name)[rows] = getattr(blank, name)[0]
+
+
+NOTHING = np.array([0.0, 0.0, 0.0, -1.0, 0.0])
+"""The `marks` of an application of which nothing is known."""
+
+
+def marks(weights: Weights | None, history: History) -> NDArray[np.float64]:
+    """(5, A + 1) counts of which one differs whenever something has been learned of an application."""
+    counts = np.repeat(NOTHING[:, None], len(history.runs), axis=1)
+    counts[:3] = history.runs, history.measured, history.peaks
+    if weights is not None:
+        counts[3:] = weights.rounds, weights.cases
+    return counts
 
 
 def _copy(old: NDArray[np.generic], new: NDArray[np.generic]) -> None:
@@ -147,4 +177,4 @@ def _number(value: Json) -> float | None:
     return float(value)
 
 
-__all__ = ["CLUSTER", "Memory", "fill", "grow", "to_memory"]
+__all__ = ["CLUSTER", "NOTHING", "Changes", "Memory", "fill", "forget", "grow", "marks", "to_memory"]

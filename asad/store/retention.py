@@ -11,6 +11,7 @@ Every function raises StoreError, with the store's name and the mend, if the dat
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
@@ -67,7 +68,7 @@ def forget(store: Store, run_id: int, clock_s: float, keep_s: float, passed_s: f
         known = known.go_on(clock_s, passed_s, here.boot_id, keep_s)
         learned.save(store, SCOPE, {here.host: asdict(known)})
         time_s = known.time_s
-    return forget_before(store, time_s - keep_s)
+    return forget_before(store, time_s - keep_s, None if passed_s is None else time_s)
 
 
 def _known(plain: Mapping[str, Json] | None) -> Believed | None:
@@ -93,11 +94,13 @@ def _newest_s(store: Store, run_id: int) -> float | None:
         return found
 
 
-def forget_before(store: Store, time_s: float) -> int:
+def forget_before(store: Store, time_s: float, now_s: float | None = None) -> int:
     """Remove decisions, cases and ends of live runs, lines of the ledgers, quota changes and statements that are over,
-    all of them older than `time_s`, and what is too much of cases; how many.
+    all of them older than `time_s`, what is too much of cases, and what was learned of applications that are not used
+    any more; how many.
 
-    Live runs that are over and of which nothing is left go with them. `time_s` is by the clock of the cluster.
+    Live runs that are over and of which nothing is left go with them. `time_s` is by the clock of the cluster, `now_s` by
+    that of this machine as far as it is believed (as it is, where nobody says).
     """
     live = select(tables.runs.c.id).where(tables.runs.c.kind == "live")
     removed = 0
@@ -114,6 +117,7 @@ def forget_before(store: Store, time_s: float) -> int:
         for table in (tables.ledger, tables.quota_audit, tables.statement_ledger):
             removed += connection.execute(delete(table).where(table.c.time_s < time_s)).rowcount
         removed += _forget_statements(connection, time_s)
+        removed += learned.forget(connection, time.time() if now_s is None else now_s)
         empty = delete(tables.runs).where(
             tables.runs.c.kind == "live",
             tables.runs.c.state != "running",

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from asad.applications import MOST
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Outcome, SetShare, ShareCases
 from asad.store import learned, ledger, quota_audit, retention, share_cases, statements
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 MOST_WAITING = 20_000
 """Rows of each kind that wait for a store that is away; then the oldest are dropped, and counted."""
+MOST_LEARNED = 3 * MOST
+"""Entries of what was learned that wait; then nobody is told any more what is forgotten."""
 UNASKED = 2 * MOST_WAITING
 """Rows after which a run would write by itself: never, so that a batch is written whole or not at all."""
 FORGET_S = 3600.0
@@ -61,8 +64,8 @@ class _Waiting:
     cases: deque[ShareCases] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     ledger: deque[LedgerEntry] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     quotas: deque[QuotaChange] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
-    learned: dict[str, dict[str, Mapping[str, Json]]] = field(default_factory=dict)
-    """By scope and application; newer knowledge replaces older."""
+    learned: dict[str, dict[str, Mapping[str, Json] | None]] = field(default_factory=dict)
+    """By scope and application; newer knowledge replaces older, None is of those that are forgotten."""
     stated: dict[str, StatementChanges] = field(default_factory=dict)
     """By scope; never dropped: who was promised a start, and what was charged, is kept however long that takes."""
     forget: tuple[float, float, float | None] | None = None
@@ -148,11 +151,15 @@ class Writer:
         """Keep what node actors wrote."""
         self._add("quotas", changes)
 
-    def save_learned(self, scope: str, memory: Mapping[str, Mapping[str, Json]]) -> None:
-        """Keep what was learned of these applications."""
+    def save_learned(self, scope: str, memory: Mapping[str, Mapping[str, Json] | None]) -> None:
+        """Keep what was learned of these applications; None: nothing any more."""
         if memory:
             with self._changed:
-                self._waiting.learned.setdefault(scope, {}).update(memory)
+                waiting = self._waiting.learned.setdefault(scope, {})
+                waiting.update(memory)
+                if len(waiting) > MOST_LEARNED:  # a store that comes back forgets by itself, in time
+                    for name in [name for name, entry in waiting.items() if entry is None]:
+                        del waiting[name]
                 self._changed.notify_all()
 
     def save_statements(self, scope: str, changes: StatementChanges) -> None:

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from asad.model import Ints, Jobs, NodeLink, Snapshot
+from asad.model import Applications, Ints, Jobs, NodeLink, Snapshot
 from asad_mesos.arrays import ArrayTable
 from asad_mesos.bars import bar
 from asad_mesos.framework import Framework
@@ -29,13 +29,12 @@ class Assembly:
 
     def __init__(self, settings: Settings, link: NodeLink, rows: Rows, nodes: Nodes) -> None:
         self._settings, self._link, self._rows, self._nodes = settings, link, rows, nodes
-        self.applications: list[str] = []
+        self.applications = Applications()
         """Names of the codes in `Jobs.application`: user/name/size."""
         self.units: dict[str, Unit] = {}
         """Those of the last snapshot, by name."""
         self.users: list[str] = []
         """Names of the codes in `Jobs.user`."""
-        self._codes: dict[str, int] = {}
         self._user_codes: dict[str, int] = {}
         self._cores, self._guest_cores = Cores(), Cores()
         self._arrays = ArrayTable()
@@ -48,6 +47,7 @@ class Assembly:
         now_s = max(now_s, self._looked_s)
         rows, nodes, arrays = self._rows, self._nodes, self._arrays
         rows.turn()
+        self.applications.look(rows.jobs.application, now_s)
         found = list(units(framework))
         self.units = {unit.name: unit for unit in found}
         ending = {one.unit for one in framework.endings}
@@ -121,6 +121,7 @@ class Assembly:
                 own_begins=own_begins,
                 gpus=gpus,
                 node_gpus=nodes.gpus(framework.agents),
+                names={rows.of[unit.name]: unit.job.spec.name for unit in found},
             )
         )
 
@@ -148,10 +149,7 @@ class Assembly:
         """What follows from a unit alone; what is measured or told of others is blank again."""
         jobs, spec = self._rows.jobs, unit.job.spec
         cores = unit.wanted_cores
-        size = 2 ** max(0, math.ceil(math.log2(cores)))
-        jobs.application[row] = _code(
-            f"{spec.user}/{spec.name or '-'}/{size}", self._codes, self.applications
-        )
+        jobs.application[row] = self.applications.code(spec.user, spec.name, cores)
         jobs.user[row] = _code(spec.user, self._user_codes, self.users)
         jobs.cores[row] = cores
         jobs.nodes[row] = len(unit.cpus_of)

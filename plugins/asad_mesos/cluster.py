@@ -70,7 +70,7 @@ class MesosCluster:
         self._rows, self._nodes = Rows(), Nodes()
         self._assembly = Assembly(settings, nodes, self._rows, self._nodes)
         self._lending = Lending(self.engine, nodes, self._rows, self._nodes)
-        self.applications: list[str] = self._assembly.applications
+        self.applications: Sequence[str] = self._assembly.applications
         """Names of the codes in `Jobs.application`: user/name/size."""
         self.ledger: list[dict[str, Any]] = []
         """Of every guest and host that has ended: what was lent, and by how much its limit was extended."""

@@ -32,7 +32,7 @@ def read_settings(table: Mapping[str, Any]) -> None:
 class Framework(Gangs, Protocol):
     """The cluster beneath: the port, what a daemon needs, and the submit interface (`MesosCluster`)."""
 
-    applications: list[str]
+    applications: Sequence[str]
     ledger: list[dict[str, Any]]
     said: list[str]
 

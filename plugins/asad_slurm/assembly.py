@@ -16,6 +16,7 @@ from asad_slurm.measures import measure, memory_used
 from asad_slurm.nodes import Nodes
 from asad_slurm.offers import Offers
 from asad_slurm.records import INF, LEAVES, NAN, RUNS, WAITS
+from asad_slurm.rows import Names
 from asad_slurm.settings import Settings
 from asad_slurm.undo import BEGIN
 
@@ -115,6 +116,7 @@ class Assembly:
             lends_free_cores=settings.share_users in ("as-slurm", "any"),
             whole_nodes=False,
             widened=bars.widened(node_bar, [reports.get(node.name) for node in self._nodes.records]),
+            names=Names(rows),
         )
 
     # ----------------------------------------------------------------------------------------------------- who waits

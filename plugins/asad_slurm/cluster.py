@@ -98,7 +98,7 @@ class SlurmCluster:
             nodes,
             self._monotonic,
         )
-        self.applications: list[str] = self._jobs.applications.names
+        self.applications: Sequence[str] = self._jobs.applications
         """Names of the codes in `Jobs.application`: user/name/size."""
         self.ledger: list[dict[str, Any]] = self._jobs.ledger
         """Of every guest and host that has ended: what was lent, and by how much its limit was extended."""

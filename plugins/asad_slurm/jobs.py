@@ -61,6 +61,7 @@ class JobTable:
         """All that squeue shows now."""
         rows = self.rows
         rows.turn()
+        self.applications.look(rows.jobs.application, now_s)
         first_look = self._seen_s == -INF
         of, known, told = rows.of, rows.records, self._told
         still: dict[str, int] = {}

@@ -6,7 +6,7 @@ so that a decision or a learner that still names it never means another job. Arr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -124,6 +124,25 @@ class Rows:
         self.extra = self.extra.grown(capacity)
         self.records.extend([None] * (capacity - count))
         self._free.extend(reversed(range(count, capacity)))
+
+
+class Names(Mapping[int, str]):
+    """By row, the name that a user gave his job."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __getitem__(self, row: int) -> str:
+        record = self._rows.records[row] if 0 <= row < len(self._rows) else None
+        if record is None:
+            raise KeyError(row)
+        return record.name
+
+    def __iter__(self) -> Iterator[int]:
+        return (row for row, record in enumerate(self._rows.records) if record is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class _Extra:

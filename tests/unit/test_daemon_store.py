@@ -71,6 +71,32 @@ def test_everything_that_is_said_is_written(tmp_path: Path) -> None:
         assert (run.kind, run.state, run.metrics) == ("live", "done", {"guests": 3})
 
 
+def test_what_is_forgotten_is_written_and_does_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "MOST_LEARNED", 5)
+    path, away = tmp_path / "asad.db", threading.Event()
+
+    def open_store(url: str) -> Store:
+        if away.is_set():
+            raise StoreError(f"{url}: away; bring it back")
+        return Store.open(url)
+
+    with Store.open(str(path)) as store:
+        learned.save(store, "s", {"ann/old/1": {"n": 1}})
+    away.set()
+    writer = Writer(str(path), START, open_store=open_store, again_s=(0.01, 0.05))
+    for number in range(100):
+        writer.save_learned("s", {f"ann/{number}x/1": None, "ann/new/1": {"n": number}})
+    assert sum(map(len, writer._waiting.learned.values())) <= 6
+    writer.save_learned("s", {"ann/old/1": None})
+    away.clear()
+    assert writer.wait_until_written(300.0)
+    with Store.open(str(path)) as store:
+        assert learned.load(store, "s") == {"ann/new/1": {"n": 99}}
+    assert writer.close({})
+
+
 def test_names_are_those_of_the_cycle_even_if_rows_are_given_to_others(tmp_path: Path) -> None:
     names, hosts = list(NAMES), list(HOSTS)
     writer = Writer(str(tmp_path / "asad.db"), START)

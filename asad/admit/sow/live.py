@@ -91,7 +91,7 @@ class Statements:
         self._make = make
         self._terms = Terms(name, self.options.round_s, most_defer_s)
         self._arrivals = Arrivals(applications, self.options)
-        self._others = Others(self.options.round_s)
+        self._others = Others(self.options.round_s, applications)
         self._book = Book()
         self._mechanism: Mechanism | None = None
         self._unit = 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 import numpy as np
 
+from asad.applications import Turnover
 from asad.model import NODE_BARS, Finished, Floats, Ints, Snapshot
 
 DOWN = NODE_BARS.index("it is drained, down or not answering")
@@ -15,13 +16,17 @@ DOWN = NODE_BARS.index("it is drained, down or not answering")
 class Others:
     """They are expected to run as long as jobs of their kind did before, else up to the end of their time limits."""
 
-    def __init__(self, round_s: float) -> None:
+    def __init__(self, round_s: float, applications: Sequence[str] = ()) -> None:
+        """`applications` names the codes of `Jobs.application`, and may grow."""
         self._round_s = round_s
+        self._turnover = Turnover(applications)
         self._ran: dict[int, tuple[float, float]] = {}
         """By code of an application: jobs that have ended, and how long they ran (s); learned anew by each process."""
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """How long jobs ran that have ended."""
+        for code in self._turnover.look():
+            self._ran.pop(code, None)
         codes = snapshot.jobs.application[finished.row].tolist()
         for code, run_s in zip(codes, finished.run_s.tolist(), strict=True):
             if math.isnan(run_s):

@@ -7,19 +7,21 @@ works on stays the same from cycle to cycle, and is handed to it once (`asad.sha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.applications import Turnover
 from asad.capacity import columns_of, fill_pools, new_pools, see
 from asad.compiling import compiled
 from asad.model import Cause, CoAllocate, Decision, Finished, Ints, Json, Machine, SetQuota, Snapshot
 from asad.share.history import History, add_ended, add_peak, known_cpu, known_peak, new_history, require_known
 from asad.share.kept import Kept, keep
+from asad.share.learner import Weights
 from asad.share.limits import extensions
-from asad.share.memory import Memory, fill, grow, to_memory
+from asad.share.memory import CLUSTER, NOTHING, Changes, Memory, fill, forget, grow, marks, to_memory
 from asad.share.pool import funnel
 from asad.share.pool.funnel import account
 from asad.share.pool.memo import Memo, meet_jobs, new_memo
@@ -107,10 +109,16 @@ class PoolPolicy:
         """
         self.options = options
         self.history: History = new_history(len(application_names))
-        self._application_names = application_names
+        self._turnover = Turnover(application_names)
+        self._application_names = self._turnover.names
         self._experts, self._actions = experts, actions
-        self._met = len(application_names)
-        self._remembered: Memory = {}
+        self._expert_names: Sequence[str] = ()
+        self._remembered: dict[str, Mapping[str, Json]] = {}
+        """What an earlier process knew of applications that were not met yet."""
+        self._told = np.repeat(NOTHING[:, None], len(self.history.runs), axis=1)
+        """The marks of what was told last by `changes`."""
+        self._forgotten: set[str] = set()
+        """Applications of which something was told, and that are forgotten since."""
         self.demand, self.run_s = np.zeros(0), np.zeros(0)
         self.decided = 0
         self._rows = -1
@@ -257,15 +265,55 @@ class PoolPolicy:
 
     def state(self) -> Memory:
         """What is known of every application, met or remembered, as plain data (`asad.share.memory`)."""
-        return {**self._remembered, **to_memory(None, self.history, self._application_names, ())}
+        return {**self._remembered, **self._known(None)}
+
+    def changes(self) -> Changes:
+        """What is known otherwise than when this was asked last, or restored."""
+        now = marks(self._weights, self.history)
+        rows = np.flatnonzero((now != self._told).any(axis=0)).tolist()
+        told: dict[str, Mapping[str, Json] | None] = dict.fromkeys(self._forgotten)
+        self._told, self._forgotten = now, set()
+        return told | self._known(rows)
 
     def restore(self, memory: Memory) -> None:
         """Know again what `state` told, also of applications that are yet to come."""
-        self._remembered = memory
-        self._fill(range(-1, self._met))
+        self._remembered = dict(memory)
+        self._fill(range(-1, len(self._application_names)))
+
+    @property
+    def _weights(self) -> Weights | None:
+        """What is known of experts, if any are asked."""
+        return None
+
+    def _known(self, rows: Iterable[int] | None) -> dict[str, dict[str, Json]]:
+        """What is known of the applications in `rows` (None: of all that were met), as plain data."""
+        names, experts = self._application_names, self._expert_names
+        return to_memory(self._weights, self.history, names, experts, rows)
 
     def _fill(self, rows: Iterable[int]) -> None:
-        fill(None, self.history, rows, self._application_names, (), self._remembered)
+        """Give these rows what is remembered of their applications; that is in the store already."""
+        names, memory = self._application_names, self._remembered
+        there = [row for row in rows if (names[row] if row >= 0 else CLUSTER) in memory]
+        if not there:
+            return
+        fill(self._weights, self.history, there, names, self._expert_names, memory)
+        self._told[:, there] = marks(self._weights, self.history)[:, there]
+        for row in there:
+            if row >= 0:
+                del memory[names[row]]
+
+    def _renew(self, before: Mapping[int, str]) -> None:
+        """These codes stand for another application than `before`, or for one at last."""
+        applications, codes = len(self._application_names), list(before)
+        if applications > len(self.history.runs) - 1:
+            self._grow(max(64, 2 * applications))
+            told, self._told = self._told, np.repeat(NOTHING[:, None], len(self.history.runs), axis=1)
+            self._told[:, : told.shape[1] - 1], self._told[:, -1] = told[:, :-1], told[:, -1]
+        known = (self._told[:, codes] != NOTHING[:, None]).any(axis=0)
+        self._forgotten.update(name for name, was in zip(before.values(), known.tolist(), strict=True) if was)
+        forget(self._weights, self.history, codes)
+        self._told[:, codes] = NOTHING[:, None]
+        self._fill(codes)
 
     def _grow(self, applications: int) -> None:
         _, self.history = grow(None, self.history, applications)
@@ -275,16 +323,13 @@ class PoolPolicy:
         if snapshot is self._prepared_for:
             return
         self._prepared_for = snapshot
-        names = self._application_names
-        if len(names) > self._met:  # applications that have come since
-            if len(names) > len(self.history.runs) - 1:
-                self._grow(max(64, 2 * len(names)))
-            self._fill(range(self._met, len(names)))
-            self._met = len(names)
+        before = self._turnover.look()
+        if before:
+            self._renew(before)
         tables = (*self._of_snapshot(snapshot), self.history, self.options)
         if all(map(is_, tables, self._tables)):
             return
-        require_known(snapshot.jobs.application, self._met)
+        require_known(snapshot.jobs.application, len(self._application_names))
         self._tables = tables
         rows, nodes, cores = len(snapshot.jobs.cores), len(snapshot.machine.cores), len(snapshot.core_owner)
         if rows != self._rows or snapshot.machine is not self._machine:
