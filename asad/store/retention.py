@@ -99,8 +99,8 @@ def forget_before(store: Store, time_s: float, now_s: float | None = None) -> in
     all of them older than `time_s`, what is too much of cases, and what was learned of applications that are not used
     any more; how many.
 
-    Live runs that are over and of which nothing is left go with them. `time_s` is by the clock of the cluster, `now_s` by
-    that of this machine as far as it is believed (as it is, where nobody says).
+    Live runs that are over and of which nothing is left go with them. `time_s` is by the clock of the cluster, `now_s`
+    by that of this machine as far as it is believed (as it is, where nobody says).
     """
     live = select(tables.runs.c.id).where(tables.runs.c.kind == "live")
     removed = 0
