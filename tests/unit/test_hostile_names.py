@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from slurm_samples import START_S, Lab, SlurmInMemory, a_job, running
 from test_daemon import Life, Wishes, live, wait_for
 
+from asad.applications import fingerprint
 from asad.cli.asactl import asactl
 from asad.model import Cause, CoAllocate, Decision, Snapshot
 from asad.report.page import page
@@ -127,7 +128,7 @@ def json_is_whole_and_says_what_the_daemon_knows(daemon: Life, name: str) -> Non
         assert safe(done.stdout) and done.stdout.isascii(), words
         told[words] = json.loads(done.stdout)
     job = next(job for job in told["jobs",] if job["job"] == "1")
-    assert f"{job['user']}/{job['name']}/2" == known or "/" in name
+    assert fingerprint(job["user"], job["name"], 2.0) == known or "/" in name
     assert len(job["name"]) <= 256
     decision = told["explain", "2"]["decisions"][-1]
     assert decision["kind"] == "co-allocate" and decision["reason"].startswith("it fits: ")
