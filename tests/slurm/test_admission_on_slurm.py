@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from asad_slurm import open_cluster
 from asad_slurm.admission import MOST_COMMENT
+from asad_slurm.undo import ALIVE, boot_id, open_changes, undo_changes
 from asad_slurm.undo import main as asad_undo
-from asad_slurm.undo import open_changes, undo_changes
 from asad_under_test import PATIENCE_S, Asad, until
 from test_cluster_contract import check_arrays, copied
 
@@ -325,7 +325,9 @@ def test_undo_leaves_a_living_daemon_its_changes(port: Port) -> None:
     journal = port.folder / "offers.journal"
     assert undo_changes(journal, older_than_s=600.0, now_s=time.time()) == ([], 0)
     assert port.facts(job)[0] == 2
-    said, failed = undo_changes(journal, older_than_s=600.0, now_s=time.time() + 601.0)
+    # as it would have been ten minutes ago, by the clock that nobody sets
+    (port.folder / ALIVE).write_text(f"{boot_id()} {time.monotonic() - 601.0}\n", encoding="ascii")
+    said, failed = undo_changes(journal, older_than_s=600.0, now_s=time.time())
     assert (said, failed) == ([f"{job}: ArrayTaskThrottle=0 as before"], 0)
 
 
