@@ -242,7 +242,7 @@ class SlurmCluster:
         outcomes = [Outcome(decision, False, LATER) for decision in decisions]
         self.transport.answers = True
         self._act_until = self._monotonic() + self._left_s
-        for index in sorted(range(len(decisions)), key=lambda index: TURN.get(type(decisions[index]), 0)):
+        for index in in_turn(decisions):
             why = self._apply(decisions[index])
             outcomes[index] = Outcome(decisions[index], not why, why)
         if self._snapshot is not None and any(outcome.done for outcome in outcomes):
@@ -404,6 +404,16 @@ TURN: dict[type[Decision], int] = {
     CoAllocate: 4,
 }
 """The order in which decisions are carried out; first those that ask nothing of Slurm."""
+
+
+def in_turn(decisions: Sequence[Decision]) -> list[int]:
+    """Numbers of the decisions in the order in which they are carried out; those about one job stay in theirs."""
+    turns, latest = list[int](), dict[int, int]()
+    for decision in decisions:
+        row = getattr(decision, "job", getattr(decision, "guest", -1))
+        latest[row] = max(TURN.get(type(decision), 0), latest.get(row, 0))
+        turns.append(latest[row])
+    return sorted(range(len(decisions)), key=turns.__getitem__)
 
 
 @contextlib.contextmanager

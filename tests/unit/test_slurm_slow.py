@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from asad_slurm.cluster import LATER
+from asad_slurm.cluster import LATER, in_turn
 from asad_slurm.command import Answer
 from slurm_samples import BECAUSE, START_S, Lab, SlurmInMemory, a_job, row, running, sample
 
-from asad.model import CoAllocate, Decision, Defer, ExtendLimit, SetQuota, Withdraw
+from asad.model import CoAllocate, Decision, Defer, ExtendLimit, SetQuota, Start, Withdraw
 
 CHANGE_S = 7.0
 
@@ -67,6 +67,16 @@ def test_what_gives_back_comes_first_and_offers_come_last(lab: Lab) -> None:
     outcomes = list(lab.cluster.apply([offer, held, longer, back]))
     assert all(outcome.done for outcome in outcomes)
     assert [job for job, _ in lab.slurm.updates] == ["10", "3", "12", "11"]
+
+
+def test_decisions_about_one_job_stay_in_their_order(lab: Lab) -> None:
+    snapshot = lab.snapshot()
+    lab.cluster.acting_s = math.inf
+    snapshot = lab.snapshot(5)
+    later = Defer(BECAUSE, row(snapshot, "12"), START_S + 3600.0)
+    decisions: list[Decision] = [later, Start(BECAUSE, later.job), Start(BECAUSE, row(snapshot, "13"))]
+    assert in_turn(decisions) == [2, 0, 1]
+    assert all(outcome.done for outcome in lab.cluster.apply(decisions[:1]))
 
 
 def test_quotas_wait_for_nothing(lab: Lab) -> None:
