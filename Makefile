@@ -18,6 +18,9 @@ LAB_ARGS ?=
 # of `make chaos`: moments on a real Slurm, lives on one in memory, and the seed of both
 MOMENTS ?= 100
 LIVES ?= 900
+# of `make fuzz` (inputs) and `make soak` (days of the cluster)
+N ?= 1000000
+DAYS ?= 30
 SEED ?= 1
 
 # for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics and job_submit.lua
@@ -25,7 +28,7 @@ PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm
 	iproute2 systemd prometheus lua5.3
 PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3
 
-.PHONY: help demo lab chaos check test test-vm bench bench-smoke lint style types imports docs clean system-packages
+.PHONY: help demo lab chaos fuzz soak check test test-vm bench bench-smoke lint style types imports docs clean system-packages
 .DELETE_ON_ERROR:
 # where it is set, every process compiles pytest's rewritten tests and asad itself anew: 15 s for each worker of a run
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,6 +41,8 @@ help:
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
 	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
 	@echo 'make chaos            random faults on a real Slurm and on one in memory (as root; MOMENTS=100 LIVES=900 SEED=1)'
+	@echo 'make fuzz             hostile input for every reader (N=1000000 inputs SEED=1, half an hour)'
+	@echo 'make soak             a month of a busy cluster through the daemon: what grows? (DAYS=30 SEED=1, an hour)'
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make bench-smoke      run every benchmark once in its smallest form: does it still run?'
@@ -58,6 +63,13 @@ demo: $(VENV)/.installed-run
 # The figures go to lab/result.json; the logs of all daemons to build/lab.
 lab: $(VENV)/.installed-test
 	$(BIN)/python -m lab $(MIX) --runs $(RUNS) --scale $(SCALE) --logs build/lab $(LAB_ARGS)
+
+# The table and what failed go to build/fuzz; `python -m lab.fuzz --seed SEED --reader NAME --number NUMBER` repeats one input.
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m lab.fuzz --inputs $(N) --seed $(SEED) --out build/fuzz
+
+soak: $(VENV)/.installed-test
+	$(BIN)/python -m lab.soak --days $(DAYS) --seed $(SEED) --out build/soak.json
 
 # Those that take more than a few seconds are marked `slow`, and left to `make test`.
 check: lint

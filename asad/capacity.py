@@ -294,7 +294,7 @@ def fill_pools(
         if np.isnan(memory):
             pools.memory[node] = np.inf
         else:
-            kept = memory * unheld / (end - begin)
+            kept = memory * unheld / max(1, end - begin)
             if head >= 0:
                 kept = max(kept, c.memory[head] * min(unheld, c.cores[head]))
             pools.memory[node] = memory - requested - guests - kept

@@ -8,15 +8,14 @@ they belong to checks them.
 from __future__ import annotations
 
 import difflib
-import math
 import re
-import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from asad.bounded import MOST_NUMBER, toml_of
 from asad.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/asad/asad.toml")
@@ -272,8 +271,8 @@ def load(path: str | Path) -> Config:
 def parse(text: str, path: Path) -> Config:
     """The settings that `text` holds; `path` is named in errors. Raises ConfigError as `load` does."""
     try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = toml_of(text)
+    except ValueError as error:
         raise ConfigError(f"{path}: not TOML: {_printable(str(error)[:200])}; mend what it names") from error
     faults: list[_Fault] = []
     settings: dict[str, Any] = {
@@ -314,9 +313,8 @@ class _Fault:
         """`file:line: table.key: problem; mend`"""
         line = lines.get(self.key) or lines.get(self.key[:1])
         place = f"{path}:{line}" if line else str(path)
-        return (
-            f"{place}: {_printable('.'.join(self.key))}: {_printable(self.problem)}; {_printable(self.mend)}"
-        )
+        key = ".".join(part[:80] for part in self.key)
+        return f"{place}: {_printable(key)}: {_printable(self.problem)}; {_printable(self.mend)}"
 
 
 def _strange_options(stage: str, given: Any) -> Iterator[_Fault]:
@@ -403,7 +401,7 @@ def _take_number(
         f"at most {most:g}" if most is not None else "",
     ]
     outside = (
-        not math.isfinite(value)
+        not abs(value) <= MOST_NUMBER
         or (least is not None and value < least)
         or (above is not None and value <= above)
         or (most is not None and value > most)

@@ -25,6 +25,7 @@ from asad.admit.sow.live import Statements
 from asad.admit.sow.options import Options as StatementOptions
 from asad.admit.sow.rehearsal import rehearse as rehearse_mechanism
 from asad.admit.utility import parse_utility, site_utilities
+from asad.bounded import MOST_NUMBER
 from asad.config import Config
 from asad.defer import DeferPolicy
 from asad.defer.at_once import AtOnce
@@ -134,7 +135,7 @@ def _checked(table: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) 
     """What is given, of the types of the defaults. Raises ConfigError for an unknown or wrong option."""
     taken: dict[str, Any] = {}
     for key, value in given.items():
-        place = f"{table} {key}"
+        place = f"{table} {key[:80]}"
         if key in REMOVED.get(table, ()):
             raise ConfigError(f"{place}: {REMOVED[table][key]}")
         if key not in defaults:
@@ -150,7 +151,7 @@ def _checked(table: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) 
             fits = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
         else:
             fits = isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
-            fits = fits and math.isfinite(value) and value >= 0
+            fits = fits and 0 <= value <= MOST_NUMBER
         if not fits:
             kind = {
                 bool: "true or false",

@@ -223,7 +223,9 @@ def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: floa
         guests = np.unique(snapshot.core_guest[cores])
         guests = guests[guests >= 0]
         lent = float(np.nansum(jobs.share[guests])) if len(guests) else 0.0
-        lent += sum(wanted.get(row, {}).get(name, 0.0) for row in guests.tolist()) / int(machine.cores[node])
+        lent += sum(wanted.get(row, {}).get(name, 0.0) for row in guests.tolist()) / max(
+            1, machine.cores[node]
+        )
         report = reports.get(name)
         rows.append(
             {

@@ -1,5 +1,8 @@
 """The lab: a real Slurm on this machine, real small jobs, and what they do under Slurm alone, static lending and asad.
 
+Beside it `lab.fuzz`, which puts hostile input to every reader, and `lab.soak`, days of the daemon in minutes. Both need
+no Slurm.
+
 Run from the checkout, never installed: `python -m lab`.
 """
 

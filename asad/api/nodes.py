@@ -49,6 +49,8 @@ WRITE_S = 5.0
 STRANGERS = 4096
 """Connections that have not proved who they are; above it the oldest go."""
 AUDIT_ROWS = 10_000
+LATEST_S = 1e12
+"""No audit tells of a later time."""
 BUFFER_BYTES = 256 << 10
 ANNOUNCEMENTS = 256
 
@@ -277,9 +279,10 @@ class NodeServer:
             raise WireError(f"the actor of {node} speaks for {node_name(message['node'])}")
         if kind == "hello":
             if message.get("cgroup") not in (0, 1, 2):
-                raise WireError(f"cgroup version {message.get('cgroup')!r} is neither 1 nor 2")
+                raise WireError(f"cgroup version {message.get('cgroup')!r:.40} is neither 1 nor 2")
             connection.cgroup = cast("int", message["cgroup"]) or connection.cgroup
-            connection.version = str(message.get("version"))[:64]
+            version = message.get("version")
+            connection.version = version[:64] if isinstance(version, str) else ""
         elif kind == "report":
             report = report_from_json(message, node, connection.cgroup, self.clock())
             self._reports[node] = (time.monotonic(), report)
@@ -376,7 +379,7 @@ class _Connection(asyncio.Protocol):
                 self._take(sealed)
                 if self.state == "closed":
                     return
-        except WireError as error:
+        except (WireError, RecursionError) as error:  # what is nested too deeply can be read, and not shown
             self.server.refuse(self, str(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -473,12 +476,14 @@ def _audit_row(row: Json, node: str) -> Message:
     if not isinstance(row, dict):
         raise WireError("a row of an audit is not an object")
     time_s = row.get("time_s")
-    if not isinstance(time_s, int | float) or isinstance(time_s, bool):
+    if not isinstance(time_s, int | float) or isinstance(time_s, bool) or not 0 <= time_s < LATEST_S:
         raise WireError("a row of an audit has no time_s")
-    texts: Message = {
-        key: str(row[key])[:1024] if row.get(key) is not None else None
-        for key in ("file", "job_id", "old", "new", "why")
-    }
+    texts: Message = {}
+    for key in ("file", "job_id", "old", "new", "why"):
+        value = row.get(key)
+        if value is not None and not isinstance(value, str | int | float):
+            raise WireError(f"{key} of a row of an audit is no text")
+        texts[key] = None if value is None else str(value)[:1024]
     return {"node": node, "time_s": float(time_s), **texts}
 
 

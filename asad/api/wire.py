@@ -244,7 +244,7 @@ def report_from_json(message: Mapping[str, Json], node: str, cgroup: int, time_s
     """The report in a message of the actor of `node` that came at `time_s`. Raises WireError."""
     version = message.get("cgroup", cgroup)
     if version not in (1, 2):
-        raise WireError(f"cgroup version {version!r} is neither 1 nor 2")
+        raise WireError(f"cgroup version {version!r:.40} is neither 1 nor 2")
     jobs = message.get("jobs")
     if not isinstance(jobs, dict):
         raise WireError("a report has no jobs")

@@ -441,7 +441,7 @@ def calibration_finding(path: str) -> Finding:
 
 def _tier(slurm: Slurm, partition: str) -> int:
     value = slurm.of(partition, "PriorityTier")
-    return int(value) if value.isdigit() else 1
+    return int(value) if value.isdecimal() and len(value) < 19 else 1
 
 
 def _forced_once(value: str) -> bool:

@@ -131,7 +131,7 @@ def check_cluster(settings: Config) -> None:
         return
     if name not in known.names:
         there = ", ".join(sorted({*known.names, "recorded"}))
-        raise ConfigError(f"[daemon] cluster: there is no cluster plugin {name!r}; there are {there}")
+        raise ConfigError(f"[daemon] cluster: there is no cluster plugin {name!r:.80}; there are {there}")
     module = import_module(known[name].module)
     if hasattr(module, "__path__") and find_spec(f"{module.__name__}.settings") is not None:
         module = import_module(f"{module.__name__}.settings")

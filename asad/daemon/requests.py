@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from asad import __version__
 from asad.admit.live import Admission
-from asad.admit.sow.announcements import MOST_STATEMENTS, Announcement, announcement_of
+from asad.admit.sow.announcements import MOST_CORES, MOST_STATEMENTS, Announcement, announcement_of
 from asad.admit.sow.live import Statements
 from asad.api.control import Peer, Request, may_change
 from asad.config import Config
@@ -330,7 +330,7 @@ class Requests:
 
     def _quote(self, admit: Statements, request: Request) -> Json:
         cores = request.arguments.get("cores")
-        if not isinstance(cores, int) or isinstance(cores, bool):
+        if not isinstance(cores, int) or isinstance(cores, bool) or not abs(cores) <= MOST_CORES:
             raise UsageError("cores is missing or no whole number; write --cores 8")
         return cast(Json, admit.quote(cores, self._daemon.now_s))
 

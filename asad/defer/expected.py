@@ -8,13 +8,13 @@ a policy is shown (`of_past`). Nothing here looks ahead.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from asad.bounded import toml_of
 from asad.defer.jobs import Trajectories, Waiting
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats, Ints
@@ -140,20 +140,20 @@ def read_expected(path: str = "") -> Expected:
     try:
         if path:
             with open(path, "rb") as file:  # noqa: PTH123 - what decides has no paths of its own
-                document = tomllib.load(file)
+                document = toml_of(file.read().decode("utf-8"))
         else:
             shipped = files("asad_profiles.defer") / "expected.toml"
-            document, path = tomllib.loads(shipped.read_text(encoding="utf-8")), str(shipped)
+            document, path = toml_of(shipped.read_text(encoding="utf-8")), str(shipped)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read as TOML ({reason}); fit anew") from error
     if document.get("schema") != SCHEMA:
-        raise ConfigError(f"{path}: schema is {document.get('schema')!r}, not {SCHEMA}; fit anew")
+        raise ConfigError(f"{path}: schema is {document.get('schema')!r:.80}, not {SCHEMA}; fit anew")
     found = {key: _numbers(path, key, document.get(key)) for key in ("profile", "coming", "unknown")}
     whole = {key: _numbers(path, key, document.get(key)) for key in ("duration", "window")}
     persistence = document.get("persistence")
     if not isinstance(persistence, int | float) or isinstance(persistence, bool) or not 0 <= persistence <= 1:
-        raise ConfigError(f"{path}: persistence is {persistence!r}; give a number, 0 to 1")
+        raise ConfigError(f"{path}: persistence is {persistence!r:.80}; give a number, 0 to 1")
     if not len(found["profile"]) or not len(found["unknown"]):
         raise ConfigError(f"{path}: profile or unknown is empty; give at least one number each")
     if not len(found["coming"]) == len(whole["duration"]) == len(whole["window"]):

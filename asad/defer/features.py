@@ -103,7 +103,7 @@ def weights(given: Mapping[str, float], place: str = "weights") -> Floats:
     """(8,) From numbers by the feature's name; who is not named weighs 0. Raises UsageError."""
     for name, value in given.items():
         if name not in FEATURES:
-            raise UsageError(f"{place}: {name!r}; the features are {', '.join(FEATURES)}")
+            raise UsageError(f"{place}: {name!r:.80}; the features are {', '.join(FEATURES)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
-            raise UsageError(f"{place}: {name} is {value!r}; give a number between −1e9 and 1e9")
+            raise UsageError(f"{place}: {name} is {value!r:.80}; give a number between −1e9 and 1e9")
     return np.array([float(given.get(name, 0.0)) for name in FEATURES])

@@ -8,13 +8,13 @@ Combinatorial and Continuous Optimization*.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from asad.bounded import toml_of
 from asad.defer.environment import play_weights
 from asad.defer.features import FEATURES, Weighted, weights
 from asad.defer.jobs import Trajectories, Worth
@@ -44,15 +44,15 @@ def read_weights(packing: str, path: str = "") -> Floats:
     try:
         if path:
             with open(path, "rb") as file:  # noqa: PTH123 - what decides has no paths of its own
-                document = tomllib.load(file)
+                document = toml_of(file.read().decode("utf-8"))
         else:
             shipped = files("asad_profiles.defer") / "linear.toml"
-            document, path = tomllib.loads(shipped.read_text(encoding="utf-8")), str(shipped)
+            document, path = toml_of(shipped.read_text(encoding="utf-8")), str(shipped)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read as TOML ({reason}); tune anew") from error
     if document.get("schema") != SCHEMA:
-        raise ConfigError(f"{path}: schema is {document.get('schema')!r}, not {SCHEMA}; tune anew")
+        raise ConfigError(f"{path}: schema is {document.get('schema')!r:.80}, not {SCHEMA}; tune anew")
     table = document.get(packing)
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: has no weights [{packing}]; tune them, or take the other packing")

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from asad.bounded import BROKEN_ARCHIVE, MOST_NUMBER, shown
 from asad.compiling import compiled
 from asad.defer.outlook import CLASSES, CLUSTER_COLUMNS, JOB_COLUMNS, LEAD, LOOK, TERMS
 from asad.errors import ConfigError
@@ -345,7 +346,7 @@ def read(place: str, description: str, weights: bytes) -> Model:
     plain = _table(place, description)
     if plain.get("schema") != SCHEMA:
         raise ConfigError(
-            f"{place}: schema {str(plain.get('schema'))[:40]} is not {SCHEMA}; "
+            f"{place}: schema {shown(str(plain.get('schema')))} is not {SCHEMA}; "
             "train the model anew with asactl defer train"
         )
     shape = _shape(place, plain.get("shape"))
@@ -390,7 +391,7 @@ def _table(place: str, description: str) -> dict[str, Any]:
     try:
         plain = json.loads(description)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{place}: not JSON ({str(error)[:80]}); train the model anew") from None
+        raise ConfigError(f"{place}: not JSON ({shown(str(error), 80)}); train the model anew") from None
     if not isinstance(plain, dict):
         raise ConfigError(f"{place}: not a table; train the model anew")
     return plain
@@ -398,7 +399,7 @@ def _table(place: str, description: str) -> dict[str, Any]:
 
 def _number(place: str, plain: Mapping[str, Any], key: str) -> float:
     value = plain.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_NUMBER:
         raise ConfigError(f"{place}: {key} is no number; train the model anew")
     return float(value)
 
@@ -419,7 +420,7 @@ def _shape(place: str, plain: Any) -> Shape:
             raise ConfigError(f"{place}: shape: {key} {value} is not within 1 to 4096; train the model anew")
     shape = Shape(**given)
     unknown = [
-        str(name)[:40]
+        shown(str(name))
         for names, known in ((shape.job_columns, JOB_COLUMNS), (shape.cluster_columns, CLUSTER_COLUMNS))
         for name in names
         if name not in known
@@ -428,10 +429,10 @@ def _shape(place: str, plain: Any) -> Shape:
         what = (
             f"columns {', '.join(unknown[:4])}"
             if unknown
-            else f"{shape.network[:40]}, {shape.information[:40]}"
+            else f"{shown(shape.network)}, {shown(shape.information)}"
         )
         raise ConfigError(f"{place}: this version of asad does not know {what}; train the model anew")
-    if shape.width % shape.heads or not math.isfinite(shape.factor):
+    if shape.width % shape.heads or not abs(shape.factor) <= MOST_NUMBER:
         raise ConfigError(f"{place}: shape: width, heads or factor cannot be; train the model anew")
     return shape
 
@@ -443,12 +444,12 @@ def _arrays(place: str, shape: Shape, weights: bytes) -> dict[str, Floats]:
             if set(file.files) != set(sizes):
                 odd = sorted(set(file.files) ^ set(sizes))[:4]
                 raise ConfigError(
-                    f"{place}: its arrays are not those of its shape ({', '.join(odd)[:120]}); train it anew"
+                    f"{place}: its arrays are not those of its shape ({shown(', '.join(odd), 120)}); train it anew"
                 )
             found = {name: np.asarray(file[name]) for name in sizes}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except BROKEN_ARCHIVE as error:
         raise ConfigError(
-            f"{place}: its weights cannot be read ({str(error)[:80]}); copy them anew"
+            f"{place}: its weights cannot be read ({shown(str(error), 80)}); copy them anew"
         ) from None
     for name, size in sizes.items():
         if found[name].shape != size or found[name].dtype.kind != "f":

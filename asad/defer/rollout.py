@@ -22,13 +22,13 @@ those of the recorded training trajectories), `seed`. Cost: O(proposals · futur
 
 from __future__ import annotations
 
-import tomllib
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.bounded import toml_of
 from asad.compiling import compiled
 from asad.defer.expected import Expected, fit, of_past
 from asad.defer.features import linear_score
@@ -205,10 +205,10 @@ def read_sample(path: str = "") -> tuple[Ints, float, float]:
     try:
         if path:
             with open(path, "rb") as file:  # noqa: PTH123 - what decides has no paths of its own
-                document = tomllib.load(file)
+                document = toml_of(file.read().decode("utf-8"))
         else:
             shipped = files("asad_profiles.defer") / "sample.toml"
-            document, path = tomllib.loads(shipped.read_text(encoding="utf-8")), str(shipped)
+            document, path = toml_of(shipped.read_text(encoding="utf-8")), str(shipped)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read as TOML ({reason}); fit anew") from error

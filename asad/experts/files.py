@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from asad.bounded import toml_of
 from asad.errors import ConfigError
 from asad.experts.state import ACTIONS
 from asad.experts.tree import (
@@ -117,9 +117,7 @@ def parse_expert(text: str, path: str) -> tuple[Expert | None, list[Problem]]:
     problems.
     """
     try:
-        document = tomllib.loads(text)
-    except RecursionError:
-        return None, [Problem(path, None, "", "it is nested too deeply", "use the form of the reference")]
+        document = toml_of(text)
     except ValueError as error:  # of TOML, and of numbers that Python refuses to read
         where = re.search(r"at line (\d+)", str(error))
         line = int(where[1]) if where else None
@@ -421,8 +419,8 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
 def _keys(line: str) -> tuple[str, ...]:
     """The path of keys that one line of TOML opens, empty if it opens none."""
     try:
-        level: Any = tomllib.loads(line)
-    except (ValueError, RecursionError):
+        level: Any = toml_of(line)
+    except ValueError:
         return ()
     path: list[str] = []
     while isinstance(level, dict) and level:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import math
-import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 
+from asad.bounded import BROKEN_ARCHIVE
 from asad.errors import ConfigError, LogError, UsageError
 from asad.experts.files import MAX_FILE_BYTES, printable
 from asad.experts.state import ACTIONS, FEATURES, INDEX
@@ -344,9 +344,12 @@ def _read_csv(path: Path, shown: str) -> dict[str, Floats]:
 def _read_npz(path: Path, shown: str) -> dict[str, Floats]:
     """Name of each array → its numbers; all (rows,)."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # opened by ourselves: numpy leaves a broken one open
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             columns = {name: np.asarray(archive[name]) for name in archive.files}
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except BROKEN_ARCHIVE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # it cannot be read at all
         # numpy's own words would have it loaded as pickle
         mend = "write it with numpy.savez, one array of numbers a column"
         raise LogError(shown, None, None, "not an archive of arrays", mend) from error

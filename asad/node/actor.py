@@ -551,7 +551,7 @@ def lease_from_json(plain: Json) -> Lease:
 
 def number(plain: Json) -> float:
     """A finite number. Raises ValueError for anything else."""
-    if isinstance(plain, bool) or not isinstance(plain, int | float) or not math.isfinite(plain):
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not abs(plain) <= 1e300:
         raise ValueError(f"{str(plain)[:40]!r} is no number")
     return float(plain)
 

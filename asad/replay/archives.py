@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.bounded import BROKEN_ARCHIVE
 from asad.errors import ConfigError
 
 
@@ -24,6 +24,6 @@ def read_archive(path: Path, keys: Collection[str], page: str) -> dict[str, NDAr
                 )
             with archive:
                 return {key: archive[key] for key in archive.files if key in keys}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+    except BROKEN_ARCHIVE as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read as .npz ({reason}); see {page} for its keys") from error

@@ -7,11 +7,11 @@ docs/explanation/contention.md.
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
+from asad.bounded import toml_of
 from asad.errors import ConfigError
 
 MEND = "measure the file anew with `asactl calibrate --out FILE`, or correct it by hand"
@@ -57,17 +57,17 @@ def load_contention(path: Path | None = None, lending: str = "idle") -> Contenti
         raise ConfigError(f"lending {lending!r} is unknown; choose idle or static")
     source = files("asad_profiles") / "contention.toml" if path is None else path
     try:
-        table = tomllib.loads(source.read_text(encoding="utf-8"))
+        table = toml_of(source.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{source}: cannot be read ({error.strerror}); {MEND}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, or no UTF-8
         raise ConfigError(f"{source}: not TOML ({error}); {MEND}") from error
     static = table.pop("static", None)
     table.pop("measured", None)
     found = read_constants(table, str(source), "")
     if static is not None:
         if not isinstance(static, dict):
-            raise ConfigError(f"{source}: static = {static!r} is not a table; {MEND}")
+            raise ConfigError(f"{source}: static = {static!r:.80} is not a table; {MEND}")
         checked = read_constants(static, f"{source} [static]", "static.")
         return checked if lending == "static" else found
     return (
@@ -81,7 +81,7 @@ def read_constants(table: dict[str, object], origin: str, prefix: str) -> Conten
     for key in table:
         if key not in (*CONSTANTS, "spread", "unclipped"):
             raise ConfigError(
-                f"{origin}: unknown key {prefix + key!r}; the constants are {', '.join(CONSTANTS)}"
+                f"{origin}: unknown key {prefix + key!r:.80}; the constants are {', '.join(CONSTANTS)}"
             )
     for key in CONSTANTS:
         value = table.get(key)
@@ -89,7 +89,7 @@ def read_constants(table: dict[str, object], origin: str, prefix: str) -> Conten
             raise ConfigError(f"{origin}: {prefix}{key} is missing; {MEND}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
             raise ConfigError(
-                f"{origin}: {prefix}{key} = {value!r} is not a number above 0 and at most 1; {MEND}"
+                f"{origin}: {prefix}{key} = {value!r:.80} is not a number above 0 and at most 1; {MEND}"
             )
         values[key] = float(value)
     return Contention(**values, origin=origin)

@@ -7,7 +7,6 @@ distribution per application, never one number for all).
 from __future__ import annotations
 
 import fnmatch
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import normal
+from asad.bounded import MOST_NUMBER, toml_of
 from asad.errors import ConfigError
 from asad.model import Floats, JobLog
 
@@ -97,25 +97,27 @@ def read_demand(text: str) -> DemandProfile:
         )
     path = Path(text)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = toml_of(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; name a demand profile, or beta:MEAN") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, or no UTF-8
         raise ConfigError(f"{path}: {error}; correct the TOML") from None
     unknown = table.keys() - {"applications", "assume"}
     if unknown:
         raise ConfigError(
-            f"{path}: unknown table {sorted(unknown)[0]!r}; there are [applications] and [assume]"
+            f"{path}: unknown table {sorted(unknown)[0]!r:.80}; there are [applications] and [assume]"
         )
     applications: dict[str, float] = {}
     for pattern, value in _table(path, table, "applications").items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
-            raise ConfigError(f"{path}: applications.{pattern!r} = {value!r}; give a fraction in (0, 1]")
+            raise ConfigError(
+                f"{path}: applications.{pattern!r:.80} = {value!r:.80}; give a fraction in (0, 1]"
+            )
         applications[pattern] = float(value)
     assume = dict(_table(path, table, "assume"))
     use_measured = assume.pop("use_measured", True)
     if not isinstance(use_measured, bool):
-        raise ConfigError(f"{path}: assume.use_measured = {use_measured!r}; give true or false")
+        raise ConfigError(f"{path}: assume.use_measured = {use_measured!r:.80}; give true or false")
     return DemandProfile(applications, _assumption(str(path), assume), use_measured)
 
 
@@ -130,9 +132,10 @@ def _assumption(place: str, values: Mapping[str, Any]) -> Assumption:
     known = {"mean": 0.6, "concentration": 5.0}
     for key, value in values.items():
         if key not in known:
-            raise ConfigError(f"{place}: unknown key {key!r}; there are mean and concentration")
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ConfigError(f"{place}: {key} = {value!r}; give a number")
+            raise ConfigError(f"{place}: unknown key {key!r:.80}; there are mean and concentration")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not abs(value) <= MOST_NUMBER:
+            raise ConfigError(f"{place}: {key} = {value!r:.80}; give a number")
         known[key] = float(value)
     if not 0 < known["mean"] < 1:
         raise ConfigError(f"{place}: mean = {known['mean']:g}; give a number between 0 and 1")

@@ -28,6 +28,7 @@ import numpy as np
 
 from asad.admit.elastic import ElasticJob, Servers
 from asad.admit.utility import Sigmoid
+from asad.bounded import MOST_NUMBER
 from asad.errors import ConfigError
 from asad.model import Floats
 
@@ -148,7 +149,7 @@ class _Reader:
 
     def number(self, table: Any, key: str, where: str) -> float:
         value = self.get(table, key, where)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_NUMBER:
             raise self.wrong(f"{where}{key}", f"is {_short(value)}", "write a number, 0 or more")
         return float(value)
 
@@ -164,7 +165,7 @@ class _Reader:
     def numbers(self, values: Any, where: str, length: int) -> Floats:
         good = isinstance(values, list) and len(values) == length
         if not good or not all(
-            isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one < math.inf
+            isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= MOST_NUMBER
             for one in values
         ):
             raise self.wrong(where, f"is {_short(values)}", f"write {length} numbers, each 0 or more")

@@ -150,7 +150,9 @@ def from_slurm_conf(path: str | Path) -> Machine:
         if not line.lower().startswith("nodename"):
             continue
         settings = _settings(place, line)
-        name = settings.pop("nodename")
+        name = settings.pop("nodename", None)
+        if name is None:
+            continue  # another key that begins so
         if name.upper() == "DEFAULT":
             defaults.update(settings)
             continue

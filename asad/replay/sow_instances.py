@@ -24,6 +24,7 @@ import numpy as np
 
 from asad.admit.sow.rounds import Instance, Job
 from asad.admit.sow.statement import Bounds, Statement, Worth
+from asad.bounded import MOST_NUMBER
 from asad.errors import ConfigError, UsageError
 
 MOST_STATEMENTS = 1_000_000
@@ -140,7 +141,7 @@ class _Reader:
 
     def number(self, table: Any, key: str, where: str) -> float:
         value = self.get(table, key, where)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_NUMBER:
             raise self.wrong(f"{where}{key}", f"is {_short(value)}", "write a number, 0 or more")
         return float(value)
 

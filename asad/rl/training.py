@@ -29,6 +29,7 @@ import torch
 from stable_baselines3.common.logger import Logger, configure
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from asad.bounded import BROKEN_ARCHIVE
 from asad.defer.jobs import Trajectories
 from asad.defer.network import Model
 from asad.defer.outlook import fit_coming, fit_forecast
@@ -402,7 +403,7 @@ class Training:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
             told = json.loads(arrays["told"].tobytes())
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except BROKEN_ARCHIVE as error:
             raise UsageError(f"{path}: cannot be resumed ({error}); train without --resume") from error
         mine = json.loads(json.dumps(self._identity()))
         if any(told.get(key) != value for key, value in mine.items()):

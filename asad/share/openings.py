@@ -140,7 +140,7 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
         len(view.node_first) - 2, -1, -1
     ):  # the scheduler fills from the lowest: guests from the highest
         begin, end = view.node_first[node], view.node_first[node + 1]
-        owner = view.core_owner[begin]
+        owner = view.core_owner[begin] if begin < end else -1
         openings.following[node] = -1
         openings.holder[node] = -1
         if owner < 0:

@@ -45,6 +45,19 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def object_of(encoded: str) -> dict[str, Any] | None:
+    """The JSON object in a text, None if it holds none. Numbers that no float can hold are infinite."""
+    try:
+        found = json.loads(encoded, parse_int=_bounded)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _bounded(digits: str) -> int | float:
+    return int(digits) if len(digits) < 19 else float(digits)
+
+
 def text(value: Any) -> str:
     """Text that every database takes: lone surrogates and NUL, which not all do, are spelt out."""
     found = str(value)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from asad.applications import MOST, UNUSED_S
 from asad.model import Json
 from asad.store import tables
 from asad.store.database import PAGE
-from asad.store.encoding import text, to_text
+from asad.store.encoding import object_of, text, to_text
 from asad.store.store import Store
 
 
@@ -79,10 +78,7 @@ def load(store: Store, scope: str) -> dict[str, dict[str, Json]]:
     with store.reading("reading what was learned") as connection:
         rows = [*connection.execute(others), *connection.execute(_newest(text(scope)).limit(MOST))]
         for row in rows:
-            try:
-                known = json.loads(row.memory)
-            except ValueError:
-                continue
-            if isinstance(known, dict):
+            known = object_of(row.memory)
+            if known is not None:
                 found[row.application] = known
     return found

@@ -6,7 +6,6 @@ database fails it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from sqlalchemy import Connection, Row, Table, case, delete, func, select
 from asad.model import STATEMENTS_OVER, Json
 from asad.store import learned, tables
 from asad.store.database import PAGE
-from asad.store.encoding import text, to_text
+from asad.store.encoding import object_of, text, to_text
 from asad.store.records import (
     PlanRecord,
     StatementBalance,
@@ -199,11 +198,7 @@ def _statement(row: Row[Any]) -> StatementRecord:
 
 def _object(encoded: str) -> dict[str, Any]:
     """A JSON object; an empty one where the text holds none, since a daemon that starts is worth more."""
-    try:
-        found = json.loads(encoded)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return object_of(encoded) or {}
 
 
 # ---------------------------------------------------------------------------------------------------- plain data

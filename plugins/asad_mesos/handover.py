@@ -471,7 +471,7 @@ class SlurmQueue:
     def _own_comments(self, entry: Taken) -> None:
         """Give back what stood in its comments."""
         texts = {"AdminComment": entry.admin_comment, "Comment": entry.comment}
-        for key in entry.facts.get("wrote", "").split():
+        for key in [word for word in entry.facts.get("wrote", "").split() if word in texts]:
             try:
                 self._slurm.comment(entry.name, {key: texts[key]})
             except Unknown:

@@ -28,6 +28,8 @@ REMEMBERED = 1000
 MEBIBYTE = 2**20
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,32}", re.ASCII)
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,31}\$?", re.ASCII)
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character, which JSON may hold and no journal, file or environment does."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 
 
@@ -231,7 +233,7 @@ def _number(
     if needed and key not in plain:
         raise UsageError(f"{place}: {key} is not given")
     value = plain.get(key, default)
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
     if not fits or not least <= value <= most or (whole and value != int(value)):
         kind = "a whole number" if whole else "a number"
         raise UsageError(f"{place}: {key} {value!r:.80}; give {kind} from {least:g} to {most:g}")

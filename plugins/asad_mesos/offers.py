@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from asad_mesos.jobs import MEBIBYTE, Group
@@ -95,7 +96,7 @@ def read_offer(plain: Mapping[str, Any]) -> Offer:
         if "revocable" in resource and name != NAMES[CPUS]:
             continue
         amount = thousandths(float(resource["scalar"]["value"]))
-        if 0 < amount < MOST:
+        if 0 < amount < MOST and _can_be_sent(resource):
             pieces.append(Piece(NAMES.index(name), amount, resource, "revocable" in resource))
     address = plain.get("url", {}).get("address", {})
     host = str(plain["hostname"])
@@ -116,6 +117,15 @@ def read_offer(plain: Mapping[str, Any]) -> Offer:
 
 MARKS = frozenset(("shared", "provider_id", "disk", "reservation", "reservations"))
 """A resource without any of these is anybody's."""
+
+
+def _can_be_sent(resource: Mapping[str, Any]) -> bool:
+    """Could it be given back as it came? What is nested deeper than any resource is let be."""
+    try:
+        orjson.dumps(resource)
+    except TypeError:
+        return False
+    return True
 
 
 def _taken(resource: Mapping[str, Any]) -> bool:

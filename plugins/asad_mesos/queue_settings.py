@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,9 +36,9 @@ def read_queue(table: Any) -> QueueSettings:
     known = QueueSettings.__dataclass_fields__
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(str(key), list(known), n=1)
+            near = difflib.get_close_matches(str(key)[:80], list(known), n=1)
             mend = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise ConfigError(f"[mesos.queue] {key}: there is no such setting; {mend}")
+            raise ConfigError(f"[mesos.queue] {key[:80]}: there is no such setting; {mend}")
     default = QueueSettings()
     partition = table.get("partition", default.partition)
     if not isinstance(partition, str) or not NAME.fullmatch(partition):
@@ -54,7 +53,7 @@ def read_queue(table: Any) -> QueueSettings:
         ("timeout_s", 0.1, 600),
     ):
         value = table.get(key, getattr(default, key))
-        fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        fits = isinstance(value, int | float) and not isinstance(value, bool)
         if not fits or not least <= value <= most or (key == "head" and value != int(value)):
             raise ConfigError(f"[mesos.queue] {key}: {value!r:.80} is no number from {least:g} to {most:g}")
         numbers[key] = value

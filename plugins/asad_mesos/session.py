@@ -38,6 +38,7 @@ from asad_mesos.offers import read_offer
 from asad_mesos.options import Options
 from asad_mesos.settings import Settings
 from asad_mesos.state import Job
+from asad_mesos.statuses import read_status
 
 log = logging.getLogger(__name__)
 
@@ -310,9 +311,7 @@ class Session:
             if kind == "OFFERS":
                 return [Offered([read_offer(offer) for offer in event["offers"].get("offers", ())])]
             if kind == "UPDATE":
-                status = event["update"]["status"]
-                str(status["task_id"]["value"]), str(status["state"])
-                return [Updated(status)]
+                return [Updated(read_status(event["update"]["status"]))]
             if kind == "RESCIND":
                 return [Rescinded(str(event["rescind"]["offer_id"]["value"]))]
             if kind == "FAILURE":
@@ -320,8 +319,8 @@ class Session:
                 return [] if "executor_id" in failure else [AgentLost(str(failure["agent_id"]["value"]))]
             if kind == "ERROR":
                 return self._read_error(str(event["error"].get("message", "")), now)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            log.warning("an event that makes no sense is let be: %r (%r)", str(event)[:200], error)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+            log.warning("an event that makes no sense is let be: %s (%.80r)", _seen(event), error)
         return []
 
     def _read_error(self, message: str, now: float) -> list[Event]:
@@ -419,6 +418,14 @@ class Session:
     def child(self) -> int:
         """Process that runs pymesos; 0 for none."""
         return self._driver.pid if self._driver is not None else 0
+
+
+def _seen(event: Any) -> str:
+    """An event for the log."""
+    try:
+        return repr(str(event)[:200])
+    except RecursionError:
+        return "it is nested too deeply"
 
 
 def _refusal(message: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 import stat
 from collections.abc import Mapping
@@ -107,9 +106,9 @@ def read_settings(table: Mapping[str, Any]) -> Settings:
     known = list(Settings.__dataclass_fields__)
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
+            near = difflib.get_close_matches(str(key)[:80], known, n=1)
             mend = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise ConfigError(f"[mesos] {key}: there is no such setting; {mend}")
+            raise ConfigError(f"[mesos] {key[:80]}: there is no such setting; {mend}")
     default = Settings()
     settings = Settings(
         master=_masters(table.get("master", list(default.master))),
@@ -198,7 +197,7 @@ def _choice(table: Mapping[str, Any], key: str, choices: tuple[str, ...], defaul
 
 def _number(table: Mapping[str, Any], key: str, default: float, least: float, most: float) -> float:
     value = table.get(key, default)
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
     if not fits or not least <= value <= most:
         raise ConfigError(f"[mesos] {key}: {value!r:.80} is no number from {least:g} to {most:g}")
     return float(value)

@@ -8,13 +8,14 @@ environment (job steps by srun, licences, features, …) are left to Slurm, with
 from __future__ import annotations
 
 import base64
-import json
 import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from asad_slurm.records import loads
 
 from asad.errors import ClusterError, UsageError
 from asad_mesos.jobs import MEBIBYTE, MOST_TEXT, USER, Group, Spec
@@ -101,10 +102,10 @@ class Queued:
 def read_jobs(answer: bytes) -> Iterator[Queued]:
     """The jobs of `squeue --json`, of any version. Raises ClusterError if it is none."""
     try:
-        jobs = json.loads(answer)["jobs"]
+        jobs = loads(answer)["jobs"]
         for job in jobs:
             yield read_job(job)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ClusterError(
             f"squeue --json: {type(error).__name__}: {str(error)[:80]}; is this a known Slurm?"
         ) from None
@@ -377,7 +378,7 @@ def file_name(pattern: str, job: Queued, default: str) -> str:
 
     def filled(match: re.Match[str]) -> str:
         value = known.get(match[2], match[0])
-        return value.zfill(int(match[1])) if match[1] and value.isdigit() else value
+        return value.zfill(int(match[1])) if match[1] and value.isdecimal() else value
 
     path = PATTERN.sub(filled, pattern or default).replace("\0", "")
     return path if path.startswith("/") else f"{job.directory or '/tmp'}/{path}"  # noqa: S108 (Slurm's own rule)

@@ -83,7 +83,7 @@ class Commands:
             "squeue", "--all", "--states=all", "--noheader", f"--format={FORMAT}"
         ).splitlines():
             number, _, state, priority, partition, reason = [*line.strip().split("|"), *[""] * 6][:6]
-            if number.isdigit() and priority.isdigit():
+            if all(part.isdecimal() and len(part) < 19 for part in (number, priority)):
                 job = int(number)
                 found[job] = Short(job, state, int(priority), partition, reason)
         return found

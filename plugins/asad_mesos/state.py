@@ -10,7 +10,7 @@ import bisect
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from asad.errors import UsageError
 from asad_mesos.jobs import Spec, spec_from_json
+from asad_mesos.kinds import require_kinds
 from asad_mesos.offers import CPUS, Agents, need
 from asad_mesos.quotas import Usage, usage_of
 
@@ -149,6 +150,11 @@ class Ending:
     completed: bool
 
 
+STATED = frozenset(column.name for column in fields(Job) if str(column.type) in ("int", "float", "str"))
+STATED -= {"job_id", "number", "submit_s"}
+"""Of a job that has got on: what its record tells by name."""
+
+
 def unit_of(job: Job, task: Task) -> str:
     """What a task is a part of, for whoever looks at the cluster: its job, or itself in an elastic one."""
     return task_unit(job, task.group, task.index) if job.spec.elastic else job.job_id
@@ -200,6 +206,9 @@ class State:
         """Apply what an earlier one has recorded, in its order. Raises KeyError and the like for nonsense."""
         for record in records:
             self._apply(record)
+        for job in (*self.jobs.values(), *self.ended.values()):
+            for part in (job, *job.tasks.values(), *job.groups):
+                require_kinds(part)
         self._records.clear()
         self.endings.clear()
 
@@ -328,6 +337,8 @@ class State:
             elif name == "executors":
                 job.executors = {executor: Executor(*plain) for executor, plain in value.items()}
             elif name not in ("tasks", "endings", "story"):
+                if name not in STATED:
+                    raise KeyError(f"a job has no {name!r:.40}")
                 numbers = ("start_s", "end_s", "hold_until_s")
                 empty = -math.inf if name == "hold_until_s" else math.nan
                 setattr(job, name, empty if value is None and name in numbers else value)

@@ -7,8 +7,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from asad.errors import ClusterError
+from asad_mesos.kinds import require_kinds
 
 JOURNAL = "slurm-queue.journal"
 HOLDING, SERVED, RETURNING, ENDING, OVER = "holding", "served", "returning", "ending", "over"
@@ -51,6 +53,21 @@ class Taken:
         return f"slurm:{self.job}:{self.submit_s:.0f}:{self.take}"
 
 
+def _entry(plain: Any) -> Taken:
+    """The entry of a line. Raises TypeError if it is none."""
+    entry = Taken(**plain)
+    require_kinds(entry)
+    for name in ("mesos", "why", "said"):
+        setattr(entry, name, _shown(getattr(entry, name)))
+    entry.facts = {key: _shown(text) for key, text in entry.facts.items()}
+    return entry
+
+
+def _shown(text: str) -> str:
+    """What is told of it goes into logs and comments."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
 class TakenJournal:
     """`<folder>/slurm-queue.journal`: one JSON line whenever an entry has changed; the last one of a job counts."""
 
@@ -71,8 +88,8 @@ class TakenJournal:
         entries = []
         for line in text.splitlines():
             try:
-                entries.append(Taken(**json.loads(line)))
-            except (ValueError, TypeError):
+                entries.append(_entry(json.loads(line)))
+            except (ValueError, TypeError, RecursionError):
                 continue  # cut short by a full disk: the line before it counts
         self.lines = len(entries)
         return entries

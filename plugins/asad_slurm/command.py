@@ -157,6 +157,8 @@ class CommandTransport:
                 return Answer(True, "")
             self.answers = not refusal.unreachable
             return Answer(False, str(refusal), certain=self.answers)
+        except Unspeakable as error:
+            return Answer(False, str(error))
         except ClusterError as error:
             self.answers = False
             return Answer(False, str(error), certain=False)
@@ -240,7 +242,7 @@ class CommandTransport:
                 ["sacct", "--noheader", "--parsable2", "--allusers", f"--jobs={ids}", shown]
             ):
                 name, start, end, cpu, state = [*line.split("|"), "", "", "", ""][:5]
-                if name.isdigit() and start.isdigit() and end.isdigit():
+                if all(part.isdecimal() and len(part) < 19 for part in (name, start, end)):
                     known[int(name)] = Ended(
                         int(name), float(start), float(end), _used_s(cpu), state == "COMPLETED"
                     )
@@ -297,6 +299,8 @@ def finish(
         raise ClusterError(
             f"{argv[0]}: {error.strerror}; install Slurm's client commands on this machine"
         ) from None
+    except ValueError as error:
+        raise Unspeakable(f"{argv[0]}: no command can be given such words ({error})") from None
     try:
         written, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -307,6 +311,10 @@ def finish(
             f"{argv[0]}: no answer within {timeout_s:g} s; is slurmctld well? try `scontrol ping`"
         ) from None
     return process.returncode, written or b"", err
+
+
+class Unspeakable(ClusterError):
+    """Words hold a zero byte or half a character: no command was run."""
 
 
 class Unanswered(ClusterError):

@@ -7,7 +7,7 @@ import math
 from asad.errors import ClusterError
 from asad_slurm.command import Transport
 from asad_slurm.nodesets import expand
-from asad_slurm.records import INF, JobRecord
+from asad_slurm.records import INF, JobRecord, clean
 
 SELDOM_S = 300.0
 """Partitions and reservations are asked for no more often."""
@@ -53,7 +53,7 @@ class Limits:
                 for one in transport.reservations()
             ]
         except (ClusterError, ValueError) as error:
-            return f"partitions and reservations are as they were: {error}"
+            return f"partitions and reservations are as they were: {clean(str(error))[:300]}"
         self._next_s = now_s + SELDOM_S
         if now_s >= self._next_walls_s:
             try:

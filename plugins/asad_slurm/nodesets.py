@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import TypeVar
 
-from ClusterShell.NodeSet import NodeSet, NodeSetParseError
-from ClusterShell.NodeUtils import GroupResolver
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.NodeUtils import GroupResolver, GroupResolverError
 
 _NO_GROUPS = GroupResolver()
 """`@group` must not read the groups of this machine."""
@@ -55,19 +56,45 @@ def bytes_of(value: object) -> int:
 def expand(text: str) -> tuple[str, ...]:
     """The names in `text`, in its order; none for the empty text and `(null)`.
 
-    Raises ValueError when it is no node set.
+    Raises ValueError when it is no node set, or one of more than `MOST_NODES`.
     """
     if not text or text in ("(null)", "None"):
         return ()
-    if "[" not in text and "," not in text:
+    if _NAME.fullmatch(text):  # a group is no node's name, and is not looked up
         return (text,)
+    if _size(text) > MOST_NODES:
+        raise ValueError(f"{text[:80]!r} are more than {MOST_NODES} nodes")
     try:
         return tuple(NodeSet(text, resolver=_NO_GROUPS))
-    except NodeSetParseError as error:
-        raise ValueError(f"{text[:80]!r} is no node set ({error})") from None
+    except (NodeSetException, GroupResolverError) as error:
+        raise ValueError(f"{text[:80]!r} is no node set ({str(error)[:80]!r})") from None
+
+
+def _size(text: str) -> int:
+    """At least as many names as there are in `text`."""
+    whole = 0
+    for part in _PARTS.findall(text):
+        names = 1
+        for inside in _BRACKETS.findall(part):
+            names *= sum(
+                max(1, int(last) - int(first) + 1) if last else 1 for first, last in _RANGE.findall(inside)
+            )
+        whole += max(1, names)
+    return whole
+
+
+_NAME = re.compile(r"@?[\w.\-]{1,255}", re.ASCII)
+_PARTS = re.compile(r"(?:[^,\[]+|\[[^\]]*\]?)+")
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?[^,]*", re.ASCII)
+MOST_NODES = 200_000
+"""Of one set: more than any cluster has, and named in less than a second."""
 
 
 @remembered
 def fold(names: tuple[str, ...]) -> str:
-    """The shortest text for `names`."""
-    return str(NodeSet.fromlist(names, resolver=_NO_GROUPS))
+    """The shortest text for `names`. Raises ValueError for what are no names of nodes."""
+    try:
+        return str(NodeSet.fromlist(names, resolver=_NO_GROUPS))
+    except (NodeSetException, GroupResolverError) as error:
+        raise ValueError(f"{names[:1]!r:.80} … is no node set ({str(error)[:80]!r})") from None

@@ -102,7 +102,7 @@ class Offer:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any], nodes: Callable[[str], tuple[str, ...]]) -> Offer:
-        """The offer of a journal's line. Raises KeyError, TypeError or ValueError if it is none."""
+        """The offer of a journal's line. Raises KeyError, TypeError, ValueError or OverflowError if it is none."""
         estimate = line.get("estimate_s")
         # earlier versions knew of pairs alone
         demands = {str(node): float(cores) for node, cores in dict(line.get("demands") or {}).items()}
@@ -111,13 +111,18 @@ class Offer:
             demands and not 0 <= demand < math.inf
         ):
             raise ValueError(f"{demand} and {demands} are no demands")
+        texts = ("partition", "required_nodes", "guest_partition", "nodes", "host", "num_nodes")
+        if not all(str(line.get(name, "")).isprintable() for name in texts):
+            raise ValueError("a name holds what no name holds")
+        there = nodes(str(line["nodes"]))
+        fold(there)  # the journal will be written anew
         return cls(
             job=str(line["job"]),
             raw=int(line["raw"]),
             partition=str(line["partition"]),
             required_nodes=str(line["required_nodes"]),
             guest_partition=str(line["guest_partition"]),
-            nodes=nodes(str(line["nodes"])),
+            nodes=there,
             host=str(line["host"]),
             time_s=float(line["time_s"]),
             estimate_s=math.nan if estimate is None else float(estimate),
@@ -154,7 +159,7 @@ class Offers:
         for job, line in self._journal.open_offers().items():
             try:
                 self.open[job] = Offer.from_json(line, nodes)
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, OverflowError):
                 self._unread[job] = line  # asad-undo reads less of a line, and says what it cannot take back
         self.compact()
 

@@ -52,6 +52,12 @@ WAITS, RUNS, LEAVES, ENDED = range(4)
 MIB = 2.0**20
 NAN, INF = math.nan, math.inf
 OLDEST = 37
+MOST = 2**31 - 1
+"""No number of cores, nodes or tasks is larger: so much does a column hold."""
+MOST_CPUS, MOST_THREADS = 65_536, 1024
+"""Of one node, and of one of its cores."""
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What comes of reading JSON that is no answer of Slurm's."""
 
 
 class JobRecord(NamedTuple):
@@ -211,7 +217,7 @@ class JobReader:
                 parsed += 1
                 try:
                     record = read_job(loads(opening + text + b"}"))
-                except (ValueError, KeyError, TypeError, AttributeError):
+                except NONSENSE:
                     return self._read_whole(answer)
             fresh[key] = record
             records.append(record)
@@ -249,7 +255,7 @@ class JobReader:
             if not jobs:
                 _check_complaint("squeue", document)
             records = [read_job(job) for job in jobs]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except NONSENSE as error:
             raise ClusterError(
                 f"squeue --json: the answer cannot be read ({_short(error)}); "
                 "try the command by hand as the daemon's user"
@@ -260,7 +266,7 @@ class JobReader:
     def _read_meta(self, frame: bytes) -> None:
         try:
             self._note_meta(loads(frame))
-        except (ValueError, TypeError, AttributeError):
+        except NONSENSE:
             self.version = Version(0, "")
 
     def _note_meta(self, document: Mapping[str, Any]) -> None:
@@ -295,14 +301,16 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
     """One job of squeue's JSON, of any version. Raises KeyError, TypeError or ValueError if it is none."""
     get = job.get
     raw = int(job["job_id"])
+    if not 0 <= raw < 2**32:
+        raise ValueError("no number of a job")
     state = job["job_state"]
     words = (state,) if state.__class__ is str else tuple(state)
     phase = _phase_of.get(words)
     if phase is None:
         phase = _phase_of[words] = _phase(words)
     reason = get("state_reason") or "None"
-    cores = max(1.0, _number(get("cpus"), 1.0))
-    nodes = _number(get("node_count"), 0.0)
+    cores = min(max(1.0, _number(get("cpus"), 1.0)), MOST)
+    nodes = min(max(0.0, _number(get("node_count"), 0.0)), MOST)
     limit = get("time_limit")
     limit_s = INF if limit is None else 60.0 * _number(limit, INF)
     start = _number(get("start_time"), 0.0)
@@ -319,6 +327,8 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
     submit = _number(get("submit_time"), NAN)
     eligible, deadline = _number(get("eligible_time"), 0.0), _number(get("deadline"), 0.0)
     text, tasks, array, task = _job_text(raw, job)
+    # each of them is a text, or this is a TypeError
+    "".join(get(key) or "" for key in _TEXTS)
     return JobRecord(
         cores,
         nodes,
@@ -361,13 +371,13 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         _number(get("het_job_id"), 0.0) > 0,
         waits and priority > 0 and reason in _TURN,
         "SUSPENDED" in words,
-        int(_number(get("restart_cnt"), 0.0)),
+        _whole(get("restart_cnt"), 0.0),
         places,
         are_cores,
         "COMPLETED" in words,
         array,
         task,
-        int(_number(get("array_max_tasks"), 0.0)) if array else 0,
+        _whole(get("array_max_tasks"), 0.0) if array else 0,
         _nice(get("nice")),
         get("admin_comment") or "",
         int(min(_number(get("max_nodes"), 0.0), ANY_NODES)),
@@ -375,6 +385,19 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
     )
 
 
+_TEXTS = (
+    "state_reason",
+    "partition",
+    "nodes",
+    "required_nodes",
+    "excluded_nodes",
+    "features",
+    "comment",
+    "dependency",
+    "licenses",
+    "resv_name",
+    "admin_comment",
+)
 ANY_NODES = 65534
 """As many nodes as scontrol takes for the most of a job: as good as no bound, which it cannot set again."""
 
@@ -423,27 +446,32 @@ def _number(value: Any, default: float) -> float:
     return float(value)
 
 
+def _whole(value: Any, default: float, most: float = MOST) -> int:
+    """The same as a whole number from 0 to `most`; what is beyond is cut."""
+    return int(min(max(0.0, _number(value, default)), most))
+
+
 def _nice(value: Any) -> int:
     """22.05 writes a negative one as what is left of 2^32."""
-    nice = int(_number(value, 0.0))
+    nice = int(min(max(-(2.0**31), _number(value, 0.0)), 2.0**32 - 1))
     return nice - 2**32 if nice >= 2**31 else nice
 
 
 def _job_text(raw: int, job: Mapping[str, Any]) -> tuple[str, int, int, int]:
     """Its name, the jobs that it stands for, its array (0 for none) and its number in that."""
-    array, het = _number(job.get("array_job_id"), 0.0), _number(job.get("het_job_id"), 0.0)
+    array, het = (_whole(job.get(key), 0.0, 2**32 - 1) for key in ("array_job_id", "het_job_id"))
     if array <= 0 and het <= 0:
         return str(raw), 1, 0, 0
     if array > 0:
         waiting = job.get("array_task_string") or ""
         if waiting:
             first, count = _waiting_tasks(waiting)
-            return f"{int(array)}_{first}", count, int(array), first
-        task = _number(job.get("array_task_id"), NAN)
-        if not math.isnan(task):
-            return f"{int(array)}_{int(task)}", 1, int(array), int(task)
+            return f"{array}_{first}", count, array, first
+        if not math.isnan(_number(job.get("array_task_id"), NAN)):
+            task = _whole(job.get("array_task_id"), 0.0)
+            return f"{array}_{task}", 1, array, task
     if het > 0:
-        return f"{int(het)}+{int(_number(job.get('het_job_offset'), 0.0))}", 1, 0, 0
+        return f"{het}+{_whole(job.get('het_job_offset'), 0.0)}", 1, 0, 0
     return str(raw), 1, 0, 0
 
 
@@ -451,14 +479,14 @@ def _waiting_tasks(text: str) -> tuple[int, int]:
     """First task and number of tasks of `1-10:2,15%4`; a long list ends in `…` and is counted as far as it goes."""
     first, count = -1, 0
     for part in text.partition("%")[0].split(","):
-        found = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        found = re.fullmatch(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", part, re.ASCII)
         if found is None:
             continue
         low = int(found.group(1))
         high = int(found.group(2) or low)
         first = low if first < 0 else min(first, low)
         count += max(0, (high - low) // max(1, int(found.group(3) or 1)) + 1)
-    return max(0, first), max(1, count)
+    return max(0, first), min(max(1, count), MOST)
 
 
 _memory_of: dict[str, float] = {}
@@ -469,7 +497,7 @@ def _memory_mib(tres: str) -> float:
     """Memory in a TRES text (`cpu=2,mem=4G,node=1`), NaN if it names none."""
     memory = _memory_of.get(tres)
     if memory is None:
-        found = re.search(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)", tres)
+        found = re.search(r"(?:^|,)mem=(\d{1,18}(?:\.\d{1,18})?)([KMGTP]?)", tres, re.ASCII)
         memory = float(found.group(1)) * _UNIT[found.group(2)] if found else NAN
         if len(_memory_of) > 100_000:
             _memory_of.clear()
@@ -486,7 +514,7 @@ def _places(resources: Any) -> tuple[tuple[tuple[str, int], ...], bool]:
         found = []
         for node in nodes.get("allocation") or ():
             cpus = node.get("cpus") or {}
-            found.append((str(node["name"]), int(_number(cpus.get("count"), 0.0))))
+            found.append((str(node["name"]), _whole(cpus.get("count"), 0.0, MOST_CPUS)))
         return (tuple(found), False) if all(count > 0 for _, count in found) else ((), False)
     found = []
     for node in resources.get("allocated_nodes") or ():
@@ -522,7 +550,7 @@ class NodeReader:
                 self._records = read_nodes(document)
                 if not self._records:
                     _check_complaint("sinfo", document)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except NONSENSE as error:
                 raise ClusterError(
                     f"sinfo --json: the answer cannot be read ({_short(error)}); "
                     "try the command by hand as the daemon's user"
@@ -539,11 +567,11 @@ def read_nodes(document: Mapping[str, Any]) -> list[NodeRecord]:
     if "nodes" in document:
         for node in document["nodes"]:
             words = (*_words(node.get("state")), *_words(node.get("state_flags")))
-            name = str(node["name"])
+            name = clean(str(node["name"]))
             nodes[name] = NodeRecord(
                 name,
-                int(_number(node.get("effective_cpus") or node["cpus"], 0.0)),
-                max(1, int(_number(node.get("threads"), 1.0))),
+                _whole(node.get("effective_cpus") or node["cpus"], 0.0, MOST_CPUS),
+                max(1, _whole(node.get("threads"), 1.0, MOST_THREADS)),
                 _number(node.get("real_memory"), NAN) * MIB,
                 _USABLE.issuperset(word.upper() for word in words),
                 tuple(_listed(node.get("partitions"))),
@@ -556,12 +584,12 @@ def read_nodes(document: Mapping[str, Any]) -> list[NodeRecord]:
         words = _words((group.get("node") or {}).get("state"))
         features = frozenset(_listed((group.get("features") or {}).get("active")))
         for text in group["nodes"].get("nodes") or ():
-            for name in expand(text):
+            for name in map(clean, expand(text)):
                 known = nodes.get(name)
                 nodes[name] = NodeRecord(
                     name,
-                    int(_number(group["cpus"]["minimum"], 0.0)),
-                    max(1, int(_number((group.get("threads") or {}).get("minimum"), 1.0))),
+                    _whole(group["cpus"]["minimum"], 0.0, MOST_CPUS),
+                    max(1, _whole((group.get("threads") or {}).get("minimum"), 1.0, MOST_THREADS)),
                     _number((group.get("memory") or {}).get("minimum"), NAN) * MIB,
                     _USABLE.issuperset(word.upper() for word in words),
                     (known.partitions if known else ()) + partitions,

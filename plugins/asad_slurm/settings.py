@@ -84,7 +84,7 @@ def read_settings(table: Mapping[str, Any]) -> Settings:
     for source, guest in partitions.items():
         if not isinstance(guest, str) or not guest or not source:
             raise ConfigError(
-                f"[slurm] guest_partitions.{source}: {guest!r} is no partition; "
+                f"[slurm] guest_partitions.{source[:80]}: {guest!r:.80} is no partition; "
                 'write guest_partitions = {batch = "guest"}'
             )
     if set(partitions) & set(partitions.values()):
@@ -117,7 +117,7 @@ def _lend(table: Mapping[str, Any]) -> frozenset[str]:
     chosen = named - FORMER_LEND
     for name in chosen:
         if name not in LEND:
-            raise ConfigError(f"[slurm] lend: {name!r} is unknown; choose from {', '.join(LEND)}")
+            raise ConfigError(f"[slurm] lend: {name!r:.80} is unknown; choose from {', '.join(LEND)}")
     return chosen
 
 
@@ -125,7 +125,7 @@ def _opt_out(table: Mapping[str, Any]) -> OptOut:
     _known(table, OptOut.__dataclass_fields__, "slurm.opt_out")
     nodes = table.get("nodes", "")
     if not isinstance(nodes, str):
-        raise ConfigError(f'[slurm.opt_out] nodes: {nodes!r} is no node set; write nodes = "n[1-3]"')
+        raise ConfigError(f'[slurm.opt_out] nodes: {nodes!r:.80} is no node set; write nodes = "n[1-3]"')
     try:
         names = expand(nodes)
     except ValueError as error:
@@ -150,29 +150,29 @@ def _memory_bound(table: Mapping[str, Any]) -> MemoryBound:
 def _known(table: Mapping[str, Any], known: Mapping[str, object], name: str) -> None:
     for key in table:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
+            near = difflib.get_close_matches(key[:80], known, n=1)
             mend = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise ConfigError(f"[{name}] {key}: there is no such setting; {mend}")
+            raise ConfigError(f"[{name}] {key[:80]}: there is no such setting; {mend}")
 
 
 def _table(table: Mapping[str, Any], key: str, default: dict[str, Any]) -> dict[str, Any]:
     value = table.get(key, default)
     if not isinstance(value, Mapping):
-        raise ConfigError(f"[slurm] {key}: {value!r} is no table")
+        raise ConfigError(f"[slurm] {key}: {value!r:.80} is no table")
     return dict(value)
 
 
 def _names(table: Mapping[str, Any], key: str, place: str) -> frozenset[str]:
     value = table.get(key, [])
     if isinstance(value, str) or not isinstance(value, list | tuple):
-        raise ConfigError(f'{place}: {value!r} is no list of names; write {key} = ["…"]')
+        raise ConfigError(f'{place}: {value!r:.80} is no list of names; write {key} = ["…"]')
     return frozenset(str(name) for name in value)
 
 
 def _choice(table: Mapping[str, Any], key: str, choices: tuple[str, ...], default: str) -> str:
     value = table.get(key, default)
     if value not in choices:
-        raise ConfigError(f"[slurm] {key}: {value!r} is unknown; choose from {', '.join(choices)}")
+        raise ConfigError(f"[slurm] {key}: {value!r:.80} is unknown; choose from {', '.join(choices)}")
     return str(value)
 
 
@@ -186,5 +186,5 @@ def _path(table: Mapping[str, Any], key: str) -> str:
 def _number(table: Mapping[str, Any], key: str, default: float, least: float, most: float) -> float:
     value = table.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigError(f"[slurm] {key}: {value!r} is no number from {least:g} to {most:g}")
+        raise ConfigError(f"[slurm] {key}: {value!r:.80} is no number from {least:g} to {most:g}")
     return float(value)

@@ -47,6 +47,12 @@ HOLDING, SERVED, RETURNING = "holding", "served", "returning"
 """States of a job in hand of which nothing need have run. In every other one it has."""
 WAITS, LAUNCHED, OVER = "waits", "launched", "over"
 """How a gang stands, as far as it matters here."""
+JOB = re.compile(r"\d{1,20}(?:[_+]\d{1,20})?", re.ASCII)
+"""How Slurm calls a job, a task of an array, or a part of a heterogeneous one."""
+SENSELESS = (ValueError, KeyError, TypeError, RecursionError)
+"""What comes of reading a line that is no line of a journal: it may be cut short, or worse."""
+MOST = 2**33
+"""No value that is set for Slurm, and no time of it, is larger."""
 
 
 def exposed(folder: Path) -> str:
@@ -72,8 +78,10 @@ def open_offers(path: Path) -> dict[str, dict[str, Any]]:
     for line in text.splitlines():
         try:
             event = json.loads(line)
-            job, what = str(event["job"]), event["what"]
-        except (ValueError, KeyError, TypeError):
+            job, what = str(event["job"]), str(event["what"])
+        except (*SENSELESS, AttributeError):
+            continue
+        if not JOB.fullmatch(job):
             continue
         if what == "offer":
             offers[job] = event
@@ -100,12 +108,14 @@ def open_changes(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
             what, job, key = event["what"], str(event["job"]), event.get("key")
             if what == "changed" and key in CHANGES and job.isdigit() and job.isascii():
                 whole = [event["was"], *event["ours"], event["time_s"]]
-                if len(whole) > 2 and all(type(value) in (int, float) for value in whole):
+                if len(whole) > 2 and all(
+                    type(value) in (int, float) and abs(value) < MOST for value in whole
+                ):
                     event["was"], event["ours"] = int(whole[0]), [int(value) for value in whole[1:-1]]
                     changes[job, key] = event
             elif what == "given-back":
                 changes.pop((job, key), None)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        except (*SENSELESS, AttributeError, OverflowError):
             continue
     return changes
 
@@ -125,7 +135,7 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
     said, failed = [], 0
     for job, offer in open_offers(path).items():
         # an offer from the future is of before the clock was set back: nobody knows how old it is
-        if 0.0 <= now_s - float(offer.get("time_s", 0.0)) < older_than_s:
+        if 0.0 <= now_s - _made_s(offer) < older_than_s:
             continue
         try:
             state, partition, nodes = _look(job, timeout_s)
@@ -146,7 +156,7 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
             if why:
                 said.append(f"{job}: still bound to the nodes of its offer ({why}); the offer stays open")
                 failed += 1
-            elif state in WAITING and 0.0 <= now_s - float(offer.get("time_s", 0.0)) < SETTLES_S:
+            elif state in WAITING and 0.0 <= now_s - _made_s(offer) < SETTLES_S:
                 # a killed daemon's scontrol lives on
                 said.append(
                     f"{job}: is not offered anything yet; it may come, and the offer stays open until then"
@@ -165,6 +175,12 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
         else:
             said.append(f"{job}: it runs as a guest, and is left alone")
     return said, failed
+
+
+def _made_s(offer: dict[str, Any]) -> float:
+    """When an offer was made; long ago if its line does not say so."""
+    made_s: Any = offer.get("time_s")
+    return float(made_s) if type(made_s) in (int, float) and abs(made_s) < MOST else 0.0
 
 
 def undo_changes(
@@ -235,9 +251,10 @@ def held_jobs(path: Path) -> dict[int, dict[str, Any]]:
         try:
             entry = json.loads(line)
             numbers = [entry[name] for name in ("job", "take", "array", "task", "submit_s", "since_s")]
-            whole = all(type(number) in (int, float) for number in numbers) and type(entry["facts"]) is dict
+            whole = all(type(number) in (int, float) and abs(number) < MOST for number in numbers)
+            whole = whole and type(entry["facts"]) is dict
             job, state = int(entry["job"]), entry["state"]
-        except (ValueError, KeyError, TypeError, OverflowError):
+        except (*SENSELESS, OverflowError):
             continue
         if whole:
             held.pop(job, None)
@@ -271,7 +288,7 @@ def gangs(path: Path) -> dict[str, str]:
                 stands[record["job"]] = LAUNCHED
             elif record["what"] in ("stopping", "over") and stands[record["job"]] == WAITS:
                 stands[record["job"]] = OVER
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (*SENSELESS, AttributeError):
             raise ValueError(
                 f"{path}:{number}: it is no record; what has run on Mesos is not known"
             ) from None
@@ -472,16 +489,19 @@ def _run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     keep = {
         key: value for key, value in os.environ.items() if not key.startswith(("SQUEUE_", "SLURM_CLUSTERS"))
     } | {"TZ": "UTC0", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096", "LC_ALL": "C.UTF-8"}
-    return subprocess.run(  # noqa: S603 (an argv list, no shell)
-        argv,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout_s,
-        stdin=subprocess.DEVNULL,
-        env=keep,
-        check=False,
-    )
+    try:
+        return subprocess.run(  # noqa: S603 (an argv list, no shell)
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            stdin=subprocess.DEVNULL,
+            env=keep,
+            check=False,
+        )
+    except ValueError as error:  # a zero byte, or half a character: no command can be given that
+        raise subprocess.SubprocessError(f"its line in the journal is broken ({error})") from None
 
 
 def _note(path: Path, what: str, now_s: float, job: str, **facts: str) -> None:

@@ -77,7 +77,7 @@ class UnitPrices:
             rows = {key: np.array(kept[key], np.float64) for key in ("low", "steep", "supply", "used")}
             now = int(kept["now"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(f"sow: kept prices cannot be read ({error}); begin anew") from error
+            raise UsageError(f"sow: kept prices cannot be read ({str(error)[:120]}); begin anew") from error
         if any(row.shape != (self._window,) or not np.isfinite(row).all() for row in rows.values()):
             raise UsageError("sow: kept prices are of another span or duration; begin anew")
         self._low, self._steep, self._supply = rows["low"], rows["steep"], rows["supply"]

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from asad.admit.hints import shown
+from asad.bounded import toml_of
 from asad.errors import ConfigError, UsageError
 from asad.model import EVICTIONS, Json
 
@@ -131,9 +131,7 @@ def read_announcements(text: str, path: str, now_s: float) -> list[Announcement]
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(f"{place}: over {MOST_CHARACTERS // 1024} KiB; write several files")
     try:
-        document = tomllib.loads(text)
-    except RecursionError:
-        raise ConfigError(f"{place}: it is nested too deeply; use the form of the reference") from None
+        document = toml_of(text)
     except ValueError as error:  # of TOML, and of numbers and dates that Python refuses to read
         raise ConfigError(f"{place}: not TOML: {shown(str(error)[:200])}; mend what it names") from None
     lines = list(_lines(text))

@@ -78,7 +78,7 @@ class Demand:
         try:
             volume, rounds = np.array(kept["volume"], np.float64), float(kept["rounds"])
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"sow: kept demand cannot be read ({error}); begin anew") from error
+            raise UsageError(f"sow: kept demand cannot be read ({str(error)[:120]}); begin anew") from error
         if volume.shape != self._volume.shape or not (np.isfinite(volume) & (volume >= 0.0)).all():
             raise UsageError("sow: kept demand is of other bounds; begin anew")
         self._volume = volume

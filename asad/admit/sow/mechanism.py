@@ -257,7 +257,7 @@ class Posted:
             assert isinstance(prices, dict) and isinstance(jobs, list)
             found = [self._read(one) for one in jobs]
         except (KeyError, TypeError, ValueError, AssertionError, OverflowError) as error:
-            raise UsageError(f"sow: what was kept cannot be read ({error}); begin anew") from error
+            raise UsageError(f"sow: what was kept cannot be read ({str(error)[:120]}); begin anew") from error
         self.relaxed.restore(prices)
         for job in list(self._active):
             self._forget(job)

@@ -137,7 +137,9 @@ class Sow(Posted):
             delta, planned, gone = (float(learned[key]) for key in ("delta", "planned", "gone"))
             assert abs(delta) <= MOST_DELTA and 0.0 <= planned < math.inf and 0.0 <= gone < math.inf
         except (KeyError, TypeError, ValueError, AssertionError) as error:
-            raise UsageError(f"sow: what was learned cannot be read ({error}); begin anew") from error
+            raise UsageError(
+                f"sow: what was learned cannot be read ({str(error)[:120]}); begin anew"
+            ) from error
         super().restore(kept)
         self._demand.restore(demand)
         self._delta, self._planned, self._gone = delta, planned, gone

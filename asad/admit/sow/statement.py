@@ -76,7 +76,7 @@ class Worth:
 
     def __post_init__(self) -> None:
         if self.kind not in ("deadline", "linear", "own"):
-            raise UsageError(f"statement: shape {self.kind!r}: write deadline, linear or own")
+            raise UsageError(f"statement: shape {self.kind!r:.80}: write deadline, linear or own")
         if not 0.0 <= self.value < math.inf:
             raise UsageError(f"statement: value {self.value}: write a number, 0 or more")
         if self.kind == "linear" and self.span < 1:
@@ -140,7 +140,7 @@ class Worth:
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise UsageError(
-                f"statement: the value function cannot be read ({error}); state it anew"
+                f"statement: the value function cannot be read ({str(error)[:120]}); state it anew"
             ) from error
 
 
@@ -224,7 +224,7 @@ class Statement:
                 told = duration.copy() if signal == "duration" else np.array(signal, np.int32)
         except (TypeError, ValueError, OverflowError, IndexError) as error:
             raise UsageError(
-                f"statement: rows of arrival, duration, probability cannot be read ({error})"
+                f"statement: rows of arrival, duration, probability cannot be read ({str(error)[:120]})"
             ) from error
         return cls(birth, demand, arrival, duration, probability, worth, told)
 
@@ -255,7 +255,7 @@ class Statement:
             birth, demand = int(told["birth"]), int(told["demand"])
             function = Worth.from_json(worth)
         except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError) as error:
-            raise UsageError(f"statement: cannot be read ({error}); state it anew") from error
+            raise UsageError(f"statement: cannot be read ({str(error)[:120]}); state it anew") from error
         return cls.of(birth, demand, support, function, signal)
 
 
@@ -301,7 +301,7 @@ class LaunchPlan:
         try:
             rows = np.array(told, np.int32).reshape(-1, 3)
         except (TypeError, ValueError, OverflowError) as error:
-            raise UsageError(f"launch plan: cannot be read ({error})") from error
+            raise UsageError(f"launch plan: cannot be read ({str(error)[:120]})") from error
         return cls(*(np.ascontiguousarray(rows[:, column]) for column in range(3)))
 
 

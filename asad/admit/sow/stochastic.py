@@ -216,7 +216,9 @@ class BundlePrices:
             sold, used = np.array(kept["sold"], np.float64), np.array(kept["used"], np.float64)
             now = int(kept["now"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(f"sow-stochastic: kept prices cannot be read ({error}); begin anew") from error
+            raise UsageError(
+                f"sow-stochastic: kept prices cannot be read ({str(error)[:120]}); begin anew"
+            ) from error
         if sold.shape != self._sold.shape or used.shape != self._used.shape:
             raise UsageError("sow-stochastic: kept prices are of other bundles; begin anew")
         self._sold, self._used, self._now = sold, used, now

@@ -6,7 +6,6 @@ Columns are read one after the other, each text once (`fields.Memo`), since logs
 from __future__ import annotations
 
 import csv
-import itertools
 import math
 import operator
 import re
@@ -77,8 +76,8 @@ DELIMITERS = ("|", ",", "\t", ";", "^", "~", ":")
 JOB_ID = re.compile(
     r"\d{1,18}(?:_(?:\d{1,10}|\[[\d,:%.\-]{1,400}\]))?(?:\+\d{1,6})?(?:\.[\w+.\-]{1,64})?", re.ASCII
 )
-MOST_SPLITS = 5000
-"""Ways to read a line with delimiters in its names that are tried before it counts as bad."""
+MOST_SURPLUS = 100
+"""Delimiters in the names of one line; with more it counts as bad."""
 
 TRANSPOSED_TOGETHER = 1024
 """Records turned into columns at a time: few enough to stay in the processor's cache."""
@@ -324,43 +323,46 @@ def _resolve(
             f"{len(record)} fields where there are {len(names)} columns, none of which is free text",
             "mend the line, or skip it with --skip-bad",
         )
-    found: list[str] | None = None
-    splits = itertools.combinations_with_replacement(free, surplus)
-    for tried, takers in enumerate(splits):
-        if tried == MOST_SPLITS:
-            raise BadValue("too many delimiters in its names", "write the log with another --delimiter")
-        candidate = _merge(record, len(names), takers, delimiter)
-        if _readable(candidate, names, memo):
-            if found is not None and candidate != found:
-                raise BadValue(
-                    f"it has {surplus} delimiters too many, and more than one way to read it",
-                    "write the log with another --delimiter",
-                )
-            found = candidate
-    if found is None:
+    if surplus > MOST_SURPLUS:
+        raise BadValue("too many delimiters in its names", "write the log with another --delimiter")
+    width = len(names)
+    # of the columns from `place` on, when `before` surplus fields are taken: ways to read them (2 for more), and how
+    # many fields more the first of them takes in one of those
+    ways = [[0] * (surplus + 1) for _ in range(width + 1)]
+    takes = [[0] * (surplus + 1) for _ in range(width)]
+    ways[width][surplus] = 1
+    for place in reversed(range(width)):
+        for before in range(surplus + 1):
+            first = place + before
+            for more in range(surplus - before + 1 if place in free else 1):
+                following = ways[place + 1][before + more]
+                if following and _readable(names[place], record[first : first + more + 1], delimiter, memo):
+                    ways[place][before] = min(2, ways[place][before] + following)
+                    takes[place][before] = more
+    if ways[0][0] > 1:
+        raise BadValue(
+            f"it has {surplus} delimiters too many, and more than one way to read it",
+            "write the log with another --delimiter",
+        )
+    if ways[0][0] == 0:
         raise BadValue(
             f"{len(record)} fields where there are {len(names)} columns, and no way to read it",
             "mend the line, or skip it with --skip-bad",
         )
-    return found
-
-
-def _merge(record: list[str], width: int, takers: Sequence[int], delimiter: str) -> list[str]:
-    """The record with one more field for each time that a column is among the takers."""
-    merged = []
-    position = 0
+    merged, before = [], 0
     for place in range(width):
-        size = 1 + takers.count(place)
-        merged.append(delimiter.join(record[position : position + size]))
-        position += size
+        more = takes[place][before]
+        merged.append(delimiter.join(record[place + before : place + before + more + 1]))
+        before += more
     return merged
 
 
-def _readable(record: Sequence[str], names: Sequence[str], memo: dict[str, fields.Memo[Any]]) -> bool:
+def _readable(name: str, parts: Sequence[str], delimiter: str, memo: dict[str, fields.Memo[Any]]) -> bool:
+    """Can a column hold these fields as one?"""
+    if name not in memo:
+        return True
     try:
-        for name, text in zip(names, record, strict=True):
-            if name in memo:
-                memo[name][text]
+        memo[name][delimiter.join(parts)]
     except BadValue:
         return False
     return True

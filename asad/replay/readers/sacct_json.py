@@ -145,7 +145,7 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     extract.submit_s.append(submit)
     extract.start_s.append(start)
     extract.end_s.append(end)
-    extract.elapsed_s.append(elapsed if elapsed >= 0 else math.nan)
+    extract.elapsed_s.append(elapsed if 0 <= elapsed < math.inf else math.nan)
     extract.state.append(state)
     extract.cores.append(cores)
     extract.nodes.append(nodes)
@@ -156,7 +156,7 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     extract.application.append(_text(record, "name"))
     extract.partition.append(_text(record, "partition"))
     extract.node_list.append(names if "nodes" in record else None)
-    extract.hint.append(extracts.hint_of(told if isinstance(told, str) else ""))
+    extract.hint.append(extracts.hint_of(_whole_characters(told) if isinstance(told, str) else ""))
 
 
 def _at(record: Mapping[str, Any], key: str) -> Any:
@@ -176,8 +176,13 @@ def _text(record: Mapping[str, Any], key: str) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return _whole_characters(value)
     raise _BadKey(key, f"{quoted(str(value))} is not text")
+
+
+def _whole_characters(text: str) -> str:
+    """Half of a character, which JSON may hold and no file does, becomes a question mark."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _number(record: Mapping[str, Any], key: str) -> float:

@@ -66,9 +66,10 @@ def _learn(
         if columns.core_owner[core] >= 0 and not np.isnan(columns.core_peak[core]):
             memo.last_peak[columns.core_owner[core]] = columns.core_peak[core]
     for node in range(len(columns.node_first) - 1):
-        owner = columns.core_owner[columns.node_first[node]]
-        if owner >= 0:
-            memo.node[owner] = node
+        for core in range(columns.node_first[node], columns.node_first[node + 1]):  # a node may have none
+            if columns.core_owner[core] >= 0:
+                memo.node[columns.core_owner[core]] = node
+            break
     watch_starts(view, o, memo)
     find_late(view, history, o, memo)
 

@@ -1,0 +1,47 @@
+"""Text of others as plain data, within bounds: a few kilobytes must neither take minutes nor all memory.
+
+What stands in a file that is read here may be wrong in any way. It is a ValueError then, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import zipfile
+import zlib
+from typing import Any
+
+MOST_NUMBER = 1e300
+"""No number is larger: JSON and TOML have integers that no float can hold."""
+MOST_PARTS = 100
+"""Parts of a dotted key; what tomllib takes for one grows with the square of their number."""
+BROKEN_ARCHIVE = (
+    ValueError,
+    KeyError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What comes of reading an archive of arrays that is broken, encrypted, or of a kind that nobody writes."""
+_WORD = re.compile(r"[^\s=\[\]{},#]+")
+
+
+def shown(text: str, most: int = 60) -> str:
+    """Text of others as it may be told back: short, and without what steers a terminal or cannot be written."""
+    cut = text if len(text) <= most else text[: most - 1] + "…"
+    return "".join(char if char.isprintable() else "?" for char in cut)
+
+
+def toml_of(text: str) -> dict[str, Any]:
+    """What a TOML document holds. Raises ValueError if it is none, or nested too deeply."""
+    # blanks may stand around the dots of a key
+    for word in _WORD.findall(text.replace(" ", "").replace("\t", "")):
+        if word.count(".") > MOST_PARTS and sum(map(bool, word.split("."))) > MOST_PARTS:
+            raise ValueError(f"a key of more than {MOST_PARTS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
