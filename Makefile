@@ -23,12 +23,13 @@ N ?= 1000000
 DAYS ?= 30
 SEED ?= 1
 
-# for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics and job_submit.lua
+# for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics, job_submit.lua, other Slurms
 PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server \
-	iproute2 systemd prometheus lua5.3
-PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3
+	iproute2 systemd prometheus lua5.3 debootstrap
+PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap
 
-.PHONY: help demo lab chaos fuzz soak check test test-vm bench bench-smoke lint style types imports docs clean system-packages
+.PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm bench bench-smoke lint style types imports docs clean \
+	system-packages
 .DELETE_ON_ERROR:
 # where it is set, every process compiles pytest's rewritten tests and asad itself anew: 15 s for each worker of a run
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,6 +39,7 @@ help:
 	@echo 'make demo             replay two sample logs under all policies; writes demo/report.html, demo/generated.html'
 	@echo 'make check            what a change needs first: lint, and the quick unit and property tests (2 minutes)'
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
+	@echo 'make test-slurm       the tests on a real Slurm; RELEASE=trixie or sid: on the one of that Debian (as root)'
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
 	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
 	@echo 'make chaos            random faults on a real Slurm and on one in memory (as root; MOMENTS=100 LIVES=900 SEED=1)'
@@ -81,6 +83,12 @@ test: $(VENV)/.installed-test
 	@mkdir -p build && rm -f build/tests.xml
 	$(BIN)/python -m pytest -q tests/contract -k recorded > build/warm-up.log || true
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --durations 15 --junitxml build/tests.xml $(TEST_ARGS)
+
+# On this machine's own Slurm they are part of `make test`. Another Debian is made once, in build/releases (2 GB each).
+test-slurm: $(VENV)/.installed-test
+	@mkdir -p build && rm -f build/slurm-$(RELEASE).xml
+	$(BIN)/python -m $(if $(RELEASE),lab.release $(RELEASE),pytest) tests/slurm tests/unit/test_slurm_records.py \
+		--durations 15 --junitxml build/slurm-$(RELEASE).xml $(TEST_ARGS)
 
 # Random faults: on a real Slurm (a minute for each two), then on a Slurm in memory. A seed repeats what it found.
 chaos: $(VENV)/.installed-test

@@ -613,6 +613,8 @@ class Outcome:
     done: bool
     reason: str
     """Why not, or the empty string."""
+    transient: bool = False
+    """It was refused for the moment alone: it is worth another try in the next cycle."""
 
 
 class Cluster(Protocol):

@@ -271,6 +271,8 @@ class RealSlurm:
         begin = self.folder / "database.sql"
         begin.touch(mode=0o600)
         begin.write_text(
+            # slurmdbd makes it itself, but its first query after that fails with the client library of MariaDB 11.8.9
+            "CREATE DATABASE IF NOT EXISTS slurm;\n"
             f"CREATE USER IF NOT EXISTS slurm@'127.0.0.1' IDENTIFIED BY '{self._database_password()}';\n"
             "GRANT ALL ON slurm.* TO slurm@'127.0.0.1';\n"
         )
@@ -362,7 +364,7 @@ class RealSlurm:
         self.conf.write_text("\n".join(lines) + "\n")
         (folder / "cgroup.conf").write_text(
             ("CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n" if unified() else "CgroupPlugin=cgroup/v1\n")
-            + "CgroupAutomount=no\nConstrainCores=yes\nConstrainRAMSpace=yes\n"
+            + "ConstrainCores=yes\nConstrainRAMSpace=yes\n"
         )
         if self.accounting:
             secret = folder / "slurmdbd.conf"
@@ -466,15 +468,20 @@ class RealSlurm:
 
         Raises LabError with its words if it failed and `check` is set.
         """
-        done = subprocess.run(
-            argv,
-            env={**self.env, **(env or {})},
-            input=script,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+        deadline = time.monotonic() + timeout_s
+        while True:
+            done = subprocess.run(
+                argv,
+                env={**self.env, **(env or {})},
+                input=script,
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+            )
+            # 26.05 says so at random of jobs whose user has no association; see asad_slurm.undo
+            if "Resource temporarily unavailable" not in done.stderr or time.monotonic() > deadline:
+                break
         if check and done.returncode != 0:
             raise LabError(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
@@ -517,9 +524,9 @@ class RealSlurm:
         return self.job(job_id)["JobState"]
 
     def squeue(self) -> list[dict[str, Any]]:
-        """The jobs of `squeue --json`, hidden partitions too."""
-        jobs: list[dict[str, Any]] = json.loads(self.run("squeue", "--all", "--json"))["jobs"]
-        return jobs
+        """The jobs of `squeue --json`, hidden and ended ones too, in the plain shape of 22.05 whatever wrote them."""
+        jobs: list[dict[str, Any]] = json.loads(self.run("squeue", "--all", "--states=all", "--json"))["jobs"]
+        return [{key: plain(value) for key, value in job.items()} for job in jobs]
 
     def node_states(self) -> dict[str, str]:
         """State of every node as sinfo tells it (`idle`, `alloc`, `down*`, …)."""
@@ -587,6 +594,15 @@ def duration_s(text: str) -> float:
     for power, part in enumerate(reversed(clock.split(":"))):
         total += float(part or 0) * 60**power
     return total
+
+
+def plain(value: Any) -> Any:
+    """A value of Slurm's JSON as 22.05 writes it: a number, None for one that is not set, the first word of a state."""
+    if isinstance(value, dict) and "return_code" in value:
+        return plain(value["return_code"])
+    if isinstance(value, dict) and value.keys() == {"set", "infinite", "number"}:
+        return value["number"] if value["set"] else None
+    return value[0] if isinstance(value, list) and value and isinstance(value[0], str) else value
 
 
 def first_job_id(name: str) -> int:

@@ -70,7 +70,7 @@ class Steered:
     def heed(self, outcome: Outcome, now_s: float) -> bool:
         """What became of a wish; was it done?"""
         if not outcome.done:
-            if outcome.reason != "advise":
+            if outcome.reason != "advise" and not outcome.transient:
                 self.again_s = now_s + REFUSED_S
             return False
         match outcome.decision:

@@ -450,9 +450,12 @@ def _forced_once(value: str) -> bool:
 
 def _source(slurm: Slurm, name: str) -> Iterator[Finding]:
     check, sharing = f"partition {name}", slurm.of(name, "OverSubscribe")
+    exclusive = slurm.of(name, "Exclusive").upper()  # since 26.05: NO, NODE, USER or TOPO
     line = f"in the line PartitionName={name}: OverSubscribe=FORCE:1"
     if sharing.upper() == "EXCLUSIVE":
         yield Finding(check, "fail", f"{name} gives whole nodes (OverSubscribe=EXCLUSIVE)", line)
+    elif exclusive == "NODE":
+        yield Finding(check, "fail", f"{name} gives whole nodes (Exclusive=NODE)", f"{line} Exclusive=NO")
     elif not _forced_once(sharing):
         what = "guests never start beside its jobs"
         if sharing.upper().startswith(("FORCE", "YES")):
@@ -468,11 +471,12 @@ def _source(slurm: Slurm, name: str) -> Iterator[Finding]:
             f"a guest would {preempt.lower()} its host: {name} has PreemptMode={preempt}, and guests the higher tier",
             f"in the line PartitionName={name}: PreemptMode=OFF",
         )
-    if slurm.of(name, "ExclusiveUser").upper() in ("YES", "1", "TRUE"):
+    if slurm.of(name, "ExclusiveUser").upper() in ("YES", "1", "TRUE") or exclusive == "USER":
         yield Finding(
             check,
             "warn",
-            f"{name} has ExclusiveUser=YES: only jobs of one user share a node",
+            f"{name} has {'Exclusive=USER' if exclusive == 'USER' else 'ExclusiveUser=YES'}: "
+            "only jobs of one user share a node",
             'asad.toml, [slurm]: share_users = "as-slurm", its default, or "same"',
         )
 

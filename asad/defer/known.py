@@ -86,7 +86,8 @@ class Known:
             else:
                 self.until_s = math.nan
         elif outcome.reason != "advise":
-            self.refused_s, self.refused = now_s + REFUSED_S, outcome.reason
+            again_s = now_s if outcome.transient else now_s + REFUSED_S
+            self.refused_s, self.refused = again_s, outcome.reason
             if isinstance(decision, Defer):
                 self.told = False
             else:

@@ -184,10 +184,14 @@ def _actor(folder: Path) -> Read:
             announced={},
             cgroups=SimpleNamespace(can_hold=True),
             wall=lambda: NOW_S,
+            clock=lambda: 0.0,
             link=None,
             **dict.fromkeys(("classify", "apply", "scan", "_save_announced"), nothing),
         ),
     )
+    actor._confirm = lambda guests, now_s: Actor._confirm(actor, guests, now_s)
+    actor._drop_announced = lambda gone: Actor._drop_announced(actor, gone)
+    actor._patience_s = 60.0
     actor._note = lambda message: Actor._note(actor, message)
     clock = [0.0]
 

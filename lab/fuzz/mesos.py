@@ -335,6 +335,9 @@ class _SlurmQueue:
         }  # fmt: skip
         return {job: read_job(plain | {"job_id": job}) for job in jobs}
 
+    def argued(self, job: Queued) -> Queued:
+        return job
+
     def script(self, job: str) -> str:
         return "#!/bin/sh\ntrue\n"
 

@@ -290,6 +290,9 @@ class SlurmQueue:
             task=job.task,
         )
         try:
+            job = self._slurm.argued(job)
+            if why := not_taken(job, self._settings.partition, self._settings.arguments):
+                raise UsageError(why)
             translated(job, self._slurm.script(entry.name), entry.origin)
         except UsageError as error:
             self._leave(job.job, str(error))
@@ -368,7 +371,7 @@ class SlurmQueue:
             self._release(entry, "it was queued again meanwhile")  # the hold has outlasted that
             return
         try:
-            spec = translated(job, self._slurm.script(entry.name), entry.origin)
+            spec = translated(self._slurm.argued(job), self._slurm.script(entry.name), entry.origin)
             entry.mesos = self._mesos.submit(spec)
         except UsageError as error:
             self._release(entry, str(error))

@@ -12,7 +12,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from asad_slurm.records import loads
@@ -42,6 +42,8 @@ HOLD = "hold"
 """Argument of the wrapped script by which a task knows that it only holds its place."""
 STEPS = re.compile(r"(?m)^[^#\n]*(?<![\w./-])(?:srun|sattach|sbcast|scontrol|mpiexec\.slurm)(?![\w.-])")
 """Commands of Slurm that need an allocation of Slurm's."""
+MEMORY_SET = frozenset(("JOB_MEM_SET", "EXACT_MEMORY_REQUESTED"))
+"""Its user has said how much memory it wants: in 22.05, and since 23.02."""
 PATTERN = re.compile(r"%(\d{0,2})([%A-Za-z])")
 
 
@@ -79,6 +81,9 @@ class Queued:
     command: str
     arguments: tuple[str, ...]
     """Of its script, as far as blanks tell them apart."""
+    name_alone: bool
+    """Slurm has told the name of its script and may have kept back arguments: newer ones do, and tell how it was
+    submitted instead (26.05), or tell that to accounting alone (24.11)."""
     array: int
     """Number of the array that it is of; 0 for none."""
     task: int
@@ -131,7 +136,10 @@ def read_job(job: Mapping[str, Any]) -> Queued:
     limit = job.get("time_limit")
     per_node, per_cpu = number("memory_per_node", math.nan), number("memory_per_cpu", math.nan)
     gpus, gpu_bar = _gpus(job)
-    return Queued(
+    command, bar = text("command"), gpu_bar or _bar(job, text, number)
+    told = re.match(rf"(?s)/(?:.*?/)?{re.escape(text('name'))} ", command)  # as 22.05 does
+    name_alone = not isinstance(state, str) and command.startswith("/") and told is None
+    read = Queued(
         job=int(job["job_id"]),
         submit_s=number("submit_time"),
         user=text("user_name"),
@@ -156,8 +164,9 @@ def read_job(job: Mapping[str, Any]) -> Queued:
         output=text("standard_output"),
         errors=text("standard_error"),
         input=text("standard_input"),
-        command=text("command"),
-        arguments=arguments_of(text("command"), text("name")),
+        command=command,
+        arguments=arguments_of(command, text("name")),
+        name_alone=name_alone,
         array=int(number("array_job_id")),
         task=-1 if text("array_task_string") else int(number("array_task_id", -1)),
         tasks_left=text("array_task_string"),
@@ -169,8 +178,38 @@ def read_job(job: Mapping[str, Any]) -> Queued:
         admin_comment=text("admin_comment"),
         requeue=bool(job.get("requeue")),
         restarts=int(number("restart_cnt")),
-        bar=gpu_bar or _bar(job, text, number),
+        bar=bar or _blanks(command),
     )
+    if not name_alone or not text("submit_line"):
+        return read
+    try:
+        return argued(read, text("submit_line"))
+    except UsageError as error:
+        return replace(read, bar=bar or str(error))
+
+
+def argued(job: Queued, line: str) -> Queued:
+    """The job with the arguments of its script, by the command line that has submitted it.
+
+    Raises UsageError if they cannot be told: the script's name must be in that line once, and what looks like a path
+    with blanks must not be one without, and arguments.
+    """
+    if not job.name_alone:
+        return job
+    name = job.command.rpartition("/")[2]
+    found = list(re.finditer(rf"(?<!\S)(?:\S*/)?{re.escape(name)}(?!\S)", line))
+    rest = line[found[0].end() :] if found else ""
+    if len(found) != 1 or (not rest and " " in job.command and name != job.name):
+        raise UsageError("Slurm does not tell whether its script has arguments")
+    if blanks := _blanks(rest):
+        raise UsageError(blanks)
+    return replace(job, command=job.command + rest, arguments=tuple(rest.split()), name_alone=False)
+
+
+def _blanks(command: str) -> str:
+    if "  " in command or command.endswith(" "):
+        return "its script has arguments with blanks, or empty ones, which Slurm does not tell apart"
+    return ""
 
 
 def _finite(text: str, default: float) -> float:
@@ -183,8 +222,9 @@ def _finite(text: str, default: float) -> float:
 def _gpus(job: Mapping[str, Any]) -> tuple[int, str]:
     """GPUs of each node, and what cannot be served of the rest."""
     per_node = job.get("tres_per_node") or ""
-    others = [job.get(f"tres_per_{of}") for of in ("job", "socket", "task")]
-    if any(others):
+    others = [job.get(f"tres_per_{of}") or "" for of in ("job", "socket", "task")]
+    # newer ones say --cpus-per-task there as well
+    if any(not re.fullmatch(r"(?:cpu[:=]\d{1,9})?", word) for words in others for word in words.split(",")):
         return (
             0,
             "it asks for resources by job, socket or task (--gpus, --gpus-per-task); by node they could be had",
@@ -222,12 +262,9 @@ def _bar(job: Mapping[str, Any], text: Any, number: Any) -> str:
         ["true"],
     ):
         return "it wants whole nodes (--exclusive)"
-    flags = job.get("flags") or []
     unset = not number("memory_per_node") > 0 and not number("memory_per_cpu") > 0
-    if unset and "JOB_MEM_SET" in flags:
+    if unset and not MEMORY_SET.isdisjoint(job.get("flags") or ()):
         return "it wants all memory of its nodes (--mem=0)"
-    if "  " in text("command") or text("command").endswith(" "):
-        return "its script has arguments with blanks, or empty ones, which Slurm does not tell apart"
     return ""
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from asad_slurm.command import Unanswered, environment, finish
 
 from asad.errors import ClusterError, UsageError
-from asad_mesos.slurm_jobs import Queued, read_jobs
+from asad_mesos.slurm_jobs import Queued, argued, read_jobs
 
 MOST_SCRIPT = 1 << 20
 FORMAT = "%A|%F|%T|%Q|%P|%r"
@@ -41,6 +41,8 @@ class SlurmSide(Protocol):
     def look(self) -> dict[int, Short]: ...
 
     def details(self, jobs: Collection[int]) -> dict[int, Queued]: ...
+
+    def argued(self, job: Queued) -> Queued: ...
 
     def script(self, job: str) -> str: ...
 
@@ -92,6 +94,27 @@ class Commands:
         """The same of these jobs, at length; 22.05 cannot be asked for some of them alone."""
         answer = self._run("squeue", "--all", "--states=all", "--json").encode()
         return {job.job: job for job in read_jobs(answer) if job.job in jobs}
+
+    def argued(self, job: Queued) -> Queued:
+        """The job with the arguments of its script, which newer Slurms tell to accounting alone.
+
+        Raises UsageError if nobody tells them.
+        """
+        if not job.name_alone:
+            return job
+        name = f"{job.array}_{job.task}" if job.array and job.task >= 0 else str(job.job)
+        shown = ("--noheader", "--parsable2", "--allocations", "--allusers", "--format=SubmitLine")
+        try:
+            line = self._run("sacct", *shown, f"--jobs={name}")
+        except ClusterError as error:
+            if "disabled" in str(error):
+                raise UsageError(
+                    "Slurm tells arguments of scripts to accounting, and there is none"
+                ) from None
+            raise
+        if not line.strip():
+            raise ClusterError("sacct: accounting does not know it yet")
+        return argued(job, line.removesuffix("\n"))
 
     def script(self, job: str) -> str:
         """The batch script as it was submitted. Raises UsageError for one that is longer than Mesos may carry."""

@@ -45,7 +45,7 @@ from asad_slurm.offers import Offers
 from asad_slurm.pyslurm_transport import choose_transport
 from asad_slurm.records import ENDED, RUNS, WAITS, JobRecord
 from asad_slurm.settings import Settings
-from asad_slurm.undo import BEGIN, CHANGES
+from asad_slurm.undo import BEGIN, CHANGES, for_now
 
 MOST_SAID = 1000
 LATER = "not begun: the time that one cycle has for changes is used up"
@@ -108,6 +108,8 @@ class SlurmCluster:
         self._limits_recalled = False
         self._left_s = math.inf
         """How much of `acting_s` the look has left over."""
+        self._owed: dict[int, tuple[str, ...]] = {}
+        """By job, what was to be given back and Slurm refused for the moment: each look asks for it again."""
 
     # ------------------------------------------------------------------------------------------------------ lifecycle
 
@@ -190,6 +192,8 @@ class SlurmCluster:
                 if self.transport.answers
                 else "Slurm does not answer"
             )
+            if for_now(failure):
+                self._owed[job] = keys
             if failure:
                 said.append(f"{job}: its {names} could not be given back: {failure}")
             elif waits:
@@ -244,7 +248,7 @@ class SlurmCluster:
         self._act_until = self._monotonic() + self._left_s
         for index in in_turn(decisions):
             why = self._apply(decisions[index])
-            outcomes[index] = Outcome(decisions[index], not why, why)
+            outcomes[index] = Outcome(decisions[index], not why, why, transient=why == LATER or for_now(why))
         if self._snapshot is not None and any(outcome.done for outcome in outcomes):
             self._link.grant(self._lending.leases(self._snapshot))
         return outcomes
@@ -323,6 +327,9 @@ class SlurmCluster:
         watched = {job for job, _ in self._changes.open} | self._changes.lapsed.keys()
         of_them = [record for record in jobs if (record.array or record.raw) in watched]
         waiting = waiting_by_number(of_them)
+        for job, keys in list(self._owed.items()):
+            if not for_now(self._changes.give_back(job, waiting.get(job), keys)):
+                del self._owed[job]
         lives = {record.array or record.raw for record in of_them if record.phase != ENDED}
         self._say(self._changes.watch(waiting.get, lives.__contains__))
 
@@ -366,6 +373,7 @@ class SlurmCluster:
             return "it does not wait any more"
         if record.text in self._offers.open:
             return "it has an offer to run as a guest"
+        self._owed.pop(record.array or record.raw, None)  # what is decided now is the last word
         return self._admission.apply(decision, record)
 
     def _evict(self, decision: Evict) -> str:

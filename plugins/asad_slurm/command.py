@@ -12,12 +12,13 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from typing import IO, NamedTuple, Protocol
 
 from asad.errors import ClusterError
 from asad_slurm.records import NAN, JobReader, JobRecord, NodeReader, NodeRecord, clean
-from asad_slurm.undo import in_part
+from asad_slurm.undo import for_now, in_part
 
 
 class Look(NamedTuple):
@@ -34,7 +35,12 @@ class Answer(NamedTuple):
     why: str
     """Why not, or the empty string."""
     certain: bool = True
-    """False if Slurm did not answer: it may have done it, or may do it yet."""
+    """False if Slurm may have done it, or may do it yet: it did not answer, or did it for some tasks of an array."""
+
+    @property
+    def transient(self) -> bool:
+        """Has Slurm refused it for the moment alone? That is no verdict: it is worth another try."""
+        return not self.done and for_now(self.why)
 
     @property
     def refusal(self) -> str:
@@ -121,6 +127,8 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+AT_ONCE_S = 0.2
+"""So long a change that is refused for the moment is asked for again, before it is left to a later cycle."""
 MOST_IDS = 500
 """Jobs in one call of sacct."""
 
@@ -142,21 +150,30 @@ class CommandTransport:
 
     def update(self, raw: int | str, changes: Mapping[str, str]) -> Answer:
         words = [f"{key}={value}" for key, value in changes.items()]
-        return self._change(["scontrol", "update", f"jobid={raw}", *words])
+        return self._change(str(raw), ["scontrol", "update", f"jobid={raw}", *words])
 
     def evict(self, job: str, how: str) -> Answer:
-        return self._change(["scancel", job] if how == "cancel" else ["scontrol", "requeuehold", job])
+        return self._change(job, ["scancel", job] if how == "cancel" else ["scontrol", "requeuehold", job])
 
-    def _change(self, argv: list[str]) -> Answer:
+    def _change(self, job: str, argv: list[str]) -> Answer:
         """Have Slurm do something; never raises."""
+        begun_s = time.monotonic()
+        answer = self._change_once(job, argv)
+        while answer.transient and time.monotonic() - begun_s < AT_ONCE_S:
+            answer = self._change_once(job, argv)
+        return answer
+
+    def _change_once(self, job: str, argv: list[str]) -> Answer:
         self.answers = True
         try:
             self._run(argv)
         except _Refused as refusal:
-            if in_part(refusal.said):
+            if in_part(job, refusal.said):
                 return Answer(True, "")
             self.answers = not refusal.unreachable
-            return Answer(False, str(refusal), certain=self.answers)
+            # of an array some tasks may be changed, though others are refused for the moment
+            partly = for_now(refusal.said) and f"{job}_" in refusal.said
+            return Answer(False, str(refusal), certain=self.answers and not partly)
         except Unspeakable as error:
             return Answer(False, str(error))
         except ClusterError as error:
@@ -188,7 +205,8 @@ class CommandTransport:
                         duration_s(facts.get("MaxTime", "UNLIMITED")),
                         float(facts.get("PriorityTier", "1")),
                         "" if facts.get("QoS", "N/A") == "N/A" else facts["QoS"],
-                        facts.get("ExclusiveUser", "NO") == "YES",
+                        # the second since 26.05
+                        facts.get("ExclusiveUser") == "YES" or facts.get("Exclusive") == "USER",
                     )
                 )
         return found

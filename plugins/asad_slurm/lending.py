@@ -102,7 +102,7 @@ class Lending:
             return why
         raw = guest.raw if guest.tasks == 1 else self._transport.split_task(guest.text, guest.excluded_nodes)
         if raw == 0:
-            return "its next task does not wait any more"
+            return "its next task does not wait any more, or Slurm does not split it off now"
         names = tuple(snapshot.machine.node_names[node] for node in decision.nodes)
         if not self._link.announce(names, str(raw)):  # a guest is known before it starts
             return "the node actors have not taken note of it"

@@ -187,7 +187,8 @@ class Offers:
             return ""
         if answer.certain:
             self._note("refused", offer.job)
-            self._wait_longer(offer.job, offer.time_s, REFUSED_S)
+            if not answer.transient:
+                self._wait_longer(offer.job, offer.time_s, REFUSED_S)
             return f"Slurm refused: {answer.why}"
         offer.stale = True
         self.open[offer.job] = offer
@@ -218,6 +219,7 @@ class Offers:
             return "nothing is offered to it"
         answer = self._transport.update(offer.job, offer.home)
         if not answer.done:
+            offer.stale = True  # the next look takes it back, whoever wanted that now
             return answer.why
         if offer.admin_comment is not None:
             self._transport.update(

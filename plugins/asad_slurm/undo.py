@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,11 @@ SETTLES_S = 60.0
 """A change that is not seen at once may yet come: Slurm was asked, and had not answered."""
 SUPERSEDED = "7"
 """Exit status of a daemon in whose place another one rules, as systemd hands it to what runs after a stop."""
+PATIENCE_S = 15.0
+"""For so long offers, then changes, then holds are tried again while Slurm refuses them for the moment alone: a unit
+that stops waits for it."""
+AGAIN_S = 0.2
+"""Between two such tries."""
 QUEUE, GANGS = "slurm-queue.journal", "mesos.journal"
 """Jobs of Slurm's that are in hand for Mesos, and the framework that runs them as gangs."""
 GANGS_LOCK = "mesos.journal.lock"
@@ -133,7 +138,8 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
     Returns a sentence for each, and how many could not be taken back.
     """
     said, failed = [], 0
-    for job, offer in open_offers(path).items():
+    rounds = _Rounds(open_offers(path))
+    for job, offer in rounds:
         # an offer from the future is of before the clock was set back: nobody knows how old it is
         if 0.0 <= now_s - _made_s(offer) < older_than_s:
             continue
@@ -153,6 +159,8 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
             # whoever moved it need not have known of our node list: nobody else would ever take it off
             pinned = state in WAITING and nodes == offer.get("nodes") != offer.get("required_nodes", "")
             why = _update(job, _own_nodes(offer), timeout_s) if pinned else ""
+            if rounds.again(job, offer, why):
+                continue
             if why:
                 said.append(f"{job}: still bound to the nodes of its offer ({why}); the offer stays open")
                 failed += 1
@@ -166,6 +174,8 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
                 _note(path, "closed", now_s, job)
         elif state in WAITING:
             why = _restore(offer, timeout_s)
+            if rounds.again(job, offer, why):
+                continue
             if why:
                 said.append(f"{job}: not taken back ({why}); the offer stays open")
                 failed += 1
@@ -198,7 +208,8 @@ def undo_changes(
     by_job: dict[str, dict[str, dict[str, Any]]] = {}
     for (job, key), change in changes.items():
         by_job.setdefault(job, {})[key] = change
-    for job, its_changes in by_job.items():
+    rounds = _Rounds(by_job)
+    for job, its_changes in rounds:
         try:
             there = _look_closely(job, timeout_s)
         except (OSError, subprocess.SubprocessError) as error:
@@ -221,6 +232,8 @@ def undo_changes(
         if not wanted:
             continue
         why = _update(job, [f"{key}={words}" for key, words in wanted.items()], timeout_s)
+        if rounds.again(job, {key: its_changes[key] for key in wanted}, why):
+            continue
         if why:
             said.append(f"{job}: not given back ({why}); {' '.join(wanted)} stay open")
             failed += 1
@@ -317,9 +330,14 @@ def undo_queue(
             known = gangs(folder / GANGS)
         except (OSError, ValueError) as error:
             return [f"{_clean(error)}: {len(held)} jobs stay held"], len(held)
-        for job, entry in held.items():
-            if entry["facts"].get("undone") or 0.0 <= now_s - entry["since_s"] < older_than_s:
-                continue
+        rounds = _Rounds(
+            {
+                job: entry
+                for job, entry in held.items()
+                if not entry["facts"].get("undone") and not 0.0 <= now_s - entry["since_s"] < older_than_s
+            }
+        )
+        for job, entry in rounds:
             gang = known.get(f"slurm:{job}:{entry['submit_s']:.0f}:{entry['take']}", "")
             back = entry["state"] == RETURNING or "back" in entry["facts"]
             if gang == LAUNCHED or (gang == "" and entry["state"] == SERVED) or (gang == OVER and not back):
@@ -331,7 +349,7 @@ def undo_queue(
                 said.append(f"{job}: still held for Mesos, as those after it ({_clean(error)})")
                 failed += 1
                 break
-            if why is None:
+            if why is None or rounds.again(job, entry, why):
                 continue
             failed += bool(why)
             said.append(f"{job}: still held for Mesos ({why})" if why else f"{job}: Slurm has it again")
@@ -458,21 +476,57 @@ def _update(job: str, words: list[str], timeout_s: float) -> str:
         answer = _run(["scontrol", "update", f"jobid={job}", *words], timeout_s)
     except (OSError, subprocess.SubprocessError) as error:
         return _clean(error)
-    if answer.returncode == 0 or in_part(answer.stderr):
+    if answer.returncode == 0 or in_part(job, answer.stderr):
         return ""
     return _clean(answer.stderr or "scontrol failed")
 
 
-def in_part(said: str) -> bool:
+def for_now(why: str) -> bool:
+    """Has Slurm refused a change for the moment alone, and may do the very same when it is asked again?"""
+    return any(words in why for words in _FOR_NOW)
+
+
+_FOR_NOW = (
+    # 26.05, at random, of the partition of a job whose user has no association: it reads an errno that is not its own
+    "Resource temporarily unavailable",
+    "the DB index is being set, try again",  # slurmdbd has not numbered the job yet
+)
+
+
+class _Rounds:
+    """Jobs, one after the other; then again, after a while, those that Slurm has refused to change for the moment."""
+
+    def __init__(self, todo: Mapping[Any, Any]) -> None:
+        self._todo, self._later = dict(todo), dict[Any, Any]()
+        self._until_s = time.monotonic() + PATIENCE_S
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        while self._todo:
+            yield from self._todo.items()
+            self._todo, self._later = self._later, {}
+            if self._todo:
+                time.sleep(AGAIN_S)
+
+    def again(self, job: Any, entry: Any, why: str) -> bool:
+        """Is a job to be tried again, which was refused because of that? Then it comes once more."""
+        if not for_now(why) or time.monotonic() >= self._until_s:
+            return False
+        self._later[job] = entry
+        return True
+
+
+def in_part(job: str, said: str) -> bool:
     """Has scontrol changed those tasks of an array that wait, and told only of others that they do not wait?
 
-    It then fails, with a line for each part of the array: `6_[0-3]: Job is no longer pending execution`.
+    It then fails, with a line for each part of the array: `6_[0-3]: Job is no longer pending execution`. Of the others
+    it says `No error`, or nothing at all (since 24.11): an array of which no task waits cannot be told from that, and
+    has nothing that could be changed. A single task (`6_3`) is changed or not.
     """
     parts = [line.partition(": ") for line in said.splitlines() if line.strip()]
     return (
         bool(parts)
         and all(_TASKS.fullmatch(tasks) and why.strip() in _HARMLESS for tasks, _, why in parts)
-        and any(why.strip() == "No error" for _, _, why in parts)
+        and ("_" not in job or any(why.strip() == "No error" for _, _, why in parts))
     )
 
 

@@ -282,7 +282,8 @@ def test_arguments_reach_the_script_and_reasons_the_comment(between: Between) ->
     ).strip()
     steps = between.submit("srun hostname")
     between.step_until(lambda: between.mesos.rows and between.told(steps), "one is taken, one is not")
-    assert between.commands.details({int(job)})[int(job)].arguments == ("one", "two")
+    shown = between.commands.details({int(job)})[int(job)]
+    assert between.commands.argued(shown).arguments == ("one", "two")
     (spec,) = between.mesos.specs.values()
     assert spec.script.endswith('exec "$script" one two\n')
     assert between.told(steps).startswith("asad: stays with Slurm: its script starts job steps")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asad_mesos.jobs import Spec
-from asad_mesos.slurm_jobs import PENDING, Queued, read_job
+from asad_mesos.slurm_jobs import PENDING, Queued, argued, read_job
 from asad_mesos.slurm_side import Denied, Short, Unknown
 
 from asad.errors import ClusterError, UsageError
@@ -52,6 +52,8 @@ class PaperSlurm:
     jobs: dict[int, Queued] = field(default_factory=dict)
     held: set[int] = field(default_factory=set)
     scripts: dict[int, str] = field(default_factory=dict)
+    lines: dict[int, str] = field(default_factory=dict)
+    """What accounting knows of how they were submitted."""
     comments: dict[int, dict[str, str]] = field(default_factory=dict)
     accounts: dict[int, tuple[int, str]] = field(default_factory=dict)
     ended: Counter[int] = field(default_factory=Counter)
@@ -101,6 +103,10 @@ class PaperSlurm:
     def details(self, jobs: Collection[int]) -> dict[int, Queued]:
         self._call("details")
         return {number: self._seen(self.jobs[number]) for number in jobs if number in self.jobs}
+
+    def argued(self, job: Queued) -> Queued:
+        self._call("argued")
+        return argued(job, self.lines.get(job.job, ""))
 
     def script(self, job: str) -> str:
         self._call("script")

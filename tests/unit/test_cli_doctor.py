@@ -230,6 +230,11 @@ def test_a_guest_must_not_preempt_its_host() -> None:
 
 def test_exclusive_user_is_a_warning() -> None:
     assert partition_states(slurm(batch={"ExclusiveUser": "YES"}))["partition batch"] == "warn"
+    assert (
+        partition_states(slurm(batch={"Exclusive": "USER"}))["partition batch"] == "warn"
+    )  # as 26.05 says it
+    assert partition_states(slurm(batch={"Exclusive": "NODE"}))["partition batch"] == "fail"
+    assert partition_states(slurm(batch={"Exclusive": "NO"}))["partition batch"] == "ok"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))  # the lab is run from the checkout, never installed
 
-from lab import LabError, workloads  # noqa: E402
+from lab import LabError, release, workloads  # noqa: E402
+from lab.debian import requirements  # noqa: E402
 from lab.measure import (  # noqa: E402
     ArrayLook,
     Figures,
@@ -31,7 +32,7 @@ from lab.measure import (  # noqa: E402
 )
 from lab.mix import MIXES, Mix, MixJob, Shape, read_mix  # noqa: E402
 from lab.run import look_at_arrays, own_elapsed_s  # noqa: E402
-from lab.slurm import duration_s, first_job_id, free_ports, owner_is_gone  # noqa: E402
+from lab.slurm import duration_s, first_job_id, free_ports, owner_is_gone, plain  # noqa: E402
 
 
 def job_run(number: int, start_s: float, end_s: float, **changes: object) -> JobRun:
@@ -337,6 +338,34 @@ def test_clusters_on_one_machine_use_job_ids_of_their_own() -> None:
     ranges = {first_job_id(f"lab{number}a") for number in range(50)}
     assert len(ranges) > 45
     assert all(0 < number < 0x03FF_0000 and number % 1000 == 1 for number in ranges)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ({"set": True, "infinite": False, "number": 3}, 3),
+        ({"set": False, "infinite": True, "number": 0}, None),
+        ({"status": ["SUCCESS"], "return_code": {"set": True, "infinite": False, "number": 0}}, 0),
+        (["PENDING"], "PENDING"),
+        ([], []),
+        ("batch", "batch"),
+        (7, 7),
+    ],
+)
+def test_values_of_newer_slurms_are_read_as_those_of_22_05(written: object, meant: object) -> None:
+    assert plain(written) == meant
+
+
+def test_another_release_needs_what_setup_cfg_says() -> None:
+    wanted = requirements(*release.EXTRAS)
+    assert {"numpy>=1.26", "pytest>=8", "addict>=2.4"} <= set(wanted)
+    assert not [word for word in wanted if word != word.strip() or word.startswith("#")]
+
+
+@pytest.mark.parametrize("argv", [[], ["../trixie"], ["--help"]])
+def test_another_release_has_a_name(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert release.main(argv) == 2
+    assert "python -m lab.release RELEASE PYTEST-ARGUMENTS" in capsys.readouterr().err
 
 
 def test_free_ports_are_different() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from slurm_golden import check_logs
 
 from asad.errors import LogError
 from asad.replay.readers import Recorded, fields, read_log
@@ -143,6 +144,12 @@ def test_json_of_both_shapes(name: str) -> None:
     if name == "slurm-24.11.json":
         whole = row(recorded, "20")
         assert (whole["cores"], whole["cpu_time_s"], whole["nodes"]) == (6, 400, 2)
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_text_and_json_of_a_real_slurm_tell_the_same(version: str) -> None:
+    folder = LOGS.parent / "slurm" / version
+    check_logs(folder / "log.sacct", folder / "log.json")
 
 
 def test_bad_json_record_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from asad_mesos.driver import missing
 from asad_mesos.gangs import began, outcome
 from asad_mesos.handover import SlurmQueue
 from asad_mesos.queue_settings import QueueSettings, read_queue
-from asad_mesos.slurm_jobs import arguments_of, file_name, not_taken, read_jobs, translated, wrap
+from asad_mesos.slurm_jobs import argued, arguments_of, file_name, not_taken, read_jobs, translated, wrap
 from asad_mesos.slurm_queue import SlurmMesosCluster
 from asad_mesos.slurm_side import Commands, Unknown
 from asad_slurm.command import Unanswered
@@ -619,16 +619,19 @@ def test_a_job_that_stays_with_slurm_says_why_in_its_comment(world: World) -> No
         ({"tres_per_node": "gres:nvme:1"}, "gres"),
         ({"tres_per_node": "gres:gpu:tesla:1"}, "gres"),
         ({"tres_per_task": "gres:gpu:1"}, "by job, socket or task"),
+        ({"tres_per_task": "cpu=2,gres/gpu=1"}, "by job, socket or task"),
         ({"batch_flag": False}, "no batch script"),
         ({"command": "/home/a/job.sh a  b"}, "arguments with blanks"),
         ({"command": "/home/a/job.sh "}, "arguments with blanks"),
         ({"memory_per_cpu": None, "flags": ["JOB_MEM_SET"]}, "all memory"),
+        ({"memory_per_cpu": None, "flags": ["EXACT_MEMORY_REQUESTED"]}, "all memory"),
         ({"user_name": ""}, "has no name"),
         ({"job_state": "RUNNING"}, "does not wait"),
     ],
 )
 def test_what_mesos_cannot_serve_stays_with_slurm(changed: dict[str, object], why: str) -> None:
     assert not_taken(job_of(1), "mesos") == ""
+    assert not_taken(job_of(1, tres_per_task="cpu=2"), "mesos") == "", "of newer Slurms: --cpus-per-task"
     assert why in not_taken(job_of(1, **changed), "mesos")
 
 
@@ -646,6 +649,74 @@ def test_what_mesos_cannot_serve_stays_with_slurm(changed: dict[str, object], wh
 )
 def test_arguments_are_told_apart_by_blanks(command: str, name: str, found: tuple[str, ...]) -> None:
     assert arguments_of(command, name) == found
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "found"),
+    [
+        ("/home/a/job.sh", "sbatch --time=5 job.sh", ()),
+        ("/home/a/job.sh", "sbatch job.sh x -y", ("x", "-y")),
+        ("/home/a/job.sh", "sbatch ./job.sh $(id) /b/data", ("$(id)", "/b/data")),
+        ("/home/a/my job.sh", "sbatch -p mesos /home/a/my job.sh x", ("x",)),
+        ("/home/a/job.sh", "sbatch -J job.sh job.sh x", None),  # which of them is the script?
+        ("/home/a/job.sh", "sbatch other.sh x", None),
+        ("/home/a/job.sh", "sbatch job.sh a  b", None),  # an argument with blanks, or an empty one
+        ("/home/a/job.sh", "sbatch job.sh ", None),
+        ("/home/a/job.sh x", "sbatch job.sh x", None),  # a path with a blank, or an argument?
+    ],
+)
+def test_arguments_that_newer_slurms_keep_from_squeue(
+    command: str, line: str, found: tuple[str, ...] | None
+) -> None:
+    """24.11 tells accounting alone how a job was submitted, 26.05 squeue as well."""
+    state = {"job_state": ["PENDING"], "name": "renamed"}
+    shown = job_of(1, command=command, submit_line=line, **state)
+    asked = job_of(1, command=command, **state)
+    assert asked.name_alone and not_taken(asked, "mesos") == ""
+    if found is None:
+        assert "argument" in not_taken(shown, "mesos")
+        with pytest.raises(UsageError, match="argument"):
+            argued(asked, line)
+    else:
+        assert not_taken(shown, "mesos") == "" and not shown.name_alone
+        assert shown.arguments == argued(asked, line).arguments == found
+
+
+def test_a_job_whose_arguments_nobody_tells_stays_with_slurm(world: World) -> None:
+    state = {"job_state": ["PENDING"]}
+    world.slurm.add(7, command="/home/a/job.sh", **state)
+    world.slurm.add(8, command="/home/a/job.sh", **state)
+    world.slurm.lines[8] = "sbatch job.sh one two"
+    for _ in range(3):
+        world.step()
+    assert world.slurm.held == {8}
+    assert world.comment(7).endswith("stays with Slurm: Slurm does not tell whether its script has arguments")
+    (row,) = world.mesos.status()
+    assert row["spec"]["script"].endswith('exec "$script" one two\n')
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "says"),
+    [
+        ((0, b"sbatch job.sh one\n", b""), None, ""),
+        ((0, b"", b""), ClusterError, "does not know it yet"),
+        ((1, b"", b"Slurm accounting storage is disabled"), UsageError, "there is none"),
+        ((1, b"", b"sacct: error: Connection refused"), ClusterError, "Connection refused"),
+    ],
+)
+def test_accounting_is_asked_how_a_job_was_submitted(
+    monkeypatch: pytest.MonkeyPatch,
+    answer: tuple[int, bytes, bytes],
+    error: type[Exception] | None,
+    says: str,
+) -> None:
+    monkeypatch.setattr("asad_mesos.slurm_side.finish", lambda *others: answer)
+    job = job_of(17, command="/home/a/job.sh", job_state=["PENDING"])
+    if error is None:
+        assert Commands().argued(job).arguments == ("one",)
+    else:
+        with pytest.raises(error, match=says):
+            Commands().argued(job)
 
 
 def test_arguments_may_be_left_to_slurm() -> None:

@@ -12,7 +12,6 @@ from asad_slurm import records
 from asad_slurm.records import (
     ENDED,
     LEAVES,
-    MIB,
     MOST_NAME,
     RUNS,
     WAITS,
@@ -21,12 +20,14 @@ from asad_slurm.records import (
     read_job,
     read_nodes,
 )
+from slurm_golden import check_jobs, check_nodes, check_queued
 from slurm_samples import GOLDEN, a_job, running
 
 from asad.errors import ClusterError
 
 SQUEUE = (GOLDEN / "22.05" / "squeue.json").read_bytes()
-SINFO = (GOLDEN / "22.05" / "sinfo.json").read_bytes()
+VERSIONS = {"22.05": (38, "22.05.8"), "24.11": (42, "24.11.5")}
+"""Of each recorded release, who wrote it: data parser and Slurm."""
 
 
 def answer(*jobs: dict[str, Any], indent: int | None = 2) -> bytes:
@@ -39,43 +40,26 @@ def wrapped(number: float, infinite: bool = False, there: bool = True) -> dict[s
     return {"set": there, "infinite": infinite, "number": number}
 
 
-def test_golden_jobs_of_22_05() -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_golden_jobs(version: str) -> None:
     reader = JobReader()
-    jobs = {job.name: job for job in reader.read(SQUEUE)}
-    assert reader.version == (38, "22.05.8")
-    assert len(jobs) == 19  # both parts of the heterogeneous job have one name
-    host = jobs["host1"]
-    assert (host.phase, host.cores, host.text, host.nodes_text) == (RUNS, 2, "1", "an1")
-    assert host.places == (("an1", 2),) and host.places_are_cores
-    assert host.memory_bytes_per_core == 250 * MIB
-    assert host.end_s - host.start_s == host.time_limit_s == 600
-    assert jobs["wide"].places == (("an4", 2), ("an5", 2))
-    assert math.isnan(jobs["host3"].start_s) and math.isnan(jobs["host3"].estimate_s)
-    array = jobs["arr"]
-    assert (array.text, array.raw, array.tasks, array.phase) == ("6_1", 6, 10, WAITS)
-    assert (array.array, array.task, array.throttle) == (6, 1, 2) and host.array == 0
-    assert math.isnan(host.begin_s) and array.begin_s <= array.submit_s + 1 and math.isnan(array.deadline_s)
-    later = jobs["later"]
-    assert later.begin_s > later.submit_s and later.reason == "BeginTime"
-    assert {job.nice for job in jobs.values()} == {0} and {job.admin_comment for job in jobs.values()} == {""}
-    assert jobs["gang"].nodes == 2 and jobs["gang"].memory_bytes_per_core == 500 * MIB
-    assert jobs["gpu"].gres and not jobs["gang"].gres
-    assert jobs["lic"].licences == "abaqus:2"
-    assert jobs["dep"].dependency and not jobs["dep"].waits_turn
-    assert not jobs["held"].waits_turn and not jobs["later"].waits_turn
-    assert jobs["allmem"].whole_memory and not jobs["percpu"].whole_memory
-    assert jobs["excl"].exclusive and jobs["excluser"].exclusive and not jobs["gang"].exclusive
-    assert jobs["nolimit"].time_limit_s == math.inf
-    hidden = jobs["hidden"]
-    assert (hidden.partition, hidden.required_nodes, hidden.excluded_nodes) == ("secret", "an1", "an4")
-    assert hidden.features == "fast"
-    assert jobs["wrap"].het and jobs["wrap"].text == "19+1"
+    jobs = reader.read((GOLDEN / version / "squeue.json").read_bytes())
+    assert reader.version == VERSIONS[version]
+    check_jobs(jobs)
+    check_queued((GOLDEN / version / "squeue.json").read_bytes())
+    assert jobs[0].places_are_cores is (version == "22.05")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_golden_nodes(version: str) -> None:
+    reader = NodeReader()
+    answer = (GOLDEN / version / "sinfo.json").read_bytes()
+    nodes = reader.read(answer)
+    check_nodes(nodes)
+    assert reader.read(bytes(answer)) is nodes
 
 
 def test_hostile_name_is_harmless() -> None:
-    evil = next(job for job in JobReader().read(SQUEUE) if "evil" in job.name)
-    assert evil.name == 'evil�name;rm -rf "$HOME"\\'
-    assert evil.comment == "asad:no-host <script>"
     told = read_job(a_job(1, name="\x1b]0;owned\x07", user_name="a\nb", account="\u202ex"))
     assert (told.name, told.user, told.account) == ("�]0;owned�", "a�b", "�x")
     told = read_job(a_job(1, name="a\u2066b\u200fc\u061cd\u2028e", user_name="A" * 300))
@@ -257,17 +241,6 @@ def test_phases(state: str, phase: int) -> None:
 def test_waiting_tasks_of_an_array(text: str, first: int, count: int) -> None:
     job = read_job(a_job(6, array_job_id=6, array_task_string=text))
     assert (job.text, job.tasks) == (f"6_{first}", count)
-
-
-def test_golden_nodes_of_22_05() -> None:
-    reader = NodeReader()
-    nodes = {node.name: node for node in reader.read(SINFO)}
-    assert list(nodes) == ["an1", "an2", "an3", "an4", "an5"]
-    assert nodes["an1"].cpus == 2 and nodes["an1"].memory_bytes == 3000 * MIB
-    assert nodes["an1"].usable and not nodes["an3"].usable  # drained
-    assert nodes["an1"].partitions == ("batch", "guest", "secret") and nodes["an5"].partitions == ("batch",)
-    assert nodes["an1"].features == {"fast"}
-    assert reader.read(SINFO) is reader.read(bytes(SINFO))
 
 
 def group(partition: str, *state: str) -> dict[str, Any]:

@@ -168,6 +168,23 @@ def test_partitions_and_reservations(bin_dir: Path) -> None:
     assert transport.reservations() == []
 
 
+@pytest.mark.parametrize(
+    ("said", "alone"),
+    [
+        ("ExclusiveUser=NO", False),
+        ("ExclusiveUser=YES", True),
+        ("Exclusive=NO", False),  # 26.05
+        ("Exclusive=USER", True),
+        ("Exclusive=TOPO", False),
+        ("", False),
+    ],
+)
+def test_partitions_whose_nodes_are_one_users_at_a_time(bin_dir: Path, said: str, alone: bool) -> None:
+    command(bin_dir, "scontrol", f"echo 'PartitionName=batch {said} Nodes=n1 OverSubscribe=FORCE:1'")
+    (partition,) = CommandTransport(5.0).partitions()
+    assert partition.exclusive_user is alone
+
+
 def test_limits_of_associations(bin_dir: Path) -> None:
     script = """
         case "$*" in

@@ -420,18 +420,24 @@ def test_an_array_of_which_tasks_run_is_given_back_all_the_same(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("said", "done"),
+    ("job", "said", "done"),
     [
-        ("20_[3-9]: No error\n20_0: Job is no longer pending execution\n", True),
-        ("20_0-2: Job has already finished\n20_3-9: No error\n", True),
-        ("20_[3-9]: Access/permission denied\n20_0: Job is no longer pending execution\n", False),
-        ("20_[0-2]: Job is no longer pending execution\n", False),
-        ("slurm_update error: Access/permission denied\n", False),
-        ("", False),
+        ("20", "20_[3-9]: No error\n20_0: Job is no longer pending execution\n", True),
+        ("20", "20_0-2: Job has already finished\n20_3-9: No error\n", True),
+        (
+            "20",
+            "20_0-1: Job has already finished\n20_2: Job is no longer pending execution\n",
+            True,
+        ),  # since 24.11
+        ("20_2", "20_2: Job is no longer pending execution\n", False),
+        ("20", "20_[3-9]: Access/permission denied\n20_0: Job is no longer pending execution\n", False),
+        ("20", "Job is no longer pending execution for job 20\n", False),
+        ("20", "slurm_update error: Access/permission denied\n", False),
+        ("20", "", False),
     ],
 )
-def test_what_scontrol_says_of_the_parts_of_an_array(said: str, done: bool) -> None:
-    assert in_part(said) is done
+def test_what_scontrol_says_of_the_parts_of_an_array(job: str, said: str, done: bool) -> None:
+    assert in_part(job, said) is done
 
 
 def test_compacting_keeps_the_changes_and_the_offers(tmp_path: Path) -> None:

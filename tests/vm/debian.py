@@ -7,19 +7,16 @@ and does not depend on the checkout is installed here.
 
 from __future__ import annotations
 
-import configparser
-import hashlib
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-MIRROR = os.environ.get("ASAD_VM_MIRROR", "http://deb.debian.org/debian")
+from lab.debian import PROGRAMS as TREE_PROGRAMS
+from lab.debian import ROOT, bootstrap, check_programs, digest, download, requirements, run
+
 RELEASE, PYTHON = "bookworm", "3.11"
 PACKAGES = (
     *("systemd-sysv", "udev", "dbus", "linux-image-cloud-amd64", "kmod", "iproute2", "procps", "openssl"),
@@ -34,21 +31,9 @@ PACKAGES = (
     ),
     *("python3", "python3-venv"),
 )
-PROGRAMS = {
-    "debootstrap": "debootstrap",
-    "mkfs.ext4": "e2fsprogs",
-    "qemu-system-x86_64": "qemu-system-x86",
-    "unshare": "util-linux",
-}
+PROGRAMS = {**TREE_PROGRAMS, "mkfs.ext4": "e2fsprogs", "qemu-system-x86_64": "qemu-system-x86"}
 """Program → Debian package."""
 SIZE = "4G"  # sparse: about 1.5 GB are taken
-PLATFORMS = (
-    "manylinux1",
-    "manylinux2010",
-    "manylinux2014",
-    *(f"manylinux_2_{minor}" for minor in range(5, 37)),
-)
-"""What Debian 12's C library can load, whatever Python runs out here."""
 
 FILES = {
     "etc/hostname": "n1\n",
@@ -90,10 +75,6 @@ MASKED = (
 """They would take the machine's time at moments of their own."""
 
 
-class MissingProgram(Exception):
-    """What the machine is made with is not installed here, or may not be used."""
-
-
 @dataclass(frozen=True, slots=True)
 class Image:
     """What qemu boots."""
@@ -105,41 +86,12 @@ class Image:
     """Folder with a wheel of every package that asad needs; they are installed on `disk` in /opt/asad."""
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> None:
-    """A command that must succeed. Raises CalledProcessError; what the command says is the caller's to see."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    subprocess.run(
-        [str(word) for word in command], cwd=cwd, env=environment, stdin=subprocess.DEVNULL, check=True
-    )
-
-
-def requirements() -> list[str]:
-    """What asad says that it needs."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-    return config["options"]["install_requires"].split()
-
-
-def digest(*parts: object) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
-
-
-def check_programs() -> None:
-    """Raises MissingProgram with what to install."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-    missing = [package for program, package in PROGRAMS.items() if shutil.which(program, path=path) is None]
-    if missing:
-        raise MissingProgram(f"install {' '.join(missing)} (Debian: apt-get install {' '.join(missing)})")
-    if os.geteuid() != 0:
-        raise MissingProgram("only root can make a Debian tree with its owners and devices: run this as root")
-
-
 def prepare(folder: Path) -> Image:
     """The image, from `folder` if it is there, else made (three minutes, network needed).
 
-    Raises MissingProgram, CalledProcessError.
+    Raises LabError, CalledProcessError.
     """
-    check_programs()
+    check_programs(PROGRAMS)
     folder.mkdir(parents=True, exist_ok=True)
     debian = digest(RELEASE, PACKAGES)
     complete = digest(debian, requirements(), FILES, ENABLED, MASKED, SIZE)
@@ -153,8 +105,8 @@ def prepare(folder: Path) -> Image:
         remove_others(folder, debian)
         tree = folder / f"tree-{debian}"
         if not tree.exists():
-            bootstrap(tree)
-        download(image.wheels)
+            bootstrap(tree, RELEASE, PACKAGES)
+        download(image.wheels, PYTHON, requirements())
         furnish(tree, image.wheels)
         shutil.copyfile(next((tree / "boot").glob("vmlinuz-*")), image.kernel)
         shutil.copyfile(next((tree / "boot").glob("initrd.img-*")), image.initrd)
@@ -170,28 +122,6 @@ def remove_others(folder: Path, debian: str) -> None:
         for old in folder.glob(pattern):
             if old.name != f"tree-{debian}":
                 shutil.rmtree(old)
-
-
-def bootstrap(tree: Path) -> None:
-    """Debian's packages in `tree`; what debootstrap mounts there vanishes with its mount namespace."""
-    partial = tree.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    options = ("--variant=minbase", f"--include={','.join(PACKAGES)}")
-    run("unshare", "--mount", "debootstrap", *options, RELEASE, partial, MIRROR)
-    shutil.rmtree(partial / "var/cache/apt/archives")
-    partial.rename(tree)
-
-
-def download(wheels: Path) -> None:
-    """A wheel of everything that asad requires, for the Python in the machine."""
-    partial = wheels.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.rmtree(wheels, ignore_errors=True)
-    platforms = [f"--platform={platform}_x86_64" for platform in PLATFORMS]
-    pip = (sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check")
-    for_there = (f"--python-version={PYTHON}", "--implementation=cp", "--only-binary=:all:", *platforms)
-    run(*pip, *for_there, "--dest", partial, *requirements())
-    partial.rename(wheels)
 
 
 def furnish(tree: Path, wheels: Path) -> None:
@@ -250,4 +180,4 @@ def build_wheel(into: Path, packages: Sequence[str] = ("asad", "profiles", "sql"
     return wheel
 
 
-__all__ = ["ROOT", "Image", "MissingProgram", "build_wheel", "make_disk", "prepare"]
+__all__ = ["ROOT", "Image", "build_wheel", "make_disk", "prepare"]

@@ -289,7 +289,9 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
             raise _BadKey(key, f"{quoted(str(entry))} is not a resource")
-        amounts[entry["type"]] = _as_number(entry.get("count"), key)
+        count = entry.get("count")
+        # with a sign since data_parser/v0.0.42 at the latest: energy that nobody measured is -2, not 2^64 - 2
+        amounts[entry["type"]] = _as_number(count + 2**64 if count in (-1, -2) else count, key)
     return amounts
 
 
