@@ -158,12 +158,12 @@ class CommandTransport:
     def _change(self, job: str, argv: list[str]) -> Answer:
         """Have Slurm do something; never raises."""
         begun_s = time.monotonic()
-        answer = self._change_once(job, argv)
+        answer = self._try(job, argv)
         while answer.transient and time.monotonic() - begun_s < AT_ONCE_S:
-            answer = self._change_once(job, argv)
+            answer = self._try(job, argv)
         return answer
 
-    def _change_once(self, job: str, argv: list[str]) -> Answer:
+    def _try(self, job: str, argv: list[str]) -> Answer:
         self.answers = True
         try:
             self._run(argv)
