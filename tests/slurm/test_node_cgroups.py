@@ -231,7 +231,7 @@ def test_later_steps_and_their_children_are_held_too(node: Node) -> None:
     # what they start meanwhile is there by itself, and seen in one list before the other
     until(
         lambda: (
-            2 < len(set(numbers(place))) and set(actor.cgroups.pids(actor.jobs["1"])) == set(numbers(place))
+            len(set(numbers(place))) > 2 and set(actor.cgroups.pids(actor.jobs["1"])) == set(numbers(place))
         )
     )
     inside = set(numbers(place))
