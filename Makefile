@@ -86,9 +86,9 @@ test: $(VENV)/.installed-test
 
 # On this machine's own Slurm they are part of `make test`. Another Debian is made once, in build/releases (2 GB each).
 test-slurm: $(VENV)/.installed-test
-	@mkdir -p build && rm -f build/slurm-$(RELEASE).xml
+	@mkdir -p build && rm -f build/slurm-$(or $(RELEASE),here).xml
 	$(BIN)/python -m $(if $(RELEASE),lab.release $(RELEASE),pytest) tests/slurm tests/unit/test_slurm_records.py \
-		--durations 15 --junitxml build/slurm-$(RELEASE).xml $(TEST_ARGS)
+		--durations 15 --junitxml build/slurm-$(or $(RELEASE),here).xml $(TEST_ARGS)
 
 # Random faults: on a real Slurm (a minute for each two), then on a Slurm in memory. A seed repeats what it found.
 chaos: $(VENV)/.installed-test

@@ -96,6 +96,8 @@ def prepare(release: str) -> Path:
 def furnish(tree: Path, wanted: list[str]) -> None:
     """A virtual environment of the tree's own Python, with what asad and its tests need, and asad in place."""
     shutil.rmtree(tree / VENV[1:], ignore_errors=True)
+    for stamp in (tree / "opt").glob("asad-*"):
+        stamp.unlink()
     (tree / CACHE[1:]).mkdir(exist_ok=True)
     python = subprocess.run(  # noqa: S603 (our own words)
         ["chroot", str(tree), "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],  # noqa: S607
@@ -107,18 +109,11 @@ def furnish(tree: Path, wanted: list[str]) -> None:
     # out here pip knows its proxies, mirrors and certificates
     download(wheels, python, wanted)
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, PYMESOS)
-    pip = (
-        f"{VENV}/bin/python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--disable-pip-version-check",
-    )
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-index", "--find-links=/opt/wheels")
+    pip = (f"{VENV}/bin/python", "-m", "pip", "install", *quiet)
     must(tree, "python3", "-m", "venv", VENV)
-    must(tree, *pip, "--find-links=/opt/wheels", *wanted)
-    must(tree, *pip, "--find-links=/opt/wheels", "--no-deps", PYMESOS)
+    must(tree, *pip, *wanted)
+    must(tree, *pip, "--no-deps", PYMESOS)
     must(tree, *pip, "--no-deps", "--no-build-isolation", "--editable", CHECKOUT)
     shutil.rmtree(wheels)
 

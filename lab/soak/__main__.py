@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from lab.soak.daemon import START_S, SoakDaemon
-from lab.soak.figures import Series, Slope, census, kept_by_modules, of_process, of_store
+from lab.soak.figures import FILLING, Series, Slope, census, kept_by_modules, of_process, of_store
 from lab.soak.slurm import DAY_S, Load, MadeUpSlurm
 
 OUT = Path("build") / "soak.json"
@@ -83,13 +85,18 @@ class Soak:
         self.series.add(self.day, figures)
         self.tell(self)
 
+    @property
+    def settled_days(self) -> float:
+        return min(SETTLED_DAYS, self.load.days / 3.0)
+
+    def slopes(self) -> dict[str, Slope]:
+        """Of what was measured since nothing may grow any more."""
+        return self.series.slopes(self.settled_days, self.settings["retention_days"] + 1.0)
+
     def result(self) -> dict[str, Any]:
         """All that is to be known of the run."""
         daemon, slurm = self.daemon, self.slurm
-        settled = min(SETTLED_DAYS, self.load.days / 3.0)
-        slopes = self.series.slopes(settled)
-        oldest_s = self.series.values["oldest_s"][-1]
-        kept_days = (slurm.now_s - oldest_s) / DAY_S if oldest_s < float("inf") else 0.0
+        oldest_s = self.series.values.get("oldest_s", [slurm.now_s])[-1]
         return {
             "load": self.load._asdict(),
             "settings": self.settings,
@@ -104,35 +111,43 @@ class Soak:
             "asked": daemon.asker.asked,
             "unanswered": daemon.asker.failed,
             "dropped": daemon.writer.dropped,
-            "oldest_row_days": kept_days,
+            "oldest_row_days": (slurm.now_s - oldest_s) / DAY_S,
             "wall_s": round(time.monotonic() - self.begin_s, 1),
             "cpu_s": round(time.process_time(), 1),
-            "settled_days": settled,
-            "slopes": {name: found._asdict() | {"grows": found.grows} for name, found in slopes.items()},
+            "settled_days": self.settled_days,
+            "slopes": {name: _plain(found) for name, found in self.slopes().items()},
             "series": self.series.to_json(),
         }
 
 
-def show(console: Console, result: dict[str, Any]) -> bool:
+def _plain(found: Slope) -> dict[str, Any]:
+    values = {key: None if math.isnan(value) else value for key, value in found._asdict().items()}
+    return values | {"grows": found.grows}
+
+
+def show(console: Console, result: dict[str, Any], slopes: Mapping[str, Slope]) -> bool:
     """The table; is all flat?"""
-    slopes = {name: Slope(*(found[key] for key in Slope._fields)) for name, found in result["slopes"].items()}
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("figure", "mean", "a day", "± standard error", "points", ""):
         table.add_column(name, justify="left" if name in ("figure", "") else "right")
-    growing = [name for name, found in slopes.items() if found.grows and name not in SHOWN]
+    alike: dict[Slope, list[str]] = {}  # containers that grow together
+    for name, found in slopes.items():
+        if found.grows and name.startswith("entries "):
+            alike.setdefault(found, []).append(name)
+    growing = {names[0]: len(names) - 1 for names in alike.values()}
     fine = True
     for name in (*SHOWN, *(name for name in slopes if name.startswith("rows ")), *growing):
-        found = slopes.get(name)
-        if found is None or (
-            name in growing and name.startswith("rows ") and name in table.columns[0]._cells
-        ):
+        if name not in slopes:
             continue
+        found = slopes[name]
         why = KNOWN.get(name, "")
         fine = fine and (not found.grows or bool(why))
-        verdict = "flat" if not found.grows else f"grows{f': {why}' if why else ''}"
-        table.add_row(
-            name, f"{found.mean:.6g}", f"{found.a_day:+.3g}", f"{found.error:.2g}", str(found.points), verdict
-        )
+        verdict = f"grows{f': {why}' if why else ''}" if found.grows else "flat"
+        if math.isnan(found.a_day):
+            verdict = "fills up to the retention" if name in FILLING else "too short to say"
+        more = f" and {growing[name]} alike" if growing.get(name) else ""
+        figures = f"{found.mean:.6g}", f"{found.a_day:+.3g}", f"{found.error:.2g}", str(found.points)
+        table.add_row(f"{name}{more}", *figures, verdict)
     console.print(table)
     console.print(
         f"{result['cycles']} cycles ({result['failed']} failed), {result['submitted']} jobs of "
@@ -180,7 +195,7 @@ def main(
     part = days / 30.0
     load = Load(nodes=nodes, jobs=round(jobs * part), applications=round(applications * part), days=days)
     settings = {"interval_s": interval, "retention_days": retention, "admit": admit, "defer": defer}
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with (
         tempfile.TemporaryDirectory(prefix="asad-soak-") as name,
@@ -211,7 +226,7 @@ def main(
             )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1, default=float) + "\n", encoding="utf-8")
-    fine = show(console, result)
+    fine = show(console, result, soak.slopes())
     sys.exit(0 if fine and not result["failed"] and not result["unanswered"] else 1)
 
 

@@ -30,6 +30,8 @@ TABLES = {
     "learned": None,
 }
 """Tables of the store, and by which column they are forgotten."""
+FILLING = {"store_mib", *(f"rows {name}" for name, when in TABLES.items() if when is not None)}
+"""Figures that grow until rows are old enough to be forgotten."""
 SIGMA, PART = 3.0, 0.01
 """Something grows if its slope is above so many standard errors, and in ten days comes to more than this part of it."""
 
@@ -96,7 +98,8 @@ def of_store(url: str) -> dict[str, float]:
             if when is not None:
                 first = connection.execute(select(func.min(when))).scalar_one()
                 oldest = min(oldest, math.inf if first is None else float(first))
-        found["oldest_s"] = oldest
+        if oldest < math.inf:
+            found["oldest_s"] = oldest
     return found
 
 
@@ -133,7 +136,8 @@ def census(root: object, most: int = 200_000) -> dict[str, int]:
 
 def kept_by_modules() -> dict[str, int]:
     """The same of what modules of asad hold: tables, and caches of functions."""
-    found = {}
+    found: dict[str, int] = {}
+    seen: set[int] = set()
     for name, module in list(sys.modules.items()):
         if not name.startswith("asad"):
             continue
@@ -142,7 +146,8 @@ def kept_by_modules() -> dict[str, int]:
                 count = value.cache_info().currsize
             else:
                 count = len(value) if isinstance(value, dict | list | set | deque) else 0
-            if count >= 100:
+            if count >= 100 and id(value) not in seen and not key.startswith("__"):
+                seen.add(id(value))  # others import it
                 found[f"{name}.{key}"] = count
     return found
 
@@ -182,14 +187,19 @@ class Series:
             self.days.setdefault(name, []).append(day)
             self.values.setdefault(name, []).append(value)
 
-    def slopes(self, from_day: float) -> dict[str, Slope]:
-        """Of every figure from a day on."""
+    def slopes(self, from_day: float, full_from_day: float) -> dict[str, Slope]:
+        """Of every figure from a day on; of the store's rows and size, since it forgets as much as it is given."""
         found = {}
         for name, days in self.days.items():
-            first = next((at for at, day in enumerate(days) if day >= from_day), len(days))
+            settled = full_from_day if name in FILLING else from_day
+            first = next((at for at, day in enumerate(days) if day >= settled), len(days))
             found[name] = slope(days[first:], self.values[name][first:])
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
-        return {name: {"days": days, "values": self.values[name]} for name, days in self.days.items()}
+        """All of it, but for containers that never changed."""
+        return {
+            name: {"days": days, "values": self.values[name]}
+            for name, days in self.days.items()
+            if not name.startswith("entries") or len(set(self.values[name])) > 1
+        }

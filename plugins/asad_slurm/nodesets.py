@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import TypeVar
@@ -65,7 +66,7 @@ def expand(text: str) -> tuple[str, ...]:
     if _size(text) > MOST_NODES:
         raise ValueError(f"{text[:80]!r} are more than {MOST_NODES} nodes")
     try:
-        return tuple(NodeSet(text, resolver=_NO_GROUPS))
+        return tuple(map(sys.intern, NodeSet(text, resolver=_NO_GROUPS)))  # large sets share their names
     except (NodeSetException, GroupResolverError) as error:
         raise ValueError(f"{text[:80]!r} is no node set ({str(error)[:80]!r})") from None
 

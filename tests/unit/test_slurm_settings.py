@@ -79,6 +79,7 @@ def test_the_plugin_is_found_by_its_entry_point(tmp_path: Path) -> None:
 
 def test_node_sets() -> None:
     assert sorted(expand("n[1-3,7],gpu1")) == ["gpu1", "n1", "n2", "n3", "n7"]
+    assert expand("n[1-3]")[2] is expand("n[3-5]")[0]  # thousands of large sets share their names
     assert expand("") == expand("(null)") == () and expand("@all") == ("@all",)
     assert expand("n[08-10]") == ("n08", "n09", "n10")
 

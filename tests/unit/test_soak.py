@@ -81,7 +81,24 @@ def test_slopes_begin_where_it_has_settled() -> None:
     series = Series()
     for hour in range(96):
         series.add(hour / 24, {"x": 100.0 if hour >= 48 else float(hour)})
-    assert series.slopes(2.0)["x"].a_day == 0.0
+    assert series.slopes(2.0, 3.0)["x"].a_day == 0.0
+
+
+def test_rows_of_the_store_may_grow_until_the_first_are_forgotten() -> None:
+    series = Series()
+    for hour in range(240):
+        series.add(hour / 24, {"rows ledger": float(min(hour, 168)), "rows learned": float(hour)})
+    slopes = series.slopes(2.0, 7.0)
+    assert not slopes["rows ledger"].grows
+    assert slopes["rows learned"].grows
+    assert not math.isfinite(series.slopes(2.0, 11.0)["rows ledger"].a_day)
+
+
+def test_what_never_changed_is_not_kept_with_the_result() -> None:
+    series = Series()
+    for day in range(3):
+        series.add(float(day), {"entries a": 100.0, "entries b": 100.0 + day, "threads": 5.0})
+    assert series.to_json().keys() == {"entries b", "threads"}
 
 
 def test_a_census_names_what_grows() -> None:
