@@ -126,7 +126,7 @@ def test_hostile_files_are_refused_in_short_printable_words() -> None:
         ("version = 1\nstatement = 3", "is no list of tables"),
         ("version = 1\n" + "[[statement]]\n" * (MOST_STATEMENTS + 1), f"keep to {MOST_STATEMENTS}"),
         ("#" * (MOST_CHARACTERS + 1), "KiB; write several files"),
-        ("version = 1\nx = " + "[" * 5000, "use the form of the reference"),
+        ("version = 1\nx = " + "[" * 5000, "it is nested too deeply"),
     ):
         with pytest.raises(ConfigError) as error:
             read_announcements(text, "jobs\x1b[2J.toml", NOW_S)
