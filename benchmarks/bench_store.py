@@ -11,6 +11,7 @@ import numpy as np
 from stated import beside
 
 from asad.model import Cause, CoAllocate, Decision, Outcome, SetShare
+from asad.store.database import BULK_CACHE_MIB
 from asad.store.encoding import to_text
 from asad.store.store import Store
 
@@ -38,7 +39,7 @@ def test_recording_against_json_and_the_bare_driver(tmp_path: Path, smallest: bo
         [Outcome(sample(first + i, rng), True, "") for i in range(CYCLE)] for first in range(0, 3000, CYCLE)
     ]
     names, hosts = np.arange(3000), np.full(3000, -1)
-    with Store.open(str(tmp_path / "asad.db")) as store:
+    with Store.open(str(tmp_path / "asad.db"), cache_mib=BULK_CACHE_MIB) as store:
         run = store.begin_run("bench", "asax", None, {}, {})
         began, cpu = time.perf_counter(), time.process_time()
         for cycle in range(decisions // CYCLE):

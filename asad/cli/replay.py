@@ -328,11 +328,12 @@ def _run(
     progress: Progress | None,
 ) -> ReplayResult:
     from asad.replay.run import repeat
+    from asad.store.database import BULK_CACHE_MIB
     from asad.store.store import Store
 
     if store_url == "none":
         return repeat(recorded, machine, settings, log_facts=facts, progress=progress)
-    with Store.open(store_url) as store:
+    with Store.open(store_url, cache_mib=BULK_CACHE_MIB) as store:
         return repeat(recorded, machine, settings, store=store, log_facts=facts, progress=progress)
 
 

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,12 @@ BUSY_TIMEOUT_S = 30.0
 """How long a writer waits for another one's transaction."""
 CHANGE_AGAIN_S = 0.01
 """Between two tries to change the journal of a new file."""
+CACHE_MIB = 8
+"""Of SQLite, for each connection. The daemon has one for each thread that asks, so that a large cache is taken several
+times over, page by page: with 64 MiB a daemon grows by 4 MiB a day for weeks."""
+BULK_CACHE_MIB = 64
+"""For whoever writes a whole replay: names of jobs go into the indexes in no order, and recording costs a fifth more
+with SQLite's own 2 MiB."""
 PAGE = 2_000
 """Rows that a reader fetches at a time; no cursor stays open between pages."""
 UPGRADE_LOCK = 0x61736164
@@ -45,22 +52,23 @@ class Database:
     Every method raises StoreError, with the store's name and the mend, if the database fails it.
     """
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, cache_mib: int = CACHE_MIB) -> None:
         """Use `Store.open`."""
         self.url = url
         options: dict[str, Any] = {"pool_pre_ping": True} if url.get_backend_name() == "postgresql" else {}
         self._engine = create_engine(url, **options)
         if url.get_backend_name() == "sqlite":
-            event.listen(self._engine, "connect", _set_up_sqlite)
+            event.listen(self._engine, "connect", partial(_set_up_sqlite, cache_mib=cache_mib))
             event.listen(self._engine, "begin", _begin_sqlite)
         self._write_engine = self._engine.execution_options(asad_begin="BEGIN IMMEDIATE")
 
     @classmethod
-    def open(cls, url: str | None = None, *, create: bool = True) -> Self:
+    def open(cls, url: str | None = None, *, create: bool = True, cache_mib: int = CACHE_MIB) -> Self:
         """Open a store and bring its schema up to date.
 
         `url` is a path, `sqlite:///path`, or `postgresql://user@host/database`; None is `default_path()`. A
-        missing SQLite file is made, with its folder, unless `create` is false.
+        missing SQLite file is made, with its folder, unless `create` is false. `cache_mib` is what each connection
+        to SQLite may hold of the file: `BULK_CACHE_MIB` for whoever records a whole replay.
 
         Raises UsageError for a URL that is none or a missing file, StoreError if the store cannot be opened,
         belongs to something else or is newer than this code.
@@ -68,7 +76,7 @@ class Database:
         parsed = URL.create("sqlite", database=str(default_path())) if url is None else parse(url)
         _check_file(parsed, create)
         try:
-            store = cls(parsed)
+            store = cls(parsed, cache_mib)
         except ModuleNotFoundError as error:
             raise StoreError(f"{shown(parsed)}: {error}; pip install 'asad[postgres]'") from error
         try:
@@ -174,15 +182,13 @@ def _mend(words: str) -> str:
     return "check that the database is there and takes connections"
 
 
-def _set_up_sqlite(connection: Any, _record: Any) -> None:
+def _set_up_sqlite(connection: Any, _record: Any, cache_mib: int) -> None:
     """How every connection to SQLite begins."""
     connection.isolation_level = None  # the driver begins no transactions of its own, see _begin_sqlite
     cursor = connection.cursor()
     try:
         cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
-        # names of jobs go into the indexes in no order: with SQLite's own 2 MB and its checkpoint every 4 MB
-        # recording costs a fifth more
-        cursor.execute("PRAGMA cache_size = -65536")
+        cursor.execute(f"PRAGMA cache_size = {-1024 * cache_mib}")
         cursor.execute("PRAGMA wal_autocheckpoint = 10000")
         cursor.execute("PRAGMA foreign_keys = ON")
         cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the file has a header, so before WAL

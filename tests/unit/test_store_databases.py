@@ -42,7 +42,7 @@ from asad.model import (
     Withdraw,
 )
 from asad.store import learned, ledger, migrations, process, quota_audit, retention, store, tables
-from asad.store.database import default_path
+from asad.store.database import BULK_CACHE_MIB, CACHE_MIB, default_path
 from asad.store.encoding import to_text
 from asad.store.process import this_process
 from asad.store.records import AccountTotal, JobEnd, LedgerEntry, QuotaChange
@@ -88,6 +88,15 @@ def begin(opened: Store, policy: str = "asax", **options: object) -> store.Run:
 
 
 # -------------------------------------------------------------------------------------------------- recording
+
+
+def test_connections_of_the_daemon_hold_little_of_the_file(tmp_path: Path) -> None:
+    kib = []
+    for options in ({}, {"cache_mib": BULK_CACHE_MIB}):
+        with Store.open(str(tmp_path / "asad.db"), **options) as store, store.reading("test") as connection:
+            kib.append(-connection.exec_driver_sql("PRAGMA cache_size").scalar_one())
+    assert kib == [1024 * CACHE_MIB, 1024 * BULK_CACHE_MIB]
+    assert CACHE_MIB <= 8
 
 
 def test_decisions_come_back_as_they_were(opened: Store) -> None:
