@@ -1,7 +1,7 @@
 """Slurm over its command line: argv lists, JSON where it is written, every call with a time-out.
 
-A cycle costs one squeue and one sinfo. What changes seldom (partitions, reservations, limits of associations) is asked
-for at most every five minutes; sacct only for jobs that squeue has forgotten.
+A cycle costs one squeue and one sinfo. What changes seldom (partitions, reservations, limits of associations, the forms
+of JSON that squeue can write) is asked for at most every five minutes; sacct only for jobs that squeue has forgotten.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple, Protocol
 
 from asad.errors import ClusterError
@@ -133,18 +133,60 @@ MOST_IDS = 500
 """Jobs in one call of sacct."""
 
 
+class Squeue:
+    """Asks squeue for all jobs as JSON, in a form that tells which of them want nodes of their own.
+
+    From data_parser v0.0.45 on (Slurm 26.05) `shared` is empty for every job. The same squeue writes v0.0.44 as well,
+    in which it is not. Which forms there are squeue tells without a word to slurmctld; one that has nothing newer than
+    v0.0.44, or cannot tell (22.05), is asked for the form that it writes of itself.
+    """
+
+    FORM = 44
+    """Of `data_parser/v0.0.44`."""
+    AGAIN_S = 300.0
+    """So often it is asked for its forms: Slurm may have been upgraded."""
+
+    def __init__(
+        self, run: Callable[[list[str]], bytes], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._run, self._clock = run, clock
+        self._option, self._until_s = "", -math.inf
+
+    def jobs(self) -> bytes:
+        """All jobs, hidden and ended ones too. Raises ClusterError as `run` does."""
+        now_s = self._clock()
+        if not self._option or now_s >= self._until_s:
+            self._option, self._until_s = self._choose(), now_s + self.AGAIN_S
+        try:
+            return self._run(["squeue", "--all", "--states=all", self._option])
+        except ClusterError:
+            self._option = ""  # it may be another squeue by now, which cannot write that form any more
+            raise
+
+    def _choose(self) -> str:
+        try:
+            told = self._run(["squeue", "--json=list"])
+        except Unanswered:
+            raise
+        except ClusterError:
+            return "--json"
+        forms = {int(number) for number in re.findall(rb"(?m)^\s*data_parser/v0\.0\.(\d{1,4})\s*$", told)}
+        return f"--json=v0.0.{self.FORM}" if self.FORM in forms and max(forms) > self.FORM else "--json"
+
+
 class CommandTransport:
     """Transport over squeue, sinfo, scontrol, sacct and sacctmgr."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
+        self._squeue = Squeue(self._run)
         self._jobs, self._nodes = JobReader(), NodeReader()
         self._accounting = True
         self.answers = True
 
     def look(self) -> Look:
         """One squeue and one sinfo."""
-        jobs = self._jobs.read(self._run(["squeue", "--all", "--states=all", "--json"]))
+        jobs = self._jobs.read(self._squeue.jobs())
         nodes = self._nodes.read(self._run(["sinfo", "--all", "--Node", "--json"]))
         return Look(jobs, nodes)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from asad_slurm.cluster import SlurmCluster
-from asad_slurm.command import CommandTransport, Ended, Partition, Reservation, duration_s
+from asad_slurm.command import CommandTransport, Ended, Partition, Reservation, Squeue, duration_s
 from asad_slurm.pyslurm_transport import PyslurmTransport, choose_transport
 from asad_slurm.settings import Settings, read_settings
 from slurm_samples import BECAUSE, GOLDEN, Actors
@@ -63,15 +63,78 @@ def test_one_squeue_and_one_sinfo_a_look(bin_dir: Path, monkeypatch: pytest.Monk
     transport = CommandTransport(10.0)
     look = transport.look()
     assert len(look.jobs) == 20 and len(look.nodes) == 5
-    assert calls(bin_dir) == ["squeue --all --states=all --json []", "sinfo --all --Node --json []"]
+    assert calls(bin_dir) == [
+        "squeue --json=list []",
+        "squeue --all --states=all --json []",
+        "sinfo --all --Node --json []",
+    ]
+    transport.look()
+    assert len(calls(bin_dir)) == 5
     assert transport.sentence() == "Slurm 22.05.8 over squeue and scontrol"
+
+
+TOO_OLD = "squeue: option '--json' doesn't allow an argument"
+NEWEST = [*(f"data_parser/v0.0.{number}" for number in (43, 42, 45, 44)), ""]
+
+
+@pytest.mark.parametrize(
+    ("forms", "option"),
+    [
+        (None, "--json"),  # 22.05
+        (["Possible data_parser plugins:", "data_parser/v0.0.42", "data_parser/v0.0.41"], "--json"),  # 24.11
+        (["data_parser/v0.0.44", "data_parser/v0.0.43"], "--json"),  # 25.11
+        (NEWEST, "--json=v0.0.44"),  # 26.05
+        (["data_parser/v0.0.47", "data_parser/v0.0.46"], "--json"),  # there is nothing better
+        (["x data_parser/v0.0.44 data_parser/v0.0.45"], "--json"),  # a list has nothing else in a line
+    ],
+)
+def test_squeue_is_asked_for_a_form_that_tells_who_wants_nodes_of_his_own(
+    forms: list[str] | None, option: str
+) -> None:
+    asked = []
+
+    def run(argv: list[str]) -> bytes:
+        asked.append(argv[-1])
+        if argv[-1] == "--json=list":
+            if forms is None:
+                raise ClusterError(TOO_OLD)
+            return "\n".join(forms).encode()
+        return b"{}"
+
+    now_s = [0.0]
+    squeue = Squeue(run, lambda: now_s[0])
+    for _ in range(3):
+        assert squeue.jobs() == b"{}"
+    assert asked == ["--json=list", option, option, option]
+    now_s[0] += Squeue.AGAIN_S  # Slurm may have been upgraded
+    squeue.jobs()
+    assert asked[4:] == ["--json=list", option]
+
+
+def test_a_squeue_that_does_not_write_that_form_any_more_is_asked_anew() -> None:
+    forms, asked = list(NEWEST), []
+
+    def run(argv: list[str]) -> bytes:
+        asked.append(argv[-1])
+        if argv[-1] == "--json=list":
+            return "\n".join(forms).encode()
+        if argv[-1] == "--json=v0.0.44" and "data_parser/v0.0.44" not in forms:
+            raise ClusterError("squeue: load_plugins: unable to find plugin: data_parser/v0.0.44")
+        return b"{}"
+
+    squeue = Squeue(run)
+    squeue.jobs()
+    forms[:] = ["data_parser/v0.0.48"]
+    with pytest.raises(ClusterError):
+        squeue.jobs()
+    assert squeue.jobs() == b"{}" and asked[-1] == "--json"
 
 
 def test_a_cycle_asks_squeue_and_sinfo_once_whatever_it_does(bin_dir: Path, tmp_path: Path) -> None:
     for name in ("squeue", "sinfo", "scontrol", "sacct", "sacctmgr"):
         answer = GOLDEN / "22.05" / f"{name}.json"
         shown = f"cat {answer}" if answer.exists() else ":"
-        command(bin_dir, name, f"echo {name} >> {bin_dir}/calls; {shown}")
+        command(bin_dir, name, f'[ "$*" = --json=list ] || echo {name} >> {bin_dir}/calls; {shown}')
     cluster = SlurmCluster(
         read_settings({"transport": "command", "share_users": "any"}),
         nodes=Actors("an1", "an2"),
