@@ -44,6 +44,9 @@ STEPS = re.compile(r"(?m)^[^#\n]*(?<![\w./-])(?:srun|sattach|sbcast|scontrol|mpi
 """Commands of Slurm that need an allocation of Slurm's."""
 MEMORY_SET = frozenset(("JOB_MEM_SET", "EXACT_MEMORY_REQUESTED"))
 """Its user has said how much memory it wants: in 22.05, and since 23.02."""
+ALONE = re.compile(r"(\d{1,9})(?:%\d{1,9})?", re.ASCII)
+"""The last waiting task of an array, written as a list of tasks: 26.05 does so for as long as it waits. It has the
+array's number for its own, and nothing is left to be split off."""
 PATTERN = re.compile(r"%(\d{0,2})([%A-Za-z])")
 
 
@@ -137,6 +140,9 @@ def read_job(job: Mapping[str, Any]) -> Queued:
     per_node, per_cpu = number("memory_per_node", math.nan), number("memory_per_cpu", math.nan)
     gpus, gpu_bar = _gpus(job)
     command, bar = text("command"), gpu_bar or _bar(job, text, number)
+    task, tasks_left = int(number("array_task_id", -1)), text("array_task_string")
+    if alone := ALONE.fullmatch(tasks_left):
+        task, tasks_left = int(alone[1]), ""
     told = re.match(rf"(?s)/(?:.*?/)?{re.escape(text('name'))} ", command)  # as 22.05 does
     name_alone = not isinstance(state, str) and command.startswith("/") and told is None
     read = Queued(
@@ -168,8 +174,8 @@ def read_job(job: Mapping[str, Any]) -> Queued:
         arguments=arguments_of(command, text("name")),
         name_alone=name_alone,
         array=int(number("array_job_id")),
-        task=-1 if text("array_task_string") else int(number("array_task_id", -1)),
-        tasks_left=text("array_task_string"),
+        task=-1 if tasks_left else task,
+        tasks_left=tasks_left,
         dependency=text("dependency"),
         most_running=int(number("array_max_tasks")),
         account=text("account"),

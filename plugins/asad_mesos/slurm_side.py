@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
-from asad_slurm.command import Unanswered, environment, finish
+from asad_slurm.command import Squeue, Unanswered, environment, finish
 
 from asad.errors import ClusterError, UsageError
 from asad_mesos.slurm_jobs import Queued, argued, read_jobs
@@ -74,6 +74,7 @@ class Commands:
 
     def __init__(self, timeout_s: float = 10.0, environment: Mapping[str, str] | None = None) -> None:
         self._timeout_s, self._environment = timeout_s, environment
+        self._squeue = Squeue(lambda argv: self._run(*argv).encode())
         self._silent: set[str] = set()
         """Daemons of Slurm that have not answered since the last look: the next command would wait for nothing, too."""
 
@@ -81,9 +82,9 @@ class Commands:
         """All jobs that Slurm still shows, those that ended lately too."""
         self._silent.clear()
         found = {}
-        for line in self._run(
-            "squeue", "--all", "--states=all", "--noheader", f"--format={FORMAT}"
-        ).splitlines():
+        # 26.05 shows all waiting tasks of an array in one line, those that have numbers of their own as well
+        shown = ("--all", "--states=all", "--array", "--noheader", f"--format={FORMAT}")
+        for line in self._run("squeue", *shown).splitlines():
             number, _, state, priority, partition, reason = [*line.strip().split("|"), *[""] * 6][:6]
             if all(part.isdecimal() and len(part) < 19 for part in (number, priority)):
                 job = int(number)
@@ -92,8 +93,7 @@ class Commands:
 
     def details(self, jobs: Collection[int]) -> dict[int, Queued]:
         """The same of these jobs, at length; 22.05 cannot be asked for some of them alone."""
-        answer = self._run("squeue", "--all", "--states=all", "--json").encode()
-        return {job.job: job for job in read_jobs(answer) if job.job in jobs}
+        return {job.job: job for job in read_jobs(self._squeue.jobs()) if job.job in jobs}
 
     def argued(self, job: Queued) -> Queued:
         """The job with the arguments of its script, which newer Slurms tell to accounting alone.

@@ -562,6 +562,43 @@ def test_an_array_runs_task_by_task_no_more_at_one_time_than_its_user_allows(wor
     assert not world.queue.taken
 
 
+@pytest.mark.parametrize("shown", ["7", "7%2"])
+def test_the_last_task_of_an_array_is_taken_though_it_is_shown_as_a_list(world: World, shown: str) -> None:
+    """26.05 shows it so for as long as it waits, however often it is split off."""
+    world.slurm.denied = {"split"}
+    world.slurm.add(40, array_job_id=40, array_task_string=shown, array_max_tasks=2)
+    world.step(2)
+    assert world.slurm.held == {40}
+    assert world.slurm.jobs[40].task == 7
+    assert world.mesos.specs["m1"].environment["SLURM_ARRAY_TASK_ID"] == "7"
+
+
+def test_each_waiting_task_of_an_array_is_seen_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `--array` 26.05 shows those that are held with those that are not, in one line."""
+
+    def finish(argv: Sequence[str], *others: object) -> tuple[int, bytes, bytes]:
+        assert "--array" in argv
+        return 0, b"24|23|PENDING|0|mesos|JobHeldAdmin\n23|23|PENDING|5|mesos|None\n", b""
+
+    monkeypatch.setattr("asad_mesos.slurm_side.finish", finish)
+    assert {job: short.priority for job, short in Commands().look().items()} == {24: 0, 23: 5}
+
+
+def test_jobs_that_want_nodes_of_their_own_are_told_apart_by_newer_slurms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """26.05 tells of them in a form of JSON that is not its newest."""
+    forms = "data_parser/v0.0.45\ndata_parser/v0.0.44\n"
+    job = {"job_id": 7, "job_state": ["PENDING"], "shared": ["none"]}
+
+    def finish(argv: Sequence[str], *others: object) -> tuple[int, bytes, bytes]:
+        shown = {"--json=list": forms, "--json=v0.0.44": json.dumps({"jobs": [job]})}
+        return 0, shown[argv[-1]].encode(), b""
+
+    monkeypatch.setattr("asad_mesos.slurm_side.finish", finish)
+    assert Commands().details([7])[7].bar == "it wants whole nodes (--exclusive)"
+
+
 def test_an_array_task_that_mesos_cannot_serve_goes_back_alone(world: World) -> None:
     world.slurm.add(40, array_job_id=40, array_task_string="0,1")
     world.step(4)
