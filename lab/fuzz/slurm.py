@@ -155,7 +155,7 @@ def _commands(folder: Path) -> Read:
         with mock.patch.object(undo, "_run", lambda argv, timeout_s: done):
             undo._look("7", 1.0)
             try:
-                undo._look_closely("17", 1.0)
+                undo._look_closely("17", True, 1.0)
             except subprocess.SubprocessError as error:
                 raise ClusterError(str(error)) from None
         return not why

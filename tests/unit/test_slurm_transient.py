@@ -185,6 +185,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """
     scontrol = f"""\
         #!/bin/sh
+        case "$*" in "show job"*) cat {folder}/shown; exit 0;; esac
         echo "$*" >> {folder}/calls
         [ -s {folder}/refusals ] || exit 0
         sed -i 1d {folder}/refusals
@@ -195,7 +196,8 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).write_text(textwrap.dedent(script))
         (folder / name).chmod(0o755)
     (folder / "state").write_text("PENDING|guest|n2\n")
-    (folder / "waiting").write_text(f"{'20':30}{'PENDING':30}{'0':30}{'0':30}{'900':30}0-9%3\n")
+    (folder / "waiting").write_text(f"{'20':30}{'PENDING':30}{'0':30}{'0':30}{'900':30}\n")
+    (folder / "shown").write_text("JobId=20 ArrayJobId=20 ArrayTaskId=0-9%3 ArrayTaskThrottle=3 JobName=x\n")
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(undo, "AGAIN_S", 0.0)
     return folder

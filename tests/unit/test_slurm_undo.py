@@ -46,6 +46,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """
     scontrol = f"""\
         #!/bin/sh
+        case "$*" in "show job"*) cat {folder}/shown 2>/dev/null; exit 0;; esac
         echo "$*" >> {folder}/calls
         [ -e {folder}/says ] && cat {folder}/says >&2 && exit 1
         [ -e {folder}/refuse ] || exit 0
@@ -279,8 +280,11 @@ def change(tmp_path: Path, key: str, was: int, *ours: int, job: str = "20", time
 def waits(
     slurm: Path, begin: int | str = 5, nice: int = 0, priority: int = 100, tasks: str = "1-9", job: str = "20"
 ) -> None:
-    """What squeue says of job 20."""
-    (slurm / "waiting").write_text(f"{job:30}{'PENDING':30}{begin:<30}{nice:<30}{priority:<30}{tasks}\n")
+    """What squeue says of job 20, and scontrol of its throttle: no list of squeue's does so everywhere."""
+    (slurm / "waiting").write_text(f"{job:30}{'PENDING':30}{begin:<30}{nice:<30}{priority:<30}\n")
+    throttle = tasks.partition("%")[2]
+    bound = f"ArrayTaskThrottle={throttle} " if throttle else ""
+    (slurm / "shown").write_text(f"JobId=20 ArrayJobId=20 ArrayTaskId={tasks} {bound}JobName=x UserId=a(1)\n")
 
 
 def calls(slurm: Path) -> list[str]:
@@ -301,6 +305,30 @@ def test_what_was_changed_is_given_back_in_one_call(
     assert capsys.readouterr().out == f"20: {words} as before\n"
     assert open_changes(path) == {}
     assert main(["--state-dir", str(tmp_path)]) == 0 and len(calls(slurm)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shown", "given_back"),
+    [
+        ("ArrayTaskId=7 ArrayTaskThrottle=3 JobName=x", True),  # the last one that waits
+        ("ArrayTaskId=7%3 ArrayTaskThrottle=3 JobName=x", True),  # the same on 26.05
+        ("ArrayTaskId=7-9 JobName=x", False),  # its user has lifted it
+        (
+            "ArrayTaskId=7-9 JobName=x\nJobId=20 ArrayJobId=20 ArrayTaskId=1 ArrayTaskThrottle=3 JobName=y",
+            False,
+        ),
+        ("ArrayTaskId=7 JobName=x ArrayTaskThrottle=3 JobName=y", False),  # names are the users'
+    ],
+)
+def test_a_throttle_is_known_of_whatever_tasks_wait(
+    tmp_path: Path, slurm: Path, shown: str, given_back: bool
+) -> None:
+    path = change(tmp_path, "ArrayTaskThrottle", 0, 3)
+    waits(slurm)
+    (slurm / "shown").write_text(f"JobId=20 ArrayJobId=20 {shown} UserId=a(1)\n")
+    assert undo_changes(path, older_than_s=0.0, now_s=1000.0 + SETTLES_S)[1] == 0
+    assert calls(slurm) == (["update jobid=20 ArrayTaskThrottle=0"] if given_back else [])
+    assert open_changes(path) == {}
 
 
 def test_the_users_own_begin_time_comes_back(tmp_path: Path, slurm: Path) -> None:
