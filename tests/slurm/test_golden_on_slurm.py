@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from asad_slurm.command import Squeue
 from asad_slurm.records import JobReader, NodeReader
 from asad_under_test import MINUTES, until
 from slurm_golden import check_jobs, check_logs, check_nodes, check_queued
@@ -95,15 +96,16 @@ def zoo() -> Iterator[Zoo]:
 
 def test_every_kind_of_job_and_node_is_read(zoo: Zoo) -> None:
     reader = JobReader()
+    queue = Squeue(lambda argv: zoo.written(*argv).encode())
 
     def looked_at() -> bool:
-        jobs = reader.read(zoo.run("squeue", "--all", "--states=all", "--json").encode())
+        jobs = reader.read(queue.jobs())
         return len(jobs) == 20 and all(
             job.reason != "None" for job in jobs if job.name not in ("host1", "host2", "wide")
         )
 
     until(looked_at, "Slurm has looked at every job")
-    squeue = zoo.written("squeue", "--all", "--states=all", "--json")
+    squeue = queue.jobs().decode()
     sinfo = zoo.written("sinfo", "--all", "--Node", "--json")
     record("squeue.json", squeue)
     record("sinfo.json", sinfo)
@@ -122,7 +124,8 @@ FIELDS = (
 
 
 def test_both_forms_of_the_log_are_read_alike(slurm: RealSlurm, tmp_path: Path) -> None:
-    busy = "timeout 1 sh -c 'while :; do :; done'; srun sleep 1"
+    # a second of CPU, however long that takes beside others
+    busy = "sh -c 'ulimit -t 1; while :; do :; done'; srun sleep 1"
     jobs = [
         slurm.submit("sleep 1", MINUTES, "--job-name=plain"),
         slurm.submit(busy, MINUTES, "--job-name=busy", user="games"),

@@ -146,7 +146,7 @@ def test_json_of_both_shapes(name: str) -> None:
         assert (whole["cores"], whole["cpu_time_s"], whole["nodes"]) == (6, 400, 2)
 
 
-@pytest.mark.parametrize("version", ["22.05", "24.11"])
+@pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
 def test_text_and_json_of_a_real_slurm_tell_the_same(version: str) -> None:
     folder = LOGS.parent / "slurm" / version
     check_logs(folder / "log.sacct", folder / "log.json")

@@ -26,8 +26,8 @@ from slurm_samples import GOLDEN, a_job, running
 from asad.errors import ClusterError
 
 SQUEUE = (GOLDEN / "22.05" / "squeue.json").read_bytes()
-VERSIONS = {"22.05": (38, "22.05.8"), "24.11": (42, "24.11.5")}
-"""Of each recorded release, who wrote it: data parser and Slurm."""
+VERSIONS = {"22.05": (38, "22.05.8"), "24.11": (42, "24.11.5"), "26.05": (44, "26.05.5")}
+"""Of each recorded release, who wrote it: data parser and Slurm. 26.05 is asked for an older one than its newest."""
 
 
 def answer(*jobs: dict[str, Any], indent: int | None = 2) -> bytes:
