@@ -526,7 +526,12 @@ class RealSlurm:
     def squeue(self) -> list[dict[str, Any]]:
         """The jobs of `squeue --json`, hidden and ended ones too, in the plain shape of 22.05 whatever wrote them."""
         jobs: list[dict[str, Any]] = json.loads(self.run("squeue", "--all", "--states=all", "--json"))["jobs"]
-        return [{key: plain(value) for key, value in job.items()} for job in jobs]
+        shown = [{key: plain(value) for key, value in job.items()} for job in jobs]
+        for job in shown:
+            # on 26.05 the last waiting task of an array stays a list of tasks
+            if alone := re.fullmatch(r"(\d+)(?:%\d+)?", job["array_task_string"] or ""):
+                job |= {"array_task_id": int(alone[1]), "array_task_string": ""}
+        return shown
 
     def node_states(self) -> dict[str, str]:
         """State of every node as sinfo tells it (`idle`, `alloc`, `down*`, …)."""

@@ -7,6 +7,7 @@ daemon's user must be an operator of Slurm's (hold, release, scancel and scripts
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
@@ -158,13 +159,22 @@ class Commands:
 
     def past(self, job: str) -> str:
         """What accounting says became of a job; empty if it does not know it, or there is none."""
+        shown = ("--noheader", "--parsable2", "--allocations", "--allusers", "--format=JobID,State")
+        array, _, task = job.partition("_")
+        # 26.05 does not find the last task of an array by its name if it never ran: it stays a list (`7_[9%2]`)
+        alone = re.compile(rf"{re.escape(array)}_\[{re.escape(task)}(?:%\d+)?]")
         with contextlib.suppress(ClusterError):
-            lines = self._run(
-                *("sacct", "--noheader", "--parsable2", "--allocations", "--allusers", f"--jobs={job}"),
-                "--format=State",
-            ).splitlines()
-            if lines and lines[-1].split():
-                return lines[-1].split()[0]
+            for asked in dict.fromkeys((job, array)):
+                lines = [
+                    line.partition("|") for line in self._run("sacct", *shown, f"--jobs={asked}").splitlines()
+                ]
+                states = [
+                    state.split()[0]
+                    for name, _, state in lines
+                    if state.split() and (asked == job or alone.fullmatch(name))
+                ]
+                if states:
+                    return states[-1]
         return ""
 
     def _run(self, *argv: str) -> str:

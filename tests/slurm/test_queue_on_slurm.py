@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -231,13 +232,15 @@ def test_tasks_of_an_array_are_taken_one_by_one(between: Between) -> None:
         check=True,
         timeout=300,
     ).stdout.lower()
-    lines = sorted(line.split("|") for line in shown.splitlines())
+    # on 26.05 the last one, which never ran, stays a list of tasks: `7_[9%2]`
+    lines = sorted(re.sub(r"\[(\d+)(?:%\d+)?]", r"\1", line).split("|") for line in shown.splitlines())
     assert [line[:3] for line in lines] == [
         [f"{job}_3", "0:0", "mine"],
         [f"{job}_5", "4:0", "mine"],
         [f"{job}_9", "0:0", "mine"],
     ]
     assert all("on mesos as m" in line[3] for line in lines), lines
+    assert {between.commands.past(f"{job}_{task}") for task in (3, 5, 9)} == {"CANCELLED"}
 
 
 def test_a_task_of_an_array_goes_back_alone(between: Between) -> None:

@@ -573,6 +573,27 @@ def test_the_last_task_of_an_array_is_taken_though_it_is_shown_as_a_list(world: 
     assert world.mesos.specs["m1"].environment["SLURM_ARRAY_TASK_ID"] == "7"
 
 
+@pytest.mark.parametrize(
+    ("job", "found", "state"),
+    [
+        ("17", {"17": "17|COMPLETED\n"}, "COMPLETED"),
+        ("17_3", {"17_3": "17_3|CANCELLED by 0\n"}, "CANCELLED"),
+        # the last task, which never ran, on 26.05
+        ("17_3", {"17": "17_[3%2]|CANCELLED by 0\n17_1|FAILED\n17_2|COMPLETED\n"}, "CANCELLED"),
+        ("17_3", {"17": "17_1|FAILED\n17_[30]|PENDING\n17_[3-4]|PENDING\n"}, ""),
+        ("17", {}, ""),
+    ],
+)
+def test_what_accounting_says_became_of_a_job(
+    monkeypatch: pytest.MonkeyPatch, job: str, found: dict[str, str], state: str
+) -> None:
+    def finish(argv: Sequence[str], *others: object) -> tuple[int, bytes, bytes]:
+        return 0, found.get(argv[-1].removeprefix("--jobs="), "").encode(), b""
+
+    monkeypatch.setattr("asad_mesos.slurm_side.finish", finish)
+    assert Commands().past(job) == state
+
+
 def test_each_waiting_task_of_an_array_is_seen_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `--array` 26.05 shows those that are held with those that are not, in one line."""
 
