@@ -49,6 +49,7 @@ PROGRAMS = {
     "mariadb-install-db": "mariadb-server",
     "taskset": "util-linux",
     "setpriv": "util-linux",
+    "unshare": "util-linux",
 }
 """What must be installed, and the Debian package that brings it."""
 ACCOUNTING_PROGRAMS = frozenset({"slurmdbd", "sacct", "sacctmgr", "mariadbd", "mariadb-install-db"})
@@ -62,6 +63,10 @@ PORTS = range(20_000, 32_000)
 """Below the ports that Linux hands out by itself, so that no outgoing connection takes one meanwhile."""
 JOB_IDS_PER_CLUSTER = 1000
 PREFIX = "lab"
+BACKUP = "slurmctld-backup"
+"""Name of the second controller among the daemons of a cluster."""
+TAKEOVER_S = 5
+"""Seconds for which a first controller may be silent before the second takes its place."""
 START_S = 300.0
 """A daemon that ends is noticed at once; one that takes longer than this hangs, however busy the machine."""
 _clusters = count()
@@ -127,6 +132,7 @@ class RealSlurm:
     memory_mb    memory of each node as Slurm counts it.
     accounting   with slurmdbd and MariaDB, so that sacct works.
     extra_conf   more lines of slurm.conf; they come last, so they win.
+    backup       with a second controller (BACKUP), which takes over when the first (`slurmctld`) is silent.
 
     `env` is the environment in which Slurm's commands speak to this cluster; `node_names` are its nodes.
     Partitions: `batch` (default) and `guest`, as asad's documentation wants them.
@@ -144,14 +150,17 @@ class RealSlurm:
         accounting: bool = True,
         extra_conf: str = "",
         pin: bool = True,
+        backup: bool = False,
     ) -> None:
         self.nodes, self.cpus, self.memory_mb = nodes, cpus, memory_mb
-        self.accounting, self.extra_conf, self.pin = accounting, extra_conf, pin
+        self.accounting, self.extra_conf, self.pin, self.backup = accounting, extra_conf, pin, backup
         # the owner is in every name: leftovers of a dead owner can be told from another's running cluster
         self.name = f"{PREFIX}{os.getpid()}{chr(ord('a') + next(_clusters) % 26)}"
         self.keep = folder is not None
         self.folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
         self.node_names = tuple(f"{self.name}n{number}" for number in range(1, nodes + 1))
+        host = socket.gethostname()
+        self.heads = {"slurmctld": host, **({BACKUP: f"{self.name}-backup"} if backup else {})}
         self.users = USERS
         self.conf = self.folder / "slurm.conf"
         self.munge_socket = self.folder / "munge.socket"
@@ -200,7 +209,8 @@ class RealSlurm:
                 f"add account {ACCOUNT}",
                 f"add user {','.join(self.users)} account={ACCOUNT}",
             )
-        self._spawn("slurmctld", ["slurmctld", "-D"])
+        for name in self.heads:
+            self._spawn(name, self._controller(name))
         for number, node in enumerate(self.node_names):
             (self.folder / "spool" / node).mkdir(exist_ok=True)
             self._spawn(node, [*self._pinned(number), "slurmd", "-D", "-N", node])
@@ -227,7 +237,7 @@ class RealSlurm:
         closed = [path for path in (self.folder, *self.folder.parents) if not path.stat().st_mode & 0o001]
         if closed:
             raise LabError(f"{closed[-1]}: ordinary users cannot pass; name a folder that they can reach")
-        for name in ("state", "spool", "log", "jobs"):
+        for name in ("state", "spool", "log", "jobs", "run"):
             (self.folder / name).mkdir(exist_ok=True)
         (self.folder / "jobs").chmod(0o1777)  # jobs of all users write their output here
 
@@ -247,6 +257,23 @@ class RealSlurm:
         seen = [*mine, *padding]
         topology = f"pack:1 core:{len(seen)} pu:1(indexes={','.join(map(str, seen))})"
         return ["taskset", "-c", ",".join(map(str, mine)), "env", f"HWLOC_SYNTHETIC={topology}"]
+
+    def _controller(self, name: str) -> list[str]:
+        if not self.backup:
+            return ["slurmctld", "-D"]
+        # A controller knows by the name of its machine which one it is, listens at the address of that name, and kills
+        # whoever its pid file names: each sees a name, an /etc/hosts and a folder for that file of its own.
+        hosts = self.folder / "hosts"
+        hosts.write_text(
+            "127.0.0.1 localhost\n"
+            + "".join(f"127.0.0.{number} {host}\n" for number, host in enumerate(self.heads.values(), 1))
+        )
+        enter = 'hostname "$1" && mount --bind "$2" /etc/hosts && mount -t tmpfs none "$3" && shift 3 && exec "$@"'
+        seen = (self.heads[name], str(hosts), f"{self.folder}/run")
+        log = f"{self.folder}/log/{name}.log"
+        return [
+            *("unshare", "--uts", "--mount", "sh", "-c", enter, "sh", *seen, "slurmctld", "-D", "-L", log)
+        ]
 
     def _munge_paths(self) -> list[str]:
         key = self.folder / "munge.key"
@@ -308,7 +335,10 @@ class RealSlurm:
         node_list = ",".join(self.node_names)
         lines = [
             f"ClusterName={self.name}",
-            f"SlurmctldHost={host}(127.0.0.1)",
+            *(
+                f"SlurmctldHost={head}(127.0.0.{number})"
+                for number, head in enumerate(self.heads.values(), 1)
+            ),
             f"SlurmctldPort={ports[0]}",
             "SlurmUser=root",
             "SlurmdUser=root",
@@ -317,7 +347,7 @@ class RealSlurm:
             f"AuthInfo=socket={self.munge_socket}",
             f"StateSaveLocation={folder}/state",
             f"SlurmdSpoolDir={folder}/spool/%n",
-            f"SlurmctldPidFile={folder}/slurmctld.pid",
+            f"SlurmctldPidFile={folder}/run/slurmctld.pid",
             f"SlurmdPidFile={folder}/%n.pid",
             f"SlurmctldLogFile={folder}/log/slurmctld.log",
             f"SlurmdLogFile={folder}/log/%n.log",
@@ -341,6 +371,8 @@ class RealSlurm:
             "SchedulerParameters=bf_interval=2,sched_interval=2,bf_resolution=1,bf_continue",
             "SlurmdParameters=config_overrides",
         ]
+        if self.backup:
+            lines += ["CommunicationParameters=NoCtldInAddrAny", f"SlurmctldTimeout={TAKEOVER_S}"]
         if self.accounting:
             lines += [
                 "AccountingStorageType=accounting_storage/slurmdbd",
