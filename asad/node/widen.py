@@ -234,6 +234,7 @@ class Widening:
         for _ in range(SETTLING):
             threads = set(self.cgroups.threads(held.group))
             fresh = threads - held.seen
+            fresh -= self._starting(held, sorted(fresh))
             held.seen &= threads
             held.masks = {thread: was for thread, was in held.masks.items() if thread in threads}
             if not fresh:
@@ -273,6 +274,18 @@ class Widening:
         """Those of the threads that slurmstepd has started itself: what they have, Slurm gave them."""
         stepds = set(self.cgroups.stepds(held.group))
         return {thread for thread in threads if self._parent(thread) in stepds}
+
+    def _starting(self, held: Widened, threads: Sequence[int]) -> set[int]:
+        """Those of the threads that are slurmstepd still, on their way to the task's program.
+
+        Slurm binds them before it comes to that, which would undo a widening: they are taken along by the next look.
+        """
+        return {thread for thread in self._leaders(held, threads) if self._comm(thread) == "slurmstepd"}
+
+    def _comm(self, pid: int) -> str:
+        with contextlib.suppress(OSError):
+            return (self.cgroups.proc / str(pid) / "comm").read_text(errors="replace").strip()
+        return ""
 
     def _parent(self, pid: int) -> int:
         with contextlib.suppress(OSError, ValueError, IndexError):

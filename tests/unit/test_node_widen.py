@@ -115,6 +115,18 @@ def test_a_later_step_is_taken_along(node: Node) -> None:
     assert (node.base / "step_1/cpuset.cpus").read_text() == "0-1" and node.affinity[105] == {0, 1}
 
 
+def test_a_task_that_slurm_has_not_bound_yet_is_taken_along_when_it_is(node: Node) -> None:
+    comm = node.tree.proc / "101" / "comm"
+    comm.write_text("slurmstepd\n")
+    node.affinity[101] = set(WIDE)  # slurmstepd's own
+    assert node.widening.widen(node.job, "leased")
+    node.affinity[101] = {0, 1}  # now it is bound
+    comm.write_text("sleep\n")
+    node.widening.follow({"7": node.job})
+    assert node.affinity[101] == WIDE
+    assert node.widening.narrow("7", "over") and node.affinity[101] == {0, 1}
+
+
 def test_a_successor_puts_back_what_a_killed_actor_has_left(node: Node) -> None:
     before, bound = node.said(), dict(node.affinity)
     assert node.widening.widen(node.job, "leased")
