@@ -8,6 +8,7 @@ that fails is told by the tests that need it.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -789,8 +790,15 @@ def cores_of(machine: Machine, group: str) -> tuple[str, set[str]]:
 
 
 def await_cores(machine: Machine, group: str, cores: str) -> tuple[str, set[str]]:
-    """Wait until a job's group has these cores; what it and its processes have then, a few looks later."""
+    """Wait until a job's group has these cores and its processes have them too; what they have a few looks later."""
     machine.await_("cat", f"{group}/cpuset.cpus.effective", shows=f"^{cores}$", timeout_s=300.0)
+    # the actor moves processes one by one after the group, and is slow where the machine is
+    deadline = time.monotonic() + 300.0
+    while time.monotonic() < deadline:
+        effective, allowed = cores_of(machine, group)
+        if allowed == {effective}:
+            break
+        machine.do("sleep", "2")
     machine.do("sleep", "8")
     return cores_of(machine, group)
 
