@@ -18,8 +18,9 @@ LAB_ARGS ?=
 # of `make chaos`: moments on a real Slurm, lives on one in memory, and the seed of both
 MOMENTS ?= 100
 LIVES ?= 900
-# of `make fuzz` (inputs) and `make soak` (days of the cluster)
+# of `make fuzz` (inputs, processes at a time) and `make soak` (days of the cluster)
 N ?= 1000000
+WORKERS ?= 2
 DAYS ?= 30
 SEED ?= 1
 
@@ -43,7 +44,7 @@ help:
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
 	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
 	@echo 'make chaos            random faults on a real Slurm and on one in memory (as root; MOMENTS=100 LIVES=900 SEED=1)'
-	@echo 'make fuzz             hostile input for every reader (N=1000000 inputs SEED=1, half an hour)'
+	@echo 'make fuzz             hostile input for every reader (N=1000000 inputs SEED=1 WORKERS=2, half an hour)'
 	@echo 'make soak             a month of a busy cluster through the daemon: what grows? (DAYS=30 SEED=1, an hour)'
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
@@ -68,7 +69,7 @@ lab: $(VENV)/.installed-test
 
 # The table and what failed go to build/fuzz; `python -m lab.fuzz --seed SEED --reader NAME --number NUMBER` repeats one input.
 fuzz: $(VENV)/.installed-test
-	$(BIN)/python -m lab.fuzz --inputs $(N) --seed $(SEED) --out build/fuzz
+	$(BIN)/python -m lab.fuzz --inputs $(N) --seed $(SEED) --workers $(WORKERS) --out build/fuzz
 
 soak: $(VENV)/.installed-test
 	$(BIN)/python -m lab.soak --days $(DAYS) --seed $(SEED) --out build/soak.json

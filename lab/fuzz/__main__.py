@@ -7,7 +7,6 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -20,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from lab.fuzz import daemon, files, mesos, slurm
-from lab.fuzz.run import BLOCK, SLOW_S, Reader, Tally, attempt, input_of, run_apart, run_block
+from lab.fuzz.run import BLOCK, SLOW_S, Reader, Tally, attempt, input_of, run_block, run_blocks
 from lab.fuzz.run import _Log as Log
 
 OUT = Path("build") / "fuzz"
@@ -60,8 +59,17 @@ def check_samples(readers: Sequence[Reader]) -> list[str]:
 @click.option("--reader", "wanted", default="", help="Those whose name holds this.")
 @click.option("--number", type=int, help="One input of one reader again, with its story.")
 @click.option("--memory", default=1024, show_default=True, help="MiB that reading may take beyond the start.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="So many processes read at a time.",
+)
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
-def main(inputs: int, seed: int, wanted: str, number: int | None, memory: int, out: Path) -> None:
+def main(
+    inputs: int, seed: int, wanted: str, number: int | None, memory: int, workers: int, out: Path
+) -> None:
     """Put mutated inputs to every reader of what others have written. None may raise anything but asad's own errors,
     take more than a second of CPU, more memory than allowed, or say what steers a terminal."""
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -77,7 +85,7 @@ def main(inputs: int, seed: int, wanted: str, number: int | None, memory: int, o
     for sentence in broken:
         console.print(sentence, markup=False)
     begin_s = time.monotonic()
-    tallies = run_all(console, readers, seed, inputs, memory, out)
+    tallies = run_all(console, readers, seed, inputs, memory, workers, out)
     took_s = time.monotonic() - begin_s
     show(console, tallies)
     failures = sum(len(tally.failures) for tally in tallies)
@@ -95,33 +103,41 @@ def main(inputs: int, seed: int, wanted: str, number: int | None, memory: int, o
 
 
 def run_all(
-    console: Console, readers: Sequence[Reader], seed: int, inputs: int, memory: int, out: Path
+    console: Console,
+    readers: Sequence[Reader],
+    seed: int,
+    inputs: int,
+    memory: int,
+    workers: int,
+    out: Path,
 ) -> list[Tally]:
-    """All blocks of all readers."""
-    tallies = []
+    """All blocks of all readers, so many at a time."""
+    blocks = [
+        (reader, range(first, min(count, first + BLOCK)))
+        for reader, count in zip(readers, shares(readers, inputs), strict=True)
+        for first in range(0, count, BLOCK)
+    ]
+    tallies: list[Tally] = []
+    kinds: set[tuple[str, str]] = set()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=sum(shares(readers, inputs)))
-        for reader, count in zip(readers, shares(readers, inputs), strict=True):
-            progress.update(task, description=reader.name)
-            if not console.is_terminal:
-                console.print(reader.name, markup=False)
-            tally, kinds = Tally(reader.name), Counter[str]()
-            for first in range(0, count, BLOCK):
-                block = run_apart(reader, seed, range(first, min(count, first + BLOCK)), memory)
-                for failure in block.failures:
-                    kinds[failure.why] += 1
-                    if kinds[failure.why] == 1:
-                        file = out / f"{reader.name.replace(' ', '-').replace('/', '-')}-{failure.number}"
-                        file.write_bytes(failure.data)
-                        progress.console.print(
-                            f"{reader.name} {failure.number}: {failure.why}; {file}",
-                            markup=False,
-                            highlight=False,
-                        )
-                tally.add(block)
-                progress.advance(task, block.inputs)
-            tallies.append(tally)
+        for block in run_blocks(blocks, seed, memory, workers):
+            if not tallies or tallies[-1].reader != block.reader:
+                tallies.append(Tally(block.reader))
+                progress.update(task, description=block.reader)
+                if not console.is_terminal:
+                    console.print(block.reader, markup=False)
+            for failure in block.failures:
+                if (block.reader, failure.why) in kinds:
+                    continue
+                kinds.add((block.reader, failure.why))
+                file = out / f"{block.reader.replace(' ', '-').replace('/', '-')}-{failure.number}"
+                file.write_bytes(failure.data)
+                sentence = f"{block.reader} {failure.number}: {failure.why}; {file}"
+                progress.console.print(sentence, markup=False, highlight=False)
+            tallies[-1].add(block)
+            progress.advance(task, block.inputs)
     return tallies
 
 

@@ -16,6 +16,7 @@ import os
 import pickle
 import re
 import resource
+import selectors
 import shutil
 import signal
 import sys
@@ -23,8 +24,10 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -217,30 +220,96 @@ def run_block(
     return tally
 
 
-def run_apart(reader: Reader, seed: int, numbers: range, memory_mib: int) -> Tally:
-    """The same in processes of their own: one that is killed is a failure of the input that it was at."""
-    skip: frozenset[int] = frozenset()
-    killed: list[Failure] = []
-    while True:
-        at = mmap.mmap(-1, 8)
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            _be_child(reader, seed, numbers, memory_mib, skip, at, writing)
+def run_blocks(
+    blocks: Iterable[tuple[Reader, range]], seed: int, memory_mib: int, workers: int
+) -> Iterator[Tally]:
+    """Each block in processes of its own, so many at a time; what became of each, in order, whichever ended first.
+
+    A process that is killed is a failure of the input that it was at. There is one thread here: a process that is
+    forked beside others may find their locks taken for ever.
+    """
+    waiting: deque[_Apart] = deque()
+    """In order; those at its head may be over while others are not."""
+    with selectors.DefaultSelector() as ended:
+        more = iter(blocks)
+        try:
+            while True:
+                room = workers - len(ended.get_map())
+                for reader, numbers in islice(more, room):
+                    apart = _Apart(reader, seed, numbers, memory_mib)
+                    waiting.append(apart)
+                    ended.register(apart.start(), selectors.EVENT_READ, apart)
+                if not waiting:
+                    return
+                for key, _ in ended.select():
+                    apart = key.data
+                    if apart.hear():
+                        continue
+                    ended.unregister(key.fd)
+                    apart.end()
+                    if apart.tally is None:
+                        ended.register(apart.start(), selectors.EVENT_READ, apart)
+                while waiting and waiting[0].tally is not None:
+                    yield waiting.popleft().tally  # type: ignore[misc]
+        finally:
+            for apart in waiting:
+                apart.stop()
+
+
+class _Apart:
+    """A block in a process of its own, and in another if that is killed."""
+
+    def __init__(self, reader: Reader, seed: int, numbers: range, memory_mib: int) -> None:
+        self.reader, self.seed, self.numbers, self.memory_mib = reader, seed, numbers, memory_mib
+        self.tally: Tally | None = None
+        """What became of the block, once it is over."""
+        self._killed: list[Failure] = []
+        self._child = self._reading = -1
+
+    def start(self) -> int:
+        """Fork; what becomes readable when there is something to hear."""
+        self._at = mmap.mmap(-1, 8)
+        self._heard = bytearray()
+        skip = frozenset(failure.number for failure in self._killed)
+        self._reading, writing = os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            _be_child(self.reader, self.seed, self.numbers, self.memory_mib, skip, self._at, writing)
         os.close(writing)
-        with os.fdopen(reading, "rb") as pipe:
-            answer = pipe.read()
-        _, status = os.waitpid(child, 0)
-        if answer and status == 0:
-            tally: Tally = pickle.loads(answer)  # noqa: S301 (of our own child)
-            break
-        number = int.from_bytes(at[:], "big")
+        return self._reading
+
+    def hear(self) -> bool:
+        """Take what the child has written; False if that was all."""
+        data = os.read(self._reading, 1 << 20)
+        self._heard += data
+        return bool(data)
+
+    def end(self) -> None:
+        """The child has written all, or is dead: then there must be another, which leaves out what killed it."""
+        status = self._reap()
+        if self._heard and status == 0:
+            tally: Tally = pickle.loads(self._heard)  # noqa: S301 (of our own child)
+            tally.inputs += len(self._killed)
+            tally.failures += self._killed
+            self.tally = tally
+            return
+        number = int.from_bytes(self._at[:], "big")
         how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit status {status >> 8}"
-        killed.append(Failure(number, f"the process ended: {how}", how, input_of(reader, seed, number)[0]))
-        skip |= {number}
-    tally.inputs += len(killed)
-    tally.failures += killed
-    return tally
+        data = input_of(self.reader, self.seed, number)[0]
+        self._killed.append(Failure(number, f"the process ended: {how}", how, data))
+
+    def stop(self) -> None:
+        """Whoever asked does not want the rest."""
+        if self._child > 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
+            self._reap()
+
+    def _reap(self) -> int:
+        os.close(self._reading)
+        _, status = os.waitpid(self._child, 0)
+        self._child = self._reading = -1
+        return status
 
 
 def _be_child(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from random import Random
 
 import pytest
 
 from lab.fuzz.__main__ import all_readers, check_samples, shares
 from lab.fuzz.mutations import JSON_VALUES, hostile, mutated
-from lab.fuzz.run import BLOCK, Reader, input_of, run_block, unfit
+from lab.fuzz.run import BLOCK, Reader, input_of, run_block, run_blocks, unfit
 
 READERS = all_readers()
 SLICE = 60
@@ -43,6 +46,35 @@ def test_a_number_is_repeated_with_what_the_reader_had_read_before() -> None:
     assert tally.inputs == 1
     assert [failure.number for failure in tally.failures] == [BLOCK + 7]
     assert "ZeroDivisionError" in tally.failures[0].why
+
+
+def test_blocks_end_the_same_however_many_are_read_at_a_time() -> None:
+    def read(data: bytes, chance: Random) -> bool:
+        if chance.random() < 0.05:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if chance.random() < 0.1:
+            raise ZeroDivisionError("a fault")
+        time.sleep(
+            0.02 * (chance.random() < 0.2)
+        )  # so that blocks do not end in the order in which they began
+        return chance.random() < 0.5
+
+    readers = [Reader(name, "text", [b"a word or two"], lambda folder: read) for name in ("one", "two")]
+    blocks = [
+        (reader, range(first, first + 20)) for reader in readers for first in range(0, 3 * BLOCK, BLOCK)
+    ]
+
+    def ends(workers: int) -> list[tuple[object, ...]]:
+        return [
+            (tally.reader, tally.inputs, tally.read, tally.refused, tally.failures)
+            for tally in run_blocks(blocks, 4, 256, workers)
+        ]
+
+    alone = ends(1)
+    assert [end[:2] for end in alone] == [(name, 20) for name in ("one",) * 3 + ("two",) * 3]
+    kinds = {failure.why[:20] for end in alone for failure in end[4]}  # type: ignore[attr-defined]
+    assert {"the process ended: s", "ZeroDivisionError (u"} <= kinds
+    assert ends(3) == alone
 
 
 def test_what_would_steer_a_terminal_or_cannot_be_written_is_told() -> None:
