@@ -26,7 +26,10 @@ BROKEN_ARCHIVE = (
     zlib.error,
 )
 """What comes of reading an archive of arrays that is broken, encrypted, or of a kind that nobody writes."""
-_WORD = re.compile(r"[^\s=\[\]{},#]+")
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.){0,100}+"|'[^'\n]{0,100}+')"""
+"""Part of a key. Of longer ones no text has many, and to look at every quote for its end would take as long."""
+_LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_PARTS}}}")
+"""A key of more than `MOST_PARTS` parts, wherever it may begin: which quotes open and which close is not known."""
 
 
 def shown(text: str, most: int = 60) -> str:
@@ -37,10 +40,8 @@ def shown(text: str, most: int = 60) -> str:
 
 def toml_of(text: str) -> dict[str, Any]:
     """What a TOML document holds. Raises ValueError if it is none, or nested too deeply."""
-    # blanks may stand around the dots of a key
-    for word in _WORD.findall(text.replace(" ", "").replace("\t", "")):
-        if word.count(".") > MOST_PARTS and sum(map(bool, word.split("."))) > MOST_PARTS:
-            raise ValueError(f"a key of more than {MOST_PARTS} parts")
+    if any(line.count(".") >= MOST_PARTS and _LONG_KEY.search(line) for line in text.split("\n")):
+        raise ValueError(f"a key of more than {MOST_PARTS} parts")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -452,10 +452,11 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.split("\n"), 1):
-        header = re.match(r"\s*\[\[?\s*([\w.\"' -]+?)\s*\]\]?\s*(?:#.*)?$", line)
+        # what may be a blank stands in one place only, or a line of blanks is tried in all ways to divide it
+        header = re.match(r"\s*\[\[?([\w.\"' \t-]+)\]\]?\s*(?:#.*)?$", line)
         key = re.match(r"\s*([\w\"'.-]+)\s*=", line)
         if header:
-            table = tuple(part.strip("\"' ") for part in header[1].split("."))
+            table = tuple(part.strip("\"' \t") for part in header[1].split("."))
             lines.setdefault(table, number)
         elif key:
             lines.setdefault((*table, *(part.strip("\"'") for part in key[1].split("."))), number)

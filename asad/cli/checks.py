@@ -295,7 +295,7 @@ def threads_finding(slurm: Slurm, threads: Collection[int]) -> Finding:
 
 def read_threads(text: str) -> set[int]:
     """The numbers that `sinfo --format=%Z` prints, or those of the `NodeName` lines of a slurm.conf."""
-    named = re.findall(r"^\s*NodeName\s*=.*", text, re.MULTILINE | re.IGNORECASE)
+    named = re.findall(r"^[ \t]*NodeName[ \t]*=.*", text, re.MULTILINE | re.IGNORECASE)
     if not named:
         return {int(word) for word in text.split() if word.isascii() and word.isdecimal()}
     found = (re.search(r"\bThreadsPerCore\s*=\s*(\d{1,4})", line, re.IGNORECASE) for line in named)
@@ -535,12 +535,12 @@ def _same(key: str, one: str, other: str) -> bool:
 
 def _members(text: str) -> set[str]:
     """Names between commas, those within brackets kept together."""
-    return {word.lower() for word in re.findall(r"[^,\[]+(?:\[[^\]]*\])?[^,\[]*", text)}
+    return {word.lower() for word in re.findall(r"(?:[^,\[]+|\[[^\]]*\]?)+", text)}
 
 
 def minutes(text: str) -> float:
     """Slurm's way of writing a time limit: minutes, m:s, h:m:s, d-h, d-h:m, d-h:m:s; inf for none or nonsense."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text, re.ASCII)
+    match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text, re.ASCII)
     if not match:
         return float("inf")
     days, first, second, third = (None if part is None else int(part) for part in match.groups())

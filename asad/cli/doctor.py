@@ -141,7 +141,7 @@ def examine(
         yield from checks.lending_findings(slurm, guest_of, [str(kind) for kind in kinds], str(share_users))
         yield checks.calibration_finding(config.guard.calibration)
         journal = Path(str(config.slurm.get("journal_dir") or config.daemon.state_dir))
-        controllers = len(re.findall(r"(?mi)^\s*SlurmctldHost(?:\[\d+\])?\s*=", text))
+        controllers = len(re.findall(r"(?mi)^[ \t]*SlurmctldHost(?:\[\d+\])?[ \t]*=", text))
         head = checks.head_finding(slurm, controllers, journal, _read(Path("/proc/mounts")) or "")
         if head is not None:
             yield head

@@ -70,19 +70,19 @@ def infer(recorded: Recorded) -> Machine:
 
     SWF says it in its header. Else, with node lists, each node has the most cores and memory that were held
     of it at one time. Else the machine has the most cores that were in use at one time, in nodes as large as
-    the most that a job held of one.
+    the most that a job held of one. Raises MachineError if that is more than any machine has.
     """
     if recorded.format == "swf" and (machine := _from_swf_header(recorded.header)):
         return machine
     if recorded.nodes_seen:
         seen = recorded.nodes_seen
         names = sorted(seen)
-        memory = np.array([seen[name].memory_bytes for name in names])
-        return Machine(
-            node_names=tuple(names),
-            cores=np.array([max(seen[name].cores, 1) for name in names], dtype=np.int32),
-            memory_bytes=memory,
-            origin=f"inferred: {len(names)} nodes of the log's node lists, each with the most cores "
+        return _machine(
+            recorded.path,
+            names,
+            [max(seen[name].cores, 1) for name in names],
+            [seen[name].memory_bytes for name in names],
+            f"inferred: {len(names)} nodes of the log's node lists, each with the most cores "
             "and memory that were held of it at one time",
         )
     jobs = recorded.jobs
@@ -349,6 +349,8 @@ def _uniform(nodes: int, cores: int, memory_bytes: float, origin: str) -> Machin
 
 def _spread(nodes: int, cores: int, origin: str) -> Machine:
     """Nodes that share the cores as evenly as can be, the larger ones first."""
+    if cores > MOST_CORES:
+        raise MachineError(f"{cores} cores ({origin}) are too many; describe the machine")
     each = np.full(nodes, cores // nodes, dtype=np.int32)
     each[: cores % nodes] += 1
     return Machine(

@@ -77,6 +77,10 @@ def _size(text: str) -> int:
     for part in _PARTS.findall(text):
         names = 1
         for inside in _BRACKETS.findall(part):
+            if _LONG_RANGE.search(
+                inside
+            ):  # no node has such a number, and ClusterShell takes them for its own fault
+                return MOST_NODES + 1
             names *= sum(
                 max(1, int(last) - int(first) + 1) if last else 1 for first, last in _RANGE.findall(inside)
             )
@@ -88,6 +92,7 @@ _NAME = re.compile(r"@?[\w.\-]{1,255}", re.ASCII)
 _PARTS = re.compile(r"(?:[^,\[]+|\[[^\]]*\]?)+")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?[^,]*", re.ASCII)
+_LONG_RANGE = re.compile(r"(?<!\d)(?:\d{19,}-\d|\d{1,18}-\d{19})", re.ASCII)
 MOST_NODES = 200_000
 """Of one set: more than any cluster has, and named in less than a second."""
 

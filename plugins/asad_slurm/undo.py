@@ -625,7 +625,9 @@ def configured(path: Path) -> tuple[Path, Path, str]:
         found = [plain.get(table, {}).get(key, "") for table, key in keys]
     except (ValueError, AttributeError, RecursionError) as error:
         lines = [
-            re.search(rf"^\s*\[{table}\][^\[]*?^\s*{key}\s*=\s*[\"']([^\"'\n]+)", text, re.MULTILINE)
+            re.search(
+                rf"^[ \t]*\[{table}\][^\[]*?^[ \t]*{key}[ \t]*=[ \t]*[\"']([^\"'\n]+)", text, re.MULTILINE
+            )
             for table, key in keys
         ]
         found = [line[1] if line else "" for line in lines]

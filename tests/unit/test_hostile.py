@@ -40,13 +40,14 @@ from asad.api.control import Request
 from asad.api.nodes import NodeServer, _Connection
 from asad.api.wire import TrustedChannel, WireError, frame, pack, unpack
 from asad.bounded import MOST_PARTS, toml_of
+from asad.cli import checks
 from asad.cli.checks import read_slurm_conf
-from asad.config import parse
+from asad.config import key_lines, parse
 from asad.daemon.requests import Requests
 from asad.defer.expected import read_expected
 from asad.defer.linear import read_weights
 from asad.defer.rollout import read_sample
-from asad.errors import ClusterError, ConfigError, LogError, UsageError
+from asad.errors import ClusterError, ConfigError, LogError, MachineError, UsageError
 from asad.experts import parse_expert
 from asad.experts.fitting import read_history
 from asad.model import Finished, Machine
@@ -56,7 +57,7 @@ from asad.replay.archives import read_archive
 from asad.replay.contention import load_contention
 from asad.replay.demand import read_demand
 from asad.replay.instances import read_instance
-from asad.replay.machine import read_machine
+from asad.replay.machine import infer, read_machine
 from asad.replay.readers import fields, read_log
 from asad.replay.readers.recorded import BadValue
 from asad.replay.sow_instances import read_sow_instance
@@ -83,10 +84,27 @@ def test_a_key_of_many_parts_is_refused_before_it_costs(dot: str) -> None:
     assert toml_of(dot.join(["a"] * 3) + " = 1") == {"a": {"a": {"a": 1}}}
 
 
+@pytest.mark.parametrize("part", ['"#"', "'='", '"["', '" "', "'\"'"])
+@pytest.mark.parametrize("before", ["", "[", 'a = {b = """\n""", '])
+def test_no_quote_hides_how_many_parts_a_key_has(before: str, part: str) -> None:
+    with pytest.raises(ValueError, match="parts"):
+        toml_of(before + ".".join([part] * 50_000) + " = 1")
+
+
+def test_many_quotes_are_looked_through_at_once() -> None:
+    with pytest.raises(ValueError, match="line 1"):
+        toml_of('a = \\"' * 50_000 + "." * 200)
+
+
 def test_text_with_many_dots_is_no_key() -> None:
     dots = "." * 500
     prose = "One word. " * MOST_PARTS
     assert toml_of(f'# {dots}\na = "{dots}"\nb = """\n{prose}\n{prose}"""\n')["a"] == dots
+
+
+@pytest.mark.parametrize("line", ["[" + " " * 5000, "[a" + " " * 5000 + "x", "[ a ]" + " " * 5000 + "x"])
+def test_blanks_in_a_header_of_a_table_are_passed_over_at_once(line: str) -> None:
+    assert key_lines(f"{line}\n[ \tb . c ] # d\nkey = 1") == {("b", "c"): 2, ("b", "c", "key"): 3}
 
 
 READ_TOML: dict[str, Callable[[Path], object]] = {
@@ -144,6 +162,39 @@ def test_a_name_full_of_delimiters_is_found_or_refused_at_once(tmp_path: Path) -
     assert recorded.jobs.applications == (parts,)
 
 
+def test_blanks_in_the_header_of_a_log_are_passed_over_at_once(tmp_path: Path) -> None:
+    job = "1 0 0 10 2 -1 -1 2 20 -1 1 1 1 1 1 1 -1 -1\n"
+    header = f"; Note: a{' ' * 100_000}b \t\n; Note:c\n"
+    recorded = read_log(log(tmp_path, header + job))
+    assert recorded.header == {"Note": f"a{' ' * 100_000}b\nc"}
+
+
+def test_a_log_whose_machine_would_have_more_cores_than_any_has_is_refused(tmp_path: Path) -> None:
+    columns = HEADER.strip() + "|NodeList\n"
+    for nodes in ("n1|n1", "n1|n2", "|"):  # more on one node, on two, and on nobody knows which
+        one, two = nodes.split("|")
+        jobs = f"1|a|10|20|30|2147483647|{one}\n2|a|10|20|30|4|{two}\n"
+        recorded = read_log(log(tmp_path, columns + jobs if one else HEADER + jobs.replace("|\n", "\n")))
+        with pytest.raises(MachineError, match="too many"):
+            infer(recorded)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"user": 7}, {"partition": ["a"]}, {"name": {}}, {"association": {"user": 1}}]
+)
+def test_a_bad_record_of_a_log_leaves_no_part_behind(odd: dict[str, Any], tmp_path: Path) -> None:
+    good: dict[str, Any] = {"required": {"CPUs": 1}, "state": "COMPLETED"}
+    good |= {"time": {"submission": 1, "start": 2, "end": 5}}
+    jobs = [
+        {**good, "job_id": 1, "name": "a"},
+        {**good, "job_id": 2, **odd},
+        {**good, "job_id": 3, "name": "c"},
+    ]
+    recorded = read_log(log(tmp_path, json.dumps({"jobs": jobs})), skip_bad=True)
+    assert recorded.jobs.applications == ("a", "c")
+    assert len(recorded.bad) == 1
+
+
 def test_half_a_character_in_a_log_becomes_a_question_mark(tmp_path: Path) -> None:
     job: dict[str, Any] = {"job_id": 1, "name": "a\ud800", "user": "é", "comment": {"job": "asad:\udfff"}}
     job |= {"required": {"CPUs": 1}, "time": {"submission": 1, "start": 2, "end": 5}, "state": "COMPLETED"}
@@ -160,7 +211,10 @@ def test_an_elapsed_time_without_end_is_none(tmp_path: Path) -> None:
 def test_lists_of_nodes_of_several_racks_are_as_long_as_they_are() -> None:
     racks = "a[1-500],b[1-500],c[1-500],login"
     assert len(fields.node_list(racks)) == len(expand(racks)) == 1501
-    for text in ("n[1-99999999]", "n[1-2000]x[1-2000]", "a[1-700000],b[1-700000]"):
+    for text in (
+        *("n[1-99999999]", "n[1-2000]x[1-2000]", "a[1-700000],b[1-700000]"),
+        *(f"n[1-{'3' * 60}]", f"n[{'3' * 60}-{'4' * 60}]"),
+    ):
         with pytest.raises(BadValue, match="more than"):
             fields.node_list(text)
         with pytest.raises(ValueError, match="more than"):
@@ -174,6 +228,20 @@ def test_a_key_that_begins_as_nodename_is_another(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text("NodeNameX=1\nNodeName=n[1-3] CPUs=4\n")
     assert len(read_machine(path).cores) == 3
+
+
+def test_members_and_limits_of_partitions_are_read_at_once() -> None:
+    assert checks._members("n[1-3,5]x[2],B") == {"n[1-3,5]x[2]", "b"}
+    assert checks._members("a[" * 50_000) == {"a[" * 50_000}
+    for text in ("9" * 400, "1-" + "9" * 5000):  # no float holds it, and no number has so many digits
+        assert checks.minutes(text) == math.inf
+    assert checks.read_threads("\n" * 100_000) == set()
+
+
+def test_a_configuration_that_is_no_toml_is_looked_through_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "asad.toml"
+    path.write_text("\n" * 100_000 + '[daemon]\nmode = "observe"\nstate_dir = "/a"\n' + "\n" * 100_000 + "[x")
+    assert undo.configured(path)[:2] == (Path("/a"), Path("/a"))
 
 
 def test_priority_tiers_in_odd_digits_are_none() -> None:

@@ -242,6 +242,8 @@ def node_list(text: str) -> tuple[str, ...]:
 
 def _range_size(part: str) -> int:
     first, dash, last = part.partition("-")
-    if dash and first.isdecimal() and last.isdecimal() and len(first) < 19 and len(last) < 19:
+    if dash and first.isdecimal() and last.isdecimal():
+        if max(len(first), len(last)) > 18:  # no node has such a number, and ClusterShell asserts that
+            return MOST_NODES + 1
         return max(int(last) - int(first) + 1, 1)
     return 1

@@ -133,15 +133,17 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     memory, flagged = _memory(record, allocated, cores, nodes)
     cpu, unmeasured = _cpu_time(record, steps)
     names = fields.node_list(_text(record, "nodes"))
+    texts = {key: _text(record, key) for key in ("cluster", "user", "association.user", "name", "partition")}
     # the administrator's and the system's comments are not the user's
     comment = record.get("comment")
     told = comment.get("job") if isinstance(comment, dict) else comment
     tally["flagged"] += flagged
     tally["unmeasured"] += unmeasured and elapsed != 0
 
+    # nothing below may fail, or a bad record would leave some columns longer than others
     extract.line.append(number)
     extract.job_id.append(job_id)
-    extract.cluster.append(_text(record, "cluster"))
+    extract.cluster.append(texts["cluster"])
     extract.submit_s.append(submit)
     extract.start_s.append(start)
     extract.end_s.append(end)
@@ -152,9 +154,9 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     extract.time_limit_s.append(limit)
     extract.memory_bytes.append(memory)
     extract.cpu_time_s.append(cpu)
-    extract.user.append(_text(record, "user") or _text(record, "association.user"))
-    extract.application.append(_text(record, "name"))
-    extract.partition.append(_text(record, "partition"))
+    extract.user.append(texts["user"] or texts["association.user"])
+    extract.application.append(texts["name"])
+    extract.partition.append(texts["partition"])
     extract.node_list.append(names if "nodes" in record else None)
     extract.hint.append(extracts.hint_of(_whole_characters(told) if isinstance(told, str) else ""))
 

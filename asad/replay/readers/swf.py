@@ -40,7 +40,8 @@ WHOLE = (0, 4, 7, 10, 11, 13, 15, 16)
 PARTIAL_EXECUTIONS = (2.0, 3.0, 4.0)
 """Status of a line that is one of several executions of a job which has its own summary line as well."""
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d*)?([eE][+-]?\d{1,2})?|[+-]?\.\d+", re.ASCII)
-HEADER = re.compile(r";+\s*([A-Za-z][A-Za-z0-9 ]{0,40}?)\s*:\s*(.*?)\s*")
+HEADER = re.compile(r";+\s*([A-Za-z][A-Za-z0-9 ]{0,40}?)\s*:(.*)", re.DOTALL)
+"""Key and value, with the blanks around it: a pattern that leaves them out would try each of them as the last."""
 PARTITION = re.compile(r"^(\d+)[ \t]+(\S.*)$", re.ASCII | re.MULTILINE)
 DATA, COMMENT, BLANK, REJECTED = 0, 1, 2, 3
 
@@ -125,11 +126,11 @@ def read(path: str, raw: bytes, skip_bad: bool) -> Recorded:
     _check(table, kind, faults)
     bad_lines = faults.settle(skip_bad)
 
-    header: dict[str, str] = {}
+    values: dict[str, list[str]] = {}
     for line in np.flatnonzero(kind == COMMENT).tolist():
         if match := HEADER.fullmatch(_line(raw, first_byte, line)):
-            key, value = match.groups()
-            header[key] = f"{header[key]}\n{value}" if key in header else value
+            values.setdefault(match[1], []).append(match[2].strip())
+    header = {key: "\n".join(lines) for key, lines in values.items()}
 
     notes: list[str] = []
     counts = {
