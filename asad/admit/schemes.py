@@ -66,6 +66,7 @@ def rehearse(make: Callable[[Servers, int], Scheme]) -> int:
     scheme.arrive(3, replace(job, rigid=True, most_workers=1, fixed_workers=1))
     if extend is not None:
         extend(1, 5, 2)
+        extend(2, 5, 10_000)  # which fits nowhere: it is given all the room there is
     width = sum(there.width for there in scheme.allot(5, {1: 6, 2: 6, 3: 6}).values())
     leave = getattr(scheme, "leave", None)
     if leave is not None:
