@@ -452,9 +452,9 @@ def _whole(value: Any, default: float, most: float = MOST) -> int:
 
 
 def _nice(value: Any) -> int:
-    """22.05 writes a negative one as what is left of 2^32."""
+    """22.05 writes a negative one as what is left of 2^32. With either sign it can be held in 32 bits."""
     nice = int(min(max(-(2.0**31), _number(value, 0.0)), 2.0**32 - 1))
-    return nice - 2**32 if nice >= 2**31 else nice
+    return max(1 - 2**31, nice - 2**32 if nice >= 2**31 else nice)
 
 
 def _job_text(raw: int, job: Mapping[str, Any]) -> tuple[str, int, int, int]:

@@ -54,6 +54,7 @@ WAITS, LAUNCHED, OVER = "waits", "launched", "over"
 """How a gang stands, as far as it matters here."""
 JOB = re.compile(r"\d{1,20}(?:[_+]\d{1,20})?", re.ASCII)
 """How Slurm calls a job, a task of an array, or a part of a heterogeneous one."""
+NUMBER = re.compile(r"\d{1,20}", re.ASCII)
 SENSELESS = (ValueError, KeyError, TypeError, RecursionError)
 """What comes of reading a line that is no line of a journal: it may be cut short, or worse."""
 MOST = 2**33
@@ -111,7 +112,7 @@ def open_changes(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
         try:
             event = json.loads(line)
             what, job, key = event["what"], str(event["job"]), event.get("key")
-            if what == "changed" and key in CHANGES and job.isdigit() and job.isascii():
+            if what == "changed" and key in CHANGES and NUMBER.fullmatch(job):
                 whole = [event["was"], *event["ours"], event["time_s"]]
                 if len(whole) > 2 and all(
                     type(value) in (int, float) and abs(value) < MOST for value in whole

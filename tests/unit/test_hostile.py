@@ -396,6 +396,14 @@ def test_what_turns_the_direction_of_text_is_no_part_of_a_name() -> None:
     assert job.name == "a�b�c�d e\u3000f"
 
 
+@pytest.mark.parametrize(
+    "nice", [-(2**31), 2**31, -(2**40), {"set": True, "infinite": False, "number": 2**31}]
+)
+def test_every_nice_can_be_turned_round(nice: Any) -> None:
+    (job,) = JobReader().read(answer(a_job(7, nice=nice)))
+    assert job.nice == 1 - 2**31
+
+
 def test_half_a_character_is_no_job_for_mesos() -> None:
     with pytest.raises(ClusterError, match="known Slurm"):
         list(read_jobs(answer(a_job(7, command="\ud800"))))
@@ -430,7 +438,8 @@ def test_lines_of_a_journal_that_make_no_sense_stop_nobody(tmp_path: Path) -> No
     path = tmp_path / undo.JOURNAL
     broken = [DEEP + "\n", {"what": {}, "job": "1"}, {"what": ["offer"], "job": "1"}, [1], {"what": "offer"}]
     late = {"what": "changed", "job": "9", "key": "StartTime", "was": 1e300, "ours": [1], "time_s": 1.0}
-    path.write_text(lines(*broken, late, OFFER))
+    many = late | {"job": "9" * 5000, "was": 1}
+    path.write_text(lines(*broken, late, many, OFFER))
     assert list(undo.open_offers(path)) == ["12"]
     assert undo.open_changes(path) == {}
     held = {"job": 1, "take": 1, "array": 0, "task": -1, "submit_s": 1.0, "facts": {}, "state": "served"}
