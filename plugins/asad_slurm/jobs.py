@@ -65,7 +65,7 @@ class JobTable:
         first_look = self._seen_s == -INF
         of, known, told = rows.of, rows.records, self._told
         still: dict[str, int] = {}
-        present: list[int] = []
+        present: set[int] = set()
         at: list[int] = []
         changed: list[JobRecord] = []
         for record in records:
@@ -86,10 +86,12 @@ class JobTable:
                         self.arrays.ended(record.text, record.end_s - record.start_s)
                     continue
                 row = rows.take(record.text)
+            elif row in present:
+                continue  # a job that is shown twice is one job, and ends once: its row is free once
             elif known[row] is record:
-                present.append(row)
+                present.add(row)
                 continue
-            present.append(row)
+            present.add(row)
             at.append(row)
             changed.append(record)
         self._told = still
@@ -103,7 +105,7 @@ class JobTable:
             else:
                 self._describe(row, record)
         if len(present) != len(of):
-            gone = set(of.values()).difference(present)
+            gone = set(of.values()) - present
             self._miss(sorted(gone), now_s)
         for row, missed, end in self._missing.settle():
             self._end(row, missed.record, end.start_s, end.end_s, end.cpu_time_s, end.completed, missed.held)

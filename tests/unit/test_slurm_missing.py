@@ -75,6 +75,25 @@ def test_after_an_outage_accounting_is_asked_in_parts_and_no_end_is_made_up(make
     assert found == {str(number): (START_S + number, number + 60.0) for number in range(1, jobs + 1)}
 
 
+def test_a_job_that_is_shown_twice_ends_once(make: Make) -> None:
+    lab = make(3)
+    lab.snapshot()
+    jobs = lab.slurm.jobs
+    ended = jobs[1] | {"job_state": "COMPLETED", "end_time": int(START_S) + 10}
+    jobs |= {1: ended, -1: ended | {"comment": "again"}, -2: dict(ended), -3: jobs[2]}
+    snapshot = lab.snapshot(30.0)
+    assert names(snapshot, lab.cluster.finished(0.0).row) == ["1"]
+    for number in (-1, -2, -3, 1):
+        del jobs[number]
+    lab.snapshot(30.0)
+    lab.slurm.add(*(a_job(number) for number in range(4, 9)))
+    for _ in range(3):  # by then the row of the job that has ended is another's
+        lab.snapshot(30.0)
+    rows = lab.cluster._jobs.rows.of
+    assert sorted(rows) == [str(number) for number in range(2, 9)]
+    assert len(set(rows.values())) == len(rows)
+
+
 def test_an_end_that_accounting_never_tells_is_unknown(make: Make) -> None:
     lab = make(3)
     slurm = lab.slurm
