@@ -5,7 +5,10 @@ What stands in a file that is read here may be wrong in any way. It is a ValueEr
 
 from __future__ import annotations
 
+import lzma
 import re
+import struct
+import tokenize
 import tomllib
 import zipfile
 import zlib
@@ -17,11 +20,17 @@ MOST_PARTS = 100
 """Parts of a dotted key; what tomllib takes for one grows with the square of their number."""
 BROKEN_ARCHIVE = (
     ValueError,
-    KeyError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
     EOFError,
     OSError,
     RuntimeError,
     MemoryError,
+    SyntaxError,
+    tokenize.TokenError,
+    struct.error,
+    lzma.LZMAError,
     zipfile.BadZipFile,
     zlib.error,
 )

@@ -75,7 +75,7 @@ def read_hint(text: str) -> Hint:
         found[key] = value.strip()
     workers = found.get("workers", "0")
     # int() would take other scripts' digits too
-    if not (workers.isascii() and workers.isdigit()) or int(workers[:12]) > MOST_WORKERS:
+    if not (workers.isascii() and workers.isdigit() and len(workers) <= 12) or int(workers) > MOST_WORKERS:
         raise ValueError(f"workers={shown(workers)} is no number up to {MOST_WORKERS}; write workers=8")
     if "workers" in found and int(workers) == 0:
         raise ValueError("workers=0 is none; leave it out for no bound")

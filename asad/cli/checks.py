@@ -246,7 +246,7 @@ def cluster_findings(slurm: Slurm) -> Iterator[Finding]:
             "jobs are not held to their cores, so a guest may run beside others than its host",
             "slurm.conf: TaskPlugin=task/affinity,task/cgroup; cgroup.conf: ConstrainCores=yes",
         )
-    age = re.match(r"\d+", slurm.get("MinJobAge") or "300")
+    age = re.match(r"\d{1,9}", slurm.get("MinJobAge") or "300", re.ASCII)
     if age and int(age[0]) < 60:
         yield Finding(
             "finished jobs",
@@ -297,7 +297,7 @@ def read_threads(text: str) -> set[int]:
     """The numbers that `sinfo --format=%Z` prints, or those of the `NodeName` lines of a slurm.conf."""
     named = re.findall(r"^[ \t]*NodeName[ \t]*=.*", text, re.MULTILINE | re.IGNORECASE)
     if not named:
-        return {int(word) for word in text.split() if word.isascii() and word.isdecimal()}
+        return {int(word) for word in text.split() if word.isascii() and word.isdecimal() and len(word) < 10}
     found = (re.search(r"\bThreadsPerCore\s*=\s*(\d{1,4})", line, re.IGNORECASE) for line in named)
     return {int(match[1]) if match else 1 for match in found}
 

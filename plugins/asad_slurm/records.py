@@ -292,7 +292,7 @@ def read_version(document: Mapping[str, Any]) -> Version:
     meta = document.get("meta") or {}
     plugin = meta.get("plugin") or meta.get("plugins") or {}
     text = str(plugin.get("data_parser") or plugin.get("type") or "")
-    found = re.search(r"v0\.0\.(\d+)", text)
+    found = re.search(r"v0\.0\.(\d{1,9})", text, re.ASCII)
     slurm = meta.get("slurm") or meta.get("Slurm") or {}
     return Version(int(found.group(1)) if found else 0, clean(str(slurm.get("release", "")))[:40])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from asad_slurm.records import JobReader, NodeReader
 from slurm_samples import a_job, running
 from small_cluster import HOST, NOW, cluster
 
+from asad.admit.hints import read_hint
 from asad.api.control import Request
 from asad.api.nodes import NodeServer, _Connection
 from asad.api.wire import TrustedChannel, WireError, frame, pack, unpack
@@ -230,12 +232,19 @@ def test_a_key_that_begins_as_nodename_is_another(tmp_path: Path) -> None:
     assert len(read_machine(path).cores) == 3
 
 
+@pytest.mark.parametrize("workers", ["0" * 12 + "9" * 9, "0" * 900 + "8", "9" * 900])
+def test_leading_zeros_hide_no_number_of_workers(workers: str) -> None:
+    with pytest.raises(ValueError, match="no number up to"):
+        read_hint(f"utility=constant(1);workers={workers}")
+
+
 def test_members_and_limits_of_partitions_are_read_at_once() -> None:
     assert checks._members("n[1-3,5]x[2],B") == {"n[1-3,5]x[2]", "b"}
     assert checks._members("a[" * 50_000) == {"a[" * 50_000}
     for text in ("9" * 400, "1-" + "9" * 5000):  # no float holds it, and no number has so many digits
         assert checks.minutes(text) == math.inf
     assert checks.read_threads("\n" * 100_000) == set()
+    assert checks.read_threads("2\n" + "9" * 5000) == {2}
 
 
 def test_a_configuration_that_is_no_toml_is_looked_through_at_once(tmp_path: Path) -> None:
@@ -269,7 +278,37 @@ def broken_archives() -> dict[str, bytes]:
         "newer": bytes(newer),
         "overwritten": bytes(cut),
         "short": whole[:90],
+        **{header: archive(header.encode()) for header in HEADERS},
+        "damaged": damaged(
+            archive(b"{'descr': '<f8', 'fortran_order': False, 'shape': (2,)}", zipfile.ZIP_LZMA)
+        ),
     }
+
+
+HEADERS = (
+    "{'descr': ('<f8', 'fortran_order': False",
+    "{'descr': (), 'fortran_order': False, 'shape': (2,)}",
+    "{'descr': '<f8', 'fortran_order': False, 'shape': (1" + "0" * 400 + ",)}",
+    "if 1:\n    2\n  3L",
+    "(" * 400,
+)
+"""What stands before an array in an archive: Python, of all things."""
+
+
+def archive(header: bytes, compression: int = zipfile.ZIP_STORED) -> bytes:
+    """One whose arrays begin so."""
+    file = io.BytesIO()
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(16)
+    with zipfile.ZipFile(file, "w", compression) as made:
+        for name in ("action", "loss"):
+            made.writestr(f"{name}.npy", array)
+    return file.getvalue()
+
+
+def damaged(data: bytes) -> bytes:
+    """An archive whose first compressed bytes are others."""
+    begin = data.index(b"action.npy") + 10
+    return data[: begin + 9] + b"\xff" * 20 + data[begin + 29 :]
 
 
 @pytest.mark.parametrize("how", broken_archives())
