@@ -213,10 +213,17 @@ def commitment_from_json(kept: Mapping[str, Json]) -> Commitment | None:
         planned = kept["schedule"]
         if not isinstance(planned, dict):
             return None
-        schedule = {int(slot): _allotment(there) for slot, there in planned.items()}
+        schedule = {_slot(slot): _allotment(there) for slot, there in planned.items()}
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return Commitment(state=state, schedule=schedule, found_deferred=False, **columns)
+
+
+def _slot(name: str) -> int:
+    slot = int(name)
+    if not abs(slot) < 2**53:  # no calendar is as long, and rows are computed with it
+        raise ValueError("no slot")
+    return slot
 
 
 def _allotment(told: Json) -> Allotment:

@@ -21,6 +21,10 @@ CLUSTER = "*"
 BY_EXPERT = ("prior", "round_risk", "risk")
 LATER = ("peak", "peaks")
 """Columns of a history that one remembered by an earlier version lacks."""
+MOST_SUM = 1e30
+"""No sum and no loss is as large; products of them are numbers."""
+MOST_COUNT = 2**53
+"""No count is as large: one more must still be more."""
 
 Memory = Mapping[str, Mapping[str, Json]]
 """By application (and `CLUSTER`): its history, and its weights by name of the expert."""
@@ -158,7 +162,7 @@ def _fill_learner(weights: Weights, row: int, entry: Json, experts: Sequence[str
         mean = sum(there) / len(there)
         columns[column] = [mean if value is None else value for value in found]
     numbers = {name: value for name, value in plain.items() if value is not None}
-    if len(numbers) < len(plain):
+    if len(numbers) < len(plain) or max(numbers["rounds"], numbers["cases"]) >= MOST_COUNT:
         return
     for name, value in numbers.items():
         getattr(weights, name)[row] = value
@@ -171,8 +175,8 @@ def _fill_learner(weights: Weights, row: int, entry: Json, experts: Sequence[str
 
 
 def _number(value: Json) -> float | None:
-    """A finite number from 0; sums, losses and counts are no less."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
+    """A number from 0; sums, losses and counts are no less, nor so large that they count nothing any more."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST_SUM:
         return None
     return float(value)
 

@@ -224,6 +224,12 @@ def test_what_an_earlier_version_has_kept_counts_for_nothing() -> None:
     assert (known.user, known.granted, known.part) == ("", 0.0, 1.0) and math.isnan(known.budget)
 
 
+@pytest.mark.parametrize("slot", ["9" * 30, "-" + "9" * 4000, "9" * 5000])
+def test_a_slot_that_no_calendar_has_makes_an_entry_unreadable(slot: str) -> None:
+    entry = Commitment("1", 1, "admitted", "", "constant(5)", False, "", 0.0, 0)
+    assert commitment_from_json(entry.to_json() | {"schedule": {slot: [[0], [1]]}}) is None
+
+
 def test_what_was_cut_is_explained() -> None:
     policy, cycle = begun(Obedient([4], [array("1", 60.0), array("2", 90.0), array("3", 9.0, BOB)]))
     cycle.run_once()

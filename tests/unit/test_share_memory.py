@@ -87,6 +87,12 @@ def test_experts_are_matched_by_name() -> None:
     assert again.alpha[0, 0] > again.alpha[0, 1] > again.alpha[0, 2]
 
 
+def learner(rounds: float = 1, cases: float = 1, risk: float = 0.0) -> dict[str, Any]:
+    """As it is remembered."""
+    each = {name: {"prior": risk, "round_risk": risk, "risk": risk} for name in EXPERTS}
+    return {"rounds": rounds, "cases": cases, "mixture_risk": 0.0, "gamma_squares": 0.0, "experts": each}
+
+
 @pytest.mark.parametrize(
     "entry",
     [
@@ -103,6 +109,9 @@ def test_experts_are_matched_by_name() -> None:
                 "experts": {"cpu": {}},
             }
         },
+        {"history": dict.fromkeys(History._fields, 1e200), "learner": learner(rounds=10**17)},
+        {"history": dict.fromkeys(History._fields, 10**400), "learner": learner(cases=1e100)},
+        {"learner": learner(risk=1e300)},
     ],
 )
 def test_what_cannot_be_read_is_passed_over(entry: Any) -> None:
