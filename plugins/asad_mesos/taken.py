@@ -86,7 +86,7 @@ class TakenJournal:
                 f"{self._path}: cannot be read ({error}); what is held in Slurm is in it"
             ) from None
         entries = []
-        for line in text.splitlines():
+        for line in filter(None, text.splitlines()):
             try:
                 entries.append(_entry(json.loads(line)))
             except (ValueError, TypeError, RecursionError):

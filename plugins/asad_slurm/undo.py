@@ -81,7 +81,7 @@ def open_offers(path: Path) -> dict[str, dict[str, Any]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return offers
-    for line in text.splitlines():
+    for line in filter(None, text.splitlines()):
         try:
             event = json.loads(line)
             job, what = str(event["job"]), str(event["what"])
@@ -108,7 +108,7 @@ def open_changes(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return changes
-    for line in text.splitlines():
+    for line in filter(None, text.splitlines()):
         try:
             event = json.loads(line)
             what, job, key = event["what"], str(event["job"]), event.get("key")
@@ -261,7 +261,7 @@ def held_jobs(path: Path) -> dict[int, dict[str, Any]]:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return held
-    for line in text.splitlines():
+    for line in filter(None, text.splitlines()):
         try:
             entry = json.loads(line)
             numbers = [entry[name] for name in ("job", "take", "array", "task", "submit_s", "since_s")]

@@ -166,7 +166,7 @@ def test_a_name_full_of_delimiters_is_found_or_refused_at_once(tmp_path: Path) -
 
 def test_blanks_in_the_header_of_a_log_are_passed_over_at_once(tmp_path: Path) -> None:
     job = "1 0 0 10 2 -1 -1 2 20 -1 1 1 1 1 1 1 -1 -1\n"
-    header = f"; Note: a{' ' * 100_000}b \t\n; Note:c\n"
+    header = f"; Note{' ' * 100_000}: a{' ' * 100_000}b \t\n;;Note:c\n; {' ' * 100_000}\n ; Note: no header\n"
     recorded = read_log(log(tmp_path, header + job))
     assert recorded.header == {"Note": f"a{' ' * 100_000}b\nc"}
 

@@ -40,8 +40,8 @@ WHOLE = (0, 4, 7, 10, 11, 13, 15, 16)
 PARTIAL_EXECUTIONS = (2.0, 3.0, 4.0)
 """Status of a line that is one of several executions of a job which has its own summary line as well."""
 NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d*)?([eE][+-]?\d{1,2})?|[+-]?\.\d+", re.ASCII)
-HEADER = re.compile(r";+\s*([A-Za-z][A-Za-z0-9 ]{0,40}?)\s*:(.*)", re.DOTALL)
-"""Key and value, with the blanks around it: a pattern that leaves them out would try each of them as the last."""
+KEY = re.compile(r"[A-Za-z][A-Za-z0-9 ]{0,40}")
+"""Of a line of the header, which is `; Key: value`."""
 PARTITION = re.compile(r"^(\d+)[ \t]+(\S.*)$", re.ASCII | re.MULTILINE)
 DATA, COMMENT, BLANK, REJECTED = 0, 1, 2, 3
 
@@ -128,8 +128,9 @@ def read(path: str, raw: bytes, skip_bad: bool) -> Recorded:
 
     values: dict[str, list[str]] = {}
     for line in np.flatnonzero(kind == COMMENT).tolist():
-        if match := HEADER.fullmatch(_line(raw, first_byte, line)):
-            values.setdefault(match[1], []).append(match[2].strip())
+        key, colon, value = _line(raw, first_byte, line).lstrip(";").partition(":")
+        if colon and KEY.fullmatch(key := key.strip()):
+            values.setdefault(key, []).append(value.strip())
     header = {key: "\n".join(lines) for key, lines in values.items()}
 
     notes: list[str] = []
