@@ -30,6 +30,12 @@ def all_readers() -> list[Reader]:
     return [*files.readers(), *slurm.readers(), *daemon.readers(), *mesos.readers()]
 
 
+def named(readers: Sequence[Reader], wanted: str) -> list[Reader]:
+    """The one that is called so, else those whose name holds it."""
+    found = [reader for reader in readers if wanted.lower() in reader.name.lower()]
+    return [reader for reader in found if reader.name.lower() == wanted.lower()] or found
+
+
 def shares(readers: Sequence[Reader], inputs: int) -> list[int]:
     """How many inputs each reader gets, by weight, at least one."""
     whole = sum(reader.weight for reader in readers)
@@ -56,7 +62,7 @@ def check_samples(readers: Sequence[Reader]) -> list[str]:
 @click.command()
 @click.option("--inputs", "-n", default=1_000_000, show_default=True, help="So many in all.")
 @click.option("--seed", default=1, show_default=True, help="Another seed makes other inputs.")
-@click.option("--reader", "wanted", default="", help="Those whose name holds this.")
+@click.option("--reader", "wanted", default="", help="The one of this name, or those whose name holds it.")
 @click.option("--number", type=int, help="One input of one reader again, with its story.")
 @click.option("--memory", default=1024, show_default=True, help="MiB that reading may take beyond the start.")
 @click.option(
@@ -73,7 +79,7 @@ def main(
     """Put mutated inputs to every reader of what others have written. None may raise anything but asad's own errors,
     take more than a second of CPU, more memory than allowed, or say what steers a terminal."""
     console = Console(width=None if sys.stdout.isatty() else 160)
-    readers = [reader for reader in all_readers() if wanted.lower() in reader.name.lower()]
+    readers = named(all_readers(), wanted)
     if not readers:
         raise click.UsageError(f"no reader is called {wanted!r}")
     if number is not None:

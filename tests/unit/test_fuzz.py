@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from lab.fuzz.__main__ import all_readers, check_samples, shares
+from lab.fuzz.__main__ import all_readers, check_samples, named, shares
 from lab.fuzz.mutations import JSON_VALUES, hostile, mutated
 from lab.fuzz.run import BLOCK, Reader, input_of, run_block, run_blocks, unfit
 
@@ -98,6 +98,12 @@ def test_hostile_values_are_made_of_every_kind() -> None:
     made = {hostile("json", chance)[:12] for _ in range(2000)}
     assert {"1e400", "NaN", "null", '"\\ud800"'} <= made
     assert len(made) > len(JSON_VALUES) / 2
+
+
+def test_each_reader_can_be_named() -> None:
+    assert [[reader] for reader in READERS] == [named(READERS, reader.name.upper()) for reader in READERS]
+    assert len(named(READERS, "squeue")) == 2
+    assert named(READERS, "") == READERS
 
 
 def test_every_reader_has_its_share() -> None:
