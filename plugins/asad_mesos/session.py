@@ -42,6 +42,8 @@ from asad_mesos.statuses import read_status
 
 log = logging.getLogger(__name__)
 
+NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What comes of records and events that make no sense; some are nested so deeply that they cannot even be shown."""
 TICK_S = 0.1
 BEAT_S = 1.0
 RESTART_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -80,7 +82,7 @@ class Session:
         self.framework = Framework(Options(**{name: getattr(settings, name) for name in Options._fields}))
         try:
             self.framework.restore(self.journal.load())
-        except (LookupError, TypeError, ValueError, AttributeError, UsageError) as error:
+        except (*NONSENSE, UsageError) as error:
             self.journal.close()
             raise JournalError(
                 f"{self.journal.path}: it tells a story that cannot be ({error!r:.200}); move it away: then the "
@@ -319,7 +321,7 @@ class Session:
                 return [] if "executor_id" in failure else [AgentLost(str(failure["agent_id"]["value"]))]
             if kind == "ERROR":
                 return self._read_error(str(event["error"].get("message", "")), now)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        except NONSENSE as error:
             log.warning("an event that makes no sense is let be: %s (%.80r)", _seen(event), error)
         return []
 

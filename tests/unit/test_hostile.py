@@ -204,6 +204,13 @@ def test_half_a_character_in_a_log_becomes_a_question_mark(tmp_path: Path) -> No
     assert (jobs.applications, jobs.users, jobs.hints) == (("a?",), ("é",), ("?",))
 
 
+def test_a_log_is_refused_whatever_is_nested_in_it(tmp_path: Path) -> None:
+    for depth in range(300, 1000, 5):  # somewhere there it can be read, and not be written
+        nested = '{"a":' * depth + "1" + "}" * depth
+        with pytest.raises(LogError):
+            read_log(log(tmp_path, '{"jobs": [{"job_id": 1, "name": ' + nested + "}]}"))
+
+
 def test_an_elapsed_time_without_end_is_none(tmp_path: Path) -> None:
     job: dict[str, Any] = {"job_id": 1, "required": {"CPUs": 1}, "state": "COMPLETED"}
     job |= {"time": {"submission": 1, "start": 2, "end": 5, "elapsed": 4294967295}}
@@ -559,6 +566,18 @@ def test_a_journal_with_a_job_of_other_kinds_cannot_be(odd: dict[str, Any], tmp_
     (tmp_path / NAME).write_text(lines(record))
     with pytest.raises(JournalError, match="cannot be"):
         Session(read_settings({}), tmp_path, lambda: NOW_S)
+
+
+def test_a_journal_whose_records_are_nested_too_deeply_to_be_shown_cannot_be(tmp_path: Path) -> None:
+    framework = Framework(MesosOptions())
+    framework.handle(Subscribed("f"), now_s=1.0)
+    spec = spec_from_json({"user": "u", "uid": 1, "command": "x"}).to_json()
+    job = {"what": "job", "job": "m1", "number": 1, "spec": spec, "submit_s": 1.0}
+    for depth in range(300, 1000, 5):  # somewhere there it can still be read
+        kind = '{"a":' * depth + "1" + "}" * depth
+        (tmp_path / NAME).write_text(lines(job, f'{{"what":{kind},"job":"m1"}}\n', job))
+        with pytest.raises(JournalError):
+            Session(read_settings({}), tmp_path, lambda: NOW_S)
 
 
 # --------------------------------------------------------------------------------------------------------------- Mesos

@@ -168,9 +168,16 @@ def _at(record: Mapping[str, Any], key: str) -> Any:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise _BadKey(key, f"{quoted(str(value))} stands where {part} was expected")
+            raise _BadKey(key, f"{_shown(value)} stands where {part} was expected")
         value = value.get(part)
     return value
+
+
+def _shown(value: Any) -> str:
+    try:
+        return quoted(str(value))
+    except RecursionError:  # nested as deep as can be read, which is deeper than can be written
+        return f"a nested {type(value).__name__}"
 
 
 def _text(record: Mapping[str, Any], key: str) -> str:
@@ -179,7 +186,7 @@ def _text(record: Mapping[str, Any], key: str) -> str:
         return ""
     if isinstance(value, str):
         return _whole_characters(value)
-    raise _BadKey(key, f"{quoted(str(value))} is not text")
+    raise _BadKey(key, f"{_shown(value)} is not text")
 
 
 def _whole_characters(text: str) -> str:
@@ -204,13 +211,13 @@ def _as_number(value: Any, key: str) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d{1,20}", value, re.ASCII):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _BadKey(key, f"{quoted(str(value))} is not a number")
+        raise _BadKey(key, f"{_shown(value)} is not a number")
     if value in NO_VALUE:
         return math.nan
     if value in INFINITE:
         return math.inf
     if not 0 <= value < 2**64:
-        raise _BadKey(key, f"{quoted(str(value))} is out of range")
+        raise _BadKey(key, f"{_shown(value)} is out of range")
     return float(value)
 
 
@@ -256,7 +263,7 @@ def _state(record: Mapping[str, Any]) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _BadKey("state", f"{quoted(str(value))} is not a state")
+        raise _BadKey("state", f"{_shown(value)} is not a state")
     return fields.state(value)
 
 
@@ -290,7 +297,7 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
     amounts = {}
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
-            raise _BadKey(key, f"{quoted(str(entry))} is not a resource")
+            raise _BadKey(key, f"{_shown(entry)} is not a resource")
         count = entry.get("count")
         # with a sign since data_parser/v0.0.42 at the latest: energy that nobody measured is -2, not 2^64 - 2
         amounts[entry["type"]] = _as_number(count + 2**64 if count in (-1, -2) else count, key)
@@ -332,7 +339,7 @@ def _cpu_time(record: Mapping[str, Any], steps: list[Any]) -> tuple[float, bool]
     of_steps = 0.0
     for step in steps:
         if not isinstance(step, dict):
-            raise _BadKey("steps", f"{quoted(str(step))} is not a step")
+            raise _BadKey("steps", f"{_shown(step)} is not a step")
         seconds = _seconds(step)
         of_steps += seconds if seconds > 0 else 0.0
     return of_steps or math.nan, own == 0 and not of_steps
