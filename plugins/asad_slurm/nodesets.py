@@ -67,7 +67,11 @@ def expand(text: str) -> tuple[str, ...]:
         raise ValueError(f"{text[:80]!r} are more than {MOST_NODES} nodes")
     try:
         return tuple(map(sys.intern, NodeSet(text, resolver=_NO_GROUPS)))  # large sets share their names
-    except (NodeSetException, GroupResolverError) as error:
+    except (
+        NodeSetException,
+        GroupResolverError,
+        AssertionError,
+    ) as error:  # digits behind brackets lengthen ranges
         raise ValueError(f"{text[:80]!r} is no node set ({str(error)[:80]!r})") from None
 
 

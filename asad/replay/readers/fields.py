@@ -236,7 +236,7 @@ def node_list(text: str) -> tuple[str, ...]:
         raise BadValue(f"{quoted(text)} names more than {MOST_NODES} nodes", "check its ranges")
     try:
         return tuple(NodeSet(text, resolver=RESOLVER_NOGROUP))
-    except (NodeSetException, ValueError) as error:
+    except (NodeSetException, ValueError, AssertionError) as error:  # digits behind brackets lengthen ranges
         raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1") from error
 
 
