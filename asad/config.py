@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from asad.bounded import MOST_NUMBER, toml_of
+from asad.catalog import policy_names
 from asad.errors import ConfigError
 
 DEFAULT_PATH = Path("/etc/asad/asad.toml")
@@ -33,9 +34,10 @@ def _setting(
     address: bool = False,
     addresses: bool = False,
     secret: bool = False,
+    policy_of: str = "",
 ) -> Any:
-    """A key with its default, the range of a number, whether a text is `HOST:PORT` (or several), and whether no error
-    may repeat it."""
+    """A key with its default, the range of a number, whether a text is `HOST:PORT` (or several), whether no error may
+    repeat it, and of which stage it names a policy."""
     checks = {
         "least": least,
         "above": above,
@@ -43,6 +45,7 @@ def _setting(
         "address": address,
         "addresses": addresses,
         "secret": secret,
+        "policy_of": policy_of,
     }
     if isinstance(default, list):
         return field(default_factory=lambda: tuple(default), metadata=checks)
@@ -75,14 +78,10 @@ class DaemonSettings:
 class PolicySettings:
     """`[policies]`"""
 
-    admit: Literal["everyone", "fifo", "drf", "rrh", "dorm", "oasis", "oasis-paper", "sow", "sow-paper"] = (
-        "everyone"
-    )
-    defer: Literal[
-        "at-once", "fifo", "sjf", "edf", "tetris", "biggest", "linear", "lookahead", "rollout", "osdec"
-    ] = "at-once"
-    place: Literal["native", "first-fit", "drf", "fairness", "binpack", "spread", "oga"] = "native"
-    share: Literal["exclusive", "static", "measured", "asax", "asax-paper"] = "asax"
+    admit: str = _setting("everyone", policy_of="admit")
+    defer: str = _setting("at-once", policy_of="defer")
+    place: str = _setting("native", policy_of="place")
+    share: str = _setting("asax", policy_of="share")
     experts: str = ""
     """Folder of expert trees; empty: those that asad ships."""
 
@@ -324,7 +323,7 @@ def _strange_options(stage: str, given: Any) -> Iterator[_Fault]:
         example = STAGES[stage]
         yield _Fault((stage,), "not a table of tables", f"write [{example}] and options under it")
         return
-    policies = get_args(get_type_hints(PolicySettings)[stage])
+    policies = policy_names(stage)
     for name, options in given.items():
         if stage in ("admit", "defer") and name == "rules":
             if not isinstance(options, list) or not all(isinstance(rule, dict) for rule in options):
@@ -359,8 +358,8 @@ def _read_table(name: str, table: type[Any], given: Any, faults: list[_Fault]) -
 
 def _take(value: Any, wanted: Any, checks: Mapping[str, Any]) -> tuple[Any, tuple[str, str] | None]:
     """A value as `wanted`, or what is wrong with it and the mend."""
-    if get_origin(wanted) is Literal:
-        choices = get_args(wanted)
+    if get_origin(wanted) is Literal or checks.get("policy_of"):
+        choices = policy_names(checks["policy_of"]) if checks.get("policy_of") else get_args(wanted)
         if value not in choices or not isinstance(value, str):
             return None, ("is none of the choices", f"choose one of {', '.join(choices)}")
         return value, None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from asad.admit import AdmitPolicy, Steers
+from asad.admit import AdmitPolicy
 from asad.defer import DeferPolicy
 from asad.guard import Guard
 from asad.model import (
@@ -127,11 +127,7 @@ class Cycle:
 
     def _steered(self) -> Callable[[Snapshot, int], bool] | None:
         """Whose start is a matter of admission; None if nobody's is. One stage alone decides about a job."""
-        if self.admit.name == "everyone":
-            return None
-        if isinstance(self.admit, Steers):
-            return self.admit.steers
-        return lambda snapshot, row: row in snapshot.own_begins
+        return self.admit.steers if self.admit.promises else None
 
     def _decide(self, snapshot: Snapshot) -> list[Decision]:
         # 3. admit: which jobs may run, when, how wide

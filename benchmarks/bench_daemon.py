@@ -41,7 +41,7 @@ from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
 from asad.model import JobSample, Lease, NodeReport
 from asad.place.native import Native
-from asad.policies import rehearse, share_policy
+from asad.stages import Circumstances, policy_of, warm_up
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden" / "slurm" / "22.05"
 START_S, CYCLE_S, CORES = 1_800_000_000, 30, 16
@@ -257,8 +257,8 @@ def measure(folder: Path) -> dict[str, Any]:
         clock=lambda: clock[0],
         transport=told,
     )
-    rehearse(Config())  # as `asad --rehearse` does: compiled code is loaded before the first cycle
-    policy = share_policy(Config(), cluster.applications, seed=1)
+    warm_up(Config())  # as `asad --rehearse` does: compiled code is loaded before the first cycle
+    policy = policy_of(Config(), "share", Circumstances(cluster.applications, 1))
     guard = guard_for(policy.properties, Config().guard, 0.05)
     cycle = Cycle(cluster, Everyone(), AtOnce(), Native(), policy, guard, mode="advise")
     found: dict[str, Any] = {"rss_before_mib": memory_mib("VmRSS"), "decisions": 0}
@@ -358,6 +358,6 @@ def a_cycle(nodes: int, jobs: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[2] == "rehearse":
-        rehearse(Config())
+        warm_up(Config())
     else:
         print(json.dumps(measure(Path(sys.argv[1]))))

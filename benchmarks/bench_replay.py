@@ -18,12 +18,14 @@ import pytest
 from reference_scheduler import Job, Simulation
 from stated import beside
 
+from asad.catalog import policy_class
 from asad.experts import load_experts
 from asad.model import Decision, Finished, Snapshot
+from asad.replay import playing
 from asad.replay.bench import Bench
 from asad.replay.demand import assign
 from asad.replay.machine import infer
-from asad.replay.playing import leave_alone, lend
+from asad.replay.playing import leave_alone
 from asad.replay.readers import Recorded, read_log
 from asad.replay.settings import Settings
 from asad.replay.workload import build_workload
@@ -116,13 +118,13 @@ def test_easy_on_ricc_with_reading_and_flat_cost(smallest: bool, request: pytest
 LENDING = """
 import resource, sys, time
 sys.path.insert(0, {benchmarks!r}); sys.path.insert(0, {tests!r})
-from bench_replay import prepare, lend, leave_alone, read_log
+from bench_replay import prepare, playing, leave_alone, read_log
 path = {path!r}
 small = prepare(read_log(path), {first})
-lend(small, "asax", 0)  # compile, or load what is compiled
+playing.beside(small, "asax")  # compile, or load what is compiled
 begin = time.perf_counter()
 bench = prepare(read_log(path), {jobs})
-played = lend(bench, "asax", 0)
+played = playing.beside(bench, "asax")
 wall = time.perf_counter() - begin
 guests = int(played.column("was_guest").sum())
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -178,13 +180,17 @@ def test_a_decision_of_asax(
     bench = prepare(read_log(log_of(KTH, smallest, request)), SOME if smallest else None)
     clocks: list[Stopwatch] = []
 
-    def timed(*arguments: Any) -> Stopwatch:
-        clocks.append(Stopwatch(*arguments))
-        return clocks[-1]
+    class Timed(Stopwatch):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            clocks.append(self)
 
-    monkeypatch.setattr("asad.replay.bench.Asax", timed)
-    lend(prepare(bench.recorded, SOME if smallest else 3000), "asax", 0)  # compile
-    played = lend(bench, "asax", 0)
+    def class_of(stage: str, name: str, **options: Any) -> Any:
+        return Timed if name == "asax" else policy_class(stage, name, **options)
+
+    monkeypatch.setattr("asad.stages.policy_class", class_of)
+    playing.beside(prepare(bench.recorded, SOME if smallest else 3000), "asax")  # compile
+    played = playing.beside(bench, "asax")
     clock = clocks[-1]
     idle, busy = (1e6 * np.array(clock.cycle_s[made]) for made in (False, True))
     offer = (busy.sum() - idle.mean() * len(busy)) / max(1, clock.decided)

@@ -6,46 +6,61 @@ A policy is one file of this room. `asad.admit.live.Admission` turns snapshots i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar
 
 from asad.model import Decision, Finished, Outcome, Snapshot
+from asad.policy import Policy
 
 
-class AdmitPolicy(Protocol):
-    """What the cycle asks of a policy of this stage."""
+class AdmitPolicy(Policy):
+    """What the cycle and the daemon ask of a policy of this stage; every job is admitted unless it says otherwise."""
 
-    name: str
+    stage = "admit"
+    promises: ClassVar[bool] = False
+    """Does it promise jobs something that outlives the daemon?"""
+    consents: Mapping[str, str] = MappingProxyType({})
+    """By number of a job that may be evicted: how its owner agreed to that."""
+    changed: bool = False
+    """Has a promise changed since it was kept last?"""
+
+    @property
+    def ready(self) -> bool:
+        """Is it known what was promised before?"""
+        return True
+
+    @property
+    def slot_s(self) -> float:
+        """Length of the slots in which it promises; 0 without promises."""
+        return 0.0
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Take in what has happened since the last cycle."""
-        ...
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """What changes; nothing where the cluster's own way will do, or where it is already as it should be."""
-        ...
+        return ()
 
     def relax(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Of a paused daemon: only what holds jobs back less than now. Nothing new is admitted or deferred."""
-        ...
+        return ()
 
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """What became of decisions of this cycle, of any stage; what was not done may be wished again."""
-        ...
 
     def given_back(self) -> None:
         """All that this stage has changed of jobs is as their users had it; the next cycle may decide it again."""
-        ...
 
     def wake_s(self) -> float:
         """When it wants to look again even if nothing that can be seen has changed; inf for never."""
-        ...
-
-
-@runtime_checkable
-class Steers(Protocol):
-    """What such a policy may tell besides, so that the defer stage leaves its jobs to it and takes the others."""
+        return math.inf
 
     def steers(self, snapshot: Snapshot, row: int) -> bool:
-        """Is it this policy's to say when the waiting job (or array) of that row starts?"""
-        ...
+        """Is it this policy's to say when the waiting job (or array) of that row starts? The defer stage leaves such
+        jobs to it."""
+        return False
+
+    def warm_up(self) -> None:
+        """Have compiled what it compiles."""

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from asad.admit.commitments import Commitment
 from asad.admit.hints import Hint, shown
-from asad.admit.options import Options
+from asad.admit.options import Options, read_share
 from asad.admit.utility import Maker, parse_utility
 from asad.errors import UsageError
 
@@ -30,13 +30,6 @@ NOBODY = ("", "-")
 """Users of logs that have none: nobody's jobs have no budget in common."""
 NOTHING = 1e-9
 """What counts for less is worth nothing."""
-
-
-class Share(NamedTuple):
-    """So many shares have the users whose names fit the pattern."""
-
-    users: str
-    shares: float
 
 
 class Claim(NamedTuple):
@@ -58,18 +51,6 @@ class Claim(NamedTuple):
             f"{self.counted:.3g} of the {self.worth:.3g} that its hint claims count, for the jobs of "
             f"{shown(self.user)} claim more than his budget of {self.budget:.3g}"
         )
-
-
-def read_share(text: str) -> Share:
-    """`NAME=SHARES`, where NAME may be a pattern. Raises UsageError."""
-    users, equals, number = text.rpartition("=")
-    try:
-        shares = float(number) if number.isascii() else math.nan
-    except ValueError:
-        shares = math.nan
-    if not equals or not users.strip() or not 0.0 <= shares < math.inf:
-        raise UsageError(f'{text!r:.80} is no user with a number of shares; write "ann=2" or "proj-*=0.5"')
-    return Share(users.strip(), shares)
 
 
 class Budgets:

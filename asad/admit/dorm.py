@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, milp
 
 from asad.admit.drf import dominant_share, fair_shares
-from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
+from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
 from asad.admit.milp_rows import Rows
 from asad.admit.placing import Counts, Room, allotment, most_at_once, room_for
 from asad.model import Floats
@@ -51,7 +51,7 @@ def kinds_of(capacity: Floats) -> list[NDArray[np.int64]]:
     return [np.flatnonzero(kind.ravel() == k) for k in range(int(kind.max()) + 1)]
 
 
-class Dorm:
+class Dorm(Scheme):
     """Partitions by MILP."""
 
     name = "dorm"

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
+from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
 from asad.admit.placing import Counts, Room, allotment, most_at_once, room_for
 from asad.compiling import compiled
 from asad.model import Floats, Ints
@@ -152,7 +152,7 @@ def fair_shares(
     return {number: (at[i], beside[i]) for i, number in enumerate(numbers)}
 
 
-class Drf:
+class Drf(Scheme):
     """Equal dominant shares in every slot."""
 
     name = "drf"

@@ -9,13 +9,17 @@ Source: Bao, Peng, Wu, Li: Online Job Scheduling in Distributed Machine Learning
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from asad.admit import AdmitPolicy
+from asad.admit.options import Options
 from asad.model import Floats, Ints
+from asad.policy import Given, Policy, parameters, parted
 
 
 class Utility(Protocol):
@@ -112,22 +116,61 @@ class Verdict:
     """At its planned completion."""
 
 
-class Scheme(Protocol):
-    """A policy on the job model: asked at each arrival, and at each slot for who gets what."""
+class Scheme(Policy):
+    """A policy on the job model: asked at each arrival, and at each slot for who gets what.
 
-    name: str
+    A class of its own is made with the servers, with `horizon` if it plans so many slots ahead, and with its options.
+    """
+
+    stage = "admit"
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
         """Job `number` has arrived, in slot `job.arrival`; jobs of one slot in the order of their arrival."""
-        ...
+        raise NotImplementedError
 
     def allot(self, slot: int, left: Mapping[int, int]) -> Mapping[int, Allotment]:
         """Who gets what in `slot`; `left` holds the worker-slots still to do of every admitted job not yet done."""
-        ...
+        raise NotImplementedError
+
+    @classmethod
+    def own_options(cls) -> dict[str, Any]:
+        """What can be set of this scheme, wherever it is used."""
+        return {name: value for name, value in parameters(cls).items() if name != "horizon"}
+
+    @classmethod
+    def maker(cls, **options: Any) -> Callable[[Servers, int], Self]:
+        """How to make it over servers, planning so many slots ahead if it plans at all."""
+        plans = "horizon" in inspect.signature(cls).parameters
+        make: Callable[..., Self] = cls
+        if plans:
+            return lambda servers, horizon: make(servers, horizon=horizon, **options)
+        return lambda servers, _: make(servers, **options)
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Those of every scheme on a cluster, too."""
+        return Options()._asdict() | cls.own_options()
+
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> AdmitPolicy:
+        """The policy that drives it on a cluster."""
+        from asad.admit.live import Admission  # works on the job model of this file
+
+        common, own = parted(options, Options)
+        common.check()
+        return Admission(
+            given.called or cls.name,
+            cls.maker(**own),
+            given.applications,
+            common,
+            given.rules,
+            own_utilities=given.utilities,
+            most_defer_s=given.most_defer_s,
+        )
 
 
 @runtime_checkable
-class PlansAhead(Scheme, Protocol):
+class PlansAhead(Protocol):
     """What a scheme can do besides that fixes its schedules when a job arrives."""
 
     def leave(self, number: int, slot: int) -> None:

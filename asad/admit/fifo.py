@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
+from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
 from asad.admit.placing import Room, most_at_once
 
 
-class Fifo:
+class Fifo(Scheme):
     """First in, first out; the head of the line blocks."""
 
     name = "fifo"

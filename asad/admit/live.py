@@ -28,7 +28,7 @@ from typing import cast
 
 import numpy as np
 
-from asad.admit import telling
+from asad.admit import AdmitPolicy, telling
 from asad.admit.budget import NOTHING, Budgets, Claim
 from asad.admit.capacity import CORES, Claims, World, held_by_others, world_of
 from asad.admit.commitments import (
@@ -42,6 +42,7 @@ from asad.admit.elastic import Allotment, PlansAhead, Scheme, Servers
 from asad.admit.hints import Hint, Rule
 from asad.admit.measures import Companion, Measures, told
 from asad.admit.options import Options
+from asad.admit.rehearsal import rehearse
 from asad.admit.run_times import RunTimes
 from asad.admit.seats import Seats
 from asad.admit.seen import Seen, can_start, key_of, look, own_throttle_of
@@ -71,8 +72,10 @@ Make = Callable[[Servers, int], Scheme]
 """A new scheme over servers, that plans so many slots ahead."""
 
 
-class Admission:
+class Admission(AdmitPolicy):
     """A scheme on a cluster."""
+
+    promises = True
 
     def __init__(
         self,
@@ -189,6 +192,15 @@ class Admission:
         for entry in self._jobs.values():
             entry.found_deferred = False
             entry.told = entry.told and entry.state != "admitted"
+
+    @property
+    def slot_s(self) -> float:
+        """Length of the slots."""
+        return self.options.slot_s
+
+    def warm_up(self) -> None:
+        """Made-up jobs through a scheme that is thrown away."""
+        rehearse(self.make)
 
     def steers(self, snapshot: Snapshot, row: int) -> bool:
         """Whoever tells a utility, by hint or rule, and companions; also those of an earlier process."""

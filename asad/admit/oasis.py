@@ -39,7 +39,7 @@ from asad.admit.best_schedule import (
     take,
     take_run,
 )
-from asad.admit.elastic import Allotment, ElasticJob, Schedule, Servers, Verdict
+from asad.admit.elastic import Allotment, ElasticJob, Schedule, Scheme, Servers, Verdict
 from asad.admit.prices import Bounds, Market, whole
 from asad.admit.utility import worth_by_slot
 from asad.errors import UsageError
@@ -121,7 +121,7 @@ class Ledger:
         self.others = new
 
 
-class Oasis:
+class Oasis(Scheme):
     """Prices and best schedules (the module says how)."""
 
     name = "oasis"

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.drf import dominant_share
-from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
+from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
 from asad.admit.placing import Room, first_fit, most_at_once
 from asad.compiling import compiled
 from asad.model import Floats
@@ -77,7 +77,7 @@ def list_schedule(
         now = then
 
 
-class Rrh:
+class Rrh(Scheme):
     """Risk against reward, with fixed widths."""
 
     name = "rrh"

@@ -30,6 +30,11 @@ COMMANDS = {
     "progress": ("asad.cli.progress", "progress", "Say, inside a job, how far it is."),
     "release": ("asad.cli.live", "release", "Give everything back now."),
     "replay": ("asad.cli.replay", "replay", "Replay an accounting log under several policies."),
+    "whatif": (
+        "asad.cli.whatif",
+        "whatif",
+        "Hold two configurations against each other on an accounting log.",
+    ),
     "resume": ("asad.cli.live", "resume", "Lend again after `pause` or `release`."),
     "runs": ("asad.cli.runs", "runs", "List what is stored."),
     "sow": (

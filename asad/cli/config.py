@@ -14,11 +14,12 @@ from typing import Any
 import click
 
 from asad.api.control import ask
+from asad.catalog import STAGES
 from asad.cli.live import JSON, SOCKET, control_socket
 from asad.cli.runs import printable
 from asad.config import DEFAULT_PATH, Config, key_lines, load
 from asad.errors import ConfigError, UsageError
-from asad.policies import admit_policy, defer_policy, memory_loss, place_policy, share_policy
+from asad.stages import Circumstances, memory_loss, policy_of, stages_of
 from asad.store.urls import parse, shown_text
 
 FILE = click.argument("file", envvar="ASAD_CONFIG", default=str(DEFAULT_PATH), metavar="[FILE]")
@@ -84,10 +85,8 @@ def show(file: str, live: bool, socket_path: str | None, as_json: bool) -> None:
 def faults_of(settings: Config) -> list[str]:
     """What the owners of policies, trees, calibration and the cluster's table find wrong with them, one text each."""
     looks = (
-        partial(share_policy, settings, [], 0),
-        partial(admit_policy, settings, []),
-        partial(defer_policy, settings, []),
-        partial(place_policy, settings, []),
+        *(partial(policy_of, settings, stage, Circumstances(seed=0)) for stage in STAGES),
+        partial(stages_of, settings, [], 0),
         partial(memory_loss, settings),
         partial(check_store, settings),
         partial(check_cluster, settings),
@@ -98,7 +97,7 @@ def faults_of(settings: Config) -> list[str]:
             look()
         except UsageError as error:
             faults.append(str(error))
-    return faults
+    return list(dict.fromkeys(faults))  # all stages together find again what is wrong with one
 
 
 def located(path: str, lines: Mapping[tuple[str, ...], int], fault: str) -> str:

@@ -82,9 +82,9 @@ def asad(path: Path | None, check: bool, rehearse: bool, **given: Any) -> None:
         click.echo(f"{config.path or 'the defaults'}: nothing is wrong")
         return
     if rehearse:
-        from asad import policies
+        from asad.stages import warm_up
 
-        policies.rehearse(config)
+        warm_up(config)
         return
     set_up_log(config.daemon.log_level)
     daemon = Daemon(config, reread=read if config.path is not None else None)

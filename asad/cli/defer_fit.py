@@ -60,7 +60,7 @@ def fit(
     from asad.defer.expected import written_expected
     from asad.defer.jobs import Worth
     from asad.defer.linear import tune, written_weights
-    from asad.defer.packing import PACKINGS
+    from asad.defer.options import PACKINGS
     from asad.defer.rollout import fit_sample, written_sample
     from asad.defer.scorers import make_scorer
 

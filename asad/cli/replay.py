@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from asad.catalog import run_names
 from asad.errors import AsadError, UsageError
 from asad.model import JobLog, Json, Machine
 
@@ -27,18 +28,28 @@ if TYPE_CHECKING:
     from asad.replay.settings import Settings
 
 
+def _of(stage: str) -> str:
+    """The names of a stage's policies, as replays call them."""
+    return ", ".join(name for name, (of, _) in run_names().items() if of == stage)
+
+
 @click.command(short_help="Replay an accounting log under several policies.")
 @click.argument("log", type=click.Path(dir_okay=False, allow_dash=True))
 @click.option(
     "--policy",
     metavar="NAME,…",
-    help="Policies: slurm (left alone), fcfs, conservative, fluid; asax, measured, pool-oracle lend from pools, "
-    "static, asax-paper, greedy-oracle from one host; first-fit, fairness, drf, binpack, spread, oga place and lend; "
-    "oasis, oasis-paper, fifo-admit, drf-admit, rrh-admit, dorm-admit admit; fifo-defer, sjf-defer, edf-defer, "
-    "tetris-defer, biggest-defer, linear-defer, lookahead-defer, rollout-defer, osdec put deferrable jobs off; sow, "
-    "sow-paper plan statements of work. slurm is always run, as the baseline. [default: "
+    help=f"Policies: slurm (left alone), fcfs, conservative, fluid; {_of('share')} lend; {_of('place')} place and "
+    f"lend; {_of('admit')} admit (sow and sow-paper plan statements of work); {_of('defer')} put deferrable jobs "
+    "off; configured is what --config names. slurm is always run, as the baseline. [default: "
     "slurm,static,measured,asax,pool-oracle; with --utility, --deferrable or --statements instead slurm and oasis, "
     "rollout-defer or sow]",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Replay what this asad.toml names, all stages together and under its guard, as `configured`; policies that "
+    "are named besides are put into their stage of it.",
 )
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
@@ -82,7 +93,12 @@ if TYPE_CHECKING:
     "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page with all figures."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option("--poll", default="30s", show_default=True, metavar="TIME", help="Interval of asad's cycle.")
+@click.option(
+    "--poll",
+    default=None,
+    metavar="TIME",
+    help="Interval of asad's cycle [default: 30s, with --config its interval_s].",
+)
 @click.option(
     "--overrun",
     type=click.Choice(["kill", "run"]),
@@ -186,41 +202,7 @@ if TYPE_CHECKING:
     help="Replay again with assumed demand 20 % lower and higher [default: up to 100 000 jobs].",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress bar.")
-def replay(
-    log: str,
-    policy: str | None,
-    nodes: int | None,
-    cores: int | None,
-    memory: str | None,
-    machine: Path | None,
-    demand: str | None,
-    seed: int,
-    repeat: int,
-    store: str | None,
-    report: Path | None,
-    as_json: bool,
-    poll: str,
-    overrun: str,
-    passes: str,
-    utilities: tuple[str, ...],
-    budget: float,
-    statements: Path | None,
-    value_per_core_hour: float,
-    slot: str,
-    deferrable: tuple[str, ...],
-    use_sd: float,
-    demand_error: float,
-    no_widen: bool,
-    no_lending: bool,
-    columns: str | None,
-    delimiter: str | None,
-    log_format: str | None,
-    skip_bad: bool,
-    experts: Path | None,
-    contention: Path | None,
-    vary_demand: bool | None,
-    quiet: bool,
-) -> None:
+def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
     """Replay LOG, the accounting log of a cluster, and say what lending idle shares would have changed.
 
     LOG is SWF, sacct -P text, sacct --json or CSV, plain or gzipped; - reads standard input. The recorded jobs run on a
@@ -233,70 +215,9 @@ def replay(
       asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,fcfs,conservative,asax
     """
     from asad.cli.evaluation import require_folder
-    from asad.replay.demand import DemandProfile, read_demand
-    from asad.replay.machine import from_flags, infer, read_machine
-    from asad.replay.policies import usual_policies
-    from asad.replay.readers import read_log
-    from asad.replay.settings import Settings
-    from asad.replay.workload import fitting_rows
 
-    if (nodes is None) != (cores is None):
-        raise UsageError("--nodes and --cores go together: give both, or neither to infer the machine")
-    if machine is not None and nodes is not None:
-        raise UsageError("--machine and --nodes both describe the machine; give one of them")
-    if memory is not None and nodes is None:
-        raise UsageError("--memory is memory of each node: give --nodes and --cores with it")
-    if policy is None:
-        policies = usual_policies(
-            utilities=bool(utilities), deferrable=bool(deferrable), statements=statements is not None
-        )
-    else:
-        policies = tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
-    settings = Settings(
-        policies=policies,
-        seed=seed,
-        repeat=repeat,
-        poll_s=seconds(poll, "--poll"),
-        overrun=overrun,
-        per_event=passes == "per-event",
-        use_memory=memory is not None or machine is not None,
-        use_sd=use_sd,
-        demand_error=demand_error,
-        widen=not no_widen,
-        lending=not no_lending,
-        slot_s=seconds(slot, "--slot"),
-        utilities=utilities,
-        budget=budget,
-        statements=statements,
-        value_per_core_hour=value_per_core_hour,
-        deferrable=deferrable,
-        demand=read_demand(demand) if demand else DemandProfile(),
-        experts=experts,
-        contention=contention,
-        vary_demand=vary_demand,
-    )
     require_folder(report, "--report")
-    names = [name.strip() for name in columns.split(",")] if columns else None
-    recorded = read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
-    if len(recorded.jobs) == 0:
-        raise UsageError(
-            f"{log}: no job in it ever ran, so there is nothing to replay; counted: {recorded.counts}"
-        )
-    if machine is not None:
-        described = read_machine(machine)
-    elif nodes is not None and cores is not None:
-        described = from_flags(nodes, cores, memory)
-    else:
-        described = infer(recorded)
-    facts: dict[str, Json] = {}
-    sha256 = _sha256(recorded.jobs)
-    facts["sha256"] = sha256
-    if skip_bad:
-        recorded, left_out = _leave_out(recorded, fitting_rows(recorded, described, settings.use_memory))
-        if left_out:
-            facts["does_not_fit"] = left_out
-    with _progress(show=not quiet and sys.stderr.isatty()) as progress:
-        result = _run(recorded, described, settings, store, facts, progress)
+    result = replayed(log, **given)
     from asad.store.urls import shown_words
 
     result.settings["command"] = ["asactl", *shown_words(sys.argv[1:])]
@@ -317,6 +238,115 @@ def replay(
     render_table(result, Console())
     if report is not None:
         click.echo(f"\nThe page with all figures: {report}")
+
+
+def replayed(
+    log: str,
+    *,
+    policy: str | None = None,
+    config_file: Path | None,
+    nodes: int | None,
+    cores: int | None,
+    memory: str | None,
+    machine: Path | None,
+    demand: str | None,
+    seed: int,
+    repeat: int,
+    store: str | None = None,
+    poll: str | None = None,
+    overrun: str,
+    passes: str,
+    utilities: tuple[str, ...],
+    budget: float,
+    statements: Path | None,
+    value_per_core_hour: float,
+    slot: str,
+    deferrable: tuple[str, ...],
+    use_sd: float,
+    demand_error: float,
+    no_widen: bool,
+    no_lending: bool = False,
+    columns: str | None,
+    delimiter: str | None,
+    log_format: str | None,
+    skip_bad: bool,
+    experts: Path | None = None,
+    contention: Path | None = None,
+    vary_demand: bool | None = None,
+    quiet: bool,
+) -> ReplayResult:
+    """The replay that the options of the command describe.
+
+    Raises UsageError, LogError, MachineError, ConfigError for what they name, StoreError.
+    """
+    from asad.config import load
+    from asad.replay.demand import DemandProfile, read_demand
+    from asad.replay.machine import from_flags, infer, read_machine
+    from asad.replay.policies import CONFIGURED, PLAIN, usual_policies
+    from asad.replay.readers import read_log
+    from asad.replay.settings import Settings
+    from asad.replay.workload import fitting_rows
+
+    if (nodes is None) != (cores is None):
+        raise UsageError("--nodes and --cores go together: give both, or neither to infer the machine")
+    if machine is not None and nodes is not None:
+        raise UsageError("--machine and --nodes both describe the machine; give one of them")
+    if memory is not None and nodes is None:
+        raise UsageError("--memory is memory of each node: give --nodes and --cores with it")
+    config = PLAIN if config_file is None else load(config_file)
+    if policy is None and config_file is not None:
+        policies: tuple[str, ...] = ("slurm", CONFIGURED)
+    elif policy is None:
+        policies = usual_policies(
+            utilities=bool(utilities), deferrable=bool(deferrable), statements=statements is not None
+        )
+    else:
+        policies = tuple(dict.fromkeys(name.strip() for name in policy.split(",") if name.strip()))
+    settings = Settings(
+        policies=policies,
+        seed=seed,
+        repeat=repeat,
+        poll_s=seconds(poll, "--poll") if poll is not None else config.daemon.interval_s,
+        config=config,
+        overrun=overrun,
+        per_event=passes == "per-event",
+        use_memory=memory is not None or machine is not None,
+        use_sd=use_sd,
+        demand_error=demand_error,
+        widen=not no_widen,
+        lending=not no_lending,
+        slot_s=seconds(slot, "--slot"),
+        utilities=utilities,
+        budget=budget,
+        statements=statements,
+        value_per_core_hour=value_per_core_hour,
+        deferrable=deferrable,
+        demand=read_demand(demand) if demand else DemandProfile(),
+        experts=experts,
+        contention=contention or (Path(config.guard.calibration) if config.guard.calibration else None),
+        vary_demand=vary_demand,
+    )
+    names = [name.strip() for name in columns.split(",")] if columns else None
+    recorded = read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
+    if len(recorded.jobs) == 0:
+        raise UsageError(
+            f"{log}: no job in it ever ran, so there is nothing to replay; counted: {recorded.counts}"
+        )
+    if machine is not None:
+        described = read_machine(machine)
+    elif nodes is not None and cores is not None:
+        described = from_flags(nodes, cores, memory)
+    else:
+        described = infer(recorded)
+    facts: dict[str, Json] = {}
+    sha256 = _sha256(recorded.jobs)
+    facts["sha256"] = sha256
+    if skip_bad:
+        recorded, left_out = _leave_out(recorded, fitting_rows(recorded, described, settings.use_memory))
+        if left_out:
+            facts["does_not_fit"] = left_out
+    with _progress(show=not quiet and sys.stderr.isatty()) as progress:
+        return _run(recorded, described, settings, store, facts, progress)
 
 
 def _run(

@@ -13,11 +13,11 @@ from asad.daemon.clusters import (
     NoNodes,
     TakesJobs,
     TellsStories,
+    check,
     open_cluster,
 )
 from asad.daemon.daemon import Daemon
 from asad.daemon.identity import only_one
-from asad.daemon.stages import check
 
 __all__ = [
     "ActsByItself",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from asad.catalog import BASELINES, policy_class
 from asad.config import Config
 from asad.errors import ConfigError
 from asad.model import Cluster, Json, Lease, NodeLink, NodeReport, Outcome
 from asad.replay.playback import Playback
+from asad.stages import live_guard, stages_of
+from asad.store.urls import parse
 
 
 class LiveCluster(Cluster, Protocol):
@@ -115,13 +119,17 @@ def open_cluster(
     name = config.daemon.cluster
     if name == "recorded":
         played = config.recorded
+        place, share = (policy_class(stage, getattr(config.policies, stage)) for stage in ("place", "share"))
+        lending = share if share.held is not None or place.held is None else place
         if not played.log:
             raise ConfigError("[recorded] log: a recorded cluster needs a log; name one with --log FILE")
         return Playback(
             played.log,
-            policy=_held_as(config),
-            admit=config.policies.admit,
-            defer=config.policies.defer,
+            held=lending.held or "idle",
+            pooled=lending.pooled,
+            gather_arrays=any(
+                getattr(config.policies, stage) != BASELINES[stage] for stage in ("admit", "defer")
+            ),
             nodes=played.nodes,
             cores=played.cores,
             memory=played.memory,
@@ -146,7 +154,13 @@ def settings_of(config: Config) -> Mapping[str, Any]:
     return config.clusters.get(config.daemon.cluster.rpartition("+")[2], {})
 
 
-def _held_as(config: Config) -> str:
-    """The policy that decides how a recorded cluster holds guests."""
-    lends = config.policies.share != "exclusive" or config.policies.place == "native"
-    return config.policies.share if lends else config.policies.place
+def check(config: Config) -> None:
+    """Everything that can be checked without running: options, experts, the store's URL, and the cluster plugin's own
+    table.
+
+    Raises ConfigError, or another UsageError for a log or a URL that cannot be read.
+    """
+    parse(config.store_url)
+    live_guard(config, stages_of(config, []))
+    with tempfile.TemporaryDirectory(prefix="asad-check-") as folder:
+        open_cluster(config, NoNodes(), Path(folder)).close()

@@ -38,15 +38,12 @@ from asad.daemon.leases import FAILURES, Leases
 from asad.daemon.pace import Pace, Steady, WallClock
 from asad.daemon.reload import but_for_what_is_fixed, leaves_behind
 from asad.daemon.requests import Requests, plain_config
-from asad.daemon.stages import Stages, decided_by, stages_of
 from asad.daemon.systemd import Heartbeat, notify
-from asad.defer.live import Deferral
 from asad.errors import AsadError, UsageError
 from asad.metrics import Endpoint
 from asad.model import Json, NodeLink, Outcome, Snapshot
-from asad.policies import rehearse
 from asad.replay.playback import Playback
-from asad.share.asax import Asax
+from asad.stages import Stages, decided_by, live_guard, stages_of, warm_up
 from asad.store.records import QuotaChange
 from asad.store.writer import FORGET_S, RunStart, Writer
 
@@ -135,7 +132,7 @@ class Daemon:
     def _start(self, opened: contextlib.ExitStack) -> None:
         """Open everything; nobody is answered, and nothing lent, before what an earlier daemon left is seen to."""
         self._open_cluster(opened)
-        stages = stages_of(self.config, self.cluster.applications)
+        stages = stages_of(self.config, self.cluster.applications, _seed(self.config))
         if self.nodes is not None:
             self.nodes.start()
             opened.callback(self.nodes.stop)
@@ -143,7 +140,7 @@ class Daemon:
         self.cycle = Cycle(
             self.cluster,
             *stages,
-            stages.guard(self.config),
+            live_guard(self.config, stages),
             self._record,
             mode=self.config.daemon.mode,
             paused=self._pause_file.exists(),
@@ -229,9 +226,9 @@ class Daemon:
             done = self.cluster.recover()
             acts = self.cycle.mode == "enforce"
             stages = self.knowledge.stages
-            if not (acts and stages.promises) and isinstance(self.cluster, KeepsPromises):
+            if not (acts and stages.admit.promises) and isinstance(self.cluster, KeepsPromises):
                 # an earlier daemon promised what this one does not keep; begin times the defer stage takes up
-                done += self.cluster.give_back(begin=not (acts and stages.defers))
+                done += self.cluster.give_back(begin=not (acts and stages.defer.holds))
             for sentence in done:
                 log.info("recovered: %s", sentence)
             self._recovered = True
@@ -246,7 +243,7 @@ class Daemon:
         begin = self._monotonic()
         try:
             with self.errands.busy("compiling its policies, as it does after an installation or upgrade"):
-                rehearse(self.config)
+                warm_up(self.config)
         except Exception:
             log.exception("the policy could not be rehearsed; its first cycle may take long")
         names = f"{self.cycle.admit.name}, {self.cycle.place.name} and {self.cycle.share.name}"
@@ -362,15 +359,13 @@ class Daemon:
     def _drain(self) -> None:
         """Cases, ledger and quota changes into the store, and what cluster and policies have to say into the log."""
         said = _emptied(self.cluster.said)
-        if isinstance(self.cycle.defer, Deferral):
-            said += _emptied(self.cycle.defer.said)
+        said += self.cycle.defer.reports()
         for sentence in said:
             log.info("%s", sentence)
-        if isinstance(self.cycle.share, Asax) and self.cycle.snapshot is not None:
+        if self.cycle.snapshot is not None:
             cases = self.cycle.share.take_cases(self.cycle.snapshot, MOST_CASES)
-            if (
-                self.cycle.mode == "enforce" and not self.cycle.paused
-            ):  # else nothing is lent, which costs nothing
+            # in other modes nothing is lent, which costs nothing
+            if cases is not None and self.cycle.mode == "enforce" and not self.cycle.paused:
                 self.writer.record_cases(cases)
         if isinstance(self.cluster, ActsByItself):
             for job, outcome in _emptied(self.cluster.acted):
@@ -486,8 +481,8 @@ class Daemon:
             if cluster is not self.cluster:
                 failed.callback(cluster.close)
             if cluster is not self.cluster or decided_by(new) != decided_by(old):
-                stages = stages_of(new, cluster.applications)
-            guard = stages.guard(new)
+                stages = stages_of(new, cluster.applications, _seed(new))
+            guard = live_guard(new, stages)
             if stages is not before:
                 self.knowledge.save()  # what is not kept yet is not handed over
                 stages.take_over(before)
@@ -549,6 +544,11 @@ class Daemon:
                 "the state store did not take the last decisions: %s", self.writer.trouble or "it is busy"
             )
         log.info("stopped after %d cycles", figures.completed)
+
+
+def _seed(config: Config) -> int | None:
+    """Of what policies draw: a recorded cluster is played the same again."""
+    return config.recorded.seed if config.daemon.cluster == "recorded" else None
 
 
 def _quota_changes(nodes: NodeServer) -> list[QuotaChange]:

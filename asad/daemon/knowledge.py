@@ -9,13 +9,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from asad.admit.live import Admission
 from asad.admit.sow.live import Statements
 from asad.config import Config
-from asad.daemon.stages import Changes, Memory, Remembers, RemembersChanges, Stages
-from asad.defer.live import Deferral
 from asad.errors import AsadError
 from asad.model import Json
+from asad.policy import Changes, Memory, Remembers, RemembersChanges
+from asad.stages import Stages
 from asad.store import learned
 from asad.store import statements as stated
 from asad.store.store import Store
@@ -103,9 +102,9 @@ class Knowledge:
     def save_in_time(self) -> None:
         """Keep at once what others rely on, and everything that was learned once in a while."""
         admit, defer = self.stages.admit, self.stages.defer
-        if isinstance(admit, Admission | Statements) and admit.changed:
+        if admit.changed:
             self.save_stage("admit")
-        if isinstance(defer, Deferral) and defer.changed:
+        if defer.changed:
             self.save_stage("defer")
         if self._monotonic() - self._saved_at >= SAVE_S:
             self._saved_at = self._monotonic()
@@ -144,11 +143,7 @@ class Knowledge:
     def keep_promises(self) -> None:
         """What admission has promised is in the store before the cluster is told of it, unless the store is away."""
         admit = self.stages.admit
-        if (
-            not isinstance(admit, Admission | Statements)
-            or not admit.changed
-            or "admit" not in self.remembered
-        ):
+        if not admit.changed or "admit" not in self.remembered:
             return
         if not self.kept_now() and not self._writer.trouble:
             log.warning("the state store did not take within %g s what admission has promised", KEEP_S)

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 
 from asad.config import Config
-from asad.daemon.stages import Stages
+from asad.stages import Stages
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,6 @@ def leaves_behind(before: Stages, now: Stages) -> bool:
     """Is something out that nobody would look after any more?"""
     return (
         now.slots != before.slots  # what was promised by other slots is no promise any more
-        or (before.defers and not now.defers)  # nobody renews or ends what is held back
+        or (before.defer.holds and not now.defer.holds)  # nobody renews or ends what is held back
         or now.place.name != before.place.name  # shares and memory limits that another policy has set
     )

@@ -180,7 +180,7 @@ class Requests:
         """A job as the last cycle saw it, and what the defer stage says of it; None each, if it is not known."""
         cycle = self._daemon.cycle
         rows = self._rows(job) if cycle.snapshot is not None else []
-        deferral = cycle.defer.explain(job) if isinstance(cycle.defer, Deferral) else None
+        deferral = cycle.defer.explain(job)
         return (cast(Json, rows[0]) if rows else None), cast(Json, deferral)
 
     # ---------------------------------------------------------------------------------------------------- the cluster

@@ -6,46 +6,63 @@ scores starts as far as there is room. `asad.defer.live.Deferral` drives any of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
-from asad.model import Decision, Finished, Outcome, Snapshot
+from asad.model import Decision, Finished, Json, Outcome, Snapshot
+from asad.policy import Policy
 
 
-class DeferPolicy(Protocol):
-    """What the cycle asks of a policy of this stage."""
+class DeferPolicy(Policy):
+    """What the cycle and the daemon ask of a policy of this stage; nothing is put off unless it says otherwise."""
 
-    name: str
+    stage = "defer"
+    holds: ClassVar[bool] = False
+    """Does it hold jobs back?"""
+
+    @property
+    def changed(self) -> bool:
+        """Has something changed that is to outlive the process at once?"""
+        return False
 
     def learn(
         self, snapshot: Snapshot, finished: Finished, steered: Callable[[Snapshot, int], bool] | None = None
     ) -> None:
         """Take in what has happened since the last cycle.
 
-        `steered` tells of the row of a waiting job whether its start is a matter of the admit stage.
+        `steered` answers of the row of a waiting job whether its start is a matter of the admit stage.
         """
-        ...
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """What changes; nothing where the cluster's own way will do. The snapshot is the one that was learned from."""
-        ...
+        return ()
 
     def relax(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Of a paused daemon: only what holds jobs back less than now."""
-        ...
+        return ()
 
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """What became of decisions of this cycle, of any stage; what was not done may be wished again."""
-        ...
 
     def given_back(self) -> None:
         """All that this stage has changed of jobs is as their users had it; the next cycle may decide it again."""
-        ...
 
     def wake_s(self) -> float:
         """When it wants to look again even if nothing that can be seen has changed; inf for never."""
-        ...
+        return math.inf
 
     def words(self) -> str:
         """How it stands, for the sentence of a cycle; empty if there is nothing to say."""
-        ...
+        return ""
+
+    def explain(self, job: str) -> Mapping[str, Json] | None:
+        """What is known of a job; None if it is not one of those that may be put off."""
+        return None
+
+    def reports(self) -> list[str]:
+        """Sentences about what no decision describes, since the last call."""
+        return []
+
+    def warm_up(self) -> None:
+        """Have compiled what it compiles."""

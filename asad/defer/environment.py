@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from asad.compiling import compiled
 from asad.defer.features import TREND, Weighted, linear_score, trend
 from asad.defer.jobs import Past, Scorer, Trajectories, Waiting, Worth
-from asad.defer.packing import PACKINGS, Packing, pack, starts
+from asad.defer.options import PACKINGS, Packing
+from asad.defer.packing import pack, starts
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from asad.compiling import compiled
-from asad.defer.jobs import Waiting
+from asad.defer.jobs import Scorer, Waiting
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 
@@ -74,7 +74,7 @@ def _scores(
     return found
 
 
-class Weighted:
+class Weighted(Scorer):
     """A policy that is a linear score of the features. Those by hand derive from it."""
 
     name: str

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from asad.compiling import compiled
 from asad.defer.environment import World
 from asad.defer.jobs import Trajectories, Worth
-from asad.defer.packing import Packing
+from asad.defer.options import Packing
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 

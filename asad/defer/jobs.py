@@ -8,15 +8,18 @@ Framework for Online Scheduling of Deferrable Workloads in Cloud Computing* (OSD
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.defer import DeferPolicy
+from asad.defer.options import Options
 from asad.errors import UsageError
 from asad.model import Floats, Ints
+from asad.policy import Given, Policy, parameters, parted
 
 MOST_STEPS = 10_000_000
 """Of a duration, a time or a capacity: far above what is meant, far below what overflows."""
@@ -100,14 +103,14 @@ class Waiting:
         return np.asarray(self.running_cores.sum() - np.cumsum(ends)[:steps], np.float64)
 
 
-class Scorer(Protocol):
+class Scorer(Policy):
     """A policy of the stage: who starts sooner?
 
     What it says is a function of what it is shown alone, so that one object serves a benchmark, a replay and a daemon
     that was started anew. Chance, if any, comes from a seed among its options.
     """
 
-    name: str
+    stage = "defer"
 
     def score(self, waiting: Waiting) -> Floats:
         """(n,) The highest starts first, as far as they fit; of equal scores the earlier row.
@@ -115,7 +118,31 @@ class Scorer(Protocol):
         Minus infinity holds a job back for this step (so does NaN). What is said of jobs that may not start yet is
         not heeded.
         """
-        ...
+        raise NotImplementedError
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Those of every policy on a cluster, too."""
+        return Options()._asdict() | parameters(cls)
+
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> DeferPolicy:
+        """The policy that drives it on a cluster."""
+        from asad.defer.live import Deferral  # falls back to one of these
+
+        common, _ = parted(options, Options)
+        common.check()
+        make: Callable[..., Scorer] = cls
+        own = {name: options[name] for name in parameters(cls)}
+        return Deferral(
+            given.called or cls.name,
+            make(**own),
+            given.applications,
+            common,
+            given.rules,
+            poll_s=given.poll_s,
+            most_lease_s=min(given.most_lease_s, given.most_defer_s),
+        )
 
 
 class Worth(NamedTuple):

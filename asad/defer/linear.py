@@ -18,7 +18,7 @@ from asad.bounded import toml_of
 from asad.defer.environment import play_weights
 from asad.defer.features import FEATURES, Weighted, weights
 from asad.defer.jobs import Trajectories, Worth
-from asad.defer.packing import PACKINGS, Packing
+from asad.defer.options import PACKINGS, Packing
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats
 

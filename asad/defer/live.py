@@ -31,13 +31,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.defer import telling
+from asad.defer import DeferPolicy, telling
 from asad.defer.edf import Edf
 from asad.defer.history import History
 from asad.defer.jobs import Scorer, Waiting
 from asad.defer.known import Known
 from asad.defer.options import Options
 from asad.defer.packing import scores_of
+from asad.defer.rehearsal import rehearse
 from asad.defer.roster import MOST_TOLD, Roster, Steered
 from asad.defer.steering import UPDATES, Terms, cause_of, hold, impatient, let_go, start, too_late, wake_s
 from asad.defer.steps import steps_of, waiting_of
@@ -46,8 +47,10 @@ from asad.defer.world import World
 from asad.model import Decision, Defer, Finished, Floats, Json, Outcome, Snapshot, Start
 
 
-class Deferral:
+class Deferral(DeferPolicy):
     """A policy of deferral on a cluster."""
+
+    holds = True
 
     def __init__(
         self,
@@ -74,8 +77,16 @@ class Deferral:
         """How many were let go, by score or because it was time."""
         self._started_cores = 0.0
         """Cores that were let go since the last look."""
-        self.said = self.roster.said
-        """Sentences about what no decision tells; whoever reads them empties the list."""
+
+    def reports(self) -> list[str]:
+        """What errs, and whose latest start was missed."""
+        found = list(self.roster.said)
+        self.roster.said.clear()
+        return found
+
+    def warm_up(self) -> None:
+        """Made-up jobs through the scores and what looks ahead for room."""
+        rehearse(self.scorer)
 
     @property
     def changed(self) -> bool:
@@ -201,7 +212,7 @@ class Deferral:
         except Exception as error:  # whatever it is, the cycle goes on
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             if not self._erred:
-                self.said.append(f"the policy {self.scorer.name} errs, edf decides meanwhile: {why}")
+                self.roster.said.append(f"the policy {self.scorer.name} errs, edf decides meanwhile: {why}")
             self._erred = why
             found = scores_of(self._edf, waiting)
         return found

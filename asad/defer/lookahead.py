@@ -29,7 +29,7 @@ import numpy as np
 
 from asad.compiling import compiled
 from asad.defer.expected import Expected, of_past, read_expected
-from asad.defer.jobs import Waiting
+from asad.defer.jobs import Scorer, Waiting
 from asad.defer.packing import fill
 from asad.errors import UsageError
 from asad.model import Floats, Ints
@@ -40,7 +40,7 @@ WARMEST, COOLED, AVERAGED = 1.0, 0.6, 0.9
 """The first temperature; after which part of the rounds the last is reached; after which part prices are averaged."""
 
 
-class Lookahead:
+class Lookahead(Scorer):
     """Prices of the steps ahead, and the most valuable set now."""
 
     name = "lookahead"

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from asad.errors import UsageError
+
+DAY_S = 86_400.0
+Packing = Literal["prefix", "skip-fit"]
+PACKINGS: tuple[Packing, ...] = ("prefix", "skip-fit")
 
 
 class Options(NamedTuple):
@@ -33,3 +39,22 @@ class Options(NamedTuple):
     """A job with a deadline and no begin time is deferrable too."""
     by_node: bool = True
     """A job starts only if there is room for it node by node, not only in all."""
+
+    def check(self) -> None:
+        """Raises UsageError for what is out of range."""
+        steps = DAY_S / self.step_s if self.step_s > 0 else 0.0
+        if not (60.0 <= self.step_s <= DAY_S and abs(steps - round(steps)) < 1e-9):
+            raise UsageError(
+                f"step_s = {self.step_s:g}; give seconds of which a day has a whole number, from 60"
+            )
+        if self.packing not in PACKINGS:
+            raise UsageError(f"packing = {self.packing!r:.80}; give {' or '.join(PACKINGS)}")
+        for key, most in (("reserve", 0.99), ("quantile", 1.0)):
+            if not 0.0 <= getattr(self, key) <= most:
+                raise UsageError(f"{key} = {getattr(self, key):g}; give from 0 to {most:g}")
+        if self.days > 366:
+            raise UsageError(f"days = {self.days}; give from 0 to 366")
+        if not 300.0 <= self.horizon_s <= 31 * DAY_S:
+            raise UsageError(f"horizon_s = {self.horizon_s:g}; give from 300 seconds to 31 days")
+        if not self.patience_s > 0:
+            raise UsageError(f"patience_s = {self.patience_s:g}; give seconds above 0")

@@ -16,7 +16,7 @@ from importlib import resources
 
 import numpy as np
 
-from asad.defer.jobs import Waiting
+from asad.defer.jobs import Scorer, Waiting
 from asad.defer.network import Model, forward, inform, read
 from asad.defer.outlook import CLUSTER_WIDTH, FUTURE, JOB_WIDTH, LOOK, RUNNING, WAITING, describe
 from asad.defer.packing import pack, worth_most
@@ -29,7 +29,7 @@ SCALES = np.array([0.0, 0.0, 0.0, 32.0, 16.0, 24.0, 0.0])
 """Of `STEP_COLUMNS`; 0 stands for the cores' scale."""
 
 
-class Osdec:
+class Osdec(Scorer):
     """A network that serves."""
 
     name = "osdec"

@@ -9,18 +9,16 @@ gains most together: a knapsack.
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
 from asad.defer.jobs import Scorer, Waiting
+from asad.defer.options import Packing
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 
-Packing = Literal["prefix", "skip-fit"]
-PACKINGS: tuple[Packing, ...] = ("prefix", "skip-fit")
 MOST_CELLS = 2_000_000
 """Of the knapsack: jobs times free cores; beyond, it is filled greedily."""
 

@@ -32,7 +32,7 @@ from asad.bounded import toml_of
 from asad.compiling import compiled
 from asad.defer.expected import Expected, fit, of_past
 from asad.defer.features import linear_score
-from asad.defer.jobs import Trajectories, Waiting
+from asad.defer.jobs import Scorer, Trajectories, Waiting
 from asad.defer.linear import Linear
 from asad.defer.lookahead import Lookahead
 from asad.defer.packing import pack
@@ -49,7 +49,7 @@ LEAST = 8
 """Known jobs that are enough for a sample; with fewer, nobody else is expected."""
 
 
-class Rollout:
+class Rollout(Scorer):
     """Proposals, played ahead."""
 
     name = "rollout"

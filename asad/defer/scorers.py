@@ -1,60 +1,42 @@
-"""Policies of the stage by name, with the options that each takes: the parameters of its class.
+"""Policies of the stage on their own, without a cluster: for benchmarks, training and the environment.
 
-One is loaded when it is asked for, so that nobody waits for compilers and weights of those that are not. The same
-object serves `asactl bench osdec`, the environment, a replay and the daemon (`asad.defer.live`).
+The same objects serve a replay and the daemon, where `asad.defer.live.Deferral` drives them.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from typing import Any
 
+from asad.catalog import policy_class, policy_names
 from asad.defer.jobs import Scorer
 from asad.errors import UsageError
+from asad.policy import parameters
 
-SCORERS = {
-    "fifo": ("asad.defer.fifo", "Fifo"),
-    "sjf": ("asad.defer.sjf", "Sjf"),
-    "edf": ("asad.defer.edf", "Edf"),
-    "tetris": ("asad.defer.tetris", "Tetris"),
-    "biggest": ("asad.defer.biggest", "Biggest"),
-    "linear": ("asad.defer.linear", "Linear"),
-    "lookahead": ("asad.defer.lookahead", "Lookahead"),
-    "rollout": ("asad.defer.rollout", "Rollout"),
-    "osdec": ("asad.defer.osdec", "Osdec"),
-}
-"""Name → module and class. `at-once` puts nothing off, so it is none of them."""
+
+def scorer_names() -> tuple[str, ...]:
+    """Those that score jobs; `at-once` puts nothing off, so it is none of them."""
+    return tuple(name for name in policy_names("defer") if issubclass(policy_class("defer", name), Scorer))
 
 
 def scorer_options(name: str) -> dict[str, Any]:
-    """What can be set of a policy, with the defaults: numbers, truth values and texts. Raises UsageError."""
-    return {
-        key: parameter.default
-        for key, parameter in inspect.signature(_load(name)).parameters.items()
-        if isinstance(parameter.default, bool | int | float | str)
-    }
+    """What can be set of a policy wherever it is used, with the defaults. Raises UsageError."""
+    return parameters(_kind(name))
 
 
 def make_scorer(name: str, options: Mapping[str, Any] | None = None) -> Scorer:
     """The policy of that name. Raises UsageError for a name or an option that is not there, or cannot be."""
-    kind = _load(name)
-    known = scorer_options(name)
+    kind, known = _kind(name), scorer_options(name)
     for key in options or {}:
         if key not in known:
-            raise UsageError(f"defer {name}: it has no option {key!r}; {_listed(known)}")
+            listed = f"there are {', '.join(known)}" if known else "it has none"
+            raise UsageError(f"defer {name}: it has no option {key!r}; {listed}")
     made: Scorer = kind(**(options or {}))
     return made
 
 
-def _listed(known: Mapping[str, Any]) -> str:
-    return f"there are {', '.join(known)}" if known else "it has none"
-
-
-def _load(name: str) -> Callable[..., Any]:
-    if name not in SCORERS:
-        raise UsageError(f"defer {name!r}: there are {', '.join(SCORERS)}")
-    module, kind = SCORERS[name]
-    loaded: Callable[..., Any] = getattr(import_module(module), kind)
-    return loaded
+def _kind(name: str) -> type[Scorer]:
+    kind: type[Scorer] = policy_class("defer", name)
+    if not issubclass(kind, Scorer):
+        raise UsageError(f"defer {name}: it scores no jobs; there are {', '.join(scorer_names())}")
+    return kind

@@ -1,31 +1,36 @@
 """The place stage: which nodes a job gets?
 
 A policy is one file of this room. It sees snapshots and nothing else, and keeps what it has learned from them.
+`asad.place.live.PortPlacing` drives those that divide capacities among ports (`asad.place.ports.PortPolicy`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from asad.model import Decision, Finished, Snapshot
+from asad.policy import Policy
 
 
-class PlacePolicy(Protocol):
-    """What the cycle asks of a policy of this stage."""
+class PlacePolicy(Policy):
+    """What the cycle asks of a policy of this stage; nothing changes unless it says otherwise."""
 
-    name: str
-    properties: frozenset[str]
+    stage = "place"
+    properties: frozenset[str] = frozenset()
     """Names of the guard's properties that bind it."""
+    removed: ClassVar[Mapping[str, str]] = {
+        "capped": "quotas bind guests alone, never their hosts; remove the line"
+    }
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Take in what has happened since the last cycle."""
-        ...
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """What changes; nothing where the cluster's own way will do."""
-        ...
+        return ()
 
     def wake_s(self) -> float:
         """When it wants to look again even if nothing that can be seen has changed; inf for never."""
-        ...
+        return math.inf

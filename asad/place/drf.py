@@ -11,10 +11,10 @@ import numpy as np
 
 from asad.compiling import compiled
 from asad.model import Floats, Ints
-from asad.place.ports import Ports
+from asad.place.ports import PortPolicy, Ports
 
 
-class Drf:
+class Drf(PortPolicy):
     """Least dominant share first."""
 
     name = "drf"

@@ -10,10 +10,10 @@ import numpy as np
 
 from asad.compiling import compiled
 from asad.model import Floats, Ints
-from asad.place.ports import Ports
+from asad.place.ports import PortPolicy, Ports
 
 
-class Fairness:
+class Fairness(PortPolicy):
     """In proportion to what ports ask for."""
 
     name = "fairness"

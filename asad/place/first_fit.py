@@ -16,17 +16,18 @@ papers compare with.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from asad.errors import ConfigError
+from asad.limits import extensions
 from asad.model import Cause, CoAllocate, Decision, Finished, Snapshot
+from asad.place import PlacePolicy
 from asad.place.rooms import (
     LEAST_QUOTA,
     PRESSURE,
-    Extend,
     Gangs,
     Patience,
     Places,
@@ -35,9 +36,9 @@ from asad.place.rooms import (
     Uses,
     bounds_of,
     ends,
-    extend_nothing,
     spread,
 )
+from asad.policy import Given
 
 PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off"})
 """Of the guard, that bind whoever places guests."""
@@ -52,10 +53,13 @@ class Options(NamedTuple):
     headroom: float = 0.1
 
 
-class FirstFit:
+class FirstFit(PlacePolicy):
     """All components of a gang, on the first nodes that have room for them."""
 
     name = "first-fit"
+    option_type = Options
+    held = "idle"
+    pooled = True
     properties = PROPERTIES
 
     def __init__(
@@ -64,7 +68,6 @@ class FirstFit:
         applications: Sequence[str] = (),
         *,
         lends: bool = True,
-        extend: Extend = extend_nothing,
         poll_s: float = 30.0,
         pressure: float = PRESSURE,
     ) -> None:
@@ -76,12 +79,23 @@ class FirstFit:
             raise ConfigError(f"[place.first-fit] share = {o.share:g}; give from {LEAST:g} to 1")
         if not 0 <= o.headroom < 1:
             raise ConfigError(f"[place.first-fit] headroom = {o.headroom:g}; give from 0 to below 1")
-        self.lends, self._extend, self._poll_s = lends, extend, poll_s
+        self.lends, self._poll_s = lends, poll_s
         if not lends:
             self.properties = frozenset()
         self._wake_s = math.inf
         self._patience = Patience(poll_s)
         self._quotas, self._uses = Quotas(pressure), Uses(applications)
+
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
+        """It leaves lending to a policy of the share stage, if there is one."""
+        return cls(
+            Options(**options),
+            given.applications,
+            lends=not given.shares,
+            poll_s=given.poll_s,
+            pressure=given.pressure,
+        )
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """What jobs of an application use."""
@@ -95,7 +109,7 @@ class FirstFit:
         """Offers to gangs that fit, quotas for guests that have none, and limits that lending has used up."""
         if not self.lends:
             return ()
-        decisions, self._wake_s = self._extend(snapshot, self.name, self._poll_s)
+        decisions, self._wake_s = extensions(snapshot, self.name, self._poll_s)
         waiting = self._patience.candidates(snapshot)
         if len(snapshot.guests) == 0 and not waiting:
             return decisions

@@ -23,7 +23,7 @@ import numpy as np
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 from asad.place.oga import Mode, Oga, Options
-from asad.place.ports import Ports
+from asad.place.ports import PortPolicy, Ports
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +126,7 @@ class Gangs:
         return kept, short
 
 
-class GangOga:
+class GangOga(PortPolicy):
     """OGA over gangs."""
 
     def __init__(self, gangs: Gangs, mode: Mode = "reclaim", options: Options | None = None) -> None:

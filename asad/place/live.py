@@ -35,7 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import Turnover
+from asad.catalog import policy_class
 from asad.errors import ConfigError, UsageError
+from asad.limits import extensions
 from asad.model import (
     Cause,
     CoAllocate,
@@ -48,17 +50,14 @@ from asad.model import (
     SetMemory,
     Snapshot,
 )
-from asad.place import oga
-from asad.place.binpack import BinPack
-from asad.place.drf import Drf
-from asad.place.fairness import Fairness
+from asad.place import PlacePolicy, oga
 from asad.place.first_fit import PROPERTIES
+from asad.place.options import OgaOptions, Options
 from asad.place.ports import PortPolicy, Ports
 from asad.place.projection import project
 from asad.place.rooms import (
     LEAST_QUOTA,
     PRESSURE,
-    Extend,
     Gangs,
     Patience,
     Places,
@@ -68,10 +67,8 @@ from asad.place.rooms import (
     bounds_of,
     candidates,
     ends,
-    extend_nothing,
 )
 from asad.place.rooms import spread as spread_cores
-from asad.place.spread import Spread
 from asad.place.utilities import FORMS, slope
 
 REST = "*"
@@ -86,46 +83,6 @@ NODE = 4.0
 """What the mean node has of each resource, in units of y: not so little that utilities are straight lines, nor so much
 that they are flat."""
 
-BASELINES: dict[str, Callable[[Ports], PortPolicy]] = {
-    "fairness": Fairness,
-    "drf": Drf,
-    "binpack": BinPack,
-    "spread": Spread,
-}
-
-
-class Options(NamedTuple):
-    """Of all port policies; shares in [0, 1]."""
-
-    ports: int = 16
-    """Classes with a port of their own."""
-    headroom: float = 0.1
-    """Share of its cores that a host keeps beyond what it uses."""
-    least_share: float = 0.05
-    """A guest may use at least this of its nodes' cores (or all of its own), as long as they lend so much; with less
-    none is placed, unless it runs at a fifth of its pace."""
-    step: float = 0.05
-    """A quota changes by no less than this part of the guest's cores; it falls by less where hosts need it."""
-    memory: bool = True
-    """Set memory limits of guests."""
-
-
-class OgaOptions(NamedTuple):
-    """Of `oga` besides."""
-
-    mode: str = "reclaim"
-    eta: float = 1.0
-    """η_0; 0: in proportion to the mean capacity, as `bench oga` has it, which swings."""
-    decay: float = 0.9999
-    eta_least: float = 0.1
-    """η falls no further than to this part of η_0."""
-    reach: float = 8.0
-    utility: str = "log"
-    alpha: float = 1.0
-    beta: float = 0.0
-    """Overhead a unit of the dominant resource. Where two resources nearly tie for dominance, which one has it changes
-    from cycle to cycle, and with it the allocation."""
-
 
 class Placed(NamedTuple):
     """What is divided in one cycle."""
@@ -136,11 +93,14 @@ class Placed(NamedTuple):
     """(L, N) CPU of y that no guest of the class has, in cores."""
 
 
-class PortPlacing:
+class PortPlacing(PlacePolicy):
     """A port policy on a cluster.
 
     `applications` names the codes of `Jobs.application`, and may grow. Raises ConfigError for a wrong option.
     """
+
+    held = "idle"
+    pooled = True
 
     def __init__(
         self,
@@ -149,7 +109,6 @@ class PortPlacing:
         options: Options | None = None,
         learning: OgaOptions | None = None,
         *,
-        extend: Extend = extend_nothing,
         poll_s: float = 30.0,
         pressure: float = PRESSURE,
     ) -> None:
@@ -157,7 +116,10 @@ class PortPlacing:
         self.name, self.applications = name, applications
         self.options, self.learning = options or Options(), learning or OgaOptions()
         self.properties = PROPERTIES
-        self._extend, self._poll_s, self._wake_s = extend, poll_s, math.inf
+        self._kind: Callable[[Ports], PortPolicy] = policy_class("place", name)
+        if not issubclass(policy_class("place", name), PortPolicy):
+            raise ConfigError(f"[place.{name}]: no port policy")
+        self._poll_s, self._wake_s = poll_s, math.inf
         self._patience = Patience(poll_s)
         self._quotas, self._uses = Quotas(pressure), Uses(applications)
         self._turnover = Turnover(applications)
@@ -372,7 +334,7 @@ class PortPlacing:
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Quotas and memory limits of guests by the y of their classes, places for jobs that wait in what is left."""
-        decisions, self._wake_s = self._extend(snapshot, self.name, self._poll_s)
+        decisions, self._wake_s = extensions(snapshot, self.name, self._poll_s)
         if self._ports is None or not self._x.any():
             return decisions
         rooms = Rooms.see(snapshot, self.options.headroom)
@@ -398,7 +360,7 @@ class PortPlacing:
             now[:, GPU] = rooms.gpus_left / self._unit[GPU]
         ports = replace(self._ports, capacities=now)
         if self.oga is None:
-            return BASELINES[self.name](ports).allot(self._x)
+            return self._kind(ports).allot(self._x)
         y = np.zeros_like(self._ports.empty()) if self._y is None else self._y
         # of `strict` and `reactive`, what is kept for absent classes is lost, as in the paper
         y = project(ports, y)
@@ -616,8 +578,6 @@ def _plain(value: float) -> Json:
 
 def _check(name: str, o: Options, learning: OgaOptions) -> None:
     table = f"[place.{name}]"
-    if name != "oga" and name not in BASELINES:
-        raise ConfigError(f"{table}: no port policy; there are oga, {', '.join(BASELINES)}")
     if not 0 <= o.ports <= MOST_PORTS:
         raise ConfigError(f"{table} ports = {o.ports}; give from 0 to {MOST_PORTS}")
     if not 0 <= o.headroom < 1:

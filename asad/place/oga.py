@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,8 @@ from asad.compiling import compiled
 from asad.errors import UsageError
 from asad.model import Codes, Floats, Ints, Json
 from asad.place.fairness import fair
-from asad.place.ports import Ports
+from asad.place.options import OgaOptions
+from asad.place.ports import PortPolicy, Ports
 from asad.place.projection import project_all, project_one
 from asad.place.utilities import slope
 
@@ -65,13 +66,20 @@ def default_eta(ports: Ports, mode: Mode) -> float:
     return (PAPER_ETA if mode == "strict" else REACTIVE_ETA) * mean / PAPER_CAPACITY or 1.0
 
 
-class Oga:
+class Oga(PortPolicy):
     """OgaSched over ports that may come and go.
 
     In every mode `observe(x)` takes in the arrivals of a slot, and `play()` gives the allocation to use next. A loop
     that first sees who is there and then decides calls observe, then play; `allot(x)` does what the mode calls for: of
     `strict`, play before observe.
     """
+
+    name = "oga"
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Those of learning, too."""
+        return super().defaults() | OgaOptions()._asdict()
 
     def __init__(self, ports: Ports, mode: Mode = "reclaim", options: Options | None = None) -> None:
         """Raises UsageError for a mode or option that cannot be."""

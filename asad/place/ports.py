@@ -14,9 +14,9 @@ Several arrivals a port (section 3.4) are several ports: see `Copies`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +24,35 @@ from numpy.typing import NDArray
 from asad.compiling import compiled
 from asad.errors import UsageError
 from asad.model import Codes, Floats, Ints
+from asad.place import PlacePolicy
+from asad.place.options import OgaOptions, Options
 from asad.place.utilities import FORMS, gain
+from asad.policy import Given, Policy, parted
 
 
-class PortPolicy(Protocol):
-    """What divides capacities among ports, slot by slot."""
+class PortPolicy(Policy):
+    """What divides capacities among ports, slot by slot. On a cluster `asad.place.live.PortPlacing` drives it."""
 
-    name: str
+    stage = "place"
+    option_type = Options
+    removed = PlacePolicy.removed
+    held = "idle"
+    pooled = True
 
     def allot(self, x: Floats) -> Floats:
         """y (E, K) of the slot in which x (L,) arrives: 1 where a port has a job, else 0."""
-        ...
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> PlacePolicy:
+        """The policy that drives it."""
+        from asad.place.live import PortPlacing  # knows Oga, which is one of these
+
+        common, own = parted(options, Options)
+        learning = OgaOptions(**own) if own else None
+        return PortPlacing(
+            cls.name, given.applications, common, learning, poll_s=given.poll_s, pressure=given.pressure
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

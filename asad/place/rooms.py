@@ -7,7 +7,7 @@ order, and `take`s what it promises, so that the next one finds it taken. Cost: 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,14 +26,6 @@ LEAST_QUOTA = 0.05
 """Part of its cores that a guest keeps whatever its nodes lend, so that it goes on."""
 PRESSURE = 0.2
 """Beside a host that waits for CPU for more of the time, quotas are left to the guard."""
-
-Extend = Callable[[Snapshot, str, float], tuple[list[Decision], float]]
-"""(snapshot, name of the policy, poll interval in seconds) → which limits to extend, and when to look again (s)."""
-
-
-def extend_nothing(snapshot: Snapshot, policy: str, poll_s: float) -> tuple[list[Decision], float]:
-    """For clusters whose limits are not to be touched."""
-    return [], math.inf
 
 
 @dataclass(slots=True)
@@ -396,7 +388,6 @@ class Gangs:
 __all__ = [
     "LEAST_QUOTA",
     "PRESSURE",
-    "Extend",
     "Gangs",
     "Patience",
     "Places",
@@ -407,6 +398,5 @@ __all__ = [
     "candidates",
     "components_of",
     "ends",
-    "extend_nothing",
     "spread",
 ]

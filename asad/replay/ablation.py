@@ -18,7 +18,7 @@ from asad.model import Json
 from asad.replay.bench import Bench, prepare
 from asad.replay.demand import assign
 from asad.replay.machine import from_flags
-from asad.replay.playing import Played, leave_alone, lend, pour
+from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.readers import read_log
 from asad.replay.settings import Settings
 from asad.replay.summary import summarise
@@ -83,7 +83,7 @@ def play(bench: Bench, variant: str, seed: int) -> Played:
     even = one_leaf("uniform", dict.fromkeys(actions, 1.0 / len(actions)), actions)
     never = one_leaf("never", {actions[0]: 1.0}, actions)
     experts = {VARIANTS[4]: (even,), VARIANTS[5]: (never,)}.get(variant, bench.experts)
-    return lend(replace(bench, experts=experts), variant.partition(",")[0], seed, what=variant)
+    return beside(replace(bench, experts=experts), variant.partition(",")[0], seed=seed, what=variant)
 
 
 def evaluate(

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.admit.live import Admission
 from asad.admit.options import Options as AdmitOptions
-from asad.admit.schemes import scheme_maker
 from asad.admit.sow.infer import LEAST_RUNS
-from asad.admit.utility import Maker, site_utilities
-from asad.defer.live import Deferral
-from asad.defer.options import Options as DeferOptions
-from asad.defer.scorers import make_scorer
+from asad.admit.sow.mechanisms import mechanism_of
+from asad.admit.utility import site_utilities
+from asad.config import Config
+from asad.contention import load_contention
 from asad.errors import UsageError
 from asad.experts import Expert, load_experts
 from asad.model import Machine
-from asad.place import PlacePolicy
-from asad.place.first_fit import FirstFit
-from asad.place.live import PortPlacing
-from asad.replay.contention import Contention, load_contention
+from asad.policy import Truth
 from asad.replay.deferrable import Deferrable, deferrable_of, read_declared
 from asad.replay.demand import Demand
-from asad.replay.policies import ADMITTING, DEFERRING, STATING
+from asad.replay.policies import admits, defers, states, with_policy
 from asad.replay.readers import Recorded
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.replay.settings import Settings
 from asad.replay.stated import Stated, stated_of
 from asad.replay.workload import build_workload
 from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
-from asad.share import SharePolicy
-from asad.share.asax import Asax
-from asad.share.asax_paper import AsaxPaper
-from asad.share.greedy_oracle import GreedyOracle
-from asad.share.limits import extensions
-from asad.share.measured import Measured
-from asad.share.pool_oracle import PoolOracle
-from asad.share.static import Static
+from asad.stages import Circumstances, Stages, make_stages
 
 LEASE_S = 12 * 3600.0
 """Nobody dies in a replay: jobs are held back for so long without a further look, so that it need not be looked at."""
@@ -63,7 +54,6 @@ class Bench:
     progress: Progress | None = None
     valued: Valued | None = None
     """What jobs are worth, if that was asked for."""
-    own_utilities: Mapping[str, Maker] = field(default_factory=dict)
     deferrable: Deferrable | None = None
     """Who is deferrable, if that was asked for."""
     stated: Stated | None = None
@@ -106,42 +96,40 @@ class Bench:
             every=pooled,
         )
 
-    def policy(self, name: str, contention: Contention, seed: int) -> SharePolicy:
-        """The share policy of that name."""
-        rng = np.random.default_rng(np.random.SeedSequence((seed, 0xA5)))
-        if name == "static":
-            return Static()
-        options = self.settings.options._replace(poll_s=self.settings.poll_s)
-        if name == "asax":
-            return Asax(self.experts, self.application_names, rng, options)
-        if name == "measured":
-            return Measured(self.application_names, options)
-        if name == "pool-oracle":
-            return PoolOracle(self.workload.demand, self.workload.work_s, self.application_names, options)
-        if name == "asax-paper":
-            return AsaxPaper(self.experts, self.application_names, rng)
-        _, mu_guest = contention.at(float("nan"))
-        return GreedyOracle(self.workload.demand, self.workload.work_s, mu_guest, self.settings.poll_s)
+    def stages(self, name: str, seed: int) -> Stages:
+        """The policies of all stages as the policy of that name is replayed."""
+        config = self.configuration(name)
+        _, mu_guest = load_contention(self.settings.contention, lending="idle").at(math.nan)
+        truth = Truth(self.workload.demand, self.workload.work_s, mu_guest)
+        made_in = Circumstances(self.application_names, seed, truth, lambda: self.experts)
+        stages = make_stages(config, made_in)
+        if states(config):
+            assert self.stated is not None
+            mechanism = partial(mechanism_of, config.policies.admit)
+            stages = stages._replace(admit=self.stated.policy(name, mechanism, self.application_names))
+        return stages
 
-    def placing(self, name: str) -> PlacePolicy:
-        """The place policy of that name, with its usual options."""
-        poll_s = self.settings.poll_s
-        if name == "first-fit":
-            return FirstFit(None, self.application_names, extend=extensions, poll_s=poll_s)
-        return PortPlacing(name, self.application_names, extend=extensions, poll_s=poll_s)
-
-    def admission(self, name: str) -> Admission:
-        """The admit policy of that name; jobs are placed node by node if each fits on one."""
+    def configuration(self, name: str) -> Config:
+        """That of the replay, with the policy of that name in its stage and what a replay knows better."""
+        settings, config = self.settings, with_policy(self.settings.config, name)
+        config = replace(config, daemon=replace(config.daemon, interval_s=settings.poll_s))
+        # placed node by node if each job fits on one
         whole = bool((self.workload.cores > self.machine.cores.max()).any())
-        options = AdmitOptions(slot_s=self.settings.slot_s, whole=whole, budget=self.settings.budget)
-        make = scheme_maker(ADMITTING[name], {})
-        return Admission(name, make, self.application_names, options, own_utilities=self.own_utilities)
+        if admits(config):
+            own = {"slot_s": settings.slot_s, "whole": whole, "budget": settings.budget}
+            config = _with_options(config, "admit", own)
+        if defers(config):
+            # the recorded cluster puts jobs on any nodes, so none is looked for
+            own = {"lease_s": LEASE_S, "deadline_alone": True, "by_node": False}
+            config = _with_options(config, "defer", own)
+        return config
 
-    def deferral(self, name: str) -> Deferral:
-        """The defer policy of that name; the recorded cluster puts jobs on any nodes, so none is looked for."""
-        options = DeferOptions(lease_s=LEASE_S, deadline_alone=True, by_node=False)
-        scorer = make_scorer(DEFERRING[name])
-        return Deferral(name, scorer, self.application_names, options, poll_s=self.settings.poll_s)
+
+def _with_options(config: Config, stage: str, own: Mapping[str, Any]) -> Config:
+    """With these options of the stage's policy, beside those that the configuration gives."""
+    tables, name = getattr(config, stage), getattr(config.policies, stage)
+    options: dict[str, Any] = {stage: {**tables, name: {**own, **tables.get(name, {})}}}
+    return replace(config, **options)
 
 
 def prepare(
@@ -164,7 +152,7 @@ def prepare(
     overran = (jobs.run_s > limit) & (settings.overrun == "kill")
     if overran.any():
         notes.append(f"{int(overran.sum())} jobs ran past their time limit: they are killed at it")
-    experts = load_experts(settings.experts)
+    experts = load_experts(settings.experts or settings.config.policies.experts or None)
     bench = Bench(recorded, machine, settings, workload, names, experts, overran, progress)
     _value(bench, notes)
     _declare(bench, notes)
@@ -181,12 +169,12 @@ def _value(bench: Bench, notes: list[str]) -> None:
     if not settings.values:
         return
     most = AdmitOptions().most_worth
-    bench.own_utilities = own = site_utilities()
+    own = site_utilities()
     rules = [read_rule(text, settings.slot_s, most, own) for text in settings.utilities]
     array, hints = arrays_of(jobs.job_id, jobs.user), hints_of(jobs, rules)
     bench.valued = valued = value(jobs, hints, array, settings.slot_s, most, own)
     bench.workload = replace(bench.workload, array=array, hints=hints)
-    if not len(valued) and any(name in ADMITTING for name in settings.policies):
+    if not len(valued) and settings.any_of(admits):
         why = f" ({valued.wrong[0]})" if valued.wrong else ""
         raise UsageError(
             f"no job of {bench.recorded.path} tells its utility{why}, so there is nobody to admit; "
@@ -213,7 +201,7 @@ def _declare(bench: Bench, notes: list[str]) -> None:
     declared = [read_declared(text) for text in settings.deferrable]
     array = arrays_of(jobs.job_id, jobs.user)
     bench.deferrable = found = deferrable_of(jobs, jobs.time_limit_s, array, declared, settings.seed)
-    if not found.rows.any() and any(name in DEFERRING for name in settings.policies):
+    if not found.rows.any() and settings.any_of(defers):
         raise UsageError(
             f"no job of {bench.recorded.path} is deferrable, so there is nobody to put off; declare some with "
             "--deferrable 'share=0.2,window=4h', or log the Comment column with asad:deferrable=4h in it"
@@ -236,7 +224,7 @@ def _state(bench: Bench, notes: list[str]) -> None:
     bench.stated = found = stated_of(
         jobs, settings.statements, settings.slot_s, settings.value_per_core_hour, LEAST_RUNS
     )
-    if not found.pairs and any(name in STATING for name in settings.policies):
+    if not found.pairs and settings.any_of(states):
         why = (
             "no job of it comes again often and regularly enough"
             if found.inferred

@@ -21,8 +21,9 @@ import numpy as np
 from asad.defer.environment import Played, World, play
 from asad.defer.jobs import Past, Scorer, Trajectories, Waiting, Worth
 from asad.defer.offline import optimum
-from asad.defer.packing import PACKINGS, Packing, starts
-from asad.defer.scorers import SCORERS, make_scorer, scorer_options
+from asad.defer.options import PACKINGS, Packing
+from asad.defer.packing import starts
+from asad.defer.scorers import make_scorer, scorer_names, scorer_options
 from asad.model import Json
 from asad.replay.defer_instances import SETTINGS, draw_trajectories
 
@@ -76,13 +77,11 @@ def entrants(names: Sequence[str] | None = None) -> list[Entrant]:
 
 def known() -> tuple[str, ...]:
     """All rows that can be compared here."""
-    return (*(name for name in SCORERS if name != "osdec"), *trained())
+    return (*(name for name in scorer_names() if name != "osdec"), *trained())
 
 
 def trained() -> Mapping[str, Sequence[Mapping[str, Any]]]:
     """Rows of learned policies whose weights are there, with the options of each seed."""
-    if "osdec" not in SCORERS:
-        return {}
     from asad.defer.osdec import shipped
 
     return cast(Mapping[str, Sequence[Mapping[str, Any]]], shipped())

@@ -20,8 +20,8 @@ from asad.replay.bench import Bench
 from asad.replay.demand import SOURCES, Demand
 from asad.replay.metrics import figures
 from asad.replay.placebo import placebo
-from asad.replay.playing import Played, leave_alone, lend, pour
-from asad.replay.policies import FLUID, LENDING
+from asad.replay.playing import Played, beside, leave_alone, pour
+from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
 from asad.replay.settings import Settings
 from asad.replay.workload import build_workload
@@ -177,12 +177,12 @@ def evaluate(
             bench = Bench(recorded, machine, this, jobs, names, experts, np.zeros(len(jobs), np.bool_))
             alone = leave_alone(bench, "slurm")
             for name in policies:
-                if name in LENDING:
-                    found[name].append(last_submission(bench, lend(bench, name, seed), alone))
-                elif name == FLUID:
+                if name == FLUID:
                     found[name].append(last_submission(bench, pour(bench), alone))
-                else:
+                elif name in SCHEDULING:
                     found[name].append(last_submission(bench, leave_alone(bench, name), None))
+                else:
+                    found[name].append(last_submission(bench, beside(bench, name, seed=seed), alone))
             done += 1
             if progress is not None:
                 progress(done, total)

@@ -20,7 +20,6 @@ from asad.model import Decision, Finished, Outcome, Snapshot
 from asad.replay.bench import Bench
 from asad.replay.demand import DemandProfile, assign, read_demand
 from asad.replay.machine import from_flags, infer
-from asad.replay.policies import LENDING, PLACING, POOLING
 from asad.replay.readers import read_log
 from asad.replay.settings import Settings
 from asad.replay.workload import build_workload
@@ -37,9 +36,9 @@ class Playback:
         self,
         log: str | Path,
         *,
-        policy: str,
-        admit: str = "everyone",
-        defer: str = "at-once",
+        held: str = "idle",
+        pooled: bool = False,
+        gather_arrays: bool = False,
         nodes: int = 0,
         cores: int = 0,
         memory: str = "",
@@ -49,8 +48,8 @@ class Playback:
         poll_s: float = 30.0,
         monotonic: Callable[[], float],
     ) -> None:
-        """`policy` decides how guests are held, `admit` and `defer` whether the queue shows one task an array, as
-        Slurm's does, and all of its jobs with an estimated start.
+        """`held` and `pooled` are the lending policy's (`asad.policy.Policy`). With `gather_arrays` the queue shows one
+        task an array, as Slurm's does, and all of its jobs with an estimated start.
 
         `nodes` and `cores` are of the machine (0: inferred from the log).
 
@@ -81,10 +80,10 @@ class Playback:
         bench = Bench(recorded, machine, settings, workload, names, load_experts(), overran)
         self.recorded = bench.cluster(
             "easy",
-            (LENDING | PLACING).get(policy, "idle"),
+            held,
             admission=True,
-            gather_arrays=admit != "everyone" or defer != "at-once",
-            pooled=policy in POOLING | PLACING,
+            gather_arrays=gather_arrays,
+            pooled=pooled,
         )
         self.applications = list(names)
         self.users = recorded.jobs.users

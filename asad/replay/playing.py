@@ -5,31 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.admit.everyone import Everyone
-from asad.admit.sow import mechanism_of
 from asad.cycle import Cycle, is_renewal
-from asad.defer.at_once import AtOnce
-from asad.guard import guard_for
-from asad.model import Floats, JobLog, Outcome, ShareCases, Snapshot
-from asad.place import PlacePolicy
-from asad.place.native import Native
+from asad.model import Floats, Outcome, ShareCases, Snapshot
 from asad.replay.bench import Bench
-from asad.replay.contention import load_contention
-from asad.replay.policies import LENDING, PAIRING, PLACING, SCHEDULING, STATING
+from asad.replay.policies import PLAIN, SCHEDULING
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.replay.results import ExpertHistory
 from asad.replay.stated import Foretold
 from asad.replay.watched import ExpertWatch, Managed
 from asad.replay.worth import arrays_of, hints_of
-from asad.share import SharePolicy
-from asad.share.asax import Asax
-from asad.share.exclusive import Exclusive
-from asad.share.pool import PoolPolicy
+from asad.share.pool.cases import MOST
+from asad.stages import Stages, memory_loss
 from asad.store.recording import Run
 
 
@@ -105,69 +95,51 @@ def pour(bench: Bench) -> Played:
     return leave_alone(poured, "slurm", what="fluid")
 
 
-def lend(bench: Bench, name: str, seed: int, run: Run | None = None, what: str | None = None) -> Played:
-    """The same cluster with the cycle beside it."""
-    held = LENDING.get(name) or PLACING[name]
-    gangs = _with_gangs(bench.workload, bench.recorded.jobs) if name in PLACING else None
-    pooled = name not in PAIRING
-    cluster = bench.cluster("easy", held, gangs, admission=gangs is not None, pooled=pooled)
-    share: SharePolicy = Exclusive()
-    place: PlacePolicy = Native()
-    if name in PLACING:
-        place = bench.placing(name)
-    else:
-        share = bench.policy(name, load_contention(bench.settings.contention, lending=held), seed)
-    guard = guard_for(share.properties | place.properties)
-    cycle = Cycle(cluster, Everyone(), AtOnce(), place, share, guard)
-    return _play(bench, cluster, cycle, run, what or name)
+def beside(
+    bench: Bench, name: str, run: Run | None = None, *, seed: int | None = None, what: str | None = None
+) -> Played:
+    """The same cluster with the cycle beside it, as the policy of that name would have it.
 
-
-def _with_gangs(workload: Workload, jobs: JobLog) -> Workload | None:
-    """The workload with its arrays and hints, if some of them tell how many components a gang has."""
-    if not any("components=" in text for text in jobs.hints):
-        return None
-    return replace(workload, array=arrays_of(jobs.job_id, jobs.user), hints=hints_of(jobs, ()))
-
-
-def admit(bench: Bench, name: str, run: Run | None = None) -> Played:
-    """The same cluster with a scheme of the admit stage in the cycle, and nobody who lends."""
-    cluster = bench.cluster("easy", None, admission=True, gather_arrays=True)
-    share = Exclusive()
-    guard = guard_for(share.properties)
-    cycle = Cycle(cluster, bench.admission(name), AtOnce(), Native(), share, guard)
-    return _play(bench, cluster, cycle, run, name, Managed(cluster.workload))
-
-
-def plan(bench: Bench, name: str, run: Run | None = None) -> Played:
-    """The same cluster with a mechanism for statements of work in the admit stage, and nobody who lends."""
-    assert bench.stated is not None
-    jobs = bench.recorded.jobs
-    workload = replace(bench.workload, array=arrays_of(jobs.job_id, jobs.user), hints=bench.stated.hints)
-    cluster = bench.cluster("easy", None, workload, admission=True, gather_arrays=True)
-    policy = bench.stated.policy(name, partial(mechanism_of, STATING[name]), bench.application_names)
-    share = Exclusive()
-    guard = guard_for(share.properties, consents=policy.consents)
-    cycle = Cycle(cluster, policy, AtOnce(), Native(), share, guard)
-    played = _play(bench, cluster, cycle, run, name, Managed(workload))
-    played.foretold = policy
+    `seed` None: that of the replay. `what` is what the progress shows.
+    """
+    stages = bench.stages(name, bench.settings.seed if seed is None else seed)
+    workload, shown = _shown_to(bench, stages)
+    cluster = bench.cluster(
+        "easy",
+        stages.lending.held,
+        workload,
+        admission=shown,
+        gather_arrays=stages.holds_back,
+        pooled=stages.lending.pooled,
+    )
+    config = bench.settings.config
+    guard = stages.guard(config.guard, 0.0 if config is PLAIN else memory_loss(config))
+    cycle = Cycle(cluster, *stages, guard)
+    managed = Managed(workload) if stages.holds_back else None
+    played = _play(bench, cluster, cycle, run, what or name, managed)
+    if isinstance(stages.admit, Foretold):
+        played.foretold = stages.admit
     return played
 
 
-def put_off(bench: Bench, name: str, run: Run | None = None) -> Played:
-    """The same cluster with a policy of the defer stage in the cycle, and nobody who lends or admits."""
-    assert bench.deferrable is not None
-    jobs = bench.recorded.jobs
-    workload = replace(
-        bench.workload,
-        array=arrays_of(jobs.job_id, jobs.user),
-        hints=hints_of(jobs, ()),
-        deadline_s=bench.deferrable.deadline_s,
-    )
-    cluster = bench.cluster("easy", None, workload, admission=True, gather_arrays=True)
-    share = Exclusive()
-    guard = guard_for(share.properties)
-    cycle = Cycle(cluster, Everyone(), bench.deferral(name), Native(), share, guard)
-    return _play(bench, cluster, cycle, run, name, Managed(workload))
+def _shown_to(bench: Bench, stages: Stages) -> tuple[Workload, bool]:
+    """The workload with the arrays, hints and deadlines that the stages want to know, and whether the cluster shows
+    them."""
+    jobs, workload = bench.recorded.jobs, bench.workload
+    if isinstance(stages.admit, Foretold):
+        assert bench.stated is not None
+        workload = replace(workload, array=arrays_of(jobs.job_id, jobs.user), hints=bench.stated.hints)
+    if stages.defer.holds:
+        assert bench.deferrable is not None
+        hints = workload.hints if stages.admit.promises else hints_of(jobs, ())
+        array = arrays_of(jobs.job_id, jobs.user)
+        workload = replace(workload, array=array, hints=hints, deadline_s=bench.deferrable.deadline_s)
+    if stages.holds_back:
+        return workload, True
+    gangs = stages.place.held is not None and any("components=" in text for text in jobs.hints)
+    if gangs:
+        return replace(workload, array=arrays_of(jobs.job_id, jobs.user), hints=hints_of(jobs, ())), True
+    return workload, False
 
 
 def _play(
@@ -212,10 +184,10 @@ def _play(
         bench.progress(what, cluster.ended, jobs)
     wall_s = time.perf_counter() - begin
     played = Played(cluster, wall_s, cycle.number, cycle.decisions, watch.history(), managed)
-    if isinstance(cycle.share, PoolPolicy) and cycle.number:
+    if cycle.share.pooled and cycle.number:
         played.funnel = _whole_funnel(cluster, cycle.share.funnel())
-    if run is not None and isinstance(cycle.share, Asax) and cycle.snapshot is not None:
-        played.cases = cycle.share.take_cases(cycle.snapshot)
+    if run is not None and cycle.share.draws and cycle.snapshot is not None:
+        played.cases = cycle.share.take_cases(cycle.snapshot, MOST)
     return played
 
 

@@ -1,61 +1,71 @@
-"""Names of policies in a replay, by the stage that each drives, and which are replayed where nobody names one."""
+"""What a replay can be asked for by name: the cluster left alone, policies of the catalogue, a whole configuration."""
 
 from __future__ import annotations
 
+from asad.admit.elastic import Scheme
+from asad.admit.sow.mechanism import Posted
+from asad.catalog import BASELINES, policy_class, run_names
+from asad.config import Config, PolicySettings
+from asad.guard import REPLAY
+from asad.policy import Policy
+from asad.stages import overlaid
+
 SCHEDULING = {"slurm": "easy", "fcfs": "fcfs", "conservative": "conservative"}
-"""Policies that leave the cluster alone → its own scheduler."""
+"""Names of the cluster left alone → its own scheduler."""
 
 FLUID = "fluid"
 """A yardstick, no bound: EASY where a job takes the CPU that it uses, and not the cores that it asks for."""
 
-PAIRING = {"static": "static", "asax-paper": "static", "greedy-oracle": "idle"}
-"""Policies that lend one guest a share of one host → how the guest is held, which decides what sharing costs."""
-
-POOLING = {"measured": "idle", "asax": "idle", "pool-oracle": "idle"}
-"""Policies that lend from the pools of nodes → the same."""
-
-LENDING = PAIRING | POOLING
-"""Policies of the share stage → the same."""
-
-PLACING = dict.fromkeys(("first-fit", "fairness", "drf", "binpack", "spread", "oga"), "idle")
-"""Policies of the place stage, which lend by themselves → how the guest is held."""
-
-ADMITTING = {
-    "oasis": "oasis",
-    "oasis-paper": "oasis-paper",
-    "fifo-admit": "fifo",
-    "drf-admit": "drf",
-    "rrh-admit": "rrh",
-    "dorm-admit": "dorm",
-}
-"""Policies that admit, defer and throttle → the scheme of the admit stage; nobody lends beside it."""
-
-DEFERRING = {
-    "fifo-defer": "fifo",
-    "sjf-defer": "sjf",
-    "edf-defer": "edf",
-    "tetris-defer": "tetris",
-    "biggest-defer": "biggest",
-    "linear-defer": "linear",
-    "lookahead-defer": "lookahead",
-    "rollout-defer": "rollout",
-    "osdec": "osdec",
-}
-"""Policies that put deferrable jobs off → the policy of the defer stage; nobody lends or admits beside it."""
-
-STATING = {"sow": "sow", "sow-paper": "sow-paper"}
-"""Policies that plan statements of work → the mechanism; nobody lends, admits or defers beside it."""
-
-POLICIES = (*SCHEDULING, FLUID, *LENDING, *PLACING, *ADMITTING, *DEFERRING, *STATING)
+CONFIGURED = "configured"
+"""The very policies that the configuration names, all stages together."""
 
 DEFAULT_POLICIES = ("slurm", "static", "measured", "asax", "pool-oracle")
 
 BEST = {"utilities": "oasis", "deferrable": "rollout-defer", "statements": "sow"}
-"""What a replay is told about its jobs → the policy that is best for such jobs; the evaluations tell why."""
+"""What a replay is given about its jobs → the policy that is best for such jobs; the evaluations say why."""
+
+PLAIN = Config(policies=PolicySettings(share=BASELINES["share"]), guard=REPLAY)
+"""Where no configuration is given: each policy by itself, and all others leave the cluster as it is."""
+
+
+def all_policies() -> tuple[str, ...]:
+    """Every name that can be asked for."""
+    return (*SCHEDULING, FLUID, *run_names(), CONFIGURED)
 
 
 def usual_policies(*, utilities: bool, deferrable: bool, statements: bool) -> tuple[str, ...]:
     """What is replayed where nobody names a policy: lending, or the best for jobs of the kinds that are declared."""
-    told = {"utilities": utilities, "deferrable": deferrable, "statements": statements}
-    best = tuple(BEST[kind] for kind, given in told.items() if given)
+    given = {"utilities": utilities, "deferrable": deferrable, "statements": statements}
+    best = tuple(BEST[kind] for kind, declared in given.items() if declared)
     return ("slurm", *best) if best else DEFAULT_POLICIES
+
+
+def with_policy(config: Config, name: str) -> Config:
+    """The configuration under which the policy of that name is replayed; that of the cluster left alone is as good as
+    any."""
+    return config if name in (CONFIGURED, FLUID, *SCHEDULING) else overlaid(config, name)
+
+
+def lends(config: Config) -> bool:
+    """Does a stage lend?"""
+    return any(_kind(config, stage).held is not None for stage in ("share", "place"))
+
+
+def admits(config: Config) -> bool:
+    """Does a scheme of the admit stage ask what jobs are worth?"""
+    return issubclass(_kind(config, "admit"), Scheme)
+
+
+def states(config: Config) -> bool:
+    """Does the admit stage plan statements of work?"""
+    return issubclass(_kind(config, "admit"), Posted)
+
+
+def defers(config: Config) -> bool:
+    """Are deferrable jobs put off?"""
+    return config.policies.defer != BASELINES["defer"]
+
+
+def _kind(config: Config, stage: str) -> type[Policy]:
+    kind: type[Policy] = policy_class(stage, getattr(config.policies, stage), yardsticks=True)
+    return kind

@@ -263,7 +263,7 @@ def several(most: Sequence[int] = (1, 2, 4), step: Step | None = None) -> list[J
     return rows
 
 
-class _Dealt:
+class _Dealt(PortPolicy):
     """A baseline whose gangs run all or nothing."""
 
     def __init__(self, policy: PortPolicy, gangs: Gangs) -> None:

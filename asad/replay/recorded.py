@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.contention import Contention
 from asad.errors import UsageError
 from asad.model import (
     Admit,
@@ -39,7 +40,6 @@ from asad.model import (
     no_arrays,
 )
 from asad.replay import engine
-from asad.replay.contention import Contention
 from asad.share.kept import keep
 
 Scheduler = Literal["easy", "fcfs", "conservative"]

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from asad.model import Json, Machine
 from asad.replay.bench import Bench, Progress, prepare
 from asad.replay.demand import assign
-from asad.replay.playing import Played, admit, leave_alone, lend, plan, pour, put_off
-from asad.replay.policies import ADMITTING, DEFERRING, FLUID, LENDING, SCHEDULING, STATING
+from asad.replay.playing import Played, beside, leave_alone, pour
+from asad.replay.policies import FLUID, SCHEDULING, lends
 from asad.replay.readers import Recorded
 from asad.replay.results import PolicyResult, ReplayResult, Verdict
 from asad.replay.settings import VERDICT_JOBS, Settings
 from asad.replay.summary import job_ends, summarise, with_placebo
 from asad.store import share_cases
-from asad.store.recording import Run
 from asad.store.store import Store
 
 
@@ -133,12 +132,12 @@ def _play_and_keep(
 ) -> PolicyResult:
     """One policy that does anything, recorded in the store if there is one."""
     if store is None:
-        return with_placebo(bench, name, _play(bench, name, None), baseline)
+        return with_placebo(bench, name, beside(bench, name), baseline)
     settings = {**bench.settings.to_json(), "policies": name}
     with store.begin_run(
         "replay", name, log, bench.machine.to_json(), settings, supersede_killed=True
     ) as run:
-        played = _play(bench, name, run)
+        played = beside(bench, name, run)
         share_cases.add(store, run.id, [played.cases] if played.cases is not None else [])
         result = with_placebo(bench, name, played, baseline)
         run.record_ends(job_ends(bench, result, baseline))
@@ -146,23 +145,12 @@ def _play_and_keep(
     return result
 
 
-def _play(bench: Bench, name: str, run: Run | None) -> Played:
-    """With the stage that the policy drives."""
-    if name in DEFERRING:
-        return put_off(bench, name, run)
-    if name in ADMITTING:
-        return admit(bench, name, run)
-    if name in STATING:
-        return plan(bench, name, run)
-    return lend(bench, name, bench.settings.seed, run)
-
-
 def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) -> list[Verdict]:
     """The default policy again with every assumed demand 20 % lower and 20 % higher."""
     name = (
         "asax"
         if "asax" in bench.settings.policies
-        else next((policy for policy in bench.settings.policies if policy in LENDING), "")
+        else next((policy for policy in bench.settings.policies if bench.settings.of(lends, policy)), "")
     )
     if not name:
         return []
@@ -174,7 +162,7 @@ def _verdicts(bench: Bench, baseline: Played, fingerprint: NDArray[np.int32]) ->
         )
         moved = replace(bench.workload, demand=demand.fraction)
         other = replace(bench, workload=moved)
-        played = lend(other, name, bench.settings.seed, what=f"{name}, demand ×{factor:g}")
+        played = beside(other, name, what=f"{name}, demand ×{factor:g}")
         result = summarise(other, name, played, baseline)
         own = baseline.cluster.state.job["end"] - bench.workload.submit_s
         change = float((result.end_s - bench.workload.submit_s).mean() / own.mean() - 1.0)

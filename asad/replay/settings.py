@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from asad.admit.options import Options as AdmitOptions
+from asad.config import Config
 from asad.errors import UsageError
 from asad.model import Json
 from asad.replay.deferrable import read_declared
 from asad.replay.demand import DemandProfile
-from asad.replay.policies import ADMITTING, DEFAULT_POLICIES, DEFERRING, POLICIES, STATING
+from asad.replay.policies import (
+    CONFIGURED,
+    DEFAULT_POLICIES,
+    FLUID,
+    PLAIN,
+    SCHEDULING,
+    admits,
+    all_policies,
+    defers,
+    states,
+    with_policy,
+)
 from asad.share.pool import Options
 
 VERDICT_JOBS = 100_000
@@ -45,7 +58,8 @@ class Settings:
     demand: DemandProfile = field(default_factory=DemandProfile)
     experts: Path | None = None
     contention: Path | None = None
-    options: Options = field(default_factory=Options)
+    config: Config = PLAIN
+    """Under which policies are made: each is put into its stage, and all others are as configured."""
     slot_s: float = AdmitOptions().slot_s
     """Length of a slot of the admit stage."""
     utilities: tuple[str, ...] = ()
@@ -63,10 +77,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in self.policies:
-            if name not in POLICIES:
-                raise UsageError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+            if name not in all_policies():
+                raise UsageError(f"unknown policy {name!r}; there are {', '.join(all_policies())}")
+        if CONFIGURED in self.policies and self.config is PLAIN:
+            raise UsageError(f"policy {CONFIGURED} is what a configuration names: give one with --config")
         if not self.policies:
-            raise UsageError(f"no policy; name some of {', '.join(POLICIES)}")
+            raise UsageError(f"no policy; name some of {', '.join(all_policies())}")
         if self.overrun not in ("kill", "run"):
             raise UsageError(f"--overrun {self.overrun}: choose kill or run")
         if not self.poll_s > 0:
@@ -91,17 +107,25 @@ class Settings:
     @property
     def values(self) -> bool:
         """Is it asked what jobs are worth?"""
-        return bool(self.utilities) or any(name in ADMITTING for name in self.policies)
+        return bool(self.utilities) or self.any_of(admits)
 
     @property
     def defers(self) -> bool:
         """Is it asked what becomes of deferrable jobs?"""
-        return bool(self.deferrable) or any(name in DEFERRING for name in self.policies)
+        return bool(self.deferrable) or self.any_of(defers)
 
     @property
     def states(self) -> bool:
         """Is it asked what becomes of statements of work?"""
-        return self.statements is not None or any(name in STATING for name in self.policies)
+        return self.statements is not None or self.any_of(states)
+
+    def any_of(self, does: Callable[[Config], bool]) -> bool:
+        """Is there a policy to replay under whose configuration something is done?"""
+        return any(self.of(does, name) for name in self.policies)
+
+    def of(self, does: Callable[[Config], bool], name: str) -> bool:
+        """Is that done under the policy of that name? A cluster left alone does nothing."""
+        return name not in (FLUID, *SCHEDULING) and does(with_policy(self.config, name))
 
     def to_json(self) -> dict[str, Json]:
         """What a reader needs to run the same again."""
@@ -135,7 +159,8 @@ class Settings:
             "vary_demand": self.vary_demand,
             "experts": "shipped" if self.experts is None else str(self.experts),
             "contention": "shipped" if self.contention is None else str(self.contention),
-            "options": dict(self.options._asdict()),
+            "options": Options()._asdict() | dict(self.config.share.get("asax", {})),
+            **({} if self.config is PLAIN else {"config": self.config.to_json()}),
             **(worth if self.values else {}),
             **({"deferrable": list(self.deferrable)} if self.defers else {}),
             **(stated if self.states else {}),

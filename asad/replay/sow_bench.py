@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from asad.admit.sow import density, fcfs, mechanism_of, reservation
+from asad.admit.sow import density, fcfs, reservation
 from asad.admit.sow.hindsight import hindsight_lp
 from asad.admit.sow.mechanism import Posted
+from asad.admit.sow.mechanisms import mechanism_names, mechanism_of
 from asad.admit.sow.misreport import KINDS, search
 from asad.admit.sow.rounds import Instance, Job, Outcome, simulate
 from asad.admit.sow.statement import Statement
@@ -29,7 +30,7 @@ from asad.errors import AsadError
 from asad.model import Json
 from asad.replay.sow_instances import draw_prior, draw_sow_instance
 
-MECHANISMS = ("sow", "sow-paper")
+MECHANISMS = mechanism_names()
 BASELINES = {"fcfs": fcfs.run, "reservation": reservation.run, "density": density.run}
 POLICIES = (*MECHANISMS, *BASELINES)
 LOADS = (1.0, 2.0, 4.0)

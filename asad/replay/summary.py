@@ -8,7 +8,7 @@ from asad.replay.bench import Bench
 from asad.replay.metrics import figures, later, over_time, stretched
 from asad.replay.placebo import Moved, placebo
 from asad.replay.playing import Played
-from asad.replay.policies import ADMITTING, DEFERRING, STATING
+from asad.replay.policies import admits, defers, states
 from asad.replay.results import PolicyResult
 from asad.store.records import JobEnd
 
@@ -67,8 +67,8 @@ def summarise(
         used_fraction=used,
         experts=played.history,
         managed=managed,
-        deferring=name in DEFERRING,
-        stating=name in STATING,
+        deferring=bench.settings.of(defers, name),
+        stating=bench.settings.of(states, name),
         stretched=slowed,
         funnel=tuple(
             (str(reason), float(core_h)) for reason, core_h in getattr(played, "funnel", None) or ()
@@ -85,7 +85,7 @@ def _figures_of_kinds(
     if bench.valued is not None:
         found |= bench.valued.figures(job["end"])
         found |= {"admitted": None, "declined": None}
-        if played.managed is not None and name in ADMITTING:
+        if played.managed is not None and bench.settings.of(admits, name):
             found |= played.managed.figures()
     if bench.deferrable is not None:
         capacity_core_s = bench.machine.total_cores * makespan_s

@@ -15,9 +15,10 @@ from asad.compiling import compiled
 from asad.defer.environment import Gains, World
 from asad.defer.jobs import Trajectories, Worth
 from asad.defer.network import STEP_COLUMNS
+from asad.defer.options import Packing
 from asad.defer.osdec import SCALES
 from asad.defer.outlook import CLUSTER_WIDTH, FUTURE, JOB_WIDTH, LOOK, RUNNING, WAITING, describe
-from asad.defer.packing import Packing, worth_most
+from asad.defer.packing import worth_most
 from asad.model import Floats, Ints
 
 Singles = NDArray[np.float32]

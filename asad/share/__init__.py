@@ -5,27 +5,38 @@ A policy is one file of this room. It sees snapshots and nothing else, and keeps
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import ClassVar
 
-from asad.model import Decision, Finished, Snapshot
+from asad.model import Decision, Finished, ShareCases, Snapshot
+from asad.policy import Policy
 
 
-class SharePolicy(Protocol):
-    """What the cycle asks of a policy of this stage."""
+class SharePolicy(Policy):
+    """What the cycle asks of a policy of this stage; nothing is lent unless it says otherwise."""
 
-    name: str
-    properties: frozenset[str]
+    stage = "share"
+    properties: frozenset[str] = frozenset()
     """Names of the guard's properties that bind it."""
+    draws: ClassVar[bool] = False
+    """Does it draw shares, from which experts can learn (`take_cases`)?"""
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Take in what has happened since the last cycle."""
-        ...
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """What is lent, and what changes for those who already share."""
-        ...
+        return ()
 
     def wake_s(self) -> float:
         """When it wants to look again even if nothing that can be seen has changed; inf for never."""
-        ...
+        return math.inf
+
+    def funnel(self) -> list[tuple[str, float]]:
+        """(reason, core-seconds) of the CPU that batch jobs left idle so far; empty where nobody accounts for it."""
+        return []
+
+    def take_cases(self, snapshot: Snapshot, most: int) -> ShareCases | None:
+        """The draws whose losses have been learned since the last call, at the `most` so many; None without draws."""
+        return None

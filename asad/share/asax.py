@@ -18,7 +18,8 @@ the ground up, are files of `asad.share.pool`: options, memo, starts, shares, qu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ from asad.compiling import compiled
 from asad.experts import Expert
 from asad.experts.compiled import compile_experts, leaf_names
 from asad.model import Cause, Decision, Json, SetShare, ShareCases, Snapshot
+from asad.policy import Given
 from asad.share.kept import Kept, keep
 from asad.share.learner import Weights, new_weights
 from asad.share.memory import grow
@@ -56,10 +58,31 @@ CHANGE = 0.15
 """A share that has changed by less since it was last recorded is not recorded anew."""
 
 
+REMOVED = dict.fromkeys(
+    (
+        *(
+            "look_ahead",
+            "scenarios",
+            "restarts",
+            "most_stretch",
+            "stretch_weight",
+            "makespan_weight",
+            "burst",
+        ),
+        *("least_gain_s", "well_known", "tries", "least_happiness", "overhead", "full_rate", "pessimism"),
+        *("outlast", "most_losers", "free_losers", "bold_slack", "bold_pessimism"),
+    ),
+    "it went with the search for pairs: hosts lend to the pools of their nodes now; remove the line",
+)
+"""Options of earlier versions, and why they are gone."""
+
+
 class Asax(PoolPolicy):
     """Keeps weights and history by application across everything it sees."""
 
     name = "asax"
+    draws = True
+    removed = REMOVED
 
     def __init__(
         self,
@@ -80,6 +103,12 @@ class Asax(PoolPolicy):
         self._cases = new_cases()
         self._drawing: Kept | None = None
         self._drawing_for: object = None
+
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
+        """With the experts and the interval of the cycle."""
+        pools = Options(**options)._replace(poll_s=given.poll_s)
+        return cls(given.experts(), given.applications, given.rng, pools)
 
     def _draw(self, snapshot: Snapshot) -> None:
         """Shares that are due."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
 from asad.experts.state import FEATURES
 from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
+from asad.policy import Given
+from asad.share import SharePolicy
 from asad.share.history import History, expected_run, new_history, record, require_known
 from asad.share.learner import PAPER, Weights, add_case, meet, new_weights
 from asad.share.memory import forget, grow
@@ -128,10 +131,11 @@ def _offer(
     return count
 
 
-class AsaxPaper:
+class AsaxPaper(SharePolicy):
     """The letter. Keeps weights by application, and what it has yet to learn of hosts that still run."""
 
     name = "asax-paper"
+    held = "static"
     properties = frozenset({"waits", "whole nodes", "one guest a core", "memory"})
 
     def __init__(
@@ -152,9 +156,10 @@ class AsaxPaper:
         self._machine: Machine | None = None
         self._unlearned: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
 
-    def wake_s(self) -> float:
-        """Never."""
-        return math.inf
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
+        """With the experts."""
+        return cls(given.experts(), given.applications, given.rng)
 
     def _meet_applications(self, application: NDArray[np.int32]) -> None:
         """Make room for the applications that have come since, and forget those that are forgotten."""

@@ -5,25 +5,19 @@ Options: none. Cost: none. The baseline of the stage.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any, Self
 
-from asad.model import Decision, Finished, Snapshot
+from asad.policy import Given
+from asad.share import SharePolicy
 
 
-class Exclusive:
+class Exclusive(SharePolicy):
     """Lends nothing, ever."""
 
     name = "exclusive"
-    properties: frozenset[str] = frozenset()
 
-    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
-        """Nothing to learn."""
-
-    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        """Nothing to decide."""
-        return ()
-
-    def wake_s(self) -> float:
-        """Never."""
-        return math.inf
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
+        """There is one kind of it."""
+        return cls()

@@ -8,14 +8,17 @@ leaves. It is greedy, so it is no bound: a policy may beat it. Options: none. Co
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.model import Cause, CoAllocate, Decision, Finished, Floats, SetShare, Snapshot
-from asad.share.limits import extensions
+from asad.limits import extensions
+from asad.model import Cause, CoAllocate, Decision, Floats, SetShare, Snapshot
+from asad.policy import Given
+from asad.share import SharePolicy
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
 
 LEAST = 0.02
@@ -72,10 +75,11 @@ def _best_pairs(
     return count
 
 
-class GreedyOracle:
+class GreedyOracle(SharePolicy):
     """Knows what no real policy can know; `demand` and `run_s` are by row."""
 
     name = "greedy-oracle"
+    held = "idle"
     properties = frozenset({"waits", "whole nodes", "one guest a core", "memory"})
 
     def __init__(self, demand: Floats, run_s: Floats, mu_guest: float, poll_s: float = 30.0) -> None:
@@ -83,8 +87,11 @@ class GreedyOracle:
         self._openings: Openings | None = None
         self._wake_s = math.inf
 
-    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
-        """Nothing to learn."""
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
+        """With the truth of a replay."""
+        assert given.truth is not None
+        return cls(*given.truth, given.poll_s)
 
     def wake_s(self) -> float:
         """When the next limit has to move."""

@@ -5,9 +5,11 @@ Lends as `measured` does, with hosts' true use as their 95th percentile from the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from asad.model import Floats, Snapshot
+from asad.policy import Given
 from asad.share.pool import Options, PoolPolicy
 
 
@@ -21,6 +23,13 @@ class PoolOracle(PoolPolicy):
     ) -> None:
         super().__init__(application_names, options or Options())
         self.demand, self.run_s = demand, run_s
+
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
+        """With the truth of a replay."""
+        assert given.truth is not None
+        pools = Options(**options)._replace(poll_s=given.poll_s)
+        return cls(given.truth.demand, given.truth.run_s, given.applications, pools)
 
     def _draw(self, snapshot: Snapshot) -> None:
         assert self._memo is not None

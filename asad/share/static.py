@@ -6,14 +6,17 @@ as well, and no floor or limit protects it. Options: the share. Cost a cycle: O(
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
+from asad.errors import UsageError
+from asad.model import Cause, CoAllocate, Decision, Machine, SetShare, Snapshot
+from asad.policy import Given
+from asad.share import SharePolicy
 from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
 from asad.share.pair import may_share
 
@@ -47,10 +50,19 @@ def _first_fits(
     return count
 
 
-class Static:
+class Options(NamedTuple):
+    """Of `[share.static]`."""
+
+    share: float = 0.5
+    """Of every host that is lent; above 0, at most 1."""
+
+
+class Static(SharePolicy):
     """First fit at a fixed share."""
 
     name = "static"
+    option_type = Options
+    held = "static"
     properties = frozenset({"waits", "whole nodes", "one guest a core", "memory"})
 
     def __init__(self, share: float = 0.5) -> None:
@@ -58,12 +70,12 @@ class Static:
         self._openings: Openings | None = None
         self._machine: Machine | None = None
 
-    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
-        """Nothing to learn."""
-
-    def wake_s(self) -> float:
-        """Never."""
-        return math.inf
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
+        """With the share that is given."""
+        if not 0 < options["share"] <= 1:
+            raise UsageError(f"share = {options['share']:g}; give a share above 0 and at most 1")
+        return cls(options["share"])
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Half of each host to whoever fits first; half again to a guest that has got a new host."""

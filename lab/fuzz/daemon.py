@@ -26,7 +26,7 @@ from asad.model import NodeReport
 from asad.node.actor import Actor
 from asad.node.leases import Leases
 from asad.node.registered import Registered
-from asad.policies import admit_policy, defer_policy, place_policy, share_policy
+from asad.stages import Circumstances, policy_of
 from asad.store.encoding import object_of, to_text
 from lab.fuzz import samples
 from lab.fuzz.run import FaultError, Read, Reader, unfit
@@ -346,11 +346,11 @@ def _remembered(folder: Path) -> Read:
         )
         names = cluster.applications
         made = {
-            "share": lambda: share_policy(configs["oasis"], names, 1),
-            "admit": lambda: admit_policy(configs["oasis"], names),
-            "admit/sow": lambda: admit_policy(configs["sow"], names),
-            "defer": lambda: defer_policy(configs["oasis"], names),
-            "place": lambda: place_policy(configs["oasis"], names),
+            "share": lambda: policy_of(configs["oasis"], "share", Circumstances(names, 1)),
+            "admit": lambda: policy_of(configs["oasis"], "admit", Circumstances(names)),
+            "admit/sow": lambda: policy_of(configs["sow"], "admit", Circumstances(names)),
+            "defer": lambda: policy_of(configs["oasis"], "defer", Circumstances(names)),
+            "place": lambda: policy_of(configs["oasis"], "place", Circumstances(names)),
         }
         if not isinstance(stage, str) or stage not in made:
             return False

@@ -18,6 +18,7 @@ from asad.admit.utility import parse_utility, worth_by_slot
 from asad.cli.checks import read_config, read_partitions, read_slurm_conf
 from asad.cli.config import faults_of, located
 from asad.config import key_lines, load
+from asad.contention import load_contention
 from asad.defer.expected import read_expected
 from asad.defer.linear import read_weights
 from asad.defer.network import read as read_network
@@ -29,7 +30,6 @@ from asad.experts.compiled import compile_experts
 from asad.experts.fitting import read_history
 from asad.node.progress import parse as parse_progress
 from asad.replay import machine as machines
-from asad.replay.contention import load_contention
 from asad.replay.defer_instances import read_trajectories
 from asad.replay.demand import assign, read_demand
 from asad.replay.instances import read_instance

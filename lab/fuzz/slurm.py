@@ -23,9 +23,9 @@ from asad_slurm.settings import read_settings
 
 from asad.config import Config, parse
 from asad.cycle import Cycle
-from asad.daemon.stages import stages_of
 from asad.errors import ClusterError
 from asad.model import JobSample, Lease, NodeReport
+from asad.stages import live_guard, stages_of
 from asad.status import job_rows, lending, node_rows
 from lab.fuzz import samples
 from lab.fuzz.run import FaultError, Read, Reader, unfit
@@ -268,7 +268,7 @@ def _cycles(text: str) -> Callable[[Path], Read]:
         stages = stages_of(config, cluster.applications)
         for policy in stages.learners.values():
             policy.restore({})
-        cycle = Cycle(cluster, *stages, stages.guard(config), mode="enforce")
+        cycle = Cycle(cluster, *stages, live_guard(config, stages), mode="enforce")
 
         def look() -> None:
             clock[0] += 30.0

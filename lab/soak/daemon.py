@@ -23,7 +23,7 @@ from asad.config import parse
 from asad.daemon import Daemon
 from asad.errors import AsadError
 from asad.model import Lease
-from asad.policies import rehearse
+from asad.stages import warm_up
 from lab.soak.slurm import GUESTS, Job, MadeUpSlurm
 
 START_S = 1_800_000_000
@@ -206,7 +206,7 @@ class SoakDaemon(Daemon):
         self.link = self.nodes = self.actors
 
     def _start(self, opened: contextlib.ExitStack) -> None:
-        rehearse(self.config)
+        warm_up(self.config)
         super()._start(opened)
 
     def _pass(self, seconds: float) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from mesos_on_paper import paper_cluster
 
+from asad.contention import load_contention
 from asad.model import (
     EVICTIONS,
     Admit,
@@ -36,7 +37,6 @@ from asad.model import (
     Snapshot,
     Start,
 )
-from asad.replay.contention import load_contention
 from asad.replay.recorded import RecordedCluster, Workload
 
 CAUSE = Cause("contract", "because the contract is tested")

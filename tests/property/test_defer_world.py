@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from asad.defer.environment import World, play
 from asad.defer.features import Weighted
 from asad.defer.jobs import Scorer, Waiting, Worth
-from asad.defer.packing import PACKINGS, Packing, pack, starts
+from asad.defer.options import PACKINGS, Packing
+from asad.defer.packing import pack, starts
 from asad.defer.scorers import make_scorer
 from asad.model import Floats, Ints
 

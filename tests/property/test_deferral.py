@@ -16,7 +16,7 @@ from slotted_cluster import EPOCH, Job
 
 from asad.defer.jobs import Waiting
 from asad.defer.live import Deferral
-from asad.defer.packing import PACKINGS
+from asad.defer.options import PACKINGS
 from asad.model import Defer, Start
 
 ODD = (math.nan, math.inf, -math.inf, 1e308, -1e308, 0.0, -0.0, 1.0)

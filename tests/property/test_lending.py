@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from asad.contention import Contention
 from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Machine, SetShare, Snapshot
 from asad.replay import engine
-from asad.replay.contention import Contention
 from asad.replay.recorded import RecordedCluster, Workload
 
 from .reference_scheduler import Held, easy_pass

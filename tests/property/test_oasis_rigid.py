@@ -15,7 +15,7 @@ from asad.admit.best_schedule import best_run, servers_for, take_run
 from asad.admit.constraints import violation
 from asad.admit.elastic import ElasticJob, Servers
 from asad.admit.oasis import Oasis
-from asad.admit.schemes import SCHEMES, scheme_maker
+from asad.admit.schemes import scheme_maker, scheme_names
 from asad.admit.slots import simulate
 from asad.admit.utility import Constant, Linear
 
@@ -127,7 +127,7 @@ def some_jobs(rng: np.random.Generator) -> list[ElasticJob]:
     return jobs
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", scheme_names())
 def test_no_scheme_stops_or_moves_what_cannot_be_stopped(name: str) -> None:
     """The judge knows rigid jobs; of those that are done it sees every slot."""
     rigid = waited = 0

@@ -12,31 +12,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asad.admit.everyone import Everyone
+from asad.contention import load_contention
 from asad.cycle import Cycle, vetoed_by
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
 from asad.model import CoAllocate, Decision, Machine, Outcome, SetMemory, SetQuota, SetShare, Snapshot
 from asad.place import PlacePolicy
 from asad.place.first_fit import FirstFit
-from asad.place.live import BASELINES, OgaOptions, PortPlacing
+from asad.place.live import PortPlacing
+from asad.place.options import OgaOptions
 from asad.place.rooms import bounds_of
-from asad.replay.contention import load_contention
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.share.exclusive import Exclusive
-from asad.share.limits import extensions
 
 JOBS, NODES, CORES, APPLICATIONS = 40, 5, 4, 6
 LEAST_TASKS, HEADROOM = 3, 0.1
 NAMES = [f"user/app{number}/4" for number in range(APPLICATIONS)]
-POLICIES = ["first-fit", "oga-strict", "oga-reactive", "oga-reclaim", *BASELINES]
+POLICIES = ["first-fit", "oga-strict", "oga-reactive", "oga-reclaim", "binpack", "drf", "fairness", "spread"]
 
 
 def policy(name: str) -> PlacePolicy:
     if name == "first-fit":
-        return FirstFit(extend=extensions)
+        return FirstFit()
     plain, _, mode = name.partition("-")
     learning = OgaOptions(mode=mode) if mode else OgaOptions()
-    return PortPlacing(plain, NAMES, learning=learning, extend=extensions)
+    return PortPlacing(plain, NAMES, learning=learning)
 
 
 def workload(seed: int, memory: bool) -> Workload:

@@ -25,9 +25,9 @@ from asad.defer.at_once import AtOnce
 from asad.errors import ConfigError, UsageError
 from asad.guard import guard_for
 from asad.place.native import Native
-from asad.policies import admit_policy
 from asad.replay.settings import Settings
 from asad.share.exclusive import Exclusive
+from asad.stages import policy_of
 
 SLOT = 100.0
 OPTIONS = Options(slot_s=SLOT, horizon=40, again_s=SLOT)
@@ -252,7 +252,7 @@ def test_shares_that_cannot_be_read_are_refused(text: str, tmp_path: Path) -> No
         read_share(text)
     toml = f'[policies]\nadmit = "oasis"\n[admit.oasis]\nshares = ["{text}"]\n'
     with pytest.raises(ConfigError, match=r"^\[admit.oasis\] shares: "):
-        admit_policy(parse(toml, tmp_path / "a.toml"), [])
+        policy_of(parse(toml, tmp_path / "a.toml"), "admit")
 
 
 def test_replays_have_no_budget_unless_they_are_given_one() -> None:

@@ -15,7 +15,7 @@ from asad.admit.capacity import Claims, held_by_others, world_of
 from asad.admit.hints import WORKERS_PER_SERVER, Rule, read_hint
 from asad.admit.live import Admission
 from asad.admit.options import Options
-from asad.admit.schemes import SCHEMES, scheme_maker
+from asad.admit.schemes import scheme_maker, scheme_names
 from asad.model import Machine, SetThrottle
 
 SHARED = OPTIONS._replace(server_share=0.25)
@@ -161,7 +161,7 @@ def test_both_are_deferred_in_slots_without_workers() -> None:
     assert cluster.over and cluster.illegal == []
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", scheme_names())
 @pytest.mark.parametrize("options", [SHARED, OPTIONS._replace(parameter_server_nodes=("n1",))])
 def test_every_scheme_steers_both(name: str, options: Options) -> None:
     jobs = [workers(), store(), Job("3", 150.0, 5, hint=WORTH, array=True, submit_s=EPOCH + 200.0)]

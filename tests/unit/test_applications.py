@@ -23,7 +23,6 @@ from asad.admit.sow.others import Others
 from asad.applications import MOST, MOST_OF_ONE, UNUSED_S, Applications, Turnover, fingerprint, named, normal
 from asad.config import Config
 from asad.daemon.knowledge import Knowledge
-from asad.daemon.stages import Stages
 from asad.defer.at_once import AtOnce
 from asad.experts import load_experts
 from asad.model import Finished, JobLog, Jobs, Snapshot, blank_jobs
@@ -33,6 +32,7 @@ from asad.place.rooms import Uses
 from asad.share.asax import Asax
 from asad.share.asax_paper import AsaxPaper
 from asad.share.measured import Measured
+from asad.stages import Stages
 from asad.status import job_rows
 from asad.store import learned, retention
 from asad.store.store import Store

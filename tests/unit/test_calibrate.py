@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import asad.cli.calibrate as command
+from asad.contention import Contention, load_contention
 from asad.errors import ClusterError, ConfigError, UsageError
 from asad.node.calibrate import (
     MU,
@@ -51,7 +52,6 @@ from asad.node.crowds import (
     predicted_guests,
     water_fill,
 )
-from asad.replay.contention import Contention, load_contention
 
 KNOWN = {
     ("idle", "host", "cpu"): 0.97,

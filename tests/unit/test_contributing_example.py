@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from asad.admit.everyone import Everyone
+from asad.contention import load_contention
 from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
 from asad.model import CoAllocate, Machine, Outcome, Snapshot
 from asad.place.native import Native
-from asad.replay.contention import load_contention
 from asad.replay.recorded import RecordedCluster, Workload
 
 CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"

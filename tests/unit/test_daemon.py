@@ -19,11 +19,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from configured_policies import put_policy
 from small_cluster import GUEST, HOST, NOW, OFFERED, OTHER_HOST, WAITING, cluster
 
 from asad.api.control import NotAllowed, Peer, Refused, Request, ask
 from asad.config import Config, parse
-from asad.daemon import Daemon, NoNodes, check, errands, knowledge, only_one, requests, stages, systemd
+from asad.daemon import Daemon, NoNodes, check, errands, knowledge, only_one, requests, systemd
 from asad.daemon import daemon as daemon_file
 from asad.daemon.gains import Gains
 from asad.daemon.knowledge import within
@@ -31,11 +32,12 @@ from asad.daemon.pace import DOUBT_S, Steady, WallClock
 from asad.daemon.systemd import notify, watchdog_s
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Finished, Json, Outcome, SetShare, Snapshot
-from asad.policies import share_policy
+from asad.share import SharePolicy
 from asad.share.asax import Asax
 from asad.share.exclusive import Exclusive
 from asad.share.measured import Measured
 from asad.share.static import Static
+from asad.stages import Circumstances, policy_of
 from asad.status import hosts_of, sources
 from asad.store import learned, ledger
 from asad.store.store import Store
@@ -100,7 +102,7 @@ class Held:
         self.calls.append("close")
 
 
-class Wishes:
+class Wishes(SharePolicy):
     """A share policy that wants what the test wants, and knows what it was told."""
 
     name = "asax"
@@ -184,7 +186,7 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
         **options: Any,
     ) -> Life:
         held, wishes = held or Held(), Wishes()
-        monkeypatch.setattr(stages, "share_policy", lambda *_: wishes)
+        put_policy(monkeypatch, "share", lambda _: wishes)
         config = configuration(tmp_path, mode, more)
         daemon = Daemon(config, cluster=held, **options)
         status: list[int] = []
@@ -237,7 +239,7 @@ def test_cycles_missed_by_a_long_one_are_counted_and_not_made_up_for() -> None:
 
 
 def built(text: str) -> Any:
-    return share_policy(parse(text, HERE), [], 0)
+    return policy_of(parse(text, HERE), "share", Circumstances([], 0))
 
 
 def test_policies_are_built_by_name_with_their_options() -> None:
@@ -1174,7 +1176,7 @@ def test_a_cluster_whose_own_settings_have_changed_is_opened_anew(
 
     old.close = fail  # type: ignore[method-assign]
     opened = [fresh, unused]
-    monkeypatch.setattr(daemon_file, "open_cluster", lambda *_: opened.pop(0))
+    monkeypatch.setattr(daemon_file, "open_cluster", lambda: opened.pop(0))
     monkeypatch.setattr(Daemon, "_is_real", True)
     news.append(configuration(tmp_path, more=f"cluster = '{name}'\n[{table}]\ndepth = 2"))
     life.daemon.reload()
@@ -1225,7 +1227,7 @@ def test_a_stop_goes_on_when_nothing_can_be_given_back(
 def test_a_daemon_that_cannot_start_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "share_policy", lambda *_: Wishes())
+    put_policy(monkeypatch, "share", lambda _: Wishes())
     with contextlib.closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

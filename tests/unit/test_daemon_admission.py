@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from configured_policies import put_policy
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 from test_daemon import configuration, wait_for
 
@@ -24,14 +25,14 @@ from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl
 from asad.config import Config, parse
-from asad.daemon import Daemon, knowledge, stages
+from asad.daemon import Daemon, knowledge
 from asad.daemon.knowledge import Knowledge
 from asad.defer.at_once import AtOnce
 from asad.errors import ClusterError, ConfigError
 from asad.model import Decision, Outcome
 from asad.place.native import Native
-from asad.policies import admit_policy
 from asad.share.exclusive import Exclusive
+from asad.stages import Stages, policy_of
 from asad.store import learned
 from asad.store.store import Store
 from asad.store.writer import RunStart, Writer
@@ -85,11 +86,7 @@ def two() -> list[Job]:
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Daemon, Live]]]:
     """Start daemons; all are stopped at the end."""
     lives: list[tuple[Daemon, threading.Thread]] = []
-    monkeypatch.setattr(
-        stages,
-        "admit_policy",
-        lambda _config, names: Admission("as-soon", AsSoonAsRoom, names, OPTIONS),
-    )
+    put_policy(monkeypatch, "admit", lambda names: Admission("as-soon", AsSoonAsRoom, names, OPTIONS))
 
     def start(cluster: Live, mode: str = "enforce", **options: Any) -> tuple[Daemon, Live]:
         daemon = Daemon(configuration(tmp_path, mode), cluster=cluster, **options)
@@ -175,7 +172,7 @@ def test_a_store_that_does_not_tell_is_asked_once_a_minute_and_not_in_every_cycl
     monkeypatch.setattr(knowledge, "within", silent)
     writer = Writer(str(tmp_path / "asad.db"), RunStart("asax", {}, {}))
     policy = Admission("as-soon", AsSoonAsRoom, Live.applications, OPTIONS)
-    policies = stages.Stages(policy, AtOnce(), Native(), Exclusive())
+    policies = Stages(policy, AtOnce(), Native(), Exclusive())
     known = Knowledge(configuration(tmp_path), writer, policies, lambda: now_s[0])
     known.remember()
     for _ in range(5):
@@ -262,7 +259,7 @@ def test_what_was_decided_is_told_from_the_store(begin: Any, tmp_path: Path) -> 
 def test_status_names_the_admit_policy_and_everyone_explains_nothing(
     tmp_path: Path, begin: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stages, "admit_policy", lambda *_: Everyone())
+    put_policy(monkeypatch, "admit", lambda _: Everyone())
     daemon, _ = begin(Live([2], two()))
     place = daemon.config.daemon.socket
     assert ask(place, "status")["admit"] == "everyone"
@@ -296,10 +293,10 @@ def test_a_reload_keeps_promises(begin: Any, tmp_path: Path) -> None:
 def test_other_slots_give_everything_back_and_ask_anew(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Live([2], two())
     daemon, _ = begin(cluster, reread=lambda: dataclasses.replace(daemon.config, share={"asax": {}}))
-    monkeypatch.setattr(
-        stages,
-        "admit_policy",
-        lambda _config, names: Admission("as-soon", AsSoonAsRoom, names, OPTIONS._replace(slot_s=200.0)),
+    put_policy(
+        monkeypatch,
+        "admit",
+        lambda names: Admission("as-soon", AsSoonAsRoom, names, OPTIONS._replace(slot_s=200.0)),
     )
     daemon.reload()
     wait_for(lambda: cluster.released)
@@ -316,7 +313,7 @@ def config(text: str) -> Config:
 
 
 def test_policies_are_made_as_configured() -> None:
-    assert isinstance(admit_policy(config(""), []), Everyone)
+    assert isinstance(policy_of(config(""), "admit"), Everyone)
     text = """
         [policies]
         admit = "fifo"
@@ -328,7 +325,7 @@ def test_policies_are_made_as_configured() -> None:
         names = ["train*"]
         rigid = false
     """
-    made = admit_policy(config(text), [])
+    made = policy_of(config(text), "admit")
     assert isinstance(made, Admission)
     assert made.options == Options(slot_s=60.0, parameter_server_nodes=("ps*",))
     assert [rule.names for rule in made._rules] == [("train*",)]
@@ -338,7 +335,7 @@ def test_the_example_in_the_shipped_configuration_is_right() -> None:
     lines = (ROOT / "profiles" / "asad.toml").read_text(encoding="utf-8").splitlines()
     example = [line[1:] for line in lines if line.startswith("#") and not line.startswith("# ")]
     given = config("\n".join(["[policies]", 'admit = "oasis"', *example]))
-    made = admit_policy(given, [])
+    made = policy_of(given, "admit")
     assert isinstance(made, Admission)
     assert made.options == Options(), "it shows the defaults"
     assert set(given.admit["oasis"]) == set(Options._fields)
@@ -374,7 +371,7 @@ def test_the_reference_lists_options_and_rules_with_their_defaults() -> None:
 )
 def test_wrong_options_and_rules_are_named(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
-        admit_policy(config(text), [])
+        policy_of(config(text), "admit")
 
 
 def test_a_story_tells_at_what_price_a_job_would_have_been_let_in() -> None:

@@ -8,27 +8,27 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from configured_policies import put_policy
 from deferred_cluster import HOUR_S, Yielding, job
 from slotted_cluster import EPOCH, Job
 from test_daemon import configuration, wait_for
 
 from asad.api.control import Refused, ask
+from asad.catalog import policy_names
 from asad.cli.asactl import asactl
-from asad.config import Config, PolicySettings, parse
-from asad.daemon import Daemon, stages
+from asad.config import Config, parse
+from asad.daemon import Daemon
 from asad.defer.at_once import AtOnce
 from asad.defer.live import Deferral
 from asad.defer.options import Options
-from asad.defer.rehearsal import rehearse
-from asad.defer.scorers import SCORERS, make_scorer
+from asad.defer.scorers import make_scorer, scorer_names
 from asad.defer.windows import Rule
 from asad.errors import ConfigError
-from asad.policies import defer_policy, deferred_by
-from asad.replay.policies import DEFERRING
+from asad.stages import policy_of
 from asad.store import learned
 from asad.store.store import Store
 
@@ -86,10 +86,10 @@ def three() -> list[Job]:
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Daemon, Live]]]:
     """Start daemons; all are stopped at the end."""
     lives: list[tuple[Daemon, threading.Thread]] = []
-    monkeypatch.setattr(
-        stages,
-        "defer_policy",
-        lambda _config, names: Deferral("edf-defer", make_scorer("edf"), names, Options(), poll_s=30.0),
+    put_policy(
+        monkeypatch,
+        "defer",
+        lambda names: Deferral("edf-defer", make_scorer("edf"), names, Options(), poll_s=30.0),
     )
 
     def start(cluster: Live, mode: str = "enforce", **options: Any) -> tuple[Daemon, Live]:
@@ -186,7 +186,7 @@ def test_what_is_put_off_no_more_is_given_back(
     wait_for(lambda: daemon.cycle.defer is not before)
     after(cluster, 2)
     assert cluster.held == {"2"} and cluster.released == 0, "the same policy goes on"
-    monkeypatch.setattr(stages, "defer_policy", lambda *_: AtOnce())
+    put_policy(monkeypatch, "defer", lambda _: AtOnce())
     text = text.replace("guests_cap = 7", "guests_cap = 8")
     daemon.reload()
     wait_for(lambda: cluster.released == 1)
@@ -204,7 +204,7 @@ def config(text: str) -> Config:
 
 
 def test_policies_are_made_as_configured() -> None:
-    assert isinstance(defer_policy(config(""), []), AtOnce)
+    assert isinstance(policy_of(config(""), "defer"), AtOnce)
     text = """
         [daemon]
         interval_s = 10
@@ -219,7 +219,7 @@ def test_policies_are_made_as_configured() -> None:
         [guard]
         most_lease_s = 40
     """
-    made = defer_policy(config(text), [])
+    made = policy_of(config(text), "defer")
     assert isinstance(made, Deferral) and made.name == "fifo-defer"
     assert made.options == Options(reserve=0.1, packing="prefix")
     assert made.roster.rules == (Rule(3600.0, qos=("night",)),)
@@ -227,13 +227,11 @@ def test_policies_are_made_as_configured() -> None:
 
 
 def test_every_policy_can_be_configured_and_replayed() -> None:
-    choices = set(get_args(get_type_hints(PolicySettings)["defer"])) - {"at-once"}
-    assert choices == {*SCORERS, "osdec"}  # whose weights need not be there
-    assert {deferred_by(name): name for name in choices} == DEFERRING
-    for name in SCORERS:
-        made = defer_policy(config(f'[policies]\ndefer = "{name}"'), [])
+    assert {*policy_names("defer")} == {*scorer_names(), "at-once"}
+    for name in scorer_names():
+        made = policy_of(config(f'[policies]\ndefer = "{name}"'), "defer")
         assert isinstance(made, Deferral) and made.options == Options()
-        rehearse(made.scorer)
+        made.warm_up()
 
 
 def test_the_example_in_the_shipped_configuration_is_right() -> None:
@@ -241,7 +239,7 @@ def test_the_example_in_the_shipped_configuration_is_right() -> None:
     example = [line[1:] for line in lines if line.startswith("#") and not line.startswith("# ")]
     (name,) = {match[1] for line in example if (match := re.match(r"\[defer\.(\w+)\]", line))}
     given = config("\n".join(["[policies]", f'defer = "{name}"', *example]))
-    made = defer_policy(given, [])
+    made = policy_of(given, "defer")
     assert isinstance(made, Deferral)
     assert made.options == Options(), "it shows the defaults"
     assert set(given.defer[name]) == set(Options._fields)
@@ -278,7 +276,7 @@ def test_the_reference_lists_options_and_rules_with_their_defaults() -> None:
 )
 def test_wrong_options_and_rules_are_named(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
-        defer_policy(config(text), [])
+        policy_of(config(text), "defer")
 
 
 @pytest.mark.parametrize(

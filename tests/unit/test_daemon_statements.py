@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from configured_policies import put_policy
 from slotted_cluster import Job
 from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, Evicting, FirstFit, announced, job
 from test_daemon import configuration, wait_for
@@ -21,14 +22,14 @@ from asad.admit.sow.live import Statements
 from asad.admit.sow.options import Options
 from asad.api.control import Refused, ask
 from asad.cli.asactl import asactl
-from asad.config import Config, parse
-from asad.daemon import Daemon, stages
+from asad.config import parse
+from asad.daemon import Daemon
 from asad.defer.at_once import AtOnce
 from asad.errors import AsadError, ConfigError
 from asad.model import HOUSE, Decision, Outcome
 from asad.place.native import Native
-from asad.policies import admit_policy
 from asad.share.exclusive import Exclusive
+from asad.stages import Circumstances, Stages, policy_of
 from asad.store import statements as stated
 from asad.store.store import Store
 
@@ -89,10 +90,10 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     """Start daemons with statements; all are stopped at the end."""
     lives: list[tuple[Daemon, threading.Thread]] = []
 
-    def made(_config: Config, names: Sequence[str]) -> Statements:
+    def made(names: Sequence[str]) -> Statements:
         return Statements("sow", FirstFit, names, OPTIONS)
 
-    monkeypatch.setattr(stages, "admit_policy", made)
+    put_policy(monkeypatch, "admit", made)
 
     def start(cluster: Live, mode: str = "enforce") -> Daemon:
         daemon = Daemon(configuration(tmp_path, mode), cluster=cluster, clock=lambda: cluster.now_s)
@@ -268,9 +269,9 @@ def test_nothing_is_promised_by_a_daemon_that_only_looks_on(begin: Any, tmp_path
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_reload_before_the_store_has_told_what_was_promised_promises_nothing(known: bool) -> None:
-    def statements() -> stages.Stages:
+    def statements() -> Stages:
         policy = Statements("sow", FirstFit, APPLICATIONS, OPTIONS)
-        return stages.Stages(policy, AtOnce(), Native(), Exclusive())
+        return Stages(policy, AtOnce(), Native(), Exclusive())
 
     old, new = statements(), statements()
     if known:
@@ -283,7 +284,7 @@ def test_a_reload_before_the_store_has_told_what_was_promised_promises_nothing(k
 def test_a_daemon_without_statements_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Any
 ) -> None:
-    monkeypatch.setattr(stages, "admit_policy", lambda _config, _names: Everyone())
+    put_policy(monkeypatch, "admit", lambda _: Everyone())
     begin(Live([]))
     for verb, arguments in (("sow-submit", {}), ("sow-status", {}), ("sow-quote", {"cores": 1})):
         with pytest.raises(Refused, match="no statements of work are taken here"):
@@ -294,7 +295,7 @@ def test_a_daemon_without_statements_says_so(
 def test_the_configured_policy_has_its_options(name: str, tmp_path: Path) -> None:
     text = f'[policies]\nadmit = "{name}"\n[admit.{name}]\nround_s = 60.0\ndelta = -0.25\n'
     config = parse(text, tmp_path / "a.toml")
-    policy = admit_policy(config, ["ann/x/1"])
+    policy = policy_of(config, "admit", Circumstances(["ann/x/1"]))
     assert isinstance(policy, Statements) and policy.options == Options(round_s=60.0)
 
 
@@ -307,7 +308,7 @@ def test_the_reference_and_the_shipped_configuration_show_the_defaults(tmp_path:
     lines = (ROOT / "profiles" / "asad.toml").read_text(encoding="utf-8").splitlines()
     example = [line[1:] for line in lines if line.startswith("#") and not line.startswith("# ")]
     given = parse("\n".join(["[policies]", 'admit = "sow"', *example]), tmp_path / "asad.toml")
-    made = admit_policy(given, [])
+    made = policy_of(given, "admit")
     assert given.admit["sow"] and isinstance(made, Statements) and made.options == Options()
 
 
@@ -327,5 +328,5 @@ def test_the_reference_and_the_shipped_configuration_show_the_defaults(tmp_path:
 def test_a_wrong_option_is_refused(text: str, why: str, tmp_path: Path) -> None:
     config = parse(f'[policies]\nadmit = "sow"\n[admit.sow]\n{text}\n', tmp_path / "a.toml")
     with pytest.raises(ConfigError) as error:
-        admit_policy(config, [])
+        policy_of(config, "admit")
     assert why in str(error.value) and "[admit.sow]" in str(error.value)

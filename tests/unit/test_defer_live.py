@@ -47,7 +47,7 @@ def test_deferrable_jobs_take_what_on_demand_jobs_leave() -> None:
     assert cluster.started("4") == 600.0, "on-demand: as soon as a core was idle"
     # both on-demand jobs hold 4 cores until 1000, then 3
     assert cluster.started("2") == pytest.approx(1000.0, abs=2 * POLL_S)
-    assert policy.said == [] and policy.overview()["counts"]["missed"] == 0  # type: ignore[index, call-overload]
+    assert policy.reports() == [] and policy.overview()["counts"]["missed"] == 0  # type: ignore[index, call-overload]
 
 
 def test_a_job_that_would_be_in_the_way_of_a_planned_one_waits() -> None:
@@ -155,7 +155,7 @@ def test_a_lease_is_short_renewed_in_time_and_never_beyond_the_latest_start() ->
     assert len(told) < 1800.0 / (2 * POLL_S), "and not in every cycle"
     (let_go,) = [(at - EPOCH, d) for at, d in cluster.done if isinstance(d, Start)]
     assert let_go[0] == pytest.approx(1710.0, abs=POLL_S) and let_go[1].cause.detail["urgent"] is True
-    assert policy.said == ["job 2 has missed its latest start: it still waits, and has not run"]
+    assert policy.reports() == ["job 2 has missed its latest start: it still waits, and has not run"]
     assert policy.overview()["missed"] == [["2", EPOCH + 1800.0]]
     assert [d.cause.detail["renewal"] for _, d in cluster.done if isinstance(d, Defer)].count(False) == 1
 
@@ -316,9 +316,11 @@ def test_who_waits_for_something_else_is_neither_gone_nor_missed_before_his_time
     cluster.limited.add("1")
     live(cluster, cycle_of(cluster, policy), 900.0)
     told = policy.explain("1")
-    assert told is not None and "something other than its turn" in str(told["reason"]) and policy.said == []
+    assert (
+        told is not None and "something other than its turn" in str(told["reason"]) and policy.reports() == []
+    )
     live(cluster, cycle_of(cluster, policy), 600.0)
-    assert policy.said == ["job 1 has missed its latest start: it still waits, and has not run"]
+    assert policy.reports() == ["job 1 has missed its latest start: it still waits, and has not run"]
     cluster.limited.clear()
     live(cluster, cycle_of(cluster, policy), 120.0)
     assert not math.isnan(cluster.started("1"))
@@ -465,7 +467,7 @@ def test_a_policy_that_errs_is_replaced_by_edf_with_one_line(says: Any) -> None:
     cycle = cycle_of(cluster, policy)
     live(cluster, cycle, 300.0)
     assert cluster.started("2") == 0.0 and math.isnan(cluster.started("1")), "edf decides"
-    (line,) = policy.said
+    (line,) = policy.reports()
     assert line.startswith("the policy says errs, edf decides meanwhile: ") and line.isprintable()
     assert policy.overview()["erred"]
 
@@ -475,7 +477,7 @@ def test_a_policy_may_hold_everybody_back_until_the_latest_start(score: float) -
     cluster = Yielding([4], [job("1", 600.0, 2, 1800.0)])
     policy = deferral(Says(lambda waiting: np.full(len(waiting), score)))
     live(cluster, cycle_of(cluster, policy), 2400.0)
-    assert cluster.started("1") == pytest.approx(1740.0, abs=POLL_S) and policy.said == []
+    assert cluster.started("1") == pytest.approx(1740.0, abs=POLL_S) and policy.reports() == []
 
 
 @pytest.mark.parametrize("score", [math.inf, 1e308, 0.0])

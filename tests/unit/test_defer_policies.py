@@ -18,7 +18,7 @@ from asad.defer.linear import Linear, read_weights, tune, written_weights
 from asad.defer.lookahead import Lookahead
 from asad.defer.offline import optimum
 from asad.defer.packing import fill, score_of, starts, worth_most
-from asad.defer.scorers import SCORERS, make_scorer, scorer_options
+from asad.defer.scorers import make_scorer, scorer_names, scorer_options
 from asad.errors import ConfigError, UsageError
 from asad.replay.defer_instances import draw_trajectories
 
@@ -45,7 +45,7 @@ def waiting(**changes: Any) -> Waiting:
 # ------------------------------------------------------------------------------------------------------- by name
 
 
-@pytest.mark.parametrize("name", [name for name in SCORERS if name != "osdec"])
+@pytest.mark.parametrize("name", [name for name in scorer_names() if name != "osdec"])
 def test_every_policy_scores_every_job_and_leaves_what_it_saw_alone(name: str) -> None:
     seen, before = waiting(), waiting()
     policy = make_scorer(name)
@@ -83,7 +83,7 @@ def test_only_who_may_start_is_packed() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(UsageError, match="defer 'best': there are fifo, sjf"):
+    with pytest.raises(UsageError, match="no policy of the defer stage is called 'best'; did you mean"):
         make_scorer("best")
     with pytest.raises(UsageError, match="defer fifo: it has no option 'speed'; it has none"):
         make_scorer("fifo", {"speed": 1})

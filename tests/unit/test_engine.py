@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from asad.contention import Contention
 from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Machine, SetShare
 from asad.replay import engine
-from asad.replay.contention import Contention
 from asad.replay.recorded import RecordedCluster, Workload
 
 CAUSE = Cause("test", "because")

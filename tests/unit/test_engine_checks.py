@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from asad.contention import Contention
 from asad.errors import UsageError
 from asad.model import Machine
 from asad.replay import engine
-from asad.replay.contention import Contention
 from asad.replay.recorded import RecordedCluster, Workload
 
 JOBS = 4

@@ -45,6 +45,7 @@ from asad.bounded import MOST_PARTS, toml_of
 from asad.cli import checks
 from asad.cli.checks import read_slurm_conf
 from asad.config import key_lines, parse
+from asad.contention import load_contention
 from asad.daemon.requests import Requests
 from asad.defer.expected import read_expected
 from asad.defer.linear import read_weights
@@ -54,9 +55,7 @@ from asad.experts import parse_expert
 from asad.experts.fitting import read_history
 from asad.model import Finished, Machine
 from asad.node.actor import lease_from_json
-from asad.policies import share_policy
 from asad.replay.archives import read_archive
-from asad.replay.contention import load_contention
 from asad.replay.demand import read_demand
 from asad.replay.instances import read_instance
 from asad.replay.machine import infer, read_machine
@@ -66,6 +65,7 @@ from asad.replay.sow_instances import read_sow_instance
 from asad.share.measured import Measured
 from asad.share.pool import Options
 from asad.share.static import Static
+from asad.stages import Circumstances, policy_of
 from asad.status import node_rows
 from asad.store.encoding import object_of
 from lab.fuzz.slurm import LENDING, _cycles
@@ -134,7 +134,7 @@ def test_integers_that_no_float_holds_are_out_of_range(tmp_path: Path) -> None:
         parse(f"[daemon]\nretention_days = {HUGE}", tmp_path / "asad.toml")
     config = parse(f"[share.asax]\nagain_s = {HUGE}", tmp_path / "asad.toml")
     with pytest.raises(ConfigError, match="give a number"):
-        share_policy(config, [], 0)
+        policy_of(config, "share", Circumstances([], 0))
     for read in (read_settings, read_queue):
         with pytest.raises(ConfigError, match="no number"):
             read({"timeout_s": HUGE})

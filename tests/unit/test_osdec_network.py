@@ -26,6 +26,7 @@ from asad.defer.network import (
     wanted,
     written,
 )
+from asad.defer.options import PACKINGS
 from asad.defer.osdec import Osdec, load, look, recent, shipped
 from asad.defer.outlook import (
     CLUSTER_WIDTH,
@@ -37,7 +38,6 @@ from asad.defer.outlook import (
     fit_coming,
     fit_forecast,
 )
-from asad.defer.packing import PACKINGS
 from asad.errors import ConfigError
 from asad.replay.defer_instances import draw_trajectories, read_trajectories
 

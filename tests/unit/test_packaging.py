@@ -34,7 +34,7 @@ import importlib.resources as resources
 import sys
 import asad
 from asad.experts import default_folder, load_expert, load_experts
-from asad.replay.contention import load_contention
+from asad.contention import load_contention
 from asad.replay.readers import read_log
 from asad.store.store import Store
 

@@ -33,10 +33,11 @@ from asad.model import (
 from asad.place.components import Components, read_components
 from asad.place.first_fit import FirstFit
 from asad.place.first_fit import Options as FirstFitOptions
-from asad.place.live import BASELINES, OgaOptions, Options, PortPlacing
+from asad.place.live import PortPlacing
+from asad.place.options import OgaOptions, Options
 from asad.place.rooms import Places, Quotas, Rooms, Uses, spread
-from asad.policies import place_policy
 from asad.share.exclusive import Exclusive
+from asad.stages import policy_of, stages_of
 
 NOBODY = Finished(*(np.zeros(0, np.int32),) * 1, *(np.zeros(0),) * 4)
 NAMES = ["ann/alpha/2", "ann/beta/2", "bob/gamma/2", "bob/delta/2"]
@@ -395,7 +396,7 @@ def cycle(policy: PortPlacing, snapshot: Snapshot) -> list[Decision]:
     return list(policy.decide(snapshot))
 
 
-@pytest.mark.parametrize("name", ["oga", *BASELINES])
+@pytest.mark.parametrize("name", ["oga", "binpack", "drf", "fairness", "spread"])
 def test_every_port_policy_places_within_what_hosts_leave(name: str) -> None:
     snapshot = wide(3)
     made = offers(cycle(placing(name), snapshot))
@@ -625,10 +626,10 @@ def configured(text: str) -> Config:
     return parse(text, Path("asad.toml"))
 
 
-@pytest.mark.parametrize("name", ["native", "first-fit", "oga", *BASELINES])
+@pytest.mark.parametrize("name", ["native", "first-fit", "oga", "binpack", "drf", "fairness", "spread"])
 def test_every_policy_can_be_configured(name: str) -> None:
     config = configured(f'[policies]\nplace = "{name}"\nshare = "exclusive"\n')
-    assert place_policy(config, []).name == name
+    assert policy_of(config, "place").name == name
 
 
 @pytest.mark.parametrize(
@@ -652,7 +653,7 @@ def test_every_policy_can_be_configured(name: str) -> None:
 )  # fmt: skip
 def test_wrong_options_name_place_and_mend(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
-        place_policy(configured(text), [])
+        stages_of(configured(text), [])
 
 
 def test_a_paused_cycle_places_nobody() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from asad.contention import Contention
 from asad.model import (
     Admit,
     Cause,
@@ -20,7 +21,6 @@ from asad.model import (
     Start,
 )
 from asad.replay import engine
-from asad.replay.contention import Contention
 from asad.replay.playback import Playback
 from asad.replay.recorded import REFUSALS, RecordedCluster, Workload
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 
 from asad.admit.everyone import Everyone
 from asad.cli.asactl import asactl
+from asad.contention import load_contention
 from asad.cycle import Cycle
 from asad.defer.live import Deferral
 from asad.defer.options import Options
@@ -22,7 +23,6 @@ from asad.errors import UsageError
 from asad.guard import guard_for
 from asad.model import Machine, Start
 from asad.place.native import Native
-from asad.replay.contention import load_contention
 from asad.replay.deferrable import Declared, deferrable_of, read_declared
 from asad.replay.policies import DEFAULT_POLICIES, usual_policies
 from asad.replay.readers import read_log

@@ -7,20 +7,22 @@ from pathlib import Path
 import pytest
 
 from asad.config import parse
-from asad.policies import share_policy
 from asad.share.asax import _draw
 from asad.share.pool.policy import _decide, _learn
-from asad.share.rehearsal import rehearse
+from asad.stages import Circumstances, policy_of
+from asad.warm_up import warm_up
 
 
 @pytest.mark.parametrize("name", ["asax", "measured", "asax-paper", "static", "exclusive"])
 def test_every_policy_can_be_rehearsed(name: str) -> None:
-    policy = share_policy(parse(f"[policies]\nshare = '{name}'", Path("asad.toml")), ["a/b/1"], 0)
-    decided = rehearse(policy)
+    policy = policy_of(
+        parse(f"[policies]\nshare = '{name}'", Path("asad.toml")), "share", Circumstances(["a/b/1"], 0)
+    )
+    decided = warm_up(policy)
     assert (decided > 0) == (name != "exclusive")
 
 
 def test_a_rehearsal_compiles_what_decides() -> None:
-    rehearse(share_policy(parse("", Path("asad.toml")), ["a/b/1"], 0))
+    warm_up(policy_of(parse("", Path("asad.toml")), "share", Circumstances(["a/b/1"], 0)))
     for function in (_learn, _draw, _decide):  # all the others are compiled into these
         assert function.signatures, function

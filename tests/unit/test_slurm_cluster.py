@@ -43,7 +43,7 @@ from asad.model import (
     Withdraw,
 )
 from asad.node.actor import lease_from_json
-from asad.policies import share_policy
+from asad.stages import Circumstances, policy_of
 
 Make = Callable[..., Lab]
 
@@ -145,9 +145,8 @@ def test_snapshot_shows_who_holds_what(make: Make) -> None:
 @pytest.mark.parametrize("share", ["asax", "asax-paper", "static"])
 def test_those_who_lend_take_what_a_snapshot_shows(make: Make, share: str) -> None:
     lab = make()
-    policy = share_policy(
-        parse(f"[policies]\nshare = '{share}'", Path("asad.toml")), lab.cluster.applications, 0
-    )
+    config = parse(f"[policies]\nshare = '{share}'", Path("asad.toml"))
+    policy = policy_of(config, "share", Circumstances(lab.cluster.applications, 0))
     for _ in range(3):
         snapshot = lab.snapshot(30)
         assert "" in snapshot.jobs.job_id, "some rows hold no job"

@@ -33,7 +33,7 @@ from asad.model import (
     Withdraw,
 )
 from asad.place.native import Native
-from asad.policies import share_policy
+from asad.stages import Circumstances, policy_of
 
 Make = Callable[..., Lab]
 
@@ -441,7 +441,7 @@ def test_undo_takes_such_an_offer_back(make: Make, monkeypatch: pytest.MonkeyPat
 def test_a_policy_of_pools_lends_holds_and_relieves_on_slurm(make: Make, share: str) -> None:
     lab = make()
     config = parse(f"[policies]\nshare = '{share}'", Path("asad.toml"))
-    policy = share_policy(config, lab.cluster.applications, 0)
+    policy = policy_of(config, "share", Circumstances(lab.cluster.applications, 0))
     guard = guard_for(policy.properties, GuardSettings())
     cycle = Cycle(lab.cluster, Everyone(), AtOnce(), Native(), policy, guard, mode="enforce")
 

@@ -10,16 +10,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asad.admit.sow import MECHANISMS, mechanism_of, mechanism_options
 from asad.admit.sow.adversarial import UnitPrices
 from asad.admit.sow.demand import Demand
 from asad.admit.sow.failures import Futures
+from asad.admit.sow.mechanisms import mechanism_names, mechanism_of
 from asad.admit.sow.prices import Terms, paper_terms
 from asad.admit.sow.rounds import simulate
 from asad.admit.sow.sow import Sow
 from asad.admit.sow.sow_paper import SowPaper
 from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
 from asad.admit.sow.stochastic import SowStochastic, bundles_of
+from asad.catalog import policy_class
 from asad.errors import UsageError
 from asad.replay.sow_instances import draw_prior
 
@@ -303,9 +304,9 @@ def test_a_withdrawn_job_holds_nothing_and_pays_nothing() -> None:
     assert mechanism.announce(0).price.tolist() == price.tolist()
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("name", mechanism_names())
 def test_a_mechanism_is_made_by_name_and_its_options_are_checked(name: str) -> None:
-    assert {"error", "confidence", "delta", "cancel_waiting"} <= set(mechanism_options(name))
+    assert {"error", "confidence", "delta", "cancel_waiting"} <= policy_class("admit", name).defaults().keys()
     made = mechanism_of(name, BOUNDS, {"error": 0.2})
     assert made.name == name
     for options in ({"error": 0.0}, {"confidence": 1.0}, {"error": 1e-6}, {"delta": 0.95}):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, ROUND_S, FirstFit, World, announced, job
 
-from asad.admit.sow import mechanism_of
 from asad.admit.sow.arrivals import number_of
 from asad.admit.sow.live import Statements
+from asad.admit.sow.mechanisms import mechanism_of
 from asad.errors import AsadError, UsageError
 from asad.model import HOUSE, Decline, Defer, Evict, Finished
 

@@ -15,19 +15,11 @@ Nothing here knows a clock or a cluster: rounds are numbers that never fall.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from asad.admit.sow.statement import Answer, Bounds, Eviction, Menu, Statement
 from asad.model import Floats, Ints, Json
-
-MECHANISMS = {
-    "sow": ("asad.admit.sow.sow", "Sow"),
-    "sow-paper": ("asad.admit.sow.sow_paper", "SowPaper"),
-}
-"""Name → module and class."""
 
 
 class Mechanism(Protocol):
@@ -85,25 +77,3 @@ class Mechanism(Protocol):
     def restore(self, kept: Mapping[str, Json]) -> None:
         """Go on from what `state` told. Raises UsageError for what it did not tell."""
         ...
-
-
-def mechanism_options(name: str) -> dict[str, Any]:
-    """What can be set of a mechanism, with the defaults: numbers, truth values and texts. Raises KeyError."""
-    parameters = inspect.signature(_load(name)).parameters
-    return {
-        key: parameter.default
-        for key, parameter in parameters.items()
-        if key != "bounds" and isinstance(parameter.default, bool | int | float | str)
-    }
-
-
-def mechanism_of(name: str, bounds: Bounds, options: Mapping[str, Any] | None = None) -> Mechanism:
-    """The mechanism of that name. Raises KeyError, and UsageError for options out of range."""
-    made: Mechanism = _load(name)(bounds, **(options or {}))
-    return made
-
-
-def _load(name: str) -> Callable[..., Any]:
-    module, kind = MECHANISMS[name]
-    loaded: Callable[..., Any] = getattr(import_module(module), kind)
-    return loaded

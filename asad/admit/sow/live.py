@@ -34,6 +34,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from asad.admit import AdmitPolicy
 from asad.admit.sow import Mechanism
 from asad.admit.sow.announcements import Announcement
 from asad.admit.sow.arrivals import Arrival, Arrivals, number_of
@@ -47,6 +48,7 @@ from asad.admit.sow.promises import (
     promise_from_json,
     statement_of,
 )
+from asad.admit.sow.rehearsal import rehearse
 from asad.admit.sow.statement import NEVER, Bounds
 from asad.admit.sow.steering import Terms, loosen, start_s, steer
 from asad.admit.steered import plain
@@ -74,8 +76,10 @@ MOST_DECLINED = 20
 """And so many of those that were not planned at all, which nobody keeps."""
 
 
-class Statements:
+class Statements(AdmitPolicy):
     """A mechanism on a cluster."""
+
+    promises = True
 
     def __init__(
         self,
@@ -259,6 +263,15 @@ class Statements:
         return self.status()
 
     # ------------------------------------------------------------------------------------------------- the cycle
+
+    @property
+    def slot_s(self) -> float:
+        """Length of the rounds."""
+        return self.options.round_s
+
+    def warm_up(self) -> None:
+        """Made-up statements through a mechanism that is thrown away."""
+        rehearse(self._make)
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Whose job has ended, and how."""

@@ -17,19 +17,22 @@ Cost of a statement: that of its menu, plan and draws; independent of how many c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.admit import AdmitPolicy
 from asad.admit.sow.failures import Futures, sample_count
 from asad.admit.sow.launch import Best, best_plan, rounds_sold, row_starts
+from asad.admit.sow.options import Options
 from asad.admit.sow.reduction import Relaxed
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan, Menu, Statement
 from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
+from asad.policy import Given, Policy, parameters, parted
 
 
 @dataclass(slots=True)
@@ -49,10 +52,36 @@ class Active:
     """Round after the last that is sold to it, once it has arrived; None: as long as it lasts."""
 
 
-class Posted:
-    """Algorithm 1 over any relaxed scheduler. `name` and prices are those of who derives from it."""
+class Posted(Policy):
+    """Algorithm 1 over any relaxed scheduler. `name`, prices and options are those of who derives from it.
 
-    name = "posted"
+    On a cluster `asad.admit.sow.live.Statements` drives it.
+    """
+
+    stage = "admit"
+    signed = frozenset({"delta"})
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Those of all statements on a cluster, too."""
+        return Options()._asdict() | parameters(cls)
+
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> AdmitPolicy:
+        """The policy that drives it on a cluster."""
+        from asad.admit.sow.live import Statements  # drives the mechanisms of this room
+
+        common, own = parted(options, Options)
+        common.check()
+        make: Callable[..., Posted] = cls
+        make(Bounds(8, 2, 4, 10.0, 8), **own)  # can the options be?
+        return Statements(
+            cls.name,
+            lambda bounds: make(bounds, **own),
+            given.applications,
+            common,
+            most_defer_s=given.most_defer_s,
+        )
 
     def __init__(
         self,

@@ -38,8 +38,14 @@ class Terms(NamedTuple):
     """K = (1 - δ)·C: units that the expected load never exceeds."""
 
 
+LEAST_DELTA = -10.0
+"""Supply of eleven times the capacity, which is far above what is meant."""
+
+
 def paper_terms(bounds: Bounds, delta: float) -> Terms:
     """L, U and K of equation (7) with the bounds as they are known. Raises UsageError for a δ that leaves no supply."""
+    if not delta >= LEAST_DELTA:
+        raise UsageError(f"sow: delta {delta:g}: write a number from {LEAST_DELTA:g}")
     supply = (1.0 - delta) * bounds.capacity
     if not math.isfinite(supply) or supply <= bounds.max_demand:
         raise UsageError(

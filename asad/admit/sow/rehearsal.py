@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from asad.admit.sow import mechanism_of
+from asad.admit.sow import Mechanism
 from asad.admit.sow.announcements import Announcement, Run
 from asad.admit.sow.promises import statement_of
 from asad.admit.sow.statement import Bounds
 
 
-def rehearse(name: str, options: Mapping[str, Any] | None = None, *, dry: bool = False) -> None:
+def rehearse(make: Callable[[Bounds], Mechanism]) -> None:
     """Made-up jobs through a mechanism that is thrown away, so that what it compiles is compiled before real ones come.
 
-    `dry`: only make it, which shows whether its options can be. Raises UsageError if they cannot.
+    Raises UsageError if its options cannot be.
     """
-    mechanism = mechanism_of(name, Bounds(8, 2, 4, 10.0, 8), options)
-    if dry:
-        return
+    mechanism = make(Bounds(8, 2, 4, 10.0, 8))
     made_up = Announcement(
         "made up", 1, 0.0, (Run(0.0, 5.0, 0.5), Run(5.0, 12.0, 0.5)), 5.0, "deadline", 60.0, ""
     )

@@ -1,6 +1,6 @@
 """Contention: how fast jobs run that share cores, and when they end by that.
 
-The model is in docs/explanation/contention.md; μ are the constants of `asad.replay.contention`.
+The model is in docs/explanation/contention.md; μ are the constants of `asad.contention`.
 """
 
 from __future__ import annotations

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from asad.applications import Turnover
 from asad.capacity import columns_of, fill_pools, new_pools, see
 from asad.compiling import compiled
+from asad.limits import extensions
 from asad.model import Cause, CoAllocate, Decision, Finished, Ints, Json, Machine, SetQuota, Snapshot
+from asad.share import SharePolicy
 from asad.share.history import History, add_ended, add_peak, known_cpu, known_peak, new_history, require_known
 from asad.share.kept import Kept, keep
 from asad.share.learner import Weights
-from asad.share.limits import extensions
 from asad.share.memory import CLUSTER, NOTHING, Changes, Memory, fill, forget, grow, marks, to_memory
 from asad.share.pool import funnel
 from asad.share.pool.funnel import account
@@ -95,11 +96,13 @@ def _decide(
     return made, changed
 
 
-class PoolPolicy:
+class PoolPolicy(SharePolicy):
     """Hosts lend to the pools of their nodes, and waiting jobs that gain by it draw from them."""
 
-    name = "measured"
     properties = PROPERTIES
+    option_type = Options
+    held = "idle"
+    pooled = True
 
     def __init__(
         self, application_names: Sequence[str], options: Options, experts: int = 0, actions: int = 0

@@ -10,13 +10,14 @@ import math
 import numpy as np
 
 from asad.model import Finished, Jobs, Machine, Snapshot
+from asad.place import PlacePolicy
 from asad.share import SharePolicy
 
 HOST, OTHER, GUEST, UNDECIDED, WAITING, ENDED = range(6)
 """Hosts of one node each, the guests beside them with and without a share, a waiting job, and one that has ended."""
 
 
-def rehearse(policy: SharePolicy) -> int:
+def warm_up(policy: SharePolicy | PlacePolicy) -> int:
     """Two cycles over the made-up cluster with a policy that is thrown away afterwards; how much it decided.
 
     `policy` needs a name for the application of code 0. Raises what the policy raises.
