@@ -136,7 +136,7 @@ def test_hostile_names_do_not_reach_the_page() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--policy", "best"], "--policy best: there are fifo, sjf"),
+        (["--policy", "best"], "--policy best: there are biggest, edf"),
         (["--part", "all"], "--part all: there are instances, offline"),
         (["--part", ","], "--part: name some of"),
         (["--page", "missing/page.html"], "there is no folder missing; make it first"),

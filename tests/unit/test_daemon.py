@@ -1176,7 +1176,7 @@ def test_a_cluster_whose_own_settings_have_changed_is_opened_anew(
 
     old.close = fail  # type: ignore[method-assign]
     opened = [fresh, unused]
-    monkeypatch.setattr(daemon_file, "open_cluster", lambda: opened.pop(0))
+    monkeypatch.setattr(daemon_file, "open_cluster", lambda *_: opened.pop(0))
     monkeypatch.setattr(Daemon, "_is_real", True)
     news.append(configuration(tmp_path, more=f"cluster = '{name}'\n[{table}]\ndepth = 2"))
     life.daemon.reload()

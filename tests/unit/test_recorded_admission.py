@@ -292,9 +292,7 @@ def test_the_daemons_recorded_cluster_shows_them_too(tmp_path: Path) -> None:
     ]
     log.write_text("\n".join(lines) + "\n")
     clock = iter(range(1000))
-    played = Playback(
-        log, policy="exclusive", admit="fifo", nodes=1, cores=4, monotonic=lambda: float(next(clock))
-    )
+    played = Playback(log, gather_arrays=True, nodes=1, cores=4, monotonic=lambda: float(next(clock)))
     played.next_cycle(math.inf)
     seen = played.snapshot()
     assert seen.arrays.waiting.tolist() == [2]
