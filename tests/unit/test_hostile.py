@@ -38,6 +38,7 @@ from slurm_samples import a_job, running
 from small_cluster import HOST, NOW, cluster
 
 from asad.admit.hints import read_hint
+from asad.admit.sow.statement import Worth
 from asad.api.control import Request
 from asad.api.nodes import NodeServer, _Connection
 from asad.api.wire import TrustedChannel, WireError, frame, pack, unpack
@@ -720,3 +721,8 @@ def test_what_the_store_holds_is_an_object_of_numbers_or_nothing() -> None:
     assert object_of('{"a": 12, "b": -3}') == {"a": 12, "b": -3}
     assert object_of(json.dumps({"a": HUGE})) == {"a": math.inf}
     assert [object_of(text) for text in ("[]", "5", "{", DEEP, "")] == [None] * 5
+
+
+def test_a_kept_statement_whose_value_falls_over_more_rounds_than_a_number_holds_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"span 10+: write the rounds in which the value falls to 0"):
+        Worth("linear", 1.0, 40, 10**400)

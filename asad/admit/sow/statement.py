@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from asad.bounded import MOST_NUMBER
 from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
 
@@ -79,8 +80,10 @@ class Worth:
             raise UsageError(f"statement: shape {self.kind!r:.80}: write deadline, linear or own")
         if not 0.0 <= self.value < math.inf:
             raise UsageError(f"statement: value {self.value}: write a number, 0 or more")
-        if self.kind == "linear" and self.span < 1:
-            raise UsageError(f"statement: span {self.span}: write the rounds in which the value falls to 0")
+        if self.kind == "linear" and not 1 <= self.span <= MOST_NUMBER:
+            raise UsageError(
+                f"statement: span {str(self.span)[:40]}: write the rounds in which the value falls to 0"
+            )
         if self.kind == "own":
             falls = all(later <= sooner for sooner, later in zip(self.table, self.table[1:], strict=False))
             if not self.table or not falls or not all(0.0 <= one < math.inf for one in self.table):
