@@ -95,11 +95,12 @@ class Policy:
 
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> Any:
-        """A new policy of its stage. `options` holds all of `defaults()`, each of the type of its default.
+        """A new policy of its stage; one that is made with nothing, unless its class says otherwise.
 
-        Raises UsageError that begins with the option at fault.
+        `options` holds all of `defaults()`, each of the type of its default. Raises UsageError that begins with the
+        option at fault.
         """
-        raise NotImplementedError
+        return cls()
 
 
 def parameters(kind: Callable[..., Any]) -> dict[str, Any]:

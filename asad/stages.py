@@ -151,6 +151,11 @@ def policy_of(config: Config, stage: str, made_in: Circumstances | None = None) 
         raise
     except UsageError as error:
         raise ConfigError(f"[policies] {stage}: {error}") from error
+    if not (isinstance(kind, type) and issubclass(kind, Policy)):
+        raise ConfigError(
+            f"[policies] {stage}: {name} ({kind.__module__}) is no class that derives from asad.policy.Policy; see "
+            "docs/how-to/write-a-policy.md"
+        )
     given = _given(config, stage, made_in)
     table, raw, known = f"[{stage}.{name}]", getattr(config, stage).get(name, {}), kind.defaults()
     if raw and not known and not raw.keys() & kind.removed.keys():

@@ -42,8 +42,8 @@ from asad.admit.elastic import Allotment, PlansAhead, Scheme, Servers
 from asad.admit.hints import Hint, Rule
 from asad.admit.measures import Companion, Measures, told
 from asad.admit.options import Options
-from asad.admit.rehearsal import rehearse
 from asad.admit.run_times import RunTimes
+from asad.admit.scheme_warm_up import warm_up_scheme
 from asad.admit.seats import Seats
 from asad.admit.seen import Seen, can_start, key_of, look, own_throttle_of
 from asad.admit.steered import plain
@@ -200,7 +200,7 @@ class Admission(AdmitPolicy):
 
     def warm_up(self) -> None:
         """Made-up jobs through a scheme that is thrown away."""
-        rehearse(self.make)
+        warm_up_scheme(self.make)
 
     def steers(self, snapshot: Snapshot, row: int) -> bool:
         """Whoever tells a utility, by hint or rule, and companions; also those of an earlier process."""

@@ -165,7 +165,7 @@ class Daemon:
             plain_config(self.config)["daemon"]["store"],
         )
         if self._is_real:
-            self._rehearse()
+            self._warm_up()
 
     @property
     def _is_real(self) -> bool:
@@ -237,7 +237,7 @@ class Daemon:
                 raise
             log.warning("what an earlier daemon left could not be undone yet: %s", error)
 
-    def _rehearse(self) -> None:
+    def _warm_up(self) -> None:
         """Have the policies compiled before quotas wait for their first cycle."""
         notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * REHEARSAL_S)}", "STATUS=compiling the policy")
         begin = self._monotonic()

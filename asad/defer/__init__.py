@@ -15,7 +15,7 @@ from asad.policy import Policy
 
 
 class DeferPolicy(Policy):
-    """What the cycle and the daemon ask of a policy of this stage; nothing is put off unless it says otherwise."""
+    """What the cycle and the daemon ask of a policy of this stage; nothing is deferred unless it says otherwise."""
 
     stage = "defer"
     holds: ClassVar[bool] = False
@@ -57,7 +57,7 @@ class DeferPolicy(Policy):
         return ""
 
     def explain(self, job: str) -> Mapping[str, Json] | None:
-        """What is known of a job; None if it is not one of those that may be put off."""
+        """What is known of a job; None if it is not one of those that may be deferred."""
         return None
 
     def reports(self) -> list[str]:

@@ -38,8 +38,8 @@ from asad.defer.jobs import Scorer, Waiting
 from asad.defer.known import Known
 from asad.defer.options import Options
 from asad.defer.packing import scores_of
-from asad.defer.rehearsal import rehearse
 from asad.defer.roster import MOST_TOLD, Roster, Steered
+from asad.defer.scorer_warm_up import warm_up_scorer
 from asad.defer.steering import UPDATES, Terms, cause_of, hold, impatient, let_go, start, too_late, wake_s
 from asad.defer.steps import steps_of, waiting_of
 from asad.defer.windows import Rule
@@ -86,7 +86,7 @@ class Deferral(DeferPolicy):
 
     def warm_up(self) -> None:
         """Made-up jobs through the scores and what looks ahead for room."""
-        rehearse(self.scorer)
+        warm_up_scorer(self.scorer)
 
     @property
     def changed(self) -> bool:

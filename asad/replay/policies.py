@@ -62,7 +62,7 @@ def states(config: Config) -> bool:
 
 
 def defers(config: Config) -> bool:
-    """Are deferrable jobs put off?"""
+    """Are deferrable jobs deferred?"""
     return config.policies.defer != BASELINES["defer"]
 
 

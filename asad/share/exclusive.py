@@ -5,10 +5,6 @@ Options: none. Cost: none. The baseline of the stage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
-
-from asad.policy import Given
 from asad.share import SharePolicy
 
 
@@ -16,8 +12,3 @@ class Exclusive(SharePolicy):
     """Lends nothing, ever."""
 
     name = "exclusive"
-
-    @classmethod
-    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
-        """There is one kind of it."""
-        return cls()

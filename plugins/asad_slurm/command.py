@@ -165,12 +165,12 @@ class Squeue:
 
     def _choose(self) -> str:
         try:
-            told = self._run(["squeue", "--json=list"])
+            listed = self._run(["squeue", "--json=list"])
         except Unanswered:
             raise
         except ClusterError:
             return "--json"
-        forms = {int(number) for number in re.findall(rb"(?m)^\s*data_parser/v0\.0\.(\d{1,4})\s*$", told)}
+        forms = {int(number) for number in re.findall(rb"(?m)^\s*data_parser/v0\.0\.(\d{1,4})\s*$", listed)}
         return f"--json=v0.0.{self.FORM}" if self.FORM in forms and max(forms) > self.FORM else "--json"
 
 

@@ -16,7 +16,7 @@ from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
 from asad.admit.live import Admission
 from asad.admit.options import Options
-from asad.admit.rehearsal import rehearse
+from asad.admit.scheme_warm_up import warm_up_scheme
 from asad.admit.schemes import scheme_maker, scheme_names
 from asad.config import GuardSettings
 from asad.cycle import Cycle
@@ -237,8 +237,8 @@ def test_every_scheme_drives_a_cluster(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", scheme_names())
-def test_every_scheme_can_be_rehearsed(name: str) -> None:
-    assert rehearse(scheme_maker(name, {})) > 0
+def test_every_scheme_can_be_warmed_up(name: str) -> None:
+    assert warm_up_scheme(scheme_maker(name, {})) > 0
     if name == "oasis":  # what is called where a job outgrows the plan, too
         assert most_by_slot.signatures
 

@@ -18,7 +18,7 @@ from asad.catalog import BASELINES, STAGES, help_of, policy_class, policy_names,
 from asad.config import parse
 from asad.errors import ConfigError, UsageError
 from asad.policy import Policy
-from asad.stages import stages_of
+from asad.stages import policy_of, stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 HOW_TO = (ROOT / "docs" / "how-to" / "write-a-policy.md").read_text(encoding="utf-8")
@@ -101,6 +101,8 @@ def test_a_class_that_is_not_what_it_is_offered_as_is_refused_when_it_is_asked_f
     monkeypatch.setitem(sys.modules, "test_catalog", sys.modules[__name__])
     offers((point, value), ("share.mine", "test_catalog:Offered"))
     assert policy_class("share", "mine") is Offered, "others are not in its way"
+    with pytest.raises(ConfigError, match=r"mine .* is no class that derives from asad.policy.Policy"):
+        policy_of(parse('[policies]\nshare = "mine"\n', Path("asad.toml")), "share")
     stage, _, name = point.partition(".")
     with pytest.raises(ConfigError, match=why):
         policy_class(stage, name)

@@ -39,6 +39,7 @@ from asad.admit.sow import Mechanism
 from asad.admit.sow.announcements import Announcement
 from asad.admit.sow.arrivals import Arrival, Arrivals, number_of
 from asad.admit.sow.book import Book
+from asad.admit.sow.mechanism_warm_up import warm_up_mechanism
 from asad.admit.sow.options import Options
 from asad.admit.sow.others import Others
 from asad.admit.sow.promises import (
@@ -48,7 +49,6 @@ from asad.admit.sow.promises import (
     promise_from_json,
     statement_of,
 )
-from asad.admit.sow.rehearsal import rehearse
 from asad.admit.sow.statement import NEVER, Bounds
 from asad.admit.sow.steering import Terms, loosen, start_s, steer
 from asad.admit.steered import plain
@@ -271,7 +271,7 @@ class Statements(AdmitPolicy):
 
     def warm_up(self) -> None:
         """Made-up statements through a mechanism that is thrown away."""
-        rehearse(self._make)
+        warm_up_mechanism(self._make)
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Whose job has ended, and how."""

@@ -12,7 +12,7 @@ from asad.admit.sow.promises import statement_of
 from asad.admit.sow.statement import Bounds
 
 
-def rehearse(make: Callable[[Bounds], Mechanism]) -> None:
+def warm_up_mechanism(make: Callable[[Bounds], Mechanism]) -> None:
     """Made-up jobs through a mechanism that is thrown away, so that what it compiles is compiled before real ones come.
 
     Raises UsageError if its options cannot be.

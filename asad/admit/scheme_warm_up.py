@@ -11,7 +11,7 @@ from asad.admit.elastic import ElasticJob, Scheme, Servers
 from asad.admit.utility import Constant
 
 
-def rehearse(make: Callable[[Servers, int], Scheme]) -> int:
+def warm_up_scheme(make: Callable[[Servers, int], Scheme]) -> int:
     """Made-up jobs through a scheme that is thrown away, so that what it compiles is compiled before real ones come.
 
     Compiling takes up to a minute where nothing is cached. Returns the workers of the job's first slot.

@@ -1,4 +1,4 @@
-"""A rehearsal, so that what a policy compiles is compiled before real jobs come."""
+"""Made-up jobs through a policy, so that what it compiles is compiled before real jobs come."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asad.defer.packing import scores_of
 from asad.defer.room import first_fits
 
 
-def rehearse(scorer: Scorer) -> None:
+def warm_up_scorer(scorer: Scorer) -> None:
     """Two made-up jobs through the policy's scores and what looks ahead for room."""
     two = np.ones(2, np.int32)
     none = np.zeros(0, np.int32)
