@@ -57,12 +57,15 @@ class DaemonSettings:
     """`[daemon]`"""
 
     mode: Mode = "observe"
-    """`observe` measures and learns, `advise` also decides and records, `enforce` also acts."""
+    """`observe` measures and learns; `advise` also decides and records what it would do; `enforce` also acts."""
     cluster: str = "slurm"
-    """Name of a plugin (entry point group `asad.clusters`), or `recorded`."""
+    """Name of a cluster plugin (entry point group `asad.clusters`: `slurm`, `mesos`, `slurm+mesos`), or
+    `recorded`."""
     interval_s: float = _setting(30.0, above=0.0, most=3600.0)
     """From the beginning of one cycle to that of the next."""
     state_dir: Path = Path("/var/lib/asad")
+    """Journal of offers, lock and state store; refused if others may write to it. Another one needs a line in the
+    units."""
     store: str = _setting("", secret=True)
     """Path or URL of the state store; empty: `asad.db` in `state_dir`."""
     socket: Path = Path("/run/asad/asad.sock")
@@ -70,8 +73,9 @@ class DaemonSettings:
     operators: str = ""
     """Group whose members may pause, resume, release and change the mode; empty: root and the daemon's user alone."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """`debug`, `info`, `warning` or `error`."""
     retention_days: float = _setting(90.0, above=0.0, most=36_500.0)
-    """Age at which decisions, quota changes and ledger entries are removed from the store."""
+    """Age at which decisions of live runs, quota changes and ledger entries are removed from the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +83,13 @@ class PolicySettings:
     """`[policies]`"""
 
     admit: str = _setting("everyone", policy_of="admit")
+    """Who may run, when and how wide."""
     defer: str = _setting("at-once", policy_of="defer")
+    """When deferrable jobs start."""
     place: str = _setting("native", policy_of="place")
+    """Who places jobs."""
     share: str = _setting("asax", policy_of="share")
+    """Who lends."""
     experts: str = ""
     """Folder of expert trees; empty: those that asad ships."""
 
@@ -93,23 +101,26 @@ class GuardSettings:
     happiness_floor: float = _setting(1.0, least=0.0, most=100.0)
     """A host whose happiness is known and below this lends nothing more."""
     host_floor: float = _setting(0.1, least=0.0, most=1.0)
-    """Share of its allocation that a host keeps beyond what it uses."""
+    """Share of its cores that a host keeps beyond the 95th percentile of its use (the host of a pair: beyond its mean
+    use), and free cores beyond usual use."""
     pressure: float = _setting(0.2, above=0.0, most=1.0)
-    """A host that waited for CPU for more than this fraction of the last seconds gets all of its cores back."""
+    """Where a host waited for CPU for more than this fraction of the last seconds, the newest guest of its node gives
+    way; beside the host of a pair its guest does."""
     node_share_cap: float = _setting(0.9, least=0.0, most=1.0)
-    """Most that is lent of one host on one node, to all guests together."""
+    """Most that is lent of one node (of a pair: of one host on it), to all guests together."""
     guests_cap: int = _setting(0, least=0)
     """Most guests at one time, running and offered; 0: no cap."""
     memory_bandwidth: float = _setting(0.02, least=0.0, most=1.0)
-    """Part of its pace that a memory-bound host may lose to a memory-bound guest; pairs that cost more are vetoed."""
+    """Part of its pace that a memory-bound host may lose to a memory-bound guest; where calibration says more, two
+    such jobs do not meet on a node."""
     calibration: str = ""
-    """What `asactl calibrate` wrote for these nodes; empty: what asad ships, measured on another machine."""
+    """The file that `asactl calibrate` wrote on one of these nodes; empty: the one that asad ships."""
     offer_patience_s: float = _setting(60.0, above=0.0)
     """An offer that was not taken for so long is withdrawn."""
     memory_slack: float = _setting(0.1, least=0.0, most=10.0)
     """No memory limit is below what a job uses and this part of it besides."""
     most_defer_s: float = _setting(86_400.0, above=0.0, most=31_536_000.0)
-    """No job is deferred further ahead than this."""
+    """No job is deferred further ahead than this; admission defers no further either."""
     most_lease_s: float = _setting(3600.0, above=0.0, most=31_536_000.0)
     """No deferrable job is held back for longer without a further look."""
 
@@ -119,15 +130,19 @@ class NodesSettings:
     """`[nodes]`: how node actors and the daemon speak to each other."""
 
     listen: str = _setting("0.0.0.0:6820", address=True)
+    """Where the daemon waits for actors."""
     auth: Literal["munge", "tls"] = "munge"
+    """`munge` or `tls`."""
     user: str = "asad"
     """The daemon's user, whose messages an actor obeys."""
     munge_socket: str = ""
     """Empty: munge's own."""
     cert: str = ""
+    """For TLS: file with its own certificate."""
     key: str = ""
+    """For TLS: file with the key of that certificate."""
     ca: str = ""
-    """Files for `auth = "tls"`: own certificate, its key, and the authority that signs both sides'."""
+    """For TLS: file with the authority that signed the certificates of both sides."""
     lease_s: float = _setting(0.0, least=0.0)
     """How long quotas hold without a completed cycle; 0: three cycles, at least 15 s."""
 
@@ -139,15 +154,21 @@ class NodeSettings:
     daemon: str = _setting("localhost:6820", addresses=True)
     """Where the daemon listens; of several head nodes all, with commas between them."""
     node: str = ""
-    """Its name in Slurm; empty: the host name."""
+    """Name of the node in Slurm; empty: the host name."""
     sample_s: float = _setting(5.0, above=0.0, most=600.0)
+    """Interval of the profile."""
     pressure_s: float = _setting(0.5, above=0.0, most=60.0)
+    """Interval at which hosts with guests are looked at."""
     state_dir: Path = Path("/var/lib/asad-node")
+    """Announced guests, and quotas to restore."""
     guest_partitions: tuple[str, ...] = _setting(["guest"])
+    """Jobs of these partitions are guests."""
     widen: bool = True
-    """Guests may run on every core of the node that Slurm may use, held by their quotas, and not on their own alone."""
+    """Guests may run on every core of the node that Slurm may use, held by their quotas, and not on their own
+    alone."""
     register: str = ""
-    """Socket at which executors of Mesos register their jobs; empty: none (no Mesos agent runs here)."""
+    """Socket at which executors of Mesos register their jobs, `"/run/asad-progress/register.sock"` where a Mesos
+    agent runs; empty: none."""
 
     @property
     def daemons(self) -> list[str]:
@@ -168,16 +189,19 @@ class RecordedSettings:
     """`[recorded]`: what `cluster = "recorded"` plays."""
 
     log: str = ""
-    """Accounting log, in any form that `asactl replay` reads."""
+    """The log, in any form that `asactl replay` reads."""
     nodes: int = _setting(0, least=0)
+    """Nodes of the machine; 0: inferred from the log."""
     cores: int = _setting(0, least=0)
+    """Cores of each node."""
     memory: str = ""
-    """The machine: nodes, cores and memory of each; 0 and empty: inferred from the log."""
+    """Memory of each node (`128G`); memory then counts."""
     demand: str = ""
-    """CPU demand where the log has none, as `--demand` of `asactl replay`."""
+    """CPU demand where the log has none: a TOML profile or `beta:MEAN`."""
     speed: float = _setting(1000.0, above=0.0)
     """Seconds of the log in one second."""
     seed: int = _setting(0, least=0)
+    """Seed of everything drawn."""
     stay: bool = False
     """Stay and answer when the log has ended."""
 

@@ -38,15 +38,20 @@ class Rule(NamedTuple):
     """A utility for jobs that tell none; the first rule that fits holds."""
 
     utility: str = ""
+    """Must be given: what such a job is worth, written as in a hint: `"sigmoid(10, 0.5, 20m)"`."""
     users: tuple[str, ...] = ()
+    """Patterns of names of users; empty: any."""
     names: tuple[str, ...] = ()
-    """Patterns of names of users, and of jobs; empty: any."""
+    """Patterns of names of jobs; empty: any."""
     partitions: tuple[str, ...] = ()
+    """Patterns of partitions, of which one of a job's is enough; empty: any. They fit nobody where the cluster
+    reports none."""
     qos: tuple[str, ...] = ()
-    """Patterns of partitions (one of a job's is enough) and of QOS; they fit nobody where the cluster tells neither."""
+    """Patterns of QOS; empty: any. They fit nobody where the cluster reports none."""
     arrays: bool = True
+    """Does it hold for job arrays?"""
     rigid: bool = True
-    """Whether it holds for arrays, and for jobs that are none."""
+    """Does it hold for jobs that are none?"""
 
     def fits(self, application: str, partitions: str, qos: str, *, array: bool) -> bool:
         """Does it hold for a job of this application (`user/name/size`), in one of these partitions?"""

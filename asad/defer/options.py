@@ -15,30 +15,34 @@ class Options(NamedTuple):
     """Options of every policy on a cluster, by name as in asad.toml."""
 
     step_s: float = 1800.0
-    """Length of the steps in which policies reckon; a whole number of them is a day."""
+    """Length of the steps in which policies plan, and in which history is stored; a whole number of them is a day;
+    from 60."""
     packing: str = "skip-fit"
-    """`prefix` stops at the first job that does not fit, `skip-fit` goes on."""
+    """`prefix` stops at the first job, by falling score, that does not fit; `skip-fit` goes on."""
     reserve: float = 0.0
-    """Part of the usable cores that deferrable jobs leave free besides; 0 to below 1."""
+    """Part of the usable cores that deferrable jobs leave free besides; 0 to 0.99."""
     quantile: float = 0.5
-    """Of what the history foretells, the part of cases in which less is left; 0 to 1."""
+    """Of what the history foretells, the part of cases in which less is left: a smaller one is more conservative; 0
+    to 1."""
     days: int = 14
-    """Days of history that are kept; 0 foretells nothing."""
+    """Days of history that are stored; 0: nothing is foretold; at most 366."""
     horizon_s: float = 86_400.0
-    """So far ahead it is looked; a longer job is looked at so far."""
+    """So far ahead a policy looks, for a longer job too; 300 seconds to 31 days."""
     lease_s: float = 0.0
-    """How long a job is held back without a further look; 0: five cycles, at least 10 s."""
+    """How long a job is held back without a further look; 0: five cycles, at least 10 s. With many jobs it is
+    longer."""
     margin_s: float = 60.0
-    """So long before its latest start a job is let go."""
+    """So long before its latest start a job is released."""
     lead: float = 0.5
-    """A job is let go so early that it can wait in the cluster's queue for this part of what is expected now. What is
-    expected rests on time limits, which are mostly too long; 0: only the margin counts."""
+    """A job is released earlier by this part of the time that it would now be expected to wait in Slurm's queue. What
+    is expected rests on time limits, which are mostly too long; 0: only the margin counts."""
     patience_s: float = 120.0
-    """A job that was let go and has not started by then is held back again."""
+    """A job that was released and has not started by then is held back again; after each further time twice as long,
+    up to 16 times."""
     deadline_alone: bool = False
     """A job with a deadline and no begin time is deferrable too."""
     by_node: bool = True
-    """A job starts only if there is room for it node by node, not only in all."""
+    """A job starts only if there is room for it node by node, memory counted, not only in all."""
 
     def check(self) -> None:
         """Raises UsageError for what is out of range."""

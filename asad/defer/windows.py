@@ -28,13 +28,17 @@ class Rule(NamedTuple):
     """A window for jobs that tell none; the first rule that fits holds."""
 
     window_s: float = 0.0
-    """The latest start is so long after the earliest."""
+    """Must be given: the latest start is so long after submission, or after the begin time if there is one; at most a
+    year."""
     users: tuple[str, ...] = ()
+    """Patterns of names of users; empty: any."""
     names: tuple[str, ...] = ()
-    """Patterns of names of users, and of jobs; empty: any."""
+    """Patterns of names of jobs; empty: any."""
     partitions: tuple[str, ...] = ()
+    """Patterns of partitions, of which one of a job's is enough; empty: any. They fit nobody where the cluster
+    reports none."""
     qos: tuple[str, ...] = ()
-    """Patterns of partitions (one of a job's is enough) and of QOS; they fit nobody where the cluster tells neither."""
+    """Patterns of QOS; empty: any. They fit nobody where the cluster reports none."""
 
     def fits(self, application: str, partitions: str, qos: str) -> bool:
         """Does it hold for a job of this application (`user/name/size`), in one of these partitions?"""

@@ -50,7 +50,9 @@ class Options(NamedTuple):
     """Of `[place.first-fit]`; shares in [0, 1]."""
 
     share: float = 0.5
+    """Part of each node's cores that a guest may use at most; 0.05 to 1."""
     headroom: float = 0.1
+    """Share of its cores that a host keeps beyond what it uses; 0 to below 1."""
 
 
 class FirstFit(PlacePolicy):

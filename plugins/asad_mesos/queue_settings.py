@@ -16,15 +16,15 @@ class QueueSettings:
     """`[mesos.queue]`"""
 
     partition: str = "mesos"
-    """Partition of Slurm whose jobs are run on Mesos; Slurm itself must not start them (State=DOWN)."""
+    """Partition of Slurm whose jobs run on Mesos; Slurm itself must not start them (`State=DOWN`)."""
     head: int = 8
-    """So many of its jobs wait for offers at one time."""
+    """So many of its jobs wait for offers at one time, from 1."""
     patience_s: float = 600.0
-    """A job that has not started by then is given back."""
+    """A job that Mesos has not started by then is returned to Slurm."""
     again_s: float = 600.0
-    """So long it is left alone then."""
+    """So long it is left alone then; also how often a job that Mesos cannot serve is looked at again."""
     arguments: bool = True
-    """Take jobs whose scripts have arguments: Slurm tells them as one text, so they are told apart by blanks."""
+    """Take jobs whose scripts have arguments: Slurm reports them as one text, which is split at blanks."""
     timeout_s: float = 10.0
     """A command of Slurm's that has not answered by then is killed."""
 

@@ -25,11 +25,14 @@ class Settings:
     """How the framework presents itself, and how long it waits for what."""
 
     master: tuple[str, ...] = ("127.0.0.1:5050",)
-    """Addresses of masters, any of which leads, or one `zk://host:port,…/path`."""
+    """`"host:5050"`, a list of masters of which any leads, or one `"zk://host:2181,host:2181/mesos"`."""
     user: str = "root"
-    """Under whom an executor runs if a job names nobody; Mesos wants one."""
+    """The framework's user, as Mesos wants one; each job runs under its own."""
     role: str = "*"
+    """Role whose resources are asked for."""
     principal: str = ""
+    """Who we are for the master (Basic authentication). A framework stays with its principal: to change it, end the
+    framework first (`asactl teardown`)."""
     secret_file: str = ""
     """File with the secret of `principal`, readable by the daemon alone."""
     framework: str = "asad"
@@ -37,21 +40,21 @@ class Settings:
     hostname: str = ""
     """Shown beside it; empty: this host's own."""
     failover_timeout_s: float = 604_800.0
-    """So long Mesos keeps our tasks when the daemon is gone."""
+    """So long Mesos keeps our tasks when the daemon is gone (60 to a year)."""
     hold_s: float = 30.0
-    """No offer is withheld for longer than this."""
+    """No offer is withheld for longer (1 to 3600)."""
     refuse_s: float = 5.0
-    """What is declined is not offered again within this."""
+    """What is declined is not offered again within this; within a minute while nobody waits."""
     heartbeats: float = 3.0
-    """So many heartbeats missing, and the connection is given up."""
+    """So many heartbeats missing, and the connection is given up and made anew."""
     unreachable_s: float = 300.0
     """A task whose agent cannot be reached for so long is taken for lost."""
     kill_grace_s: float = 30.0
     """Between SIGTERM and SIGKILL."""
     retries: int = 3
-    """A gang that lost tasks is queued again so often."""
+    """So often a gang that lost tasks which ran is queued again."""
     gpus: bool = False
-    """Take agents with GPUs (they are offered to nobody else that asks for none)."""
+    """Take agents with GPUs (capability `GPU_RESOURCES`), which are offered to nobody else that asks for none."""
     revocable: bool = True
     """Run guests on revocable resources where an agent offers them."""
     inside: bool = True
@@ -59,29 +62,32 @@ class Settings:
     executor: str = "asad-mesos-executor"
     """Command that starts the executor on an agent."""
     executor_memory_mb: float = 32.0
-    """Memory that it takes on each agent, once a job."""
+    """Memory that it takes on each agent, once a gang and once a task of an elastic job."""
     executor_user: str = "job"
-    """Executors run as the `job`'s user, or as `root`, who can run guests of other users too."""
+    """Executors run as the `job`'s user, or as `root`, who can run guests of other users too (`share_users = "any"`;
+    agents with `--switch_user`)."""
     depth: int = 100
     """Waiting jobs that are looked at."""
     share_users: str = "same"
-    """Hosts and guests belong to the same user, or to any."""
+    """Host and guest belong to the `same` user, or to `any`."""
     lend_multi_node: bool = False
     """Jobs on several nodes lend too."""
     window_s: float = 60.0
-    """A job is known when the actors of its nodes have watched it for this long."""
+    """A job counts as measured when the actors of all its nodes have watched it for this long."""
     timeout_s: float = 10.0
     """A call that the master has not answered by then has failed."""
     user_jobs: int = 1000
-    """Jobs of one user that have not ended; who submits more is refused."""
+    """Jobs of one user that have not ended; who submits more is refused, as with the next five."""
     user_tasks: int = 100_000
     """Tasks of these jobs."""
     user_mb: int = 64
     """MiB of their scripts, commands and environments, as the journal has them."""
     most_jobs: int = 10_000
-    """The same of all users together."""
+    """Jobs of all users together."""
     most_tasks: int = 1_000_000
+    """Tasks of all users together."""
     most_mb: int = 256
+    """MiB of all users together."""
 
     def secret(self) -> str:
         """The secret; empty for none. Raises ConfigError."""

@@ -46,34 +46,40 @@ class Settings:
     """How Slurm is asked, and who may share with whom."""
 
     transport: str = "auto"
+    """`command`: squeue and sinfo; `pyslurm`: a child process with pyslurm; `auto`: pyslurm where it is installed,
+    answers and reports enough, else the commands."""
     timeout_s: float = 10.0
-    """A command that has not answered by then is killed."""
+    """A command or child that has not answered by then is killed (0.1 to 600)."""
     guest_partitions: Mapping[str, str] = field(default_factory=lambda: {"batch": "guest"})
-    """By partition whose jobs wait: the partition in which they run as guests."""
+    """By partition in which jobs wait: the partition in which they run as guests."""
     share_users: str = "as-slurm"
-    """Who meets on a node: whoever Slurm itself would put there, or jobs of the same user, of the same account, or any.
-
-    With `same` and `account` free cores are not lent, since a stranger may start there.
-    """
+    """Who may meet on a node: whoever Slurm itself would put there (`as-slurm`); jobs of the `same` user; of the same
+    `account`; `any`. With `same` and `account` free cores are not lent, since a stranger may start there."""
     lend: frozenset[str] = frozenset()
-    """Kinds of hosts that lend although they do not by default: out of `LEND`."""
+    """Hosts that lend although they do not by default: `"multi-node"`, `"gres"`, `"whole-memory"`, `"exclusive"`."""
     opt_out: OptOut = OptOut()
+    """Who takes no part: `jobs`, `users`, `accounts`, `partitions`, `qos` (lists of names), `nodes` (a node set,
+    `"n[1-3]"`)."""
     memory_bound: MemoryBound = MemoryBound()
+    """Whose jobs are bound by memory bandwidth: `names` (patterns of job names, `["stream*"]`), `partitions`
+    (names)."""
     offer_patience_s: float = 60.0
-    """An offer that has not been taken by then is taken back."""
+    """An offer that has not been taken by then is withdrawn (1 to 86400)."""
     depth: int = 100
-    """Waiting jobs that are looked at."""
+    """Waiting jobs that are looked at, in Slurm's order."""
     window_s: float = 60.0
-    """A job is known when every node of it has watched it for this long."""
+    """A job counts as measured when the actors of all its nodes have watched it for this long."""
     most_extension: float = 1.0
-    """A limit is extended by at most so many times what its user asked for; lending may take no more from a job."""
+    """A limit is extended by at most so many times what the job's user asked for (0 to 100); lending may take no more
+    from a job."""
     journal_dir: str = ""
     """Folder of the journal of offers; empty: the daemon's state folder. With two head nodes one that both see."""
     mark_key: str = ""
-    """File with the key by which a daemon knows its own marks on jobs; empty: one that is made in the state folder.
-    With two head nodes the same on both."""
+    """File with the key by which a daemon recognises its own marks on jobs; empty: `mark.key`, made in the state
+    folder. With two head nodes the same on both."""
     admitted_nice: int = -10_000
-    """Added to the nice of an admitted job, so that Slurm tries it before those that are not; 0 leaves it."""
+    """Added to the nice of an admitted job, so that Slurm tries it first (−2 000 000 000 to 0); `0` leaves it as it
+    is."""
 
 
 def read_settings(table: Mapping[str, Any]) -> Settings:

@@ -12,25 +12,25 @@ class Options(NamedTuple):
     """Options of `sow` and `sow-paper` on a cluster, by name as in asad.toml."""
 
     round_s: float = 600.0
-    """Length of a round."""
+    """Length of a round; from 2 seconds to a week. With another length, what was planned before is cancelled."""
     span: int = 288
     """A job starts at most so many rounds after it was announced."""
     most_rounds: int = 144
     """Rounds of the longest job that is planned."""
     most_cores: int = 0
-    """Cores of the largest job that is planned; 0: a quarter of the cluster."""
+    """Cores of the largest job that is planned; 0: a quarter of the cluster. As many stay unsold for it."""
     most_value: float = 1000.0
     """No statement is worth more."""
     least_value: float = 1.0
     """What is worth less counts as worth nothing."""
     window_s: float = 3600.0
-    """A job is known by its name so long before the first time at which it was announced to come."""
+    """A job is recognised by its name so long before the first time at which it was announced to come."""
     patience_s: float = 600.0
-    """So long a job whose start has come waits for cores before anybody goes for it."""
+    """So long a job whose start has come waits for cores before anybody is evicted for it."""
     most_open: int = 200
-    """Statements of one owner that are open at one time."""
+    """Statements of one owner that are open at one time; who announces more is refused."""
     most_open_all: int = 2000
-    """Statements of all owners together that are open at one time."""
+    """Statements of all owners together that are open at one time; who announces more is refused."""
 
     def check(self) -> None:
         """Raises UsageError for what is out of range."""

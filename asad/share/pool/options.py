@@ -23,8 +23,10 @@ class Options(NamedTuple):
     host_loss: float = 0.054
     """Part of its pace that a host may lose beside guests, by calibration."""
     slack_s: float = 60.0
+    """A delay of so many seconds does not hurt a job, nor does one of the part `slack` of its response: nodes of
+    hosts that would be later than that with guests take no more of them."""
     slack: float = 0.05
-    """A delay of so many seconds, or of this fraction of its response, does not hurt a job."""
+    """See `slack_s`."""
     again_s: float = 60.0
     """After a look in vain for nodes, so long until the next."""
     patience_s: float = 60.0
