@@ -16,10 +16,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from asad.calibrate.crowds import crowd_windows, with_crowds
+from asad.calibrate.fitting import MU
+from asad.calibrate.groups import find_controller
+from asad.calibrate.pairs import calibrate as measure
+from asad.calibrate.pairs import window_count
+from asad.calibrate.result import Calibration
+from asad.calibrate.workloads import PAIRS
 from asad.errors import UsageError
-from asad.node.calibrate import MU, PAIRS, Calibration, find_controller, window_count
-from asad.node.calibrate import calibrate as measure
-from asad.node.crowds import crowd_windows, with_crowds
 
 NOISY_FRACTION = 0.05
 """Above this share of the cores taken by others, the operator is told to measure again."""

@@ -18,31 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 import asad.cli.calibrate as command
-from asad.contention import Contention, load_contention
-from asad.errors import ClusterError, ConfigError, UsageError
-from asad.node.calibrate import (
-    MU,
-    PAIRS,
-    Calibration,
-    CpuController,
-    CpuGroup,
-    Job,
-    Lending,
-    Provenance,
-    Sample,
-    bench_on,
-    calibrate,
-    candidate_parents,
-    cores_for,
-    find_controller,
-    fit,
-    lendings,
-    predicted_rates,
-    start_ticks,
-    window_count,
-    workload_kind,
-)
-from asad.node.crowds import (
+from asad.calibrate.bench import bench_on, cores_for
+from asad.calibrate.crowds import (
     Crowd,
     CrowdSample,
     crowd_figures,
@@ -52,6 +29,13 @@ from asad.node.crowds import (
     predicted_guests,
     water_fill,
 )
+from asad.calibrate.fitting import MU, Lending, Sample, fit, lendings, predicted_rates
+from asad.calibrate.groups import CpuController, CpuGroup, candidate_parents, find_controller, start_ticks
+from asad.calibrate.pairs import calibrate, window_count
+from asad.calibrate.result import Calibration, Provenance
+from asad.calibrate.workloads import PAIRS, Job, workload_kind
+from asad.contention import Contention, load_contention
+from asad.errors import ClusterError, ConfigError, UsageError
 
 KNOWN = {
     ("idle", "host", "cpu"): 0.97,

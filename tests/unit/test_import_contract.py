@@ -44,7 +44,7 @@ def test_the_contracts_are_kept() -> None:
         ("asad/share/exclusive.py", "asad.replay.engine"),  # a stage looks at the simulation
         ("asad/share/exclusive.py", "asad.place.native"),  # a stage knows another
         ("asad/admit/everyone.py", "asad.store.store"),
-        ("asad/place/native.py", "asad.node.calibrate"),
+        ("asad/place/native.py", "asad.calibrate.pairs"),
         ("asad/defer/at_once.py", "asad.api"),
         ("asad/model.py", "asad.experts.tree"),
         ("asad/experts/tree.py", "asad.share.learner"),

@@ -14,19 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from asad.calibrate.bench import Bench, bench_on, cores_for, stream_bytes
+from asad.calibrate.fitting import fit, spread_of
+from asad.calibrate.groups import CpuController
+from asad.calibrate.result import Calibration
+from asad.calibrate.workloads import Job
 from asad.errors import ClusterError
 from asad.model import Json
-from asad.node.calibrate import (
-    Bench,
-    Calibration,
-    CpuController,
-    Job,
-    bench_on,
-    cores_for,
-    fit,
-    spread_of,
-    stream_bytes,
-)
 
 
 @dataclass(frozen=True, slots=True)
