@@ -1,4 +1,4 @@
-"""`asactl doctor`: is everything as lending needs it? It asks and reads; what it makes of that is in `checks`."""
+"""`asactl doctor`: is everything as lending needs it? Plugins look at their clusters, this at the machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ import contextlib
 import json
 import os
 import pwd
-import re
-import shutil
 import stat
-import subprocess
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -22,21 +18,17 @@ from rich.text import Text
 from asad.api.control import ask
 from asad.api.munge import Munge
 from asad.api.tls import Tls
-from asad.cli import checks
-from asad.cli.checks import Finding, Slurm
+from asad.cli.checks import PROPERTIES, UNITS, cgroup_finding, state_dir_findings
 from asad.cli.config import faults_of
 from asad.cli.live import JSON, SOCKET, funnel_of, print_screen
 from asad.cli.runs import printable
-from asad.cli.unit_checks import PROPERTIES, UNITS, state_dir_findings
+from asad.cluster.doctor import COMMAND_S, Finding, Site, read, run
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError
 from asad.report import funnel, units
 from asad.store.store import Store
 from asad.store.urls import shown_text
 
-COMMAND_S = 10.0
-SCRIPT_BYTES = 256 * 1024
-SCRIPTS = ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld")
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -106,63 +98,38 @@ def examine(
     config, finding = _configuration(config_path)
     socket = Path(socket_path) if socket_path else config.daemon.socket
     yield finding
-    yield from _of_plugin(config)
+    yield from _of_plugins(config, slurm_conf)
     if config.daemon.cluster == "recorded" and slurm_conf is None:
         yield _store(config)
         yield _daemon(socket)
-        return
-    if config.daemon.cluster == "mesos" and slurm_conf is None:
-        yield from _of_machine(config, socket)
-        return
-    asked_at = datetime.now()  # scontrol prints local time
-    text, partitions, found = _slurm_texts(slurm_conf)
-    yield found
-    if slurm_conf is not None and found.state != "fail":
-        slurm = checks.read_slurm_conf(text)
     else:
-        slurm = Slurm(checks.read_config(text), checks.read_partitions(partitions))
-    if found.state != "fail":
-        table = config.slurm.get("guest_partitions", {"batch": "guest"})
-        pairs = table.items() if isinstance(table, Mapping) else ()
-        guest_of = {str(source): str(guest) for source, guest in pairs}
-        yield from checks.cluster_findings(slurm)
-        yield checks.threads_finding(slurm, checks.read_threads(_threads() if slurm_conf is None else text))
-        yield from checks.partition_findings(slurm, guest_of)
-        yield checks.actor_finding(guest_of, config.node.guest_partitions)
-        folder = Path(slurm_conf or slurm.get("SLURM_CONF") or "/etc/slurm/slurm.conf").parent
-        lua = _read(folder / "job_submit.lua")
-        yield checks.job_submit_finding(slurm, lua, config.nodes.user, guest_of.values())
-        yield from checks.script_findings(slurm, {key: _scripts(slurm.get(key)) for key in SCRIPTS})
-        if slurm_conf is None:
-            yield checks.clock_finding(text, asked_at)
-            yield checks.rights_finding(slurm, _users(config.nodes.user), config.nodes.user)
-        lend, share_users = config.slurm.get("lend", ()), config.slurm.get("share_users", "as-slurm")
-        kinds = lend if isinstance(lend, list | tuple) else ()
-        yield from checks.lending_findings(slurm, guest_of, [str(kind) for kind in kinds], str(share_users))
-        yield checks.calibration_finding(config.guard.calibration)
-        journal = Path(str(config.slurm.get("journal_dir") or config.daemon.state_dir))
-        controllers = len(re.findall(r"(?mi)^[ \t]*SlurmctldHost(?:\[\d+\])?[ \t]*=", text))
-        head = checks.head_finding(slurm, controllers, journal, _read(Path("/proc/mounts")) or "")
-        if head is not None:
-            yield head
-    yield from _of_machine(config, socket)
+        yield from _of_machine(config, socket)
 
 
-def _of_plugin(config: Config) -> Iterator[Finding]:
-    """What the cluster plugin itself has to say (entry points `asad.doctors`)."""
-    name = config.daemon.cluster
-    for point in entry_points(group="asad.doctors", name=name):
-        table = config.clusters.get(name.rpartition("+")[2], {})
-        for found in point.load()(table):
-            yield Finding(found.check, found.state, found.why, found.mend)
+def _of_plugins(config: Config, slurm_conf: str | None) -> Iterator[Finding]:
+    """What the plugins themselves find (entry points `asad.doctors`): that of the cluster, of `slurm+mesos` that of
+    Slurm too, and that of Slurm wherever a slurm.conf is given."""
+    cluster = config.daemon.cluster
+    names = [cluster, cluster.partition("+")[0], *(["slurm"] if slurm_conf is not None else [])]
+    for name in dict.fromkeys(names):
+        site = Site(
+            config.clusters.get(name.rpartition("+")[2], {}),
+            config.nodes.user,
+            config.daemon.state_dir,
+            config.node.guest_partitions,
+            config.guard.calibration,
+            slurm_conf,
+        )
+        for point in entry_points(group="asad.doctors", name=name):
+            yield from point.load()(site)
 
 
 def _of_machine(config: Config, socket: Path) -> Iterator[Finding]:
     """Keys, cgroups, store and daemon, whatever the cluster."""
     yield _keys(config)
-    yield checks.cgroup_finding(
-        _read(Path("/proc/mounts")) or "",
-        _read(Path("/sys/fs/cgroup/cgroup.controllers")) or "",
+    yield cgroup_finding(
+        read(Path("/proc/mounts")) or "",
+        read(Path("/sys/fs/cgroup/cgroup.controllers")) or "",
         any(any(Path("/sys/fs/cgroup").glob(pattern)) for pattern in ("*/cpu.idle", "cpu/*/cpu.idle")),
     )
     yield _store(config)
@@ -187,90 +154,6 @@ def _configuration(path: str | None) -> tuple[Config, Finding]:
     if faults := faults_of(config):
         return config, Finding("configuration", "fail", "\n".join(faults), f"asactl config check {place}")
     return config, Finding("configuration", "ok", f"{place} is right, mode {config.daemon.mode}")
-
-
-def _slurm_texts(slurm_conf: str | None) -> tuple[str, str, Finding]:
-    """The configuration, the partitions (both as text), and whether they could be had."""
-    if slurm_conf is not None:
-        try:
-            text = slurm_conf_text(Path(slurm_conf)) + (_read(Path(slurm_conf).parent / "cgroup.conf") or "")
-        except OSError as error:
-            why = f"{slurm_conf}: {error.strerror}"
-            return "", "", Finding("slurm", "fail", why, "name a slurm.conf that you may read")
-        return text, "", Finding("slurm", "ok", f"{slurm_conf} is read; the controller is not asked")
-    try:
-        config = run("scontrol", "show", "config")
-        partitions = run("scontrol", "show", "partition", "--all", "--oneliner")
-    except OSError as error:
-        mend = "install slurm-client, or see `scontrol ping`; --slurm-conf FILE looks at a file instead"
-        return "", "", Finding("slurm", "fail", f"the controller cannot be asked: {error}", mend)
-    version = checks.read_config(config).get("slurm_version", "unknown")
-    return config, partitions, Finding("slurm", "ok", f"the controller answers, Slurm {version}")
-
-
-def slurm_conf_text(path: Path, depth: int = 0) -> str:
-    """slurm.conf with its included files in place. Raises OSError."""
-    lines = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        match = re.match(r"\s*include\s+(\S+)", line, re.IGNORECASE)
-        if match and depth < 8:
-            lines.append(slurm_conf_text(path.parent / match[1], depth + 1))
-        else:
-            lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
-def run(*words: str) -> str:
-    """What a command prints. Raises OSError if it is not there, fails or hangs."""
-    program = shutil.which(words[0])
-    if program is None:
-        raise OSError(f"there is no {words[0]}")
-    try:
-        done = subprocess.run(  # noqa: S603 - an argv list of our own words
-            [program, *words[1:]],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMMAND_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise OSError(f"{words[0]} gave no answer within {COMMAND_S:.0f} s") from None
-    if done.returncode != 0:
-        raise OSError(f"{words[0]}: {done.stderr.strip()[:500] or done.returncode}")
-    return done.stdout
-
-
-def _threads() -> str:
-    try:
-        return run("sinfo", "--all", "--noheader", "--format=%Z")
-    except OSError:
-        return ""
-
-
-def _users(user: str) -> str:
-    try:
-        return run(
-            *("sacctmgr", "--immediate", "--parsable2", "--noheader"),
-            *("show", "user", f"name={user}", "format=User,AdminLevel"),
-        )
-    except OSError:
-        return ""
-
-
-def _scripts(setting: str) -> list[tuple[str, str | None]]:
-    """Path and text of the scripts that a setting names, which may be patterns and several."""
-    patterns = [Path(word.strip()) for word in setting.split(",") if word.strip()]
-    paths = [path for pattern in patterns for path in sorted(pattern.parent.glob(pattern.name)) or [pattern]]
-    return [(str(path), _read(path)) for path in paths]
-
-
-def _read(path: Path) -> str | None:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(SCRIPT_BYTES)
-    except OSError:
-        return None
 
 
 def _keys(config: Config) -> Finding:

@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+from asad_slurm.slurm_conf import read_config, read_partitions, read_slurm_conf
 
 from asad.admit.hints import read_hint
 from asad.admit.sow.announcements import MOST_CHARACTERS, announcement_of, read_announcements
 from asad.admit.sow.statement import LaunchPlan, Statement
 from asad.admit.utility import parse_utility, worth_by_slot
-from asad.cli.checks import read_config, read_partitions, read_slurm_conf
 from asad.cli.config import faults_of, located
 from asad.config import key_lines, load
 from asad.contention import load_contention

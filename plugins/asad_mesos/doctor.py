@@ -14,8 +14,9 @@ import json
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from asad.cluster.doctor import Finding, Site
 from asad.errors import AsadError, ConfigError
 from asad_mesos.driver import INSTALL, missing
 from asad_mesos.settings import Settings, read_settings
@@ -27,48 +28,39 @@ MOST_AGENTS = 200
 NAMED = 6
 
 
-class Found(NamedTuple):
-    """One thing that was looked at; state is ok, warn or fail."""
-
-    check: str
-    state: str
-    why: str
-    mend: str = ""
-
-
 class NoAnswer(Exception):
     """A master or an agent could not be asked; the message says why."""
 
 
-def examine(table: Mapping[str, Any]) -> Iterator[Found]:
-    """All findings about the Mesos that the table `[mesos]` names, in the order in which they should be mended."""
+def examine(site: Site) -> Iterator[Finding]:
+    """All findings about the Mesos that a site's `[mesos]` names, in the order in which they should be mended."""
     yield _installed()
     try:
-        settings = read_settings({key: value for key, value in table.items() if key != "queue"})
+        settings = read_settings({key: value for key, value in site.table.items() if key != "queue"})
         secret = settings.secret()
     except ConfigError as error:
-        yield Found("mesos", "fail", str(error), "mend [mesos] in asad.toml")
+        yield Finding("mesos", "fail", str(error), "mend [mesos] in asad.toml")
         return
     try:
         leader, version = _leader(settings)
     except NoAnswer as error:
         mend = "is mesos-master running, and does [mesos] master name it?"
-        yield Found("mesos", "fail", f"no master answers: {error}", mend)
+        yield Finding("mesos", "fail", f"no master answers: {error}", mend)
         return
     yield _version(leader, version)
     yield _subscribed(leader, settings, secret)
     yield from _agents(leader, settings, secret)
 
 
-def examine_queue(table: Mapping[str, Any]) -> Iterator[Found]:
+def examine_queue(site: Site) -> Iterator[Finding]:
     """The same, and what of Slurm's queue can be seen: the partition that `[mesos.queue]` names."""
     from asad_mesos.queue_settings import read_queue
 
-    yield from examine(table)
+    yield from examine(site)
     try:
-        queue = read_queue(table.get("queue", {}))
+        queue = read_queue(site.table.get("queue", {}))
     except ConfigError as error:
-        yield Found("queue", "fail", str(error), "mend [mesos.queue] in asad.toml")
+        yield Finding("queue", "fail", str(error), "mend [mesos.queue] in asad.toml")
         return
     from asad_mesos.slurm_side import Commands
 
@@ -76,33 +68,33 @@ def examine_queue(table: Mapping[str, Any]) -> Iterator[Found]:
         text = Commands(queue.timeout_s).partition(queue.partition)
     except AsadError as error:
         mend = f"add PartitionName={queue.partition} Nodes=ALL State=DOWN to slurm.conf, then scontrol reconfigure"
-        yield Found("queue", "fail", str(error), mend)
+        yield Finding("queue", "fail", str(error), mend)
         return
     yield partition_finding(queue.partition, text)
 
 
-def partition_finding(name: str, text: str) -> Found:
+def partition_finding(name: str, text: str) -> Finding:
     """Of what `scontrol show partition` says: does Slurm itself start its jobs?"""
     facts = dict(word.split("=", 1) for word in text.split() if "=" in word)
     state = facts.get("State", "")
     if state == "DOWN" or facts.get("Nodes", "(null)") == "(null)":
-        return Found("queue", "ok", f"jobs of the partition {name} wait for Mesos, Slurm starts none")
+        return Finding("queue", "ok", f"jobs of the partition {name} wait for Mesos, Slurm starts none")
     if state in ("INACTIVE", "DRAIN"):
         mend = f"scontrol update PartitionName={name} State=DOWN, and the same in slurm.conf"
-        return Found("queue", "fail", f"the partition {name} is {state}: nobody can submit to it", mend)
+        return Finding("queue", "fail", f"the partition {name} is {state}: nobody can submit to it", mend)
     mend = f"State=DOWN for PartitionName={name} in slurm.conf, so that only Mesos runs its jobs"
-    return Found("queue", "warn", f"the partition {name} is {state}: Slurm starts its jobs too", mend)
+    return Finding("queue", "warn", f"the partition {name} is {state}: Slurm starts its jobs too", mend)
 
 
-def _installed() -> Found:
+def _installed() -> Finding:
     absent = missing()
     if absent:
-        return Found("pymesos", "fail", f"not installed: {', '.join(absent)}", INSTALL)
+        return Finding("pymesos", "fail", f"not installed: {', '.join(absent)}", INSTALL)
     try:
         importlib.import_module("httptools")
     except ImportError as error:
-        return Found("pymesos", "fail", f"httptools cannot be loaded: {error}", INSTALL)
-    return Found("pymesos", "ok", "pymesos and what it needs are installed")
+        return Finding("pymesos", "fail", f"httptools cannot be loaded: {error}", INSTALL)
+    return Finding("pymesos", "ok", "pymesos and what it needs are installed")
 
 
 # ------------------------------------------------------------------------------------------------------------- master
@@ -145,14 +137,14 @@ def _from_zookeeper(url: str) -> str:
         raise NoAnswer(f"{url}: {type(error).__name__} {str(error)[:100]}".rstrip()) from None
 
 
-def _version(leader: str, version: str) -> Found:
+def _version(leader: str, version: str) -> Finding:
     first = version.split(".")[0]
     if not first.isdigit() or int(first) < 1:
-        return Found("mesos", "warn", f"{leader} is Mesos {_clean(version)}; asad was tried with 1.12")
-    return Found("mesos", "ok", f"{leader} answers, Mesos {_clean(version)}")
+        return Finding("mesos", "warn", f"{leader} is Mesos {_clean(version)}; asad was tried with 1.12")
+    return Finding("mesos", "ok", f"{leader} answers, Mesos {_clean(version)}")
 
 
-def _subscribed(leader: str, settings: Settings, secret: str) -> Found:
+def _subscribed(leader: str, settings: Settings, secret: str) -> Finding:
     """Does a master take a framework of this role, principal and secret?"""
     info: dict[str, Any] = {
         "user": settings.user,
@@ -169,16 +161,16 @@ def _subscribed(leader: str, settings: Settings, secret: str) -> Found:
     try:
         event = first_event(leader, {"type": "SUBSCRIBE", "subscribe": subscribe}, settings.principal, secret)
     except NoAnswer as error:
-        return Found(
+        return Finding(
             "framework",
             "fail",
             f"the master refuses {who}: {error}",
             "mend [mesos] role, principal, secret_file",
         )
     if event.get("type") == "SUBSCRIBED":
-        return Found("framework", "ok", f"the master takes a framework with {who}")
+        return Finding("framework", "ok", f"the master takes a framework with {who}")
     said = _clean(str((event.get("error") or {}).get("message", event.get("type", ""))))
-    return Found(
+    return Finding(
         "framework", "fail", f"the master refuses {who}: {said}", "mend [mesos] role, principal, secret_file"
     )
 
@@ -186,12 +178,12 @@ def _subscribed(leader: str, settings: Settings, secret: str) -> Found:
 # ------------------------------------------------------------------------------------------------------------- agents
 
 
-def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Found]:
+def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Finding]:
     try:
         answer = json.loads(fetch(leader, "/slaves", settings.principal, secret))
         agents = [agent for agent in answer["slaves"] if agent.get("active", True)]
     except (NoAnswer, ValueError, KeyError, TypeError) as error:
-        yield Found(
+        yield Finding(
             "agents",
             "warn",
             f"the master does not list its agents: {error}",
@@ -199,9 +191,9 @@ def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Found]:
         )
         return
     if not agents:
-        yield Found("agents", "fail", "the master has no agent", "start mesos-agent on the nodes")
+        yield Finding("agents", "fail", "the master has no agent", "start mesos-agent on the nodes")
         return
-    yield Found("agents", "ok", f"{len(agents)} agents")
+    yield Finding("agents", "ok", f"{len(agents)} agents")
     weak, unasked, bare, devices, revocable, staying = [], [], [], 0.0, 0, []
     for agent in agents[:MOST_AGENTS]:
         name = _clean(str(agent.get("hostname", "?")))
@@ -224,36 +216,36 @@ def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Found]:
     asked = min(len(agents), MOST_AGENTS) - len(unasked)
     if unasked:
         why = f"agents that do not tell their flags: {_some(unasked)}"
-        yield Found(
+        yield Finding(
             "isolation", "warn", why, "open their port to this host, or look with curl AGENT:5051/flags"
         )
     if weak:
-        yield Found(
+        yield Finding(
             "isolation",
             "warn",
             f"agents without cgroups/cpu, so that tasks are not held to their CPUs: {_some(weak)}",
             "mesos-agent --isolation=cgroups/cpu,cgroups/mem --cgroups_enable_cfs",
         )
     elif asked:
-        yield Found("isolation", "ok", f"{asked} agents hold tasks to their CPUs by cgroups")
+        yield Finding("isolation", "ok", f"{asked} agents hold tasks to their CPUs by cgroups")
     if devices:
         yield _gpus(settings, int(devices), bare)
     if staying and settings.executor_user == "root":
         why = f"agents that do not switch users: guests run there only beside their own user's jobs: {_some(staying)}"
-        yield Found("executor", "warn", why, "mesos-agent --switch_user, as root")
+        yield Finding("executor", "warn", why, "mesos-agent --switch_user, as root")
     if settings.revocable and asked:
         if revocable:
-            yield Found(
+            yield Finding(
                 "revocable", "ok", f"{revocable} of {asked} agents offer revocable resources, for guests"
             )
         else:
             within = "guests run within the executors of their hosts, where both are of one user"
             why = "guests wait for regular ones beside their hosts" if not settings.inside else within
             mend = "mesos-agent --resource_estimator=…, or [mesos] revocable = false"
-            yield Found("revocable", "warn", f"no agent offers revocable resources: {why}", mend)
+            yield Finding("revocable", "warn", f"no agent offers revocable resources: {why}", mend)
     if settings.executor.split()[0] == "asad-mesos-executor" and shutil.which("asad-mesos-executor") is None:
         why = "asad-mesos-executor is not on this machine's PATH; every agent needs it on its own"
-        yield Found(
+        yield Finding(
             "executor", "warn", why, "install asad on the agents, or name its path in [mesos] executor"
         )
 
@@ -265,15 +257,15 @@ def _gpus_of(agent: Mapping[str, Any]) -> float:
     return float(found) if isinstance(found, int | float) else 0.0
 
 
-def _gpus(settings: Settings, devices: int, bare: list[str]) -> Found:
+def _gpus(settings: Settings, devices: int, bare: list[str]) -> Finding:
     """Are the agents' GPUs asked for, and does anything keep tasks to theirs?"""
     if not settings.gpus:
         why = f"agents have {devices} GPUs, and are offered to nobody who does not ask for them"
-        return Found("gpus", "warn", why, "[mesos] gpus = true, if asad shall use these agents")
+        return Finding("gpus", "warn", why, "[mesos] gpus = true, if asad shall use these agents")
     if bare:
         why = f"nothing keeps tasks to the GPUs that they were given: {_some(bare)}"
-        return Found("gpus", "warn", why, "mesos-agent --isolation=…,cgroups/devices,gpu/nvidia")
-    return Found("gpus", "ok", f"{devices} GPUs, given whole, and tasks are kept to theirs")
+        return Finding("gpus", "warn", why, "mesos-agent --isolation=…,cgroups/devices,gpu/nvidia")
+    return Finding("gpus", "ok", f"{devices} GPUs, given whole, and tasks are kept to theirs")
 
 
 def _address(agent: Mapping[str, Any]) -> str:

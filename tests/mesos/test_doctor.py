@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 from asad_mesos import doctor
-from asad_mesos.doctor import Found, examine, examine_queue, partition_finding
+from asad_mesos.doctor import examine, examine_queue, partition_finding
 from click.testing import CliRunner
 from master import Master
 
 from asad.cli.asactl import asactl
+from asad.cluster.doctor import Finding, Site
 
 ISOLATION = "cgroups/cpu,cgroups/mem"
 
 
-def states(found: Iterator[Found]) -> dict[str, str]:
+def states(found: Iterator[Finding]) -> dict[str, str]:
     return {one.check: one.state for one in found}
 
 
@@ -84,11 +85,11 @@ def test_a_master_that_takes_us(tmp_path: Path) -> None:
     master = Master(agents=1, credentials={"asad": "opensesame"})
     with master.running():
         table = {"master": master.address, "principal": "asad", "secret_file": str(secret), "role": "hpc"}
-        found = states(examine(table))
+        found = states(examine(Site(table)))
         assert (found["mesos"], found["framework"]) == ("ok", "ok")
         assert found["agents"] == "warn", "the double lists none"
         secret.write_text("wrong")
-        found = states(examine(table))
+        found = states(examine(Site(table)))
         assert found["framework"] == "fail"
         assert master.until(lambda: all(not one.active for one in master.frameworks.values()))
         assert not master.offers, "the doctor holds no offer"
@@ -98,7 +99,7 @@ def test_a_role_that_is_refused_is_told_in_the_masters_words(monkeypatch: pytest
     """The words are those of a real master; asad's own check would not let such a role through."""
     monkeypatch.setattr(doctor, "read_settings", lambda table: doctor.Settings(**table))
     with (master := Master(agents=1)).running():
-        found = {one.check: one for one in examine({"master": (master.address,), "role": "a/../b"})}
+        found = {one.check: one for one in examine(Site({"master": (master.address,), "role": "a/../b"}))}
     assert found["framework"].state == "fail"
     assert "cannot include '..' as a component" in found["framework"].why
 
@@ -108,34 +109,34 @@ def test_a_master_that_sends_us_to_the_leader() -> None:
     follower = Master(agents=1)
     with leader.running(), follower.running():
         follower.leader = leader.address
-        assert states(examine({"master": follower.address}))["framework"] == "ok"
+        assert states(examine(Site({"master": follower.address})))["framework"] == "ok"
 
 
 def test_no_master_and_none_that_is_one() -> None:
-    found = list(examine({"master": "127.0.0.1:9"}))
+    found = list(examine(Site({"master": "127.0.0.1:9"})))
     assert (found[-1].check, found[-1].state) == ("mesos", "fail")
     assert "127.0.0.1:9" in found[-1].why
     assert "[mesos] master" in found[-1].mend
-    assert states(examine({"master": "zk://127.0.0.1:9/mesos"}))["mesos"] == "fail"
-    assert states(examine({"mastre": "x"}))["mesos"] == "fail"
+    assert states(examine(Site({"master": "zk://127.0.0.1:9/mesos"})))["mesos"] == "fail"
+    assert states(examine(Site({"mastre": "x"})))["mesos"] == "fail"
     with (master := Master(agents=1, version="dev\n")).running():
-        assert states(examine({"master": master.address}))["mesos"] == "warn"
+        assert states(examine(Site({"master": master.address})))["mesos"] == "warn"
 
 
 def test_agents_with_and_without_what_guests_and_quotas_need() -> None:
     with Agents(
         {"isolation": ISOLATION, "resource_estimator": "org_apache_mesos_FixedResourceEstimator"}
     ) as table:
-        found = states(examine(table))
+        found = states(examine(Site(table)))
         assert (found["agents"], found["isolation"], found["revocable"]) == ("ok", "ok", "ok")
     with Agents({"isolation": "posix/cpu"}) as table:
-        told = {one.check: one for one in examine(table)}
+        told = {one.check: one for one in examine(Site(table))}
         assert (told["isolation"].state, told["revocable"].state) == ("warn", "warn")
         assert "node0?" in told["isolation"].why, "no control characters of others in a terminal"
         assert "--isolation=cgroups/cpu" in told["isolation"].mend
-        assert "revocable" not in states(examine({**table, "revocable": False}))
+        assert "revocable" not in states(examine(Site({**table, "revocable": False})))
     with Agents({}, agents=0) as table:
-        assert states(examine(table))["agents"] == "fail"
+        assert states(examine(Site(table)))["agents"] == "fail"
 
 
 @pytest.mark.parametrize(
@@ -150,21 +151,21 @@ def test_gpus_that_are_not_asked_for_or_not_kept_apart_are_told(
     isolation: str, gpus: bool, told: tuple[str, str]
 ) -> None:
     with Agents({"isolation": isolation}, gpus=2.0) as table:
-        found = {one.check: one for one in examine({**table, "gpus": gpus})}["gpus"]
+        found = {one.check: one for one in examine(Site({**table, "gpus": gpus}))}["gpus"]
         assert found.state == told[0]
         assert told[1] in found.why
 
 
 def test_agents_that_do_not_switch_users_are_told_where_executors_are_root_s() -> None:
     with Agents({"isolation": ISOLATION, "switch_user": "false"}) as table:
-        assert states(examine({**table, "executor": "x"})).get("executor") is None
-        found = {one.check: one for one in examine({**table, "executor": "x", "executor_user": "root"})}
+        assert states(examine(Site({**table, "executor": "x"}))).get("executor") is None
+        found = {one.check: one for one in examine(Site({**table, "executor": "x", "executor_user": "root"}))}
         assert "do not switch users: " in found["executor"].why
 
 
 def test_what_is_not_installed_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "missing", lambda: ["pymesos", "addict"])
-    found = next(examine({}))
+    found = next(examine(Site({})))
     assert (found.check, found.state) == ("pymesos", "fail")
     assert "pip install --no-deps pymesos==0.3.15" in found.mend
 
@@ -199,7 +200,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_both_are_looked_at_for_slurm_and_mesos(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with Agents({"isolation": ISOLATION}) as table:
-        found = {one.check: one for one in examine_queue({**table, "queue": {"partition": "m"}})}
+        found = {one.check: one for one in examine_queue(Site({**table, "queue": {"partition": "m"}}))}
     assert found["framework"].state == "ok"
     assert found["queue"].state == "fail"
     assert "PartitionName=m" in found["queue"].mend

@@ -11,34 +11,35 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from asad_slurm.settings import LEND
-from click.testing import CliRunner, Result
-
-from asad.api.control import ControlServer
-from asad.cli import checks, doctor
-from asad.cli.asactl import asactl
-from asad.cli.checks import (
+from asad_slurm import checks
+from asad_slurm.checks import (
     NOT_BY_DEFAULT,
-    Finding,
-    Slurm,
-    actor_finding,
     calibration_finding,
-    cgroup_finding,
     clock_finding,
     cluster_findings,
-    guest_line,
     job_submit_finding,
     lending_findings,
-    minutes,
-    partition_findings,
-    read_config,
-    read_partitions,
-    read_slurm_conf,
-    read_threads,
     rights_finding,
     script_findings,
     threads_finding,
 )
+from asad_slurm.partition_checks import actor_finding, guest_line, partition_findings
+from asad_slurm.settings import LEND
+from asad_slurm.slurm_conf import (
+    Slurm,
+    minutes,
+    read_config,
+    read_partitions,
+    read_slurm_conf,
+    read_threads,
+)
+from click.testing import CliRunner, Result
+
+from asad.api.control import ControlServer
+from asad.cli import doctor
+from asad.cli.asactl import asactl
+from asad.cli.checks import cgroup_finding
+from asad.cluster.doctor import Finding
 from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -532,7 +533,7 @@ def test_the_controller_is_asked(site: Path) -> None:
 def test_a_controller_that_is_down_or_hangs_is_one_finding(
     site: Path, code: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "COMMAND_S", 0.5)
+    monkeypatch.setattr("asad.cluster.doctor.COMMAND_S", 0.5)
     program(site / "bin" / "scontrol", code.replace("sleep", "exec sleep"))
     by_check = found(call(site, "--json"))
     assert by_check["slurm"]["state"] == "fail"
@@ -678,11 +679,11 @@ def test_every_mend_is_a_single_line() -> None:
     )
     for finding in (*cluster_findings(bad), *partition_findings(bad, GUEST_OF)):
         assert "\n" not in finding.mend + finding.why
-        assert checks.Finding(**finding.to_json()).mend == finding.mend  # type: ignore[arg-type]
+        assert Finding(**finding.to_json()).mend == finding.mend  # type: ignore[arg-type]
 
 
 def test_a_second_controller_wants_a_journal_that_both_see() -> None:
-    slurm = checks.Slurm({"statesavelocation": "/shared/slurm"}, {})
+    slurm = Slurm({"statesavelocation": "/shared/slurm"}, {})
     mounts = "/dev/vda / ext4 rw 0 0\nfiler:/x /shared nfs4 rw 0 0\nnone /shared/local ext4 rw 0 0\n"
 
     def found(folder: str, controllers: int = 2) -> str:

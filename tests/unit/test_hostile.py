@@ -28,7 +28,7 @@ from asad_mesos.slurm_jobs import read_jobs
 from asad_mesos.slurm_side import Commands
 from asad_mesos.taken import JOURNAL as QUEUE
 from asad_mesos.taken import TakenJournal
-from asad_slurm import undo
+from asad_slurm import partition_checks, slurm_conf, undo
 from asad_slurm.command import CommandTransport
 from asad_slurm.limits import Limits
 from asad_slurm.nodesets import expand
@@ -43,8 +43,6 @@ from asad.api.control import Request
 from asad.api.nodes import NodeServer, _Connection
 from asad.api.wire import TrustedChannel, WireError, frame, pack, unpack
 from asad.bounded import MOST_PARTS, toml_of
-from asad.cli import checks
-from asad.cli.checks import read_slurm_conf
 from asad.config import key_lines, parse
 from asad.contention import load_contention
 from asad.daemon.requests import Requests
@@ -247,12 +245,12 @@ def test_leading_zeros_hide_no_number_of_workers(workers: str) -> None:
 
 
 def test_members_and_limits_of_partitions_are_read_at_once() -> None:
-    assert checks._members("n[1-3,5]x[2],B") == {"n[1-3,5]x[2]", "b"}
-    assert checks._members("a[" * 50_000) == {"a[" * 50_000}
+    assert partition_checks._members("n[1-3,5]x[2],B") == {"n[1-3,5]x[2]", "b"}
+    assert partition_checks._members("a[" * 50_000) == {"a[" * 50_000}
     for text in ("9" * 400, "1-" + "9" * 5000):  # no float holds it, and no number has so many digits
-        assert checks.minutes(text) == math.inf
-    assert checks.read_threads("\n" * 100_000) == set()
-    assert checks.read_threads("2\n" + "9" * 5000) == {2}
+        assert slurm_conf.minutes(text) == math.inf
+    assert slurm_conf.read_threads("\n" * 100_000) == set()
+    assert slurm_conf.read_threads("2\n" + "9" * 5000) == {2}
 
 
 def test_a_configuration_that_is_no_toml_is_looked_through_at_once(tmp_path: Path) -> None:
@@ -262,11 +260,9 @@ def test_a_configuration_that_is_no_toml_is_looked_through_at_once(tmp_path: Pat
 
 
 def test_priority_tiers_in_odd_digits_are_none() -> None:
-    from asad.cli.checks import _tier
-
     for tier in ("²", "9" * 5000):
-        slurm = read_slurm_conf(f"PartitionName=p PriorityTier={tier}\n")
-        assert _tier(slurm, "p") == 1
+        slurm = slurm_conf.read_slurm_conf(f"PartitionName=p PriorityTier={tier}\n")
+        assert partition_checks._tier(slurm, "p") == 1
 
 
 # ------------------------------------------------------------------------------------------------------------ archives

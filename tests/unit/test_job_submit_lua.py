@@ -87,7 +87,8 @@ def test_hostile_names_are_told_as_they_are() -> None:
 
 
 def test_the_doctor_knows_the_script() -> None:
-    from asad.cli.checks import Slurm, job_submit_finding
+    from asad_slurm.checks import job_submit_finding
+    from asad_slurm.slurm_conf import Slurm
 
     slurm = Slurm({"jobsubmitplugins": "lua"}, {})
     assert job_submit_finding(slurm, SCRIPT.read_text(), "asad", ["guest"]).state == "ok"
