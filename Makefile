@@ -49,7 +49,7 @@ help:
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make bench-smoke      run every benchmark once in its smallest form: does it still run?'
-	@echo 'make docs             build the documentation into build/docs; a broken link fails'
+	@echo 'make docs             fill in what the code says of itself, and build the pages into build/docs; a broken link fails'
 	@echo 'make system-packages  Debian: browser, PostgreSQL, Slurm and whatever else the tests need (as root)'
 	@echo 'make clean            remove everything that these targets made'
 
@@ -120,6 +120,7 @@ imports: $(VENV)/.installed-test
 	$(BIN)/lint-imports --no-logo
 
 docs: $(VENV)/.installed-docs
+	$(BIN)/python -m docs.generate
 	$(BIN)/mkdocs build --strict
 	@echo "The documentation: file://$(CURDIR)/build/docs/index.html"
 

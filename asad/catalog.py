@@ -83,9 +83,10 @@ def _offered(group: str) -> dict[str, dict[str, EntryPoint]]:
 
 
 def help_of(kind: Any) -> str:
-    """The line of help of a policy: the first of its module's docstring, which begins with its name."""
-    first = (sys.modules[kind.__module__].__doc__ or kind.__doc__ or "").strip().partition("\n")[0]
-    return first.partition(": ")[2] if first.startswith("`") else first
+    """The line of help of a policy: the first sentence of its module's docstring, which begins with its name."""
+    text = " ".join((sys.modules[kind.__module__].__doc__ or kind.__doc__ or "").partition("\n\n")[0].split())
+    text = text.partition(": ")[2] if text.startswith("`") else text
+    return text[:1].upper() + text[1:].partition(". ")[0].rstrip(".") + "."
 
 
 # ------------------------------------------------------------------------------------------------- names in replays

@@ -42,7 +42,8 @@ def admit() -> None:
 def explain(
     job: str, run_id: int | None, store_url: str | None, socket_path: str | None, as_json: bool
 ) -> None:
-    """Tell of JOB (of a task: of its array) its worth, the prices, its plan, and what price would have let it in.
+    """Describe what admission decided about JOB (of a task: about its array): its worth, the prices, its plan by slot,
+    and what price would have let it in.
 
     A daemon that runs and knows the job is asked first; --run or --store look at what is stored instead.
     """
@@ -62,7 +63,9 @@ def explain(
 @SOCKET
 @JSON
 def status(socket_path: str | None, as_json: bool) -> None:
-    """Show the jobs that told a utility, what was promised to them, and by slot what is held and what it costs."""
+    """Show the jobs with a utility, what was promised to them, and by slot what is planned, what others hold, and
+    what a core costs.
+    """
     facts = ask(control_socket(socket_path), "admission")
     if as_json:
         click.echo(json.dumps(facts, indent=2))

@@ -23,7 +23,7 @@ PARTS = ("instance", "truthfulness", "speed", "seeds", "stochastic")
 )  # fmt: skip
 @click.option(
     "--load", type=click.FloatRange(0, 100, min_open=True), default=2.0, show_default=True, metavar="X",
-    help="Of the drawn instance: demand over capacity.",
+    help="Of the drawn instance: expected demand over capacity.",
 )  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of what is drawn."

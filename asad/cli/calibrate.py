@@ -95,7 +95,11 @@ def write_whole(path: Path, text: str) -> None:
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(0.05, 3600), default=1.0, show_default=True, help="Length of a window."
+    "--seconds",
+    type=click.FloatRange(0.05, 3600),
+    default=1.0,
+    show_default=True,
+    help="Length of a window; a figure to rely on needs at least ten quota periods, that is 1 s.",
 )
 @click.option(
     "--repeat",
@@ -105,12 +109,16 @@ def write_whole(path: Path, text: str) -> None:
     help="Windows of each kind a pair.",
 )
 @click.option(
-    "--cores", type=click.IntRange(1), default=1, show_default=True, help="Cores that each pair shares."
+    "--cores",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Cores that each pair shares, one worker of each job a core.",
 )
 @click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the constants here, for `asactl replay` to use.",
+    help="Write the constants here, for `asactl replay` to use; without it nothing is stored.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
 def calibrate(seconds: float, repeat: int, cores: int, out: Path | None, as_json: bool) -> None:

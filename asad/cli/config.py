@@ -36,7 +36,7 @@ def config() -> None:
 @FILE
 @JSON
 def check(file: str, as_json: bool) -> None:
-    """Check FILE [default: /etc/asad/asad.toml] and what it names; every fault is told with its line and its mend.
+    """Check FILE [default: /etc/asad/asad.toml] and what it names; every fault is shown with its line and a hint.
 
     The cluster is not asked (`asactl doctor` does that), and what only the daemon's user may read is not opened
     (`asad --check` does that).

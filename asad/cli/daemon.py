@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 @click.option(
     "--rehearse",
     is_flag=True,
-    help="Compile the configured policies into numba's cache (NUMBA_CACHE_DIR), run nothing.",
+    help="Compile the configured policies into numba's cache (NUMBA_CACHE_DIR), run "
+    "nothing; asad.service does it before each start.",
 )
 @click.option("--mode", type=click.Choice(MODES), help="Instead of the configured mode.")
 @click.option("--cluster", metavar="NAME", help="Cluster plugin, or recorded.")

@@ -40,10 +40,20 @@ defer.add_command(fit)
     "--variant", default="osdec", show_default=True, metavar="NAME", help="The network and its recipe."
 )
 @click.option(
-    "--seeds", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="Train so many."
+    "--seeds",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Train so many networks.",
 )
 @click.option(
-    "--processes", type=click.IntRange(1, 64), default=2, show_default=True, metavar="N", help="At a time."
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="So many at a time, each on one core.",
 )
 @click.option(
     "--minutes",
@@ -56,9 +66,15 @@ defer.add_command(fit)
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Change a number of the recipe; may be repeated.",
+    help="Change a number of the recipe (iterations, rate and the like); may be repeated, "
+    "and a wrong name lists them all.",
 )
-@click.option("--resume", is_flag=True, help="Go on where an interrupted training stopped.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on from the last checkpoint; the result is the same, byte for byte, as "
+    "without the interruption.",
+)
 @click.option(
     "--out", "folder", type=click.Path(path_type=Path), default=Path("osdec"), show_default=True, metavar="DIR",
     help="Models, checkpoints and logs for TensorBoard go there.",

@@ -35,7 +35,9 @@ STATES = {
 @SOCKET
 @JSON
 def status(socket_path: str | None, as_json: bool) -> None:
-    """Show the deferrable jobs that wait, in the order of their scores, and what is foretold to be left to them."""
+    """Show the deferrable jobs that wait, in the order of their scores, why, and until when they can; who missed his
+    latest start; and what is foretold to be left to them.
+    """
     facts = ask(control_socket(socket_path), "deferral")
     if as_json:
         click.echo(json.dumps(facts, indent=2))

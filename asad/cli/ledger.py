@@ -34,7 +34,7 @@ DAY_S = 86_400.0
 )
 @JSON
 def ledger(store_url: str | None, days: float | None, as_json: bool) -> None:
-    """Sum, by account, the core-seconds that hosts gave and guests got, and by how much limits were extended.
+    """Sum, by account and role, the core-seconds that hosts gave and guests got, and by how much limits were extended.
 
     A job is entered when it has ended. Reads the store, so no daemon need run.
     """

@@ -73,7 +73,9 @@ def daemon_store() -> str:
 @SOCKET
 @JSON
 def status(socket_path: str | None, as_json: bool) -> None:
-    """Show the cluster, who lends to whom, what was gained so far, and the last cycle's sentence."""
+    """Show one screen: the cluster, the mode, the last cycle and what the daemon does if it takes long, silent actors,
+    gains and vetoes since the start, where the idle CPU goes and what would free most of it, and who lends to whom.
+    """
     facts = ask(control_socket(socket_path), "status")
     _show(facts, as_json, lambda: status_screen(facts, clock_of(facts)))
 
@@ -91,7 +93,7 @@ def status(socket_path: str | None, as_json: bool) -> None:
 @click.option("--once", is_flag=True, help="Draw it once and leave, as without a terminal.")
 @JSON
 def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> None:
-    """Watch status and running jobs. q quits."""
+    """Watch the status and the running jobs, drawn anew every few seconds; q quits."""
     place = control_socket(socket_path)
 
     def look() -> dict[str, Any]:
@@ -141,7 +143,7 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
 )
 @JSON
 def jobs(socket_path: str | None, state: str | None, user: str | None, limit: int, as_json: bool) -> None:
-    """List jobs, what was measured of them, and why they may not lend or be guests."""
+    """List jobs, what was measured of them, and in plain text why they may not lend or be guests."""
     wanted = {"state": state, "user": user}
     arguments: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
     facts = ask(control_socket(socket_path), "jobs", limit=limit, **arguments)
@@ -155,7 +157,7 @@ def jobs(socket_path: str | None, state: str | None, user: str | None, limit: in
 @SOCKET
 @JSON
 def nodes(socket_path: str | None, as_json: bool) -> None:
-    """List nodes, whether their actors answer, and why nothing is lent on them."""
+    """List nodes, whether their actors answer, who is on them, and why nothing is lent there."""
     found = rows_of(ask(control_socket(socket_path), "nodes"), "nodes")
     _show(found, as_json, lambda: nodes_table(found))
 
@@ -181,7 +183,10 @@ def _change(socket_path: str | None, as_json: bool, verb: str, done: str, **argu
 @SOCKET
 @JSON
 def pause(socket_path: str | None, as_json: bool) -> None:
-    """Lend nothing new. Guests that run go on; `release` takes back what is offered."""
+    """Lend nothing new; at once, also in a long cycle or while the daemon still compiles its policies.
+
+    Guests that run go on; `release` withdraws what is offered. A pause outlives a restart.
+    """
     _change(socket_path, as_json, "pause", "paused: nothing new is lent; `asactl resume` goes on")
 
 
@@ -197,7 +202,7 @@ def resume(socket_path: str | None, as_json: bool) -> None:
 @SOCKET
 @JSON
 def release(socket_path: str | None, as_json: bool) -> None:
-    """Take back every offer and lift every quota now, and pause.
+    """Pause, withdraw every offer, and lift every quota, now.
 
     Guests that run cannot be moved: they stay in the idle class beside their hosts, which hurts nobody.
     """

@@ -41,7 +41,11 @@ NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,254}", re.ASCII)
     show_default=True,
     help="The tables [node] and [nodes] of this file say what to do.",
 )
-@click.option("--node", default="", help="Name of this node in Slurm, instead of [node] node.")
+@click.option(
+    "--node",
+    default="",
+    help="Name of this node in Slurm; without it [node] node, else the host name up to its first dot.",
+)
 @click.option(
     "--cgroup-root",
     type=click.Path(path_type=Path),

@@ -48,10 +48,17 @@ def _of(stage: str) -> str:
     "--config",
     "config_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Replay what this asad.toml names, all stages together and under its guard, as `configured`; policies that "
-    "are named besides are put into their stage of it.",
+    help="Replay what this asad.toml names, as `configured`: its policies of all stages, "
+    "their options, its guard, experts, calibration and interval; policies that are "
+    "named besides are put into their stage of it. Tables of cluster plugins have no "
+    "part in a replay.",
 )
-@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Nodes of the machine (with --cores).")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Nodes of the machine (with --cores) [default: inferred from the log].",
+)
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
 @click.option(
     "--memory", metavar="SIZE", help="Memory of each node (128G); memory then counts in the replay."
@@ -73,7 +80,7 @@ def _of(stage: str) -> str:
     default=0,
     show_default=True,
     metavar="N",
-    help="Seed of everything drawn.",
+    help="Seed of everything drawn: assumed demands, shares, placebo.",
 )
 @click.option(
     "--repeat",
@@ -81,7 +88,8 @@ def _of(stage: str) -> str:
     default=1,
     show_default=True,
     metavar="K",
-    help="Repeat with so many seeds in a row; the figures are their means.",
+    help="Repeat with so many seeds in a row; the figures are their means, the JSON has "
+    "deviations, and what is drawn and listed is the first seed's.",
 )
 @click.option(
     "--store",
@@ -90,7 +98,9 @@ def _of(stage: str) -> str:
     "[default: asad.db in the state folder of the user].",
 )
 @click.option(
-    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page with all figures."
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write an HTML page with all figures; an existing file is replaced.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option(
@@ -104,7 +114,7 @@ def _of(stage: str) -> str:
     type=click.Choice(["kill", "run"]),
     default="kill",
     show_default=True,
-    help="At its time limit a job is killed, or runs on as recorded.",
+    help="At its time limit a job is killed, or runs on as recorded and is then planned with its run time.",
 )
 @click.option(
     "--pass",
@@ -128,7 +138,8 @@ def _of(stage: str) -> str:
     default=0.0,
     show_default=True,
     metavar="WORTH",
-    help="What the jobs of one user may claim together at one time; 0: no bound.",
+    help="What the jobs of one user may claim together at one time, by their hints or by "
+    "--utility; 0: no bound.",
 )
 @click.option(
     "--statements",
@@ -159,7 +170,8 @@ def _of(stage: str) -> str:
     default=0.0,
     show_default=True,
     metavar="SD",
-    help="Let the CPU use of each job vary on each node, with this standard deviation as a share of its cores.",
+    help="Let the CPU use of each job vary on each node around what the log recorded, with"
+    " this standard deviation as a share of its cores.",
 )
 @click.option(
     "--demand-error",
@@ -173,15 +185,17 @@ def _of(stage: str) -> str:
     "--no-widen", is_flag=True, help="Guests run on their own cores alone, not on all of their nodes."
 )
 @click.option("--no-lending", is_flag=True, help="Lend nothing: every lending policy must then equal slurm.")
-@click.option("--columns", metavar="NAME,…", help="Columns of a log without a header.")
 @click.option(
-    "--delimiter", metavar="TEXT", help="Delimiter of a text log [default: told from its first line]."
+    "--columns", metavar="NAME,…", help="Columns of a log without a header, as sacct --helpformat names them."
+)
+@click.option(
+    "--delimiter", metavar="TEXT", help="Delimiter of a text log [default: found from its first line]."
 )
 @click.option(
     "--format",
     "log_format",
     type=click.Choice(["swf", "sacct", "sacct-json", "csv"]),
-    help="Format of the log [default: told from its content].",
+    help="Format of the log [default: found from its content].",
 )
 @click.option(
     "--skip-bad", is_flag=True, help="Leave out bad lines and jobs that do not fit; count and list them."
@@ -201,7 +215,12 @@ def _of(stage: str) -> str:
     default=None,
     help="Replay again with assumed demand 20 % lower and higher [default: up to 100 000 jobs].",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No progress bar.")
+@click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="No progress bar; there is none either where standard error is no terminal.",
+)
 def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
     """Replay LOG, the accounting log of a cluster, and say what lending idle shares would have changed.
 

@@ -218,9 +218,11 @@ def explain(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Tell the story of JOB: as host, as guest, what was vetoed or refused, why, and how it ended.
+    """Describe how JOB is now, and its story: as host, as guest, what was vetoed or refused, why, and how it ended.
 
-    A daemon that runs and knows the job is asked first; --run or --store look at what is stored instead.
+    A daemon that runs and knows the job is asked first; --run or --store look at what is stored instead, which is
+    also done of a job that the daemon does not know. Of a job on Mesos it is also the story of its gang: launched
+    where, lost, queued again, what it waits for.
     """
     if run_id is None and store_url is None:
         answer = ask_about(job, "explain", socket_path)

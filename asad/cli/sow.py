@@ -78,11 +78,13 @@ def sow() -> None:
     default=1.0,
     show_default=True,
     metavar="VALUE",
-    help="What a run is taken to be worth, by the core-hours that it uses; edit it.",
+    help="What a run is taken to be worth, by the core-hours that it uses; edit it in the file.",
 )
-@click.option("--columns", metavar="NAME,…", help="Columns of a log without a header.")
 @click.option(
-    "--delimiter", metavar="TEXT", help="Delimiter of a text log [default: told from its first line]."
+    "--columns", metavar="NAME,…", help="Columns of a log without a header, as sacct --helpformat names them."
+)
+@click.option(
+    "--delimiter", metavar="TEXT", help="Delimiter of a text log [default: found from its first line]."
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out bad lines of the log.")
 @JSON
@@ -348,7 +350,13 @@ def cancel(statements: tuple[int, ...], socket_path: str | None, as_json: bool) 
 @sow.command(short_help="The menu: what a start costs, and how likely it fails.")
 @click.option("--cores", type=click.IntRange(1), required=True, metavar="N", help="Cores of the job.")
 @click.option(
-    "--time", "-t", "takes", default="1h", show_default=True, metavar="TIME", help="How long it runs."
+    "--time",
+    "-t",
+    "takes",
+    default="1h",
+    show_default=True,
+    metavar="TIME",
+    help="How long it runs: 90s, 20m, 1.5h, 2d.",
 )
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture of the menu (SVG)."
@@ -444,7 +452,10 @@ def _write_plot(path: Path, menu: Mapping[str, Any], rows: Sequence[Mapping[str,
 @SOCKET
 @JSON
 def status(statement: int | None, socket_path: str | None, as_json: bool) -> None:
-    """List open statements and those that were over last; of one NUMBER tell all. Values and prices are its owner's."""
+    """List open statements, those that were over last, and the last few that were declined; of one NUMBER show all.
+
+    Values and prices are its owner's.
+    """
     facts = ask(control_socket(socket_path), "sow-status")
     rows = rows_of(facts, "statements")
     if statement is not None:

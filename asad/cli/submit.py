@@ -46,11 +46,21 @@ class AsTyped(click.Command):
     short_help="Submit a job to Mesos.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--cluster", type=click.Choice(["mesos"]), default="mesos", show_default=True, help="Where.")
 @click.option(
-    "--tasks", "-n", default="1", metavar="N[-M]", help="A gang of N tasks, or of N to M. [default: 1]"
+    "--cluster",
+    type=click.Choice(["mesos"]),
+    default="mesos",
+    show_default=True,
+    help="Where; Slurm's own jobs are submitted with sbatch.",
 )
-@click.option("--cpus", "-c", default="1", metavar="C", help="CPUs of each task. [default: 1]")
+@click.option(
+    "--tasks",
+    "-n",
+    default="1",
+    metavar="N[-M]",
+    help="A gang of N tasks, or of as many as there is room for from N to M. [default: 1]",
+)
+@click.option("--cpus", "-c", default="1", metavar="C", help="CPUs of each task, fractions too. [default: 1]")
 @click.option("--mem", default="256M", metavar="SIZE", help="Memory of each task. [default: 256M]")
 @click.option("--gpus", default="0", metavar="G", help="GPUs of each task. [default: 0]")
 @click.option("--disk", default="0", metavar="SIZE", help="Disk of each task. [default: 0]")
@@ -58,24 +68,52 @@ class AsTyped(click.Command):
 @click.option(
     "--worker",
     metavar="KEYS",
-    help="Of an elastic job: tasks=8,cpus=2,mem=4G,gpus=1,command=… of its workers.",
+    help="Make the job elastic: tasks=N[-M],cpus=C,mem=SIZE,gpus=G,disk=SIZE,command=… of "
+    "its workers. The command comes last and may hold commas; without it they run the"
+    " job's own.",
 )
-@click.option("--server", metavar="KEYS", help="The same of its parameter servers.")
 @click.option(
-    "--time", "-t", "limit", metavar="LIMIT", help="Time limit: 90m, 1-12:00:00, or minutes. [default: none]"
+    "--server", metavar="KEYS", help="The same of its parameter servers, which end with the last worker."
+)
+@click.option(
+    "--time",
+    "-t",
+    "limit",
+    metavar="LIMIT",
+    help="Time limit: 90s, 20m, 2h, 1d, [D-]HH:MM:SS, or minutes; then it is ended. [default: none]",
 )
 @click.option("--name", "-J", metavar="NAME", help="Its name. [default: that of script or command]")
-@click.option("--user", metavar="NAME", help="As whom it runs; for root.")
+@click.option("--user", metavar="NAME", help="As whom it runs; for root [default: who asks].")
 @click.option(
-    "--env", multiple=True, metavar="NAME[=VALUE]", help="A variable for its environment; repeatable."
+    "--env",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A variable for its environment, without a value that of yours; repeatable. "
+    "Nothing else of your environment is passed on.",
 )
-@click.option("--chdir", "-D", metavar="PATH", help="Where it runs. [default: a folder of its own]")
 @click.option(
-    "--output", "-o", metavar="FILE", help="What it prints; %j job, %t task. [default: that folder]"
+    "--chdir",
+    "-D",
+    metavar="PATH",
+    help="Where it runs, on the agents. [default: a folder that Mesos makes for each task]",
 )
-@click.option("--attribute", multiple=True, metavar="NAME=TEXT", help="An agent must have it; repeatable.")
 @click.option(
-    "--retries", type=click.IntRange(min=0), metavar="N", help="Start it again N times if tasks are lost."
+    "--output",
+    "-o",
+    metavar="FILE",
+    help="File for what it prints; %j is the job, %t the task. [default: stdout and stderr in that folder]",
+)
+@click.option(
+    "--attribute",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="A text attribute that an agent must have; repeatable.",
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="How often it is queued again when tasks that ran were lost; without it retries of [mesos].",
 )
 @click.option("--utility", metavar="UTILITY", help="What it is worth, for admission: sigmoid(10,0.5,20m).")
 @click.option("--dry-run", is_flag=True, help="Have it checked, and do not submit it.")
@@ -356,8 +394,9 @@ def tasks(
 @SOCKET
 @JSON
 def teardown(yes: bool, socket_path: str | None, as_json: bool) -> None:
-    """End asad's framework on Mesos, with every job of it and all that they run. Nothing else ends tasks in this way:
-    a daemon that stops leaves them running."""
+    """End asad's framework on Mesos, with every job of it and all that they run, after asking; for operators.
+
+    Nothing else ends tasks in this way: a daemon that stops leaves them running."""
     path = control_socket(socket_path)
     if not yes:
         found = rows_of(ask(path, "tasks", job=""), "jobs")

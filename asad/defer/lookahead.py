@@ -1,4 +1,4 @@
-"""`lookahead`: plans ahead with prices. A core has a price in each of the next steps, as high as it takes for what
+"""`lookahead`: plans ahead with prices: a core has a price in each of the next steps, as high as it takes for what
 wants to run there to fit into what is expected to be free; who gains most by starting now starts.
 
 At each step, in turn:

@@ -1,4 +1,4 @@
-"""`oga`: OgaSched. Ports climb the gradient of the reward, slot by slot, and are projected onto what is feasible.
+"""`oga`: OgaSched: ports climb the gradient of the reward, slot by slot, and are projected onto what is feasible.
 
 y(1) is Fairness among all ports. After slot t with arrivals x, z = y + η_t ∇q(x, y), of which the exact projection is
 the next y; η_t = η_0 · decay^t. In ∇q (30), the resource k* that dominates a port's overhead is found for each port

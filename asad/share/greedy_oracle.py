@@ -1,4 +1,4 @@
-"""`greedy-oracle`: the yardstick. It knows every demand, every run time and the contention model.
+"""`greedy-oracle`: a yardstick that knows every demand, every run time and the contention model.
 
 At each cycle it takes, again and again, the pair of a waiting job and a running host whose lending does the most work
 a second, as long as the guest ends sooner than by waiting. Guests are in the idle class and get all that their host

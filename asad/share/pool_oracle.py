@@ -1,4 +1,4 @@
-"""`pool-oracle`: pools with what nobody can know, the true CPU use and run time of every job. A yardstick, no bound.
+"""`pool-oracle`: pools that know beforehand how much CPU every job uses and how long it runs: a yardstick, no bound.
 
 Lends as `measured` does, with hosts' true use as their 95th percentile from their start on. Options and cost as there.
 """

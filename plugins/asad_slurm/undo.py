@@ -638,9 +638,8 @@ def configured(path: Path) -> tuple[Path, Path, str]:
     return state_dir, absolute[1] or state_dir, why
 
 
-def main(argv: list[str] | None = None) -> int:
-    """`asad-undo [--config FILE | --state-dir DIR] [--older-than SECONDS]`: 0 if nothing is left that had to be taken
-    back, else 1."""
+def arguments() -> argparse.ArgumentParser:
+    """What `asad-undo` can be given."""
     parser = argparse.ArgumentParser(
         prog="asad-undo",
         description="Take back every offer of asad that its job has not taken, what it changed of waiting jobs, "
@@ -659,7 +658,13 @@ def main(argv: list[str] | None = None) -> int:
         metavar="SECONDS",
         help="leave younger offers alone, and changes while the daemon has looked since then (default 0)",
     )
-    chosen = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`asad-undo [--config FILE | --state-dir DIR] [--older-than SECONDS]`: 0 if nothing is left that had to be taken
+    back, else 1."""
+    chosen = arguments().parse_args(argv)
     if os.environ.get("EXIT_STATUS") == SUPERSEDED:
         print("another daemon has taken over, and stands behind what is offered: nothing is taken back")
         return 0

@@ -14,10 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 from asad.api.control import VERBS
+from asad.catalog import STAGES
 from asad.cli.asactl import asactl
+from asad.config import TABLES
 from asad.errors import AsadError
 from asad.replay.policies import BEST, DEFAULT_POLICIES
 from asad.share.asax import Options
+from docs import generate
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -65,6 +68,19 @@ def test_every_option_is_documented_on_a_page_about_its_command(name: str) -> No
     text = "\n".join(text for text in PAGES.values() if about in text)
     missing = {word for word in options(COMMANDS[name]) if not re.search(rf"{word}(?![\w-])", text)}
     assert not missing, f"{name}: no page says {sorted(missing)}"
+
+
+@pytest.mark.parametrize("page", [path.relative_to(DOCS) for path in generate.pages()], ids=str)
+def test_tables_of_what_the_code_says_are_generated(page: Path) -> None:
+    there, wanted = generate.pages()[DOCS / page]
+    assert there == wanted, generate.FAILURE
+
+
+def test_every_setting_metric_property_and_policy_has_a_generated_table() -> None:
+    blocks = " ".join(re.findall(r"^<!-- generated: (.+?) -->$", "\n".join(PAGES.values()), re.M)).split()
+    for table in TABLES.values():
+        assert f"{table.__module__}:{table.__name__}" in blocks, table
+    assert {"properties", "metrics", *STAGES} <= {*blocks}
 
 
 def test_every_option_of_replay_stands_in_its_table_and_no_other() -> None:
