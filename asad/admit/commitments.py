@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from asad.admit.elastic import Allotment
-from asad.admit.steered import Steered, plain
+from asad.hold import HeldJob, Saved, as_number, as_whole, fields_of, fields_to_json, hold_of
 from asad.model import Json, Outcome, SetThrottle, Snapshot
 
 State = Literal["admitted", "declined", "unfit", "ended", "released"]
@@ -21,7 +21,7 @@ STATES: tuple[State, ...] = ("admitted", "declined", "unfit", "ended", "released
 
 
 @dataclass(slots=True)
-class Commitment(Steered):
+class Commitment(HeldJob):
     """One job (an array is one job) that told its utility. Slots count from the epoch, in lengths of a slot."""
 
     key: str
@@ -121,19 +121,21 @@ class Commitment(Steered):
         self.companion = self.beside = ""
         return True
 
-    def heed(self, outcome: Outcome, now_s: float) -> bool:
-        """What became of a wish; was it done?"""
-        done = Steered.heed(self, outcome, now_s)
+    @property
+    def identity(self) -> dict[str, Json]:
+        """Its number, of an array the array's."""
+        return {"job": self.key}
+
+    def on_outcome(self, outcome: Outcome, now_s: float) -> bool:
+        """What became of a decision about it; was it done?"""
+        done = HeldJob.on_outcome(self, outcome, now_s)
         if done and isinstance(outcome.decision, SetThrottle):
             self.throttled = outcome.decision.tasks
         return done
 
     def to_json(self) -> dict[str, Json]:
         """Plain data; numbers that are not known are None."""
-        told: dict[str, Json] = {
-            name: plain(getattr(self, name)) for name in (*TEXTS, *NUMBERS, *WHOLES, *TRUTHS)
-        }
-        told["state"] = self.state
+        told = {**fields_to_json(self, SAVED), **self.hold_to_json(), "state": self.state}
         told["schedule"] = {
             str(slot): [there.worker_server.tolist(), there.workers.tolist()]
             + ([there.parameter_server.tolist(), there.servers.tolist()] if len(there.servers) else [])
@@ -142,35 +144,15 @@ class Commitment(Steered):
         return told
 
 
-TEXTS = ("key", "hint", "utility", "reason", "companion", "beside", "user")
-NUMBERS = (
-    "submit_s",
-    "memory_bytes_per_core",
-    "task_s",
-    "deadline_s",
-    "payoff",
-    "cost",
-    "worth",
-    "deferred_s",
-    "wished_s",
-    "workers_per_server",
-    "server_memory_bytes_per_core",
-    "claim",
-    "counted",
-    "budget",
-)
-WHOLES = (
-    "number",
-    "arrival",
-    "cores",
-    "most_workers",
-    "work",
-    "own_throttle",
-    "throttled",
-    "wished_tasks",
-    "server_cores",
-)
-TRUTHS = ("by_rule", "array", "turn_came", "let_go", "told", "lacks_servers")
+SAVED: Saved = {
+    **dict.fromkeys(("key", "hint", "utility", "reason", "companion", "beside", "user"), str),
+    **dict.fromkeys(("submit_s", "memory_bytes_per_core", "task_s", "deadline_s"), as_number),
+    **dict.fromkeys(("payoff", "cost", "worth", "claim", "counted", "budget"), as_number),
+    **dict.fromkeys(("workers_per_server", "server_memory_bytes_per_core"), as_number),
+    **dict.fromkeys(("number", "arrival", "cores", "most_workers", "work", "server_cores"), as_whole),
+    **dict.fromkeys(("own_throttle", "throttled", "wished_tasks"), as_whole),
+    **dict.fromkeys(("by_rule", "array", "turn_came", "lacks_servers"), bool),
+}
 LATER: Mapping[str, Json] = {
     "companion": "",
     "beside": "",
@@ -206,17 +188,14 @@ def commitment_from_json(kept: Mapping[str, Json]) -> Commitment | None:
         state = kept["state"]
         if state not in STATES:
             return None
-        columns: dict[str, Any] = {name: str(kept[name]) for name in TEXTS}
-        columns |= {name: _number(kept[name]) for name in NUMBERS}
-        columns |= {name: _whole(kept[name]) for name in WHOLES}
-        columns |= {name: kept.get(name) is True for name in TRUTHS}
+        columns = fields_of(kept, SAVED) | hold_of(kept)
         planned = kept["schedule"]
         if not isinstance(planned, dict):
             return None
         schedule = {_slot(slot): _allotment(there) for slot, there in planned.items()}
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return Commitment(state=state, schedule=schedule, found_deferred=False, **columns)
+    return Commitment(state=state, schedule=schedule, **columns)
 
 
 def _slot(name: str) -> int:
@@ -268,17 +247,3 @@ def renumbered(
 def _numbers(before: Sequence[str], now: Sequence[str]) -> list[int]:
     number = {name: at for at, name in enumerate(now)}
     return [number.get(name, -1) for name in before]
-
-
-def _number(value: Json) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("no number")
-    return float(value)
-
-
-def _whole(value: Json) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("no whole number")
-    return value

@@ -83,7 +83,7 @@ def taken_in(
     )
     if before is not None:
         entry.state = "admitted" if before.state == "released" else before.state
-        for name in ("told", "own_throttle", "throttled", "wished_tasks", "deferred_s", "wished_s", "let_go"):
+        for name in ("reported", "hold", "until_s", "wished_s", "own_throttle", "throttled", "wished_tasks"):
             setattr(entry, name, getattr(before, name))
     return entry
 
@@ -101,7 +101,7 @@ def follow(entry: Commitment, workers: Commitment, slot: int) -> bool:
     new = False
     if (entry.state, entry.reason) != (state, reason):
         # who was admitted for itself need not be told again
-        entry.told = entry.told and entry.state == state
+        entry.reported = entry.reported and entry.state == state
         entry.state, entry.reason, new = state, reason, True
     if plan != {at: there.width for at, there in entry.schedule.items()}:
         entry.schedule, new = {at: _anywhere(tasks) for at, tasks in plan.items()}, True

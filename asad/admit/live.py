@@ -46,23 +46,18 @@ from asad.admit.run_times import RunTimes
 from asad.admit.scheme_warm_up import warm_up_scheme
 from asad.admit.seats import Seats
 from asad.admit.seen import Seen, can_start, key_of, look, own_throttle_of
-from asad.admit.steered import plain
-from asad.admit.steering import Terms, give_back, loosen, steer, verdict
+from asad.admit.steering import give_back, loosen, steer, verdict
 from asad.admit.utility import Maker, parse_utility
 from asad.errors import UsageError
+from asad.hold import Terms, outcomes_of, plain
 from asad.model import (
-    Admit,
     Decision,
-    Decline,
-    Defer,
     Finished,
     Floats,
     Json,
     Machine,
     Outcome,
-    SetThrottle,
     Snapshot,
-    Start,
 )
 
 MOST_ASKED = 100
@@ -168,7 +163,7 @@ class Admission(AdmitPolicy):
             if entry.state not in ("admitted", "released") or there is None or there.row < 0:
                 continue
             entry.row = there.row
-            if snapshot.time_s < entry.again_s:
+            if snapshot.time_s < entry.retry_s:
                 continue
             if entry.state == "released":
                 decisions += self._give_back(snapshot, entry, there)
@@ -178,20 +173,14 @@ class Admission(AdmitPolicy):
 
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """What was done is known from now on; what was refused is wished again some time later."""
-        by_row = {entry.row: entry for entry in self._jobs.values() if entry.row >= 0}
-        for outcome in outcomes:
-            decision = outcome.decision
-            if not isinstance(decision, Admit | Decline | Defer | Start | SetThrottle):
-                continue
-            entry = by_row.get(decision.job)
-            if entry is not None and decision.cause.policy == self.name:
-                self.changed = entry.heed(outcome, self._now_s) or self.changed
+        for entry, outcome, _ in outcomes_of(self.name, self._jobs.values(), outcomes):
+            self.changed = entry.on_outcome(outcome, self._now_s) or self.changed
 
     def given_back(self) -> None:
         """Whatever was deferred or throttled is as its user had it: what is missing of it, nobody took by hand."""
         for entry in self._jobs.values():
-            entry.found_deferred = False
-            entry.told = entry.told and entry.state != "admitted"
+            entry.seen_held = False
+            entry.reported = entry.reported and entry.state != "admitted"
 
     @property
     def slot_s(self) -> float:
@@ -404,7 +393,7 @@ class Admission(AdmitPolicy):
             self._stale = True
         # has its user been told just this already?
         same = before is not None and (before.state, before.reason) == (entry.state, entry.reason)
-        entry.told = same and before is not None and before.told
+        entry.reported = same and before is not None and before.reported
 
     def _number(self) -> int:
         """By which the scheme is to know the next job."""
@@ -533,10 +522,10 @@ class Admission(AdmitPolicy):
         decisions: list[Decision] = []
         for key, entry in self._jobs.items():
             there = seen.get(key)
-            if there is None or there.row < 0 or snapshot.time_s < entry.again_s:
+            if there is None or there.row < 0 or snapshot.time_s < entry.retry_s:
                 continue
             entry.row = there.row
-            if not entry.told and entry.state not in ("ended", "released"):
+            if not entry.reported and entry.state not in ("ended", "released"):
                 decisions.append(verdict(entry, self._terms))
             if entry.state == "admitted":
                 width = self._width_now(entry, seen, widths)
@@ -563,7 +552,7 @@ class Admission(AdmitPolicy):
         self.changed = new or self.changed
         if not decisions:
             # forgotten by the next `_forget`: what iterates over the jobs is not changed under its hands
-            entry.state, entry.told = "ended", True
+            entry.state, entry.reported = "ended", True
         return decisions
 
     # ----------------------------------------------------------------------------------------------------- telling
@@ -696,7 +685,7 @@ class Admission(AdmitPolicy):
                 parse_utility(entry.utility, self.options.slot_s, self._own)
             except UsageError:
                 return None  # a site's own kind that is gone
-            entry.told = False  # whoever stopped may have taken it back
+            entry.reported = False  # whoever stopped may have taken it back
         return entry
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asad.admit.commitments import Commitment
+from asad.hold import find_rows
 from asad.model import BARS, Snapshot
 
 OPTED_OUT = frozenset(number for number, bar in enumerate(BARS) if bar.endswith("opted out"))
@@ -70,11 +71,7 @@ def _look_for_rigid(
     """Those that we know and the queue does not show: they are deferred, too far behind, or run."""
     jobs = snapshot.jobs
     missing = [entry for key, entry in known.items() if not entry.array and key not in seen]
-    if any(entry.row < 0 for entry in missing):  # of an earlier process
-        row_of = {str(name): row for row, name in enumerate(jobs.job_id)}
-        for entry in missing:
-            if entry.row < 0:
-                entry.row = row_of.get(entry.key, -1)
+    find_rows(((entry.key, entry) for entry in missing), jobs.job_id)
     # a cluster may still show who ended while we were away
     running = {*snapshot.running.tolist(), *snapshot.guests.tolist()} if missing else set()
     for entry in missing:

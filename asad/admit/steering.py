@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
 
 from asad.admit.commitments import Commitment
 from asad.admit.seen import Seen, throttle_of
-from asad.admit.steered import EXACT_S, before_deadline
 from asad.admit.telling import story
-from asad.model import Admit, Cause, Decision, Decline, Defer, Json, SetThrottle, Snapshot, Start
-
-
-class Terms(NamedTuple):
-    """By which jobs are steered."""
-
-    policy: str
-    """Under which decisions are told."""
-    slot_s: float
-    most_defer_s: float
-    """No job is deferred further ahead than this."""
-    plans_ahead: bool
-    """Schedules are fixed when a job arrives."""
+from asad.hold import EXACT_S, Event, Hold, Step, Terms, latest_begin_s
+from asad.model import Admit, Decision, Decline, Defer, Json, SetThrottle, Snapshot, Start
 
 
 def verdict(entry: Commitment, terms: Terms) -> Decision:
     """Whether it is admitted, and the numbers behind it."""
-    cause = cause_of(entry, terms, entry.reason, story(entry, terms.slot_s))
+    cause = entry.cause(terms.policy, entry.reason, story(entry, terms.slot_s))
     return Admit(cause, entry.row) if entry.state == "admitted" else Decline(cause, entry.row)
 
 
@@ -45,19 +31,21 @@ def steer(
     turn = width > 0 or entry.turn_came
     begin_s = float(jobs.begin_s[there.row])
     waits_s = begin_s if begin_s > now_s else math.nan
-    new = entry.accept(waits_s, now_s)
+    new = entry.observe(waits_s, now_s)
     limit_s = float(jobs.time_limit_s[there.row])
-    until_s = math.nan if turn or entry.let_go else _until_s(entry, slot, limit_s, now_s, terms)
-    coming = width
-    if until_s > now_s + EXACT_S:  # never of NaN
-        if entry.moves(until_s, waits_s):
-            new = entry.wish(until_s) or new
-            detail: dict[str, Json] = {"until_s": until_s, "slot": slot}
-            decisions.append(Defer(cause_of(entry, terms, _why_not_now(entry), detail), there.row, until_s))
+    by_hand = entry.hold is Hold.USER_OVERRIDE
+    until_s = math.nan if turn or by_hand else _until_s(entry, slot, limit_s, now_s, terms)
+    coming, held = width, until_s > now_s + EXACT_S  # never of NaN
+    step, asked = entry.follow(until_s if held else math.nan, waits_s, now_s)
+    if step is Step.HOLD:
+        detail: dict[str, Json] = {"until_s": until_s, "slot": slot}
+        decisions.append(Defer(entry.cause(terms.policy, _why_not_now(entry), detail), there.row, until_s))
+    elif step is Step.RELEASE:
+        decisions.append(Start(entry.cause(terms.policy, "its slot has come", {"slot": slot}), there.row))
+    if held:
         at = entry.next_slot(slot + 1)
         coming = 0 if at is None else entry.width(at)
-    elif entry.defers(waits_s):
-        decisions.append(Start(cause_of(entry, terms, "its slot has come", {"slot": slot}), there.row))
+    new = asked or new
     if entry.array and coming > 0:
         throttle = throttle_of(snapshot, there)
         if throttle not in (entry.throttled, entry.wished_tasks, entry.own_throttle):
@@ -81,7 +69,7 @@ def _until_s(entry: Commitment, slot: int, limit_s: float, now_s: float, terms: 
     else:
         until_s = (slot + 2) * slot_s  # the next slot decides, and may not come too late for it
     until_s = min(until_s, math.floor((now_s + terms.most_defer_s) / slot_s) * slot_s)
-    return before_deadline(until_s, entry.deadline_s, limit_s, entry.task_s)
+    return min(until_s, latest_begin_s(entry.deadline_s, limit_s, entry.task_s))
 
 
 def _why_not_now(entry: Commitment) -> str:
@@ -94,9 +82,10 @@ def loosen(snapshot: Snapshot, entry: Commitment, there: Seen, slot: int, terms:
     decisions: list[Decision] = []
     width, begin_s = entry.width(slot), float(snapshot.jobs.begin_s[there.row])
     if not begin_s > snapshot.time_s:
-        entry.deferred_s = math.nan  # it was given back, and not by its user's hand
+        entry.on(Event.GONE)
+        entry.until_s = math.nan  # it was given back, and not by its user's hand
     elif width and entry.defers(begin_s):
-        decisions.append(Start(cause_of(entry, terms, "its slot has come"), there.row))
+        decisions.append(Start(entry.cause(terms.policy, "its slot has come"), there.row))
     if entry.array and 0 < throttle_of(snapshot, there) < min(width, there.tasks):
         decisions.append(set_throttle(entry, there, width, slot, terms))
     return decisions
@@ -113,23 +102,18 @@ def give_back(
     decisions: list[Decision] = []
     begin_s = float(snapshot.jobs.begin_s[there.row])
     if begin_s > snapshot.time_s and entry.defers(begin_s):
-        decisions.append(Start(cause_of(entry, terms, why), there.row))
+        decisions.append(Start(entry.cause(terms.policy, why), there.row))
     if not entry.array:
         return decisions, False
     throttle, tasks, new = throttle_of(snapshot, there), there.tasks, False
     own = min(entry.own_throttle or tasks, tasks)
     if throttle in (entry.throttled, entry.wished_tasks) and min(throttle or tasks, tasks) != own:
         entry.wished_tasks, new = own, True
-        decisions.append(SetThrottle(cause_of(entry, terms, why), there.row, own))
+        decisions.append(SetThrottle(entry.cause(terms.policy, why), there.row, own))
     return decisions, new
 
 
 def set_throttle(entry: Commitment, there: Seen, tasks: int, slot: int, terms: Terms) -> SetThrottle:
     """So many tasks of an array at one time."""
-    cause = cause_of(entry, terms, f"its plan has {tasks} at one time", {"slot": slot})
+    cause = entry.cause(terms.policy, f"its plan has {tasks} at one time", {"slot": slot})
     return SetThrottle(cause, there.row, tasks)
-
-
-def cause_of(entry: Commitment, terms: Terms, reason: str, detail: Mapping[str, Json] | None = None) -> Cause:
-    """Why something is decided of a job."""
-    return Cause(terms.policy, reason, {"job": entry.key, **(detail or {})})

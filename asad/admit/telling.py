@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from asad.admit.commitments import Commitment
 from asad.admit.hints import shown
-from asad.admit.steered import plain
+from asad.hold import Hold, plain
 from asad.model import Json
 
 TOLD_SLOTS = 60
@@ -53,10 +53,10 @@ def job(entry: Commitment, slot: int, slot_s: float) -> dict[str, Json]:
         "reason": entry.reason,
         "hint": shown(entry.hint),
         **story(entry, slot_s),
-        "deferred_s": plain(entry.deferred_s),
+        "deferred_s": plain(entry.until_s),
         "throttle": entry.throttled if entry.throttled >= 0 else None,
         "next_s": _start_s(entry.next_slot(slot), slot_s),
-        "let_go": entry.let_go,
+        "let_go": entry.hold is Hold.USER_OVERRIDE,
     }
 
 

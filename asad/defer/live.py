@@ -32,19 +32,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.defer import DeferPolicy, telling
+from asad.defer.deferrable import Deferrable
 from asad.defer.edf import Edf
 from asad.defer.history import History
 from asad.defer.jobs import Scorer, Waiting
-from asad.defer.known import Known
 from asad.defer.options import Options
 from asad.defer.packing import scores_of
 from asad.defer.roster import MOST_TOLD, Roster, Steered
 from asad.defer.scorer_warm_up import warm_up_scorer
-from asad.defer.steering import UPDATES, Terms, cause_of, hold, impatient, let_go, start, too_late, wake_s
+from asad.defer.steering import UPDATES, Terms, hold, impatient, let_go, start, too_late, wake_s
 from asad.defer.steps import steps_of, waiting_of
 from asad.defer.windows import Rule
 from asad.defer.world import World
-from asad.model import Decision, Defer, Finished, Floats, Json, Outcome, Snapshot, Start
+from asad.hold import Hold, outcomes_of, plain
+from asad.model import Cause, Decision, Finished, Floats, Json, Outcome, Snapshot, Start
 
 
 class Deferral(DeferPolicy):
@@ -122,23 +123,23 @@ class Deferral(DeferPolicy):
         now_s, terms = snapshot.time_s, self.terms
         # who is held back by us, and is not deferrable (any more)
         decisions: list[Decision] = [
-            Start(cause_of(terms, "nothing defers it any more", {"job": str(snapshot.jobs.job_id[row])}), row)
-            for row in self.roster.stray
+            Start(Cause(self.name, "nothing defers it any more", {"stage": "defer", "job": str(name)}), row)
+            for row, name in zip(self.roster.stray, snapshot.jobs.job_id[self.roster.stray], strict=True)
         ]
         waiting = self.roster.waiting()
         for job in waiting:  # who was let go and has not started takes his cores, or is held back again
-            if job.state == "let go" and not impatient(job, now_s, terms):
+            if job.hold is Hold.RELEASED and not impatient(job, now_s, terms):
                 world.take(job)
         might = sorted(
-            (job for job in waiting if job.state not in ("let go", "urgent")),
+            (job for job in waiting if job.hold not in (Hold.RELEASED, Hold.DEADLINE_RELEASED)),
             key=lambda job: (job.submit_s, job.row),
         )
         expected_s = world.expected_s(might) if might and self.options.lead else [0.0] * len(might)
         for job, ahead_s in zip(might, expected_s, strict=True):
-            if now_s >= job.refused_s and too_late(job, ahead_s, now_s, terms):
+            if now_s >= job.retry_s and too_late(job, ahead_s, now_s, terms):
                 self._count(job)
                 decisions.append(let_go(job, ahead_s, now_s, terms))
-        might = [job for job in might if job.state != "urgent"]
+        might = [job for job in might if job.hold is not Hold.DEADLINE_RELEASED]
         startable = [job.window.earliest_s <= now_s for job in might]
         if any(startable):
             decisions += self._choose(world, might, np.array(startable))
@@ -150,19 +151,13 @@ class Deferral(DeferPolicy):
 
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """What was done is known from now on; what was refused is wished again some time later."""
-        by_row = {job.row: job for job in self.roster.jobs.values()}
-        for outcome in outcomes:
-            decision = outcome.decision
-            if not isinstance(decision, Defer | Start) or decision.cause.policy != self.name:
-                continue
-            job = by_row.get(decision.job)
-            if job is not None:
-                job.heed(outcome, self._now_s)
+        for job, outcome, _ in outcomes_of(self.name, self.roster.jobs.values(), outcomes):
+            job.on_outcome(outcome, self._now_s)
 
     def given_back(self) -> None:
         """Every job has its own begin time again: what is missing of ours, nobody took by hand."""
         for job in self.roster.jobs.values():
-            job.taken_back()
+            job.withdrawn()
 
     def wake_s(self) -> float:
         """When a lease ends, a latest start comes, patience ends, or a step does."""
@@ -175,7 +170,9 @@ class Deferral(DeferPolicy):
 
     # ---------------------------------------------------------------------------------------------------- deciding
 
-    def _choose(self, world: World, might: Sequence[Known], startable: NDArray[np.bool_]) -> list[Decision]:
+    def _choose(
+        self, world: World, might: Sequence[Deferrable], startable: NDArray[np.bool_]
+    ) -> list[Decision]:
         """Who starts, by the scores."""
         now_s, options = self._now_s, self.options
         world.foretell(self._history, options)
@@ -217,18 +214,18 @@ class Deferral(DeferPolicy):
             found = scores_of(self._edf, waiting)
         return found
 
-    def _renew(self, might: Sequence[Known]) -> list[Decision]:
+    def _renew(self, might: Sequence[Deferrable]) -> list[Decision]:
         """Hold back those that do not start; of leases that go on no more in a cycle than a cluster takes easily."""
         decisions: list[Decision] = []
         lease_s = self.terms.lease_s(len(might))
         renewed = 0
         for job in sorted(might, key=lambda job: math.inf if math.isnan(job.until_s) else job.until_s):
-            if job.state in ("future", "held") and (not job.told or renewed < 2 * UPDATES):
-                renewed += job.told
+            if job.hold in (Hold.FREE, Hold.HELD) and (not job.reported or renewed < 2 * UPDATES):
+                renewed += job.reported
                 decisions += hold(job, lease_s, self._now_s, self.terms)
         return decisions
 
-    def _count(self, job: Known) -> None:
+    def _count(self, job: Deferrable) -> None:
         """It is let go."""
         self._let_go += 1
         self._started_cores += job.cores
@@ -254,7 +251,7 @@ class Deferral(DeferPolicy):
         order = sorted(roster.jobs.values(), key=lambda job: (job.rank or math.inf, job.submit_s))
         return {
             "policy": self.name,
-            "now_s": telling.plain(self._now_s),
+            "now_s": plain(self._now_s),
             "step_s": self.options.step_s,
             "packing": self.options.packing,
             "capacity": None if world is None else world.capacity,
@@ -274,14 +271,14 @@ class Deferral(DeferPolicy):
         step_s = self.options.step_s
         at = math.floor(self._now_s / step_s)
         found = self._history.forecast(at, world.capacity, self._history.steps_a_day, self.options.quantile)
-        return [[(at + k) * step_s, telling.plain(value)] for k, value in enumerate(found.tolist())]
+        return [[(at + k) * step_s, plain(value)] for k, value in enumerate(found.tolist())]
 
     def words(self) -> str:
         """The deferrable jobs, for the sentence of a cycle; empty if there are none."""
         roster = self.roster
         if not roster.jobs and not roster.running:
             return ""
-        held = sum(job.state in ("future", "held") for job in roster.jobs.values())
+        held = sum(job.hold in (Hold.FREE, Hold.HELD) for job in roster.jobs.values())
         return f"{held} deferrable held back, {len(roster.running)} run"
 
     # ---------------------------------------------------------------------------------------------------- knowledge

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from asad.applications import named
-from asad.defer.known import BY_HAND, EXACT_S, Known
+from asad.defer.deferrable import BY_HAND, Deferrable
 from asad.defer.options import Options
 from asad.defer.windows import Rule, window_of
+from asad.hold import EXACT_S, Event, Hold
 from asad.model import BARS, Json, Snapshot
 
 OPTED_OUT = frozenset(number for number, bar in enumerate(BARS) if bar.endswith("opted out"))
@@ -31,7 +32,7 @@ class Roster:
         """`applications` names the codes of `Jobs.application` and may grow."""
         self.rules = tuple(rules)
         self._applications, self._options = applications, options
-        self.jobs: dict[str, Known] = {}
+        self.jobs: dict[str, Deferrable] = {}
         """Those that wait, an array as one."""
         self.running: set[str] = set()
         """Names of those that run."""
@@ -49,9 +50,9 @@ class Roster:
         self.changed = False
         """What `state` tells has changed since it was told."""
 
-    def waiting(self) -> list[Known]:
+    def waiting(self) -> list[Deferrable]:
         """Those that wait for their turn, or for us, and not because of somebody's hand."""
-        return [job for job in self.jobs.values() if job.seen and job.state != "by hand"]
+        return [job for job in self.jobs.values() if job.seen and job.hold is not Hold.USER_OVERRIDE]
 
     # ------------------------------------------------------------------------------------------------- what is seen
 
@@ -65,7 +66,7 @@ class Roster:
         self.stray = []
         done: set[int] = set()
         rows = np.concatenate((snapshot.queue, deferred))
-        same = {job.row for job in self.jobs.values() if job.state in ("future", "held")}
+        same = {job.row for job in self.jobs.values() if job.hold in (Hold.FREE, Hold.HELD)}
         for row, array, begin_s in zip(
             rows.tolist(), jobs.array[rows].tolist(), jobs.begin_s[rows].tolist(), strict=True
         ):
@@ -119,10 +120,11 @@ class Roster:
             self.jobs.pop(key, None)
             return
         if known is None:
-            known = Known(key, row, found, 0, 0, 0.0, 0.0, float(jobs.submit_s[row]))
+            known = Deferrable(key=key, window=found, submit_s=float(jobs.submit_s[row]))
             self.jobs[key] = known
             if key in self.by_hand and not ours:
-                known.state, known.reason = "by hand", BY_HAND
+                known.on(Event.OVERRIDE)
+                known.reason = BY_HAND
         known.seen, known.row, known.window = True, row, found
         known.cores = int(jobs.cores[row]) * tasks
         known.nodes = int(jobs.nodes[row]) if array < 0 else 0  # tasks of one array may share a node
@@ -131,17 +133,17 @@ class Roster:
         known.facts = _facts(snapshot, row)
         if ours:
             known.until_s = begin_s
-            if known.state == "future":
-                known.state = "held"
-        elif known.state == "held":
+            known.on(Event.SHOWN)
+        elif known.hold is Hold.HELD:
             self._lost_hold(snapshot, known, in_queue)
 
-    def _lost_hold(self, snapshot: Snapshot, job: Known, in_queue: bool) -> None:
+    def _lost_hold(self, snapshot: Snapshot, job: Deferrable, in_queue: bool) -> None:
         """Held back it was, and is no more: its lease has run out, or somebody took it back by hand."""
         early = job.until_s > snapshot.time_s + EXACT_S
-        job.taken_back()
+        job.withdrawn()
         if early and in_queue:
-            job.state, job.reason = "by hand", BY_HAND
+            job.on(Event.OVERRIDE)
+            job.reason = BY_HAND
             self.changed = True
 
     def _rule(self, snapshot: Snapshot, row: int) -> Rule | None:
@@ -179,12 +181,12 @@ class Roster:
             if key in started:
                 self.started += 1
                 self.running.add(key)
-            elif (late or job.state == "urgent") and not job.missed:
+            elif (late or job.hold is Hold.DEADLINE_RELEASED) and not job.missed:
                 self._miss(job, "it is gone")  # a cluster may be a little ahead of us in saying so
         self.running &= at_work
         self.changed = self.changed or self.running != before
 
-    def _miss(self, job: Known, how: str) -> None:
+    def _miss(self, job: Deferrable, how: str) -> None:
         job.missed = True
         self.late += 1
         self.missed[job.key] = job.window.latest_s
@@ -197,7 +199,7 @@ class Roster:
 
     def to_json(self) -> dict[str, Json]:
         """What another process needs to know: who runs that was deferrable, and whom somebody took back by hand."""
-        by_hand = [job.key for job in self.jobs.values() if job.state == "by hand"]
+        by_hand = [job.key for job in self.jobs.values() if job.hold is Hold.USER_OVERRIDE]
         return {"running": [*sorted(self.running)], "by_hand": [*sorted({*by_hand, *self.by_hand})]}
 
     def restore(self, known: Mapping[str, Json]) -> None:
@@ -222,7 +224,7 @@ def tasks_of(snapshot: Snapshot, row: int, array: int) -> tuple[int, int]:
     return at_once, math.ceil(waiting / max(1, min(waiting, throttle or waiting)))
 
 
-def _own_begin_s(snapshot: Snapshot, row: int, known: Known | None, ours: bool) -> float:
+def _own_begin_s(snapshot: Snapshot, row: int, known: Deferrable | None, ours: bool) -> float:
     """The begin time that its user gave a job, as far as that can be told; NaN for none."""
     begin_s = float(snapshot.jobs.begin_s[row])
     own_s = float(snapshot.own_begins.get(row, math.nan)) if ours else begin_s

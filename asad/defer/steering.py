@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from asad.defer.known import EXACT_S, Known
+from asad.defer.deferrable import Deferrable
 from asad.defer.options import Options
 from asad.defer.telling import numbers
-from asad.model import Cause, Decision, Defer, Json, Start
+from asad.hold import EXACT_S, Event, Hold
+from asad.model import Decision, Defer, Start
 
 LEASE_CYCLES = 5
 UPDATES = 50
@@ -37,26 +37,26 @@ class Terms(NamedTuple):
         least = self.options.lease_s or max(10.0, LEASE_CYCLES * self.poll_s)
         return min(max(least, (2 + many / UPDATES) * self.poll_s), self.most_lease_s)
 
-    def patience_s(self, job: Known) -> float:
+    def patience_s(self, job: Deferrable) -> float:
         """Longer after each time that it came to nothing, up to 16 times."""
         return self.options.patience_s * 2.0 ** min(job.tries, 4)
 
-    def last_s(self, job: Known) -> float:
+    def last_s(self, job: Deferrable) -> float:
         """When it is let go whatever is free."""
         return job.window.latest_s - self.options.margin_s
 
 
-def impatient(job: Known, now_s: float, terms: Terms) -> bool:
+def impatient(job: Deferrable, now_s: float, terms: Terms) -> bool:
     """It was let go and has not started for too long: then it is held back again, and tried again later."""
-    if job.state != "let go" or now_s - job.since_s < terms.patience_s(job):
+    if job.hold is not Hold.RELEASED or now_s - job.since_s < terms.patience_s(job):
         return False
     job.tries += 1
     job.again_s = now_s + terms.patience_s(job)
-    job.state = "future"
+    job.on(Event.NOT_STARTED)
     return True
 
 
-def too_late(job: Known, ahead_s: float, now_s: float, terms: Terms) -> bool:
+def too_late(job: Deferrable, ahead_s: float, now_s: float, terms: Terms) -> bool:
     """Would it start too late if it were held back any longer? `ahead_s`: in which room for it is expected."""
     last_s = terms.last_s(job)
     if now_s >= last_s:
@@ -64,32 +64,33 @@ def too_late(job: Known, ahead_s: float, now_s: float, terms: Terms) -> bool:
     return job.window.earliest_s <= now_s and now_s + terms.options.lead * ahead_s >= last_s
 
 
-def let_go(job: Known, ahead_s: float, now_s: float, terms: Terms) -> Decision:
+def let_go(job: Deferrable, ahead_s: float, now_s: float, terms: Terms) -> Decision:
     """Its latest start comes: whatever is free, it is up to the cluster from now on."""
-    job.state = "urgent"
+    job.on(Event.DEADLINE)
     left_s = job.window.latest_s - now_s
     job.reason = f"its latest start comes in {left_s:.0f} s" if left_s > 0 else "its latest start has passed"
     if ahead_s > 0:
         job.reason += f", and room for it is expected in {ahead_s:.0f} s"
     detail = numbers(job, now_s) | {"urgent": True, "expected_s": ahead_s}
-    return Start(cause_of(terms, job.reason, detail), job.row)
+    return Start(job.cause(terms.policy, job.reason, detail), job.row)
 
 
-def start(job: Known, now_s: float, terms: Terms) -> Decision:
+def start(job: Deferrable, now_s: float, terms: Terms) -> Decision:
     """By its score."""
     held = not math.isnan(job.until_s)
     job.reason = f"{job.place}, and {job.free:.0f} cores are free for its {job.cores} until its time limit"
-    job.state, job.since_s, job.until_s, job.wished_s = "let go", now_s, math.nan, math.nan
+    job.on(Event.RELEASE)
+    job.since_s, job.until_s, job.wished_s = now_s, math.nan, math.nan
     detail = numbers(job, now_s) | {"urgent": False, "was_held": held}
-    return Start(cause_of(terms, job.reason, detail), job.row)
+    return Start(job.cause(terms.policy, job.reason, detail), job.row)
 
 
-def hold(job: Known, lease_s: float, now_s: float, terms: Terms) -> list[Decision]:
+def hold(job: Deferrable, lease_s: float, now_s: float, terms: Terms) -> list[Decision]:
     """Hold a job back for a lease, if it is not held for long enough; never beyond its latest start."""
-    if now_s < job.refused_s:
+    if now_s < job.retry_s:
         return []
     early_s = job.window.earliest_s - now_s
-    if early_s > terms.soon_s and job.state == "future":
+    if early_s > terms.soon_s and job.hold is Hold.FREE:
         return []  # its own begin time holds it
     if early_s > 0:
         job.reason = "its earliest start has not come"
@@ -97,18 +98,18 @@ def hold(job: Known, lease_s: float, now_s: float, terms: Terms) -> list[Decisio
     held_s = job.until_s - now_s if not math.isnan(job.until_s) else 0.0
     if held_s > 0.5 * lease_s or until_s <= max(now_s, job.window.earliest_s, now_s + held_s) + EXACT_S:
         return []
-    job.wished_s = until_s
+    job.ask(until_s)
     reason = job.reason or "it has not been looked at yet"
-    detail = numbers(job, now_s) | {"renewal": job.told}
-    job.told = True
-    return [Defer(cause_of(terms, reason, detail), job.row, until_s)]
+    detail = numbers(job, now_s) | {"renewal": job.reported}
+    job.reported = True
+    return [Defer(job.cause(terms.policy, reason, detail), job.row, until_s)]
 
 
-def wake_s(job: Known, lease_s: float, now_s: float, terms: Terms) -> float:
+def wake_s(job: Deferrable, lease_s: float, now_s: float, terms: Terms) -> float:
     """When it is to be looked at again: its lease ends, its latest start comes, patience ends, or a step does."""
-    if job.state == "let go":
+    if job.hold is Hold.RELEASED:
         return job.since_s + terms.patience_s(job)
-    if job.state not in ("future", "held"):
+    if job.hold not in (Hold.FREE, Hold.HELD):
         return math.inf
     last_s = found = terms.last_s(job)
     if job.until_s < last_s - EXACT_S:  # never of NaN
@@ -117,8 +118,3 @@ def wake_s(job: Known, lease_s: float, now_s: float, terms: Terms) -> float:
         return min(found, job.window.earliest_s - terms.soon_s)
     step_s = terms.options.step_s
     return min(found, (math.floor(now_s / step_s) + 1) * step_s)
-
-
-def cause_of(terms: Terms, reason: str, detail: Mapping[str, Json]) -> Cause:
-    """Why, under the policy's name."""
-    return Cause(terms.policy, reason, {"stage": "defer", **detail})

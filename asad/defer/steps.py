@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from asad.defer.deferrable import Deferrable
 from asad.defer.jobs import MOST_STEPS, Past, Waiting
-from asad.defer.known import Known
 from asad.defer.world import World
 
 
@@ -19,7 +19,7 @@ def steps_of(seconds: float, step_s: float) -> int:
     return max(1, math.ceil(seconds / step_s - 1e-9))
 
 
-def waiting_of(world: World, might: Sequence[Known], past: Past, step_s: float) -> Waiting:
+def waiting_of(world: World, might: Sequence[Deferrable], past: Past, step_s: float) -> Waiting:
     """Jobs that wait, what is left to them, and what was seen before."""
     now_s, jobs = world.snapshot.time_s, world.snapshot.jobs
     now = math.floor(now_s / step_s)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
-from asad.defer.known import Known
+from asad.defer.deferrable import Deferrable
+from asad.hold import plain
 from asad.model import Json
 
 
-def numbers(job: Known, now_s: float) -> dict[str, Json]:
+def numbers(job: Deferrable, now_s: float) -> dict[str, Json]:
     """The numbers behind a decision."""
     return {
         "job": job.key,
@@ -24,18 +23,18 @@ def numbers(job: Known, now_s: float) -> dict[str, Json]:
     }
 
 
-def reason(job: Known, now_s: float) -> str:
+def reason(job: Deferrable, now_s: float) -> str:
     """Why it waits, or was let go."""
     if not job.seen and not job.until_s > now_s:
         return "it waits for something other than its turn, or is gone"
-    return f"not done: {job.refused}" if now_s < job.refused_s else job.reason
+    return f"not done: {job.refused}" if now_s < job.retry_s else job.reason
 
 
-def story(job: Known, now_s: float) -> dict[str, Json]:
+def story(job: Deferrable, now_s: float) -> dict[str, Json]:
     """One job: why it waits or was let go."""
     return {
         "now_s": plain(now_s),
-        "state": job.state,
+        "state": job.hold.value,
         "reason": reason(job, now_s),
         "held_until_s": plain(job.until_s),
         "missed": job.missed,
@@ -44,11 +43,6 @@ def story(job: Known, now_s: float) -> dict[str, Json]:
     }
 
 
-def row(job: Known, now_s: float) -> dict[str, Json]:
+def row(job: Deferrable, now_s: float) -> dict[str, Json]:
     """One job of many."""
-    return {"state": job.state, "reason": reason(job, now_s), **numbers(job, now_s)}
-
-
-def plain(value: float) -> float | None:
-    """A number as plain data; one that is not known, or not finite, is None."""
-    return float(value) if math.isfinite(value) else None
+    return {"state": job.hold.value, "reason": reason(job, now_s), **numbers(job, now_s)}

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.defer.deferrable import Deferrable
 from asad.defer.history import History
-from asad.defer.known import Known
 from asad.defer.options import Options
 from asad.defer.room import CELL_S, cells, first_fits, left_over, places, usable_nodes
 from asad.defer.roster import Roster, key_of, tasks_of
+from asad.hold import Hold
 from asad.model import Floats, Snapshot
 
 
@@ -90,20 +91,20 @@ class World:
             found[self.snapshot.partition_nodes.get(name, np.arange(count))] = True
         return found
 
-    def _cells(self, job: Known) -> int:
+    def _cells(self, job: Deferrable) -> int:
         return cells(job.needs_s, self._horizon)
 
-    def _memory(self, job: Known) -> float:
+    def _memory(self, job: Deferrable) -> float:
         return float(self.snapshot.jobs.memory_bytes_per_core[job.row])
 
     # ------------------------------------------------------------------------------------------------- what is free
 
-    def free(self, job: Known) -> float:
+    def free(self, job: Deferrable) -> float:
         """Cores that are free now where it may run."""
         here, everywhere = self._groups[self._where(job.row)], self._groups[""]
         return max(0.0, float(min(here.left[0], everywhere.left[0])))
 
-    def lacks(self, job: Known) -> str:
+    def lacks(self, job: Deferrable) -> str:
         """Why there is no room for a job until its time limit; empty if there is."""
         everywhere, here, many = self._groups[""], self._groups[self._where(job.row)], self._cells(job)
         if not (here.left[0] >= job.cores and everywhere.left[0] >= job.cores):
@@ -117,7 +118,7 @@ class World:
             self._places.idle, self._places.memory_bytes = idle, memory  # `take` does it for good
         return ""
 
-    def take(self, job: Known) -> None:
+    def take(self, job: Deferrable) -> None:
         """Promise a job its cores, in every group that shares nodes with its own."""
         text = self._where(job.row)
         nodes = self._groups[text].nodes
@@ -129,7 +130,7 @@ class World:
 
     # ----------------------------------------------------------------------------------------------------- what comes
 
-    def expected_s(self, jobs: Sequence[Known]) -> list[float]:
+    def expected_s(self, jobs: Sequence[Deferrable]) -> list[float]:
         """In how many seconds each would start in the cluster's queue, as far as is known now.
 
         Whose latest start comes first is put first where there is room for him, then the next.
@@ -170,13 +171,13 @@ class World:
         group.foretold[0] = group.left[0]
 
 
-def _planned(snapshot: Snapshot, known: Collection[Known]) -> list[tuple[int, int]]:
+def _planned(snapshot: Snapshot, known: Collection[Deferrable]) -> list[tuple[int, int]]:
     """The on-demand jobs that wait: rows, and cores that they take when they start.
 
     With them count jobs that are let go because their latest start comes, or that somebody took back by hand.
     """
     jobs = snapshot.jobs
-    deferrable = {job.row for job in known if job.state not in ("by hand", "urgent")}
+    deferrable = {job.row for job in known if job.hold not in (Hold.USER_OVERRIDE, Hold.DEADLINE_RELEASED)}
     planned = []
     for row in snapshot.queue.tolist():
         array = int(jobs.array[row])

@@ -13,9 +13,9 @@ from asad_slurm.journal import Journal
 from asad_slurm.undo import main, open_changes, open_offers
 from slurm_samples import BECAUSE, START_S, Lab, SlurmInMemory, a_job, row, running, sample
 
-from asad.admit.steered import Steered
-from asad.defer.known import Known
+from asad.defer.deferrable import Deferrable
 from asad.defer.windows import Window
+from asad.hold import HeldJob
 from asad.model import Defer, Outcome, SetThrottle, Withdraw
 
 FOR_NOW = "Resource temporarily unavailable for job 10"
@@ -163,12 +163,12 @@ def test_what_is_decided_meanwhile_is_not_given_back(lab: Lab) -> None:
 @pytest.mark.parametrize("transient", [True, False])
 def test_policies_wish_again_at_once_what_was_refused_for_the_moment(transient: bool) -> None:
     refused = Outcome(Defer(BECAUSE, 0, START_S + 3600), False, FOR_NOW, transient=transient)
-    steered = Steered()
-    steered.heed(refused, START_S)
-    job = Known("10", 0, Window(START_S, START_S + 3600, "its hint"), 2, 1, 600.0, 600.0, START_S)
-    job.heed(refused, START_S)
-    assert (steered.again_s <= START_S) is transient
-    assert (job.refused_s <= START_S) is transient
+    held = HeldJob()
+    held.on_outcome(refused, START_S)
+    job = Deferrable(key="10", window=Window(START_S, START_S + 3600, "its hint"), submit_s=START_S)
+    job.on_outcome(refused, START_S)
+    assert (held.retry_s <= START_S) is transient
+    assert (job.retry_s <= START_S) is transient
 
 
 # ----------------------------------------------------------------------------------------------------------- asad-undo

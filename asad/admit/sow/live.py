@@ -50,22 +50,19 @@ from asad.admit.sow.promises import (
     statement_of,
 )
 from asad.admit.sow.statement import NEVER, Bounds
-from asad.admit.sow.steering import Terms, loosen, start_s, steer
-from asad.admit.steered import plain
+from asad.admit.sow.steering import loosen, start_s, steer
 from asad.errors import AsadError, UsageError
+from asad.hold import Terms, find_rows, outcomes_of, plain
 from asad.model import (
     STATEMENTS_OVER,
-    Admit,
     Cause,
     Decision,
     Decline,
-    Defer,
     Evict,
     Finished,
     Json,
     Outcome,
     Snapshot,
-    Start,
 )
 
 MOST_UNITS = 30_000
@@ -323,15 +320,8 @@ class Statements(AdmitPolicy):
 
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """What was done is known from now on; what was refused is wished again some time later."""
-        by_row = {promise.row: promise for promise in self._promises.values() if promise.row >= 0}
-        for outcome in outcomes:
-            decision = outcome.decision
-            if not isinstance(decision, Admit | Decline | Defer | Start | Evict):
-                continue
-            promise = by_row.get(decision.job)
-            if promise is None or decision.cause.policy != self.name:
-                continue
-            if promise.heed(outcome, self._now_s):
+        for promise, outcome, decision in outcomes_of(self.name, self._promises.values(), outcomes):
+            if promise.on_outcome(outcome, self._now_s):
                 if isinstance(decision, Evict):
                     self._close(promise, "evicted", promise.reason, charged=True)
                 else:
@@ -340,8 +330,8 @@ class Statements(AdmitPolicy):
     def given_back(self) -> None:
         """Whoever was deferred may start as its user had it: what is missing of it, nobody took by hand."""
         for promise in self._promises.values():
-            promise.found_deferred = False
-            promise.told = promise.told and promise.state != "arrived"
+            promise.seen_held = False
+            promise.reported = promise.reported and promise.state != "arrived"
 
     def steers(self, snapshot: Snapshot, row: int) -> bool:
         """Jobs of statements, those that name one, and all while it is not known what was promised."""
@@ -510,11 +500,7 @@ class Statements(AdmitPolicy):
         jobs = snapshot.jobs
         running = {*snapshot.running.tolist(), *snapshot.guests.tolist()}
         rows: dict[int, int] = {}
-        lost = [promise for promise in self._promises.values() if promise.job and promise.row < 0]
-        if lost:  # of an earlier process
-            row_of = {str(name): row for row, name in enumerate(jobs.job_id)}
-            for promise in lost:
-                promise.row = row_of.get(promise.job, -1)
+        find_rows(((one.job, one) for one in self._promises.values() if one.job), jobs.job_id)
         for number, promise in list(self._promises.items()):
             row = promise.row
             if not promise.job:
@@ -558,7 +544,7 @@ class Statements(AdmitPolicy):
 
     def _take_leave(self, promise: Promise, becomes: str, reason: str) -> None:
         """Nothing is promised any more to a job; one that waits, and is held back by us, is let go first."""
-        if promise.state in ("arrived", "leaving") and (promise.told or promise.held(self._now_s)):
+        if promise.state in ("arrived", "leaving") and (promise.reported or promise.may_be_held(self._now_s)):
             promise.become("leaving", becomes)
             promise.reason = reason
             self._touch(promise)
@@ -668,7 +654,7 @@ class Statements(AdmitPolicy):
         decisions: list[Decision] = []
         for number, promise in list(self._promises.items()):
             row = rows.get(number, -1)
-            if row < 0 or snapshot.time_s < promise.again_s:
+            if row < 0 or snapshot.time_s < promise.retry_s:
                 continue
             promise.row = row
             found, new = steer(snapshot, promise, self._round, self._terms)

@@ -12,8 +12,8 @@ import numpy as np
 from asad.admit.sow.announcements import Announcement, announcement_of
 from asad.admit.sow.launch import rounds_sold
 from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
-from asad.admit.steered import Steered, plain
 from asad.errors import UsageError
+from asad.hold import HeldJob, Saved, as_number, as_whole, fields_of, fields_to_json, hold_of, plain
 from asad.model import STATEMENTS_OVER, Floats, Json
 
 SLACK = 0.05
@@ -21,14 +21,16 @@ SLACK = 0.05
 OPEN = ("planned", "arrived", "running", "evicting", "leaving")
 """`planned`: its job has not come; `arrived`: it waits for its start; `evicting`: it has to go and has not gone yet;
 `leaving`: nothing is promised any more to a job that waits, and it has still to be told or let go."""
-NUMBERS = ("born_s", "changed_s", "utility", "payment", "wished_s", "deferred_s", "started_s", "ended_s")
-WHOLES = ("birth", "demand", "longest", "arrival", "start", "rounds", "paid_micro")
-TRUTHS = ("told", "let_go")
-TEXTS = ("becomes",)
+PROGRESS: Saved = {
+    **dict.fromkeys(("born_s", "changed_s", "utility", "payment", "started_s", "ended_s"), as_number),
+    **dict.fromkeys(("birth", "demand", "longest", "arrival", "start", "rounds", "paid_micro"), as_whole),
+    "becomes": str,
+}
+"""Fields that outlive the process, besides the hold."""
 
 
 @dataclass(slots=True)
-class Promise(Steered):
+class Promise(HeldJob):
     """One statement. Rounds count from the epoch."""
 
     number: int
@@ -70,8 +72,13 @@ class Promise(Steered):
 
     def become(self, state: str, becomes: str = "") -> None:
         """Its job is in another state. What was refused of it in the old one delays nothing now."""
-        self.state, self.becomes, self.again_s = state, becomes, -math.inf
-        self.told = self.told and state != "leaving"
+        self.state, self.becomes, self.retry_s = state, becomes, -math.inf
+        self.reported = self.reported and state != "leaving"
+
+    @property
+    def identity(self) -> dict[str, Json]:
+        """Its job, once it has come, and its number."""
+        return {"job": self.job, "statement": self.number}
 
     @property
     def planned(self) -> bool:
@@ -110,9 +117,6 @@ class Promise(Steered):
 
     def to_row(self) -> dict[str, Json]:
         """Of the store: what `promise_from_json` reads, without the plan."""
-        progress: dict[str, Json] = {
-            name: plain(getattr(self, name)) for name in (*NUMBERS, *WHOLES, *TRUTHS, *TEXTS)
-        }
         return {
             "number": self.number,
             "owner": self.owner,
@@ -123,7 +127,7 @@ class Promise(Steered):
             "born_s": self.born_s,
             "changed_s": plain(self.changed_s) or self.born_s,
             "announced": self.announced.to_json(),
-            "progress": progress,
+            "progress": {**fields_to_json(self, PROGRESS), **self.hold_to_json()},
         }
 
     def plan_row(self) -> dict[str, Json]:
@@ -238,10 +242,7 @@ def promise_from_json(row: Json, planned: Json) -> Promise | None:
             or not len(price)
         ):
             return None
-        columns: dict[str, Any] = {name: _number(progress[name]) for name in NUMBERS}
-        columns |= {name: int(progress[name]) for name in WHOLES}
-        columns |= {name: progress[name] is True for name in TRUTHS}
-        columns |= {name: str(progress[name]) for name in TEXTS}
+        columns = fields_of(progress, PROGRESS) | hold_of(progress)
         return Promise(
             number=int(told["number"]),
             owner=str(told["owner"]),
@@ -252,7 +253,6 @@ def promise_from_json(row: Json, planned: Json) -> Promise | None:
             failure=failure,
             price=price,
             job=str(told["job"]),
-            found_deferred=False,
             **columns,
         )
     except (KeyError, TypeError, ValueError, OverflowError, UsageError):
@@ -271,7 +271,3 @@ def mechanism_row(
         "price": promise.price.tolist(),
         "row": promise.plan_row_of(promise.arrival) if arrived else -1,
     }
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
