@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asad.admit import AdmitPolicy
+from asad.admit.admission_options import Options as AdmitOptions
 from asad.admit.hints import Rule
-from asad.admit.options import Options as AdmitOptions
 from asad.admit.utility import parse_utility, site_utilities
 from asad.bounded import MOST_NUMBER
 from asad.catalog import BASELINES, STAGES, policy_class, run_name, run_names

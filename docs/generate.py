@@ -195,8 +195,8 @@ def policies(stage: str) -> str:
 
 
 FAMILIES = {
-    "admit": ("asad.admit.options:Options", "asad.admit.sow.options:Options"),
-    "defer": ("asad.defer.options:Options",),
+    "admit": ("asad.admit.admission_options:Options", "asad.admit.sow.statement_options:Options"),
+    "defer": ("asad.defer.deferral_options:Options",),
     "place": ("asad.place.options:Options", "asad.place.options:OgaOptions", "asad.place.first_fit:Options"),
     "share": ("asad.share.pool:Options",),
 }

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from asad.admit.admission_options import Options, read_share
 from asad.admit.commitments import Commitment
 from asad.admit.hints import Hint, shown
-from asad.admit.options import Options, read_share
 from asad.admit.utility import Maker, parse_utility
 from asad.errors import UsageError
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 
 from asad.admit import AdmitPolicy
-from asad.admit.options import Options
+from asad.admit.admission_options import Options
 from asad.model import Floats, Ints
 from asad.policy import Given, Policy, parameters, parted
 
@@ -154,7 +154,7 @@ class Scheme(Policy):
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> AdmitPolicy:
         """The policy that drives it on a cluster."""
-        from asad.admit.live import Admission  # works on the job model of this file
+        from asad.admit.admission import Admission  # works on the job model of this file
 
         common, own = parted(options, Options)
         common.check()

@@ -55,12 +55,12 @@ def fit(
     import numpy as np
 
     from asad.cli.evaluation import Doing
+    from asad.defer.deferral_options import PACKINGS
     from asad.defer.environment import play, play_weights
     from asad.defer.expected import fit as fitted
     from asad.defer.expected import written_expected
     from asad.defer.jobs import Worth
     from asad.defer.linear import tune, written_weights
-    from asad.defer.options import PACKINGS
     from asad.defer.rollout import fit_sample, written_sample
     from asad.defer.scorers import make_scorer
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
+from asad.defer.deferral_options import PACKINGS, Packing
 from asad.defer.features import TREND, Weighted, linear_score, trend
 from asad.defer.jobs import Past, Scorer, Trajectories, Waiting, Worth
-from asad.defer.options import PACKINGS, Packing
 from asad.defer.packing import pack, starts
 from asad.errors import UsageError
 from asad.model import Floats, Ints

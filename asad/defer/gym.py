@@ -24,9 +24,9 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
+from asad.defer.deferral_options import Packing
 from asad.defer.environment import World
 from asad.defer.jobs import Trajectories, Worth
-from asad.defer.options import Packing
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.defer import DeferPolicy
-from asad.defer.options import Options
+from asad.defer.deferral_options import Options
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 from asad.policy import Given, Policy, parameters, parted
@@ -128,7 +128,7 @@ class Scorer(Policy):
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> DeferPolicy:
         """The policy that drives it on a cluster."""
-        from asad.defer.live import Deferral  # falls back to one of these
+        from asad.defer.deferral import Deferral  # falls back to one of these
 
         common, _ = parted(options, Options)
         common.check()

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from asad.bounded import toml_of
+from asad.defer.deferral_options import PACKINGS, Packing
 from asad.defer.environment import play_weights
 from asad.defer.features import FEATURES, Weighted, weights
 from asad.defer.jobs import Trajectories, Worth
-from asad.defer.options import PACKINGS, Packing
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats
 

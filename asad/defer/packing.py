@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
+from asad.defer.deferral_options import Packing
 from asad.defer.jobs import Scorer, Waiting
-from asad.defer.options import Packing
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.defer.deferrable import Deferrable
+from asad.defer.deferrable_jobs import DeferrableJobs, key_of, tasks_of
+from asad.defer.deferral_options import Options
 from asad.defer.history import History
-from asad.defer.options import Options
 from asad.defer.room import CELL_S, cells, first_fits, left_over, places, usable_nodes
-from asad.defer.roster import Roster, key_of, tasks_of
 from asad.hold import Hold
 from asad.model import Floats, Snapshot
 
@@ -44,18 +44,20 @@ class Group:
 class World:
     """Cores over time and places on nodes, beside what runs and what on-demand jobs are expected to take."""
 
-    def __init__(self, snapshot: Snapshot, roster: Roster, options: Options) -> None:
+    def __init__(self, snapshot: Snapshot, deferrable: DeferrableJobs, options: Options) -> None:
         """Before anything is promised in this cycle."""
         self.snapshot = snapshot
         self._horizon = max(1, math.ceil(options.horizon_s / CELL_S))
         jobs = snapshot.jobs
-        self.running = [row for row in snapshot.running.tolist() if key_of(snapshot, row) in roster.running]
+        self.running = [
+            row for row in snapshot.running.tolist() if key_of(snapshot, row) in deferrable.running
+        ]
         """Rows of the deferrable jobs that run."""
         usable = usable_nodes(snapshot)
-        planned = _planned(snapshot, roster.jobs.values())
+        planned = _planned(snapshot, deferrable.jobs.values())
         self._groups = {
             text: self._group(text, usable, planned, options.reserve)
-            for text in dict.fromkeys(["", *(self._where(job.row) for job in roster.jobs.values())])
+            for text in dict.fromkeys(["", *(self._where(job.row) for job in deferrable.jobs.values())])
         }
         """By partition text of the jobs; the empty text is all nodes."""
         self.held = float(jobs.cores[self.running].sum()) if self.running else 0.0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.admit.options import Options as AdmitOptions
+from asad.admit.admission_options import Options as AdmitOptions
 from asad.admit.sow.infer import LEAST_RUNS
 from asad.admit.sow.mechanisms import mechanism_of
 from asad.admit.utility import site_utilities

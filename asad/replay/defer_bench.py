@@ -18,10 +18,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from asad.defer.deferral_options import PACKINGS, Packing
 from asad.defer.environment import Played, World, play
 from asad.defer.jobs import Past, Scorer, Trajectories, Waiting, Worth
 from asad.defer.offline import optimum
-from asad.defer.options import PACKINGS, Packing
 from asad.defer.packing import starts
 from asad.defer.scorers import make_scorer, scorer_names, scorer_options
 from asad.model import Json

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asad.admit.options import Options as AdmitOptions
+from asad.admit.admission_options import Options as AdmitOptions
 from asad.config import Config
 from asad.errors import UsageError
 from asad.model import Json

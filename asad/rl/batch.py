@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
+from asad.defer.deferral_options import Packing
 from asad.defer.environment import Gains, World
 from asad.defer.jobs import Trajectories, Worth
 from asad.defer.network import STEP_COLUMNS
-from asad.defer.options import Packing
 from asad.defer.osdec import SCALES
 from asad.defer.outlook import CLUSTER_WIDTH, FUTURE, JOB_WIDTH, LOOK, RUNNING, WAITING, describe
 from asad.defer.packing import worth_most

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from asad.defer.deferral_options import Packing
 from asad.defer.environment import play
 from asad.defer.jobs import Trajectories, Worth
 from asad.defer.offline import optimum
-from asad.defer.options import Packing
 from asad.defer.scorers import make_scorer
 from asad.replay import defer_bench
 from asad.replay.defer_instances import draw_trajectories, read_trajectories

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from asad.admit.admission_options import Options
 from asad.admit.budget import Budgets
 from asad.admit.commitments import Commitment
 from asad.admit.hints import Hint
-from asad.admit.options import Options
 
 BUDGET = 100.0
 USERS = ("ann", "bob")

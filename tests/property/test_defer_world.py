@@ -10,10 +10,10 @@ from deferral_reference import Job, jobs_of, made_up, reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asad.defer.deferral_options import PACKINGS, Packing
 from asad.defer.environment import World, play
 from asad.defer.features import Weighted
 from asad.defer.jobs import Scorer, Waiting, Worth
-from asad.defer.options import PACKINGS, Packing
 from asad.defer.packing import pack, starts
 from asad.defer.scorers import make_scorer
 from asad.model import Floats, Ints

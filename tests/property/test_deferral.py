@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from slotted_cluster import EPOCH, Job
 
+from asad.defer.deferral import Deferral
+from asad.defer.deferral_options import PACKINGS
 from asad.defer.jobs import Waiting
-from asad.defer.live import Deferral
-from asad.defer.options import PACKINGS
 from asad.model import Defer, Start
 
 ODD = (math.nan, math.inf, -math.inf, 1e308, -1e308, 0.0, -0.0, 1.0)

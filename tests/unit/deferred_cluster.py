@@ -12,9 +12,9 @@ from slotted_cluster import EPOCH, Job, Obedient
 
 from asad.config import GuardSettings
 from asad.cycle import Cycle
+from asad.defer.deferral import Deferral
+from asad.defer.deferral_options import Options
 from asad.defer.jobs import Scorer, Waiting
-from asad.defer.live import Deferral
-from asad.defer.options import Options
 from asad.defer.scorers import make_scorer
 from asad.defer.windows import Rule
 from asad.guard import guard_for

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
+from asad.admit.admission import Admission
+from asad.admit.admission_options import Options
 from asad.admit.budget import Budgets, Claim, read_share
 from asad.admit.commitments import Commitment, commitment_from_json
 from asad.admit.hints import Hint, Rule
-from asad.admit.live import Admission
-from asad.admit.options import Options
 from asad.admit.schemes import scheme_maker
 from asad.cli.admit import story
 from asad.cli.asactl import asactl

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
+from asad.admit.admission import Admission
+from asad.admit.admission_options import Options
 from asad.admit.best_schedule import most_by_slot
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
-from asad.admit.live import Admission
-from asad.admit.options import Options
 from asad.admit.scheme_warm_up import warm_up_scheme
 from asad.admit.schemes import scheme_maker, scheme_names
 from asad.config import GuardSettings

@@ -304,7 +304,7 @@ def test_the_very_name_of_a_job_is_told_and_fits_rules() -> None:
 
     policy = deferral(rules=[Rule(window_s=600.0, names=("run-18",))], applications=["ann/run-#/4"])
     policy.learn(seen, NOBODY)
-    assert list(policy.roster.jobs) == ["1"]
+    assert list(policy.deferrable.jobs) == ["1"]
 
 
 # ------------------------------------------------------------------------------------------------------------- Slurm

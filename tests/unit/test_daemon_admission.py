@@ -17,10 +17,10 @@ from configured_policies import put_policy
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 from test_daemon import configuration, wait_for
 
+from asad.admit.admission import Admission
+from asad.admit.admission_options import Options
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
-from asad.admit.live import Admission
-from asad.admit.options import Options
 from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl

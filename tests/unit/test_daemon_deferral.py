@@ -23,8 +23,8 @@ from asad.cli.asactl import asactl
 from asad.config import Config, parse
 from asad.daemon import Daemon
 from asad.defer.at_once import AtOnce
-from asad.defer.live import Deferral
-from asad.defer.options import Options
+from asad.defer.deferral import Deferral
+from asad.defer.deferral_options import Options
 from asad.defer.scorers import make_scorer, scorer_names
 from asad.defer.windows import Rule
 from asad.errors import ConfigError
@@ -222,7 +222,7 @@ def test_policies_are_made_as_configured() -> None:
     made = policy_of(config(text), "defer")
     assert isinstance(made, Deferral) and made.name == "fifo-defer"
     assert made.options == Options(reserve=0.1, packing="prefix")
-    assert made.roster.rules == (Rule(3600.0, qos=("night",)),)
+    assert made.deferrable.rules == (Rule(3600.0, qos=("night",)),)
     assert made.terms.lease_s(10_000) == 40.0
 
 

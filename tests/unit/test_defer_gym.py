@@ -11,10 +11,10 @@ pytest.importorskip("gymnasium", reason="gymnasium is not installed (pip install
 
 from gymnasium.utils.env_checker import check_env
 
+from asad.defer.deferral_options import PACKINGS, Packing
 from asad.defer.environment import play
 from asad.defer.gym import DeferEnv, DeferVectorEnv
 from asad.defer.jobs import Trajectories, Worth
-from asad.defer.options import PACKINGS, Packing
 from asad.defer.scorers import make_scorer
 from asad.errors import UsageError
 from asad.replay.defer_instances import draw_trajectories

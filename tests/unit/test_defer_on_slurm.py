@@ -13,8 +13,8 @@ from slurm_samples import START_S, Lab, SlurmInMemory, a_job, running
 from asad.admit.everyone import Everyone
 from asad.config import GuardSettings
 from asad.cycle import Cycle
-from asad.defer.live import Deferral
-from asad.defer.options import Options
+from asad.defer.deferral import Deferral
+from asad.defer.deferral_options import Options
 from asad.defer.scorers import make_scorer
 from asad.guard import guard_for
 from asad.place.native import Native
@@ -136,7 +136,7 @@ def test_a_deadline_and_a_rule_of_a_qos(tmp_path: Path) -> None:
     )
     lab = Lab(tmp_path, slurm)
     policy, cycle = deferral(lab)
-    policy.roster.rules = (Rule(3600.0, qos=("night",), partitions=("batch",)),)
+    policy.deferrable.rules = (Rule(3600.0, qos=("night",), partitions=("batch",)),)
     turn(lab, cycle, POLL_S)
     windows = {key: policy.explain(key) for key in ("40", "41", "42")}
     assert windows["41"] is not None and windows["41"]["latest_s"] == START_S - 100.0 + 3600.0

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from asad.defer.deferral_options import PACKINGS
 from asad.defer.environment import World, play
 from asad.defer.jobs import Waiting, Worth
 from asad.defer.linear import Linear
@@ -26,7 +27,6 @@ from asad.defer.network import (
     wanted,
     written,
 )
-from asad.defer.options import PACKINGS
 from asad.defer.osdec import Osdec, load, look, recent, shipped
 from asad.defer.outlook import (
     CLUSTER_WIDTH,

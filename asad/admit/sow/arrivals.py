@@ -11,8 +11,8 @@ import numpy as np
 
 from asad.admit.run_times import application_of
 from asad.admit.seen import OPTED_OUT, name_of
-from asad.admit.sow.options import Options
 from asad.admit.sow.promises import Promise
+from asad.admit.sow.statement_options import Options
 from asad.model import BARS, Snapshot
 
 NOT_YET = (

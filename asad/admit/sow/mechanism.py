@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from asad.admit import AdmitPolicy
 from asad.admit.sow.failures import Futures, sample_count
 from asad.admit.sow.launch import Best, best_plan, rounds_sold, row_starts
-from asad.admit.sow.options import Options
 from asad.admit.sow.reduction import Relaxed
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan, Menu, Statement
+from asad.admit.sow.statement_options import Options
 from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
 from asad.policy import Given, Policy, parameters, parted
@@ -55,7 +55,7 @@ class Active:
 class Posted(Policy):
     """Algorithm 1 over any relaxed scheduler. `name`, prices and options are those of who derives from it.
 
-    On a cluster `asad.admit.sow.live.Statements` drives it.
+    On a cluster `asad.admit.sow.statements.Statements` drives it.
     """
 
     stage = "admit"
@@ -69,7 +69,7 @@ class Posted(Policy):
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> AdmitPolicy:
         """The policy that drives it on a cluster."""
-        from asad.admit.sow.live import Statements  # drives the mechanisms of this room
+        from asad.admit.sow.statements import Statements  # drives the mechanisms of this room
 
         common, own = parted(options, Options)
         common.check()

@@ -28,7 +28,8 @@ from typing import cast
 
 import numpy as np
 
-from asad.admit import AdmitPolicy, telling
+from asad.admit import AdmitPolicy, admission_report
+from asad.admit.admission_options import Options
 from asad.admit.budget import NOTHING, Budgets, Claim
 from asad.admit.capacity import CORES, Claims, World, held_by_others, world_of
 from asad.admit.commitments import (
@@ -40,13 +41,12 @@ from asad.admit.commitments import (
 from asad.admit.companions import companions, follow, released, taken_in
 from asad.admit.elastic import Allotment, PlansAhead, Scheme, Servers
 from asad.admit.hints import Hint, Rule
-from asad.admit.measures import Companion, Measures, told
-from asad.admit.options import Options
+from asad.admit.job_size import Companion, Measures, told
+from asad.admit.plan_decisions import give_back, loosen, steer, verdict
 from asad.admit.run_times import RunTimes
 from asad.admit.scheme_warm_up import warm_up_scheme
 from asad.admit.seats import Seats
 from asad.admit.seen import Seen, can_start, key_of, look, own_throttle_of
-from asad.admit.steering import give_back, loosen, steer, verdict
 from asad.admit.utility import Maker, parse_utility
 from asad.errors import UsageError
 from asad.hold import Terms, outcomes_of, plain
@@ -325,7 +325,7 @@ class Admission(AdmitPolicy):
         return [(key, hint) for _, key, hint in found[:MOST_ASKED]]
 
     def _told(self, snapshot: Snapshot, there: Seen, text: str) -> Hint | str | None:
-        """What a job's user, else a rule, tells (see `asad.admit.measures.told`)."""
+        """What a job's user, else a rule, tells (see `asad.admit.job_size.told`)."""
         return told(snapshot, there, text, self._run_times.application(snapshot, there.row), self._rules)
 
     def _user(self, snapshot: Snapshot, there: Seen) -> str:
@@ -566,7 +566,7 @@ class Admission(AdmitPolicy):
         return {
             "policy": self.name,
             "now_s": plain(self._now_s),
-            **telling.job(entry, slot, self.options.slot_s),
+            **admission_report.job(entry, slot, self.options.slot_s),
             "prices": self._prices(entry, slot),
         }
 
@@ -577,7 +577,7 @@ class Admission(AdmitPolicy):
             return None
         demand = self._world.demand(entry.cores, entry.memory_bytes_per_core)
         prices = cast("Sequence[float]", ask(slot, demand))
-        return telling.prices_by_slot(prices, slot, self.options.slot_s)
+        return admission_report.prices_by_slot(prices, slot, self.options.slot_s)
 
     def overview(self) -> dict[str, Json]:
         """All jobs that are known, and by slot what the plans and others hold of the cores."""
@@ -598,8 +598,8 @@ class Admission(AdmitPolicy):
             "slot_s": slot_s,
             "horizon": self.options.horizon,
             "cores": capacity,
-            "jobs": [telling.row(entry, slot, slot_s) for entry in entries],
-            "slots": telling.slots(
+            "jobs": [admission_report.row(entry, slot, slot_s) for entry in entries],
+            "slots": admission_report.slots(
                 entries, slot, slot_s, None if others is None else others.tolist(), prices
             ),
         }

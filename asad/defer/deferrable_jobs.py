@@ -9,7 +9,7 @@ import numpy as np
 
 from asad.applications import named
 from asad.defer.deferrable import BY_HAND, Deferrable
-from asad.defer.options import Options
+from asad.defer.deferral_options import Options
 from asad.defer.windows import Rule, window_of
 from asad.hold import EXACT_S, Event, Hold
 from asad.model import BARS, Json, Snapshot
@@ -22,10 +22,10 @@ LEFT_ALONE = OPTED_OUT | {
 MOST_TOLD = 1000
 """Jobs that a status tells, missed ones that are remembered, and sentences that wait to be read."""
 
-Steered = Callable[[Snapshot, int], bool]
+IsHeldElsewhere = Callable[[Snapshot, int], bool]
 
 
-class Roster:
+class DeferrableJobs:
     """Who is deferrable, as the cluster shows it."""
 
     def __init__(self, applications: Sequence[str], options: Options, rules: Sequence[Rule]) -> None:
@@ -56,7 +56,7 @@ class Roster:
 
     # ------------------------------------------------------------------------------------------------- what is seen
 
-    def look(self, snapshot: Snapshot, steered: Steered) -> None:
+    def look(self, snapshot: Snapshot, steered: IsHeldElsewhere) -> None:
         """Bring the deferrable jobs that wait up to date."""
         jobs, arrays = snapshot.jobs, snapshot.arrays
         deferred = np.flatnonzero((jobs.begin_s > snapshot.time_s) & (jobs.submit_s <= snapshot.time_s))
@@ -94,7 +94,9 @@ class Roster:
         known.seen = True
         return True
 
-    def _see(self, snapshot: Snapshot, row: int, array: int, in_queue: bool, steered: Steered) -> None:
+    def _see(
+        self, snapshot: Snapshot, row: int, array: int, in_queue: bool, steered: IsHeldElsewhere
+    ) -> None:
         """One job that waits, of an array the row that stands for its tasks."""
         jobs = snapshot.jobs
         key = key_of(snapshot, row)

@@ -31,16 +31,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.defer import DeferPolicy, telling
+from asad.defer import DeferPolicy, deferral_report
 from asad.defer.deferrable import Deferrable
+from asad.defer.deferrable_jobs import MOST_TOLD, DeferrableJobs, IsHeldElsewhere
+from asad.defer.deferral_options import Options
 from asad.defer.edf import Edf
 from asad.defer.history import History
 from asad.defer.jobs import Scorer, Waiting
-from asad.defer.options import Options
+from asad.defer.lease_decisions import UPDATES, Terms, hold, impatient, let_go, start, too_late, wake_s
 from asad.defer.packing import scores_of
-from asad.defer.roster import MOST_TOLD, Roster, Steered
 from asad.defer.scorer_warm_up import warm_up_scorer
-from asad.defer.steering import UPDATES, Terms, hold, impatient, let_go, start, too_late, wake_s
 from asad.defer.steps import steps_of, waiting_of
 from asad.defer.windows import Rule
 from asad.defer.world import World
@@ -68,7 +68,7 @@ class Deferral(DeferPolicy):
         self.name, self.options = name, options or Options()
         self.scorer = scorer
         self.terms = Terms(name, self.options, poll_s, most_lease_s)
-        self.roster = Roster(applications, self.options, rules)
+        self.deferrable = DeferrableJobs(applications, self.options, rules)
         self._edf = Edf()
         self._erred = ""
         self._history = History(self.options.step_s, max(1, self.options.days))
@@ -81,8 +81,8 @@ class Deferral(DeferPolicy):
 
     def reports(self) -> list[str]:
         """What errs, and whose latest start was missed."""
-        found = list(self.roster.said)
-        self.roster.said.clear()
+        found = list(self.deferrable.said)
+        self.deferrable.said.clear()
         return found
 
     def warm_up(self) -> None:
@@ -92,17 +92,17 @@ class Deferral(DeferPolicy):
     @property
     def changed(self) -> bool:
         """Who runs has changed since `state` was told."""
-        return self.roster.changed
+        return self.deferrable.changed
 
     # ------------------------------------------------------------------------------------------------- the cycle
 
-    def learn(self, snapshot: Snapshot, finished: Finished, steered: Steered | None = None) -> None:
+    def learn(self, snapshot: Snapshot, finished: Finished, steered: IsHeldElsewhere | None = None) -> None:
         """Who waits and who has gone, and what on-demand jobs leave. `steered`: who is admission's."""
         self._now_s = snapshot.time_s
-        self.roster.look(snapshot, steered or _nobody)
-        self.roster.follow(snapshot, {str(snapshot.jobs.job_id[row]) for row in finished.row.tolist()})
-        self._world = world = World(snapshot, self.roster, self.options)
-        waiting = self.roster.waiting()
+        self.deferrable.look(snapshot, steered or _nobody)
+        self.deferrable.follow(snapshot, {str(snapshot.jobs.job_id[row]) for row in finished.row.tolist()})
+        self._world = world = World(snapshot, self.deferrable, self.options)
+        waiting = self.deferrable.waiting()
         steps = [steps_of(job.needs_s, self.options.step_s) for job in waiting]
         present = (
             world.capacity,
@@ -124,9 +124,11 @@ class Deferral(DeferPolicy):
         # who is held back by us, and is not deferrable (any more)
         decisions: list[Decision] = [
             Start(Cause(self.name, "nothing defers it any more", {"stage": "defer", "job": str(name)}), row)
-            for row, name in zip(self.roster.stray, snapshot.jobs.job_id[self.roster.stray], strict=True)
+            for row, name in zip(
+                self.deferrable.stray, snapshot.jobs.job_id[self.deferrable.stray], strict=True
+            )
         ]
-        waiting = self.roster.waiting()
+        waiting = self.deferrable.waiting()
         for job in waiting:  # who was let go and has not started takes his cores, or is held back again
             if job.hold is Hold.RELEASED and not impatient(job, now_s, terms):
                 world.take(job)
@@ -151,17 +153,17 @@ class Deferral(DeferPolicy):
 
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """What was done is known from now on; what was refused is wished again some time later."""
-        for job, outcome, _ in outcomes_of(self.name, self.roster.jobs.values(), outcomes):
+        for job, outcome, _ in outcomes_of(self.name, self.deferrable.jobs.values(), outcomes):
             job.on_outcome(outcome, self._now_s)
 
     def given_back(self) -> None:
         """Every job has its own begin time again: what is missing of ours, nobody took by hand."""
-        for job in self.roster.jobs.values():
+        for job in self.deferrable.jobs.values():
             job.withdrawn()
 
     def wake_s(self) -> float:
         """When a lease ends, a latest start comes, patience ends, or a step does."""
-        jobs = self.roster.jobs.values()
+        jobs = self.deferrable.jobs.values()
         lease_s = self.terms.lease_s(len(jobs))
         found = min(
             (wake_s(job, lease_s, self._now_s, self.terms) for job in jobs if job.seen), default=math.inf
@@ -209,7 +211,9 @@ class Deferral(DeferPolicy):
         except Exception as error:  # whatever it is, the cycle goes on
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             if not self._erred:
-                self.roster.said.append(f"the policy {self.scorer.name} errs, edf decides meanwhile: {why}")
+                self.deferrable.said.append(
+                    f"the policy {self.scorer.name} errs, edf decides meanwhile: {why}"
+                )
             self._erred = why
             found = scores_of(self._edf, waiting)
         return found
@@ -234,21 +238,21 @@ class Deferral(DeferPolicy):
 
     def explain(self, job: str) -> dict[str, Json] | None:
         """Why a deferrable job waits or was let go; None if it is not known."""
-        roster = self.roster
-        key = job if job in roster.jobs or job in roster.missed else job.partition("_")[0]
-        known = roster.jobs.get(key)
+        deferrable = self.deferrable
+        key = job if job in deferrable.jobs or job in deferrable.missed else job.partition("_")[0]
+        known = deferrable.jobs.get(key)
         if known is not None:
-            return {"policy": self.name, **telling.story(known, self._now_s)}
-        if key not in roster.missed and key not in roster.running:
+            return {"policy": self.name, **deferral_report.story(known, self._now_s)}
+        if key not in deferrable.missed and key not in deferrable.running:
             return None
-        missed_s = roster.missed.get(key)
+        missed_s = deferrable.missed.get(key)
         state = "runs" if missed_s is None else "missed"
         return {"job": key, "policy": self.name, "state": state, "latest_s": missed_s}
 
     def overview(self) -> dict[str, Json]:
         """All deferrable jobs that wait, and what is left to them."""
-        world, roster = self._world, self.roster
-        order = sorted(roster.jobs.values(), key=lambda job: (job.rank or math.inf, job.submit_s))
+        world, deferrable = self._world, self.deferrable
+        order = sorted(deferrable.jobs.values(), key=lambda job: (job.rank or math.inf, job.submit_s))
         return {
             "policy": self.name,
             "now_s": plain(self._now_s),
@@ -257,13 +261,13 @@ class Deferral(DeferPolicy):
             "capacity": None if world is None else world.capacity,
             "held_cores": None if world is None else world.held,
             "known_days": round(self._history.known_steps / self._history.steps_a_day, 2),
-            "waiting": len(roster.jobs),
-            "running": len(roster.running),
-            "counts": {"started": roster.started, "missed": roster.late, "let go": self._let_go},
+            "waiting": len(deferrable.jobs),
+            "running": len(deferrable.running),
+            "counts": {"started": deferrable.started, "missed": deferrable.late, "let go": self._let_go},
             "erred": self._erred or None,
-            "missed": [[key, late_s] for key, late_s in roster.missed.items()],
+            "missed": [[key, late_s] for key, late_s in deferrable.missed.items()],
             "forecast": [] if world is None else self._ahead(world),
-            "jobs": [telling.row(job, self._now_s) for job in order[:MOST_TOLD]],
+            "jobs": [deferral_report.row(job, self._now_s) for job in order[:MOST_TOLD]],
         }
 
     def _ahead(self, world: World) -> list[Json]:
@@ -275,23 +279,23 @@ class Deferral(DeferPolicy):
 
     def words(self) -> str:
         """The deferrable jobs, for the sentence of a cycle; empty if there are none."""
-        roster = self.roster
-        if not roster.jobs and not roster.running:
+        deferrable = self.deferrable
+        if not deferrable.jobs and not deferrable.running:
             return ""
-        held = sum(job.hold in (Hold.FREE, Hold.HELD) for job in roster.jobs.values())
-        return f"{held} deferrable held back, {len(roster.running)} run"
+        held = sum(job.hold in (Hold.FREE, Hold.HELD) for job in deferrable.jobs.values())
+        return f"{held} deferrable held back, {len(deferrable.running)} run"
 
     # ---------------------------------------------------------------------------------------------------- knowledge
 
     def state(self) -> dict[str, dict[str, Json]]:
         """Everything that another process needs: the history, and which jobs that run were deferrable."""
-        self.roster.changed = False
-        return {**self._history.to_json(), "*": self.roster.to_json()}
+        self.deferrable.changed = False
+        return {**self._history.to_json(), "*": self.deferrable.to_json()}
 
     def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
         """Know again what `state` told; what cannot be read is passed over."""
         self._history.restore(memory)
-        self.roster.restore(memory.get("*", {}))
+        self.deferrable.restore(memory.get("*", {}))
 
 
 def _nobody(snapshot: Snapshot, row: int) -> bool:

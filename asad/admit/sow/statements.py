@@ -40,7 +40,6 @@ from asad.admit.sow.announcements import Announcement
 from asad.admit.sow.arrivals import Arrival, Arrivals, number_of
 from asad.admit.sow.book import Book
 from asad.admit.sow.mechanism_warm_up import warm_up_mechanism
-from asad.admit.sow.options import Options
 from asad.admit.sow.others import Others
 from asad.admit.sow.promises import (
     SLACK,
@@ -49,8 +48,9 @@ from asad.admit.sow.promises import (
     promise_from_json,
     statement_of,
 )
+from asad.admit.sow.start_decisions import loosen, start_s, steer
 from asad.admit.sow.statement import NEVER, Bounds
-from asad.admit.sow.steering import loosen, start_s, steer
+from asad.admit.sow.statement_options import Options
 from asad.errors import AsadError, UsageError
 from asad.hold import Terms, find_rows, outcomes_of, plain
 from asad.model import (

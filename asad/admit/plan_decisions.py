@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from asad.admit.admission_report import story
 from asad.admit.commitments import Commitment
 from asad.admit.seen import Seen, throttle_of
-from asad.admit.telling import story
 from asad.hold import EXACT_S, Event, Hold, Step, Terms, latest_begin_s
 from asad.model import Admit, Decision, Decline, Defer, Json, SetThrottle, Snapshot, Start
 

@@ -6,8 +6,8 @@ import math
 from typing import NamedTuple
 
 from asad.defer.deferrable import Deferrable
-from asad.defer.options import Options
-from asad.defer.telling import numbers
+from asad.defer.deferral_options import Options
+from asad.defer.deferral_report import numbers
 from asad.hold import EXACT_S, Event, Hold
 from asad.model import Decision, Defer, Start
 
