@@ -7,17 +7,17 @@ they belong to checks them.
 
 from __future__ import annotations
 
-import difflib
 import re
-import types
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
-from asad.bounded import MOST_NUMBER, toml_of
+from asad.bounded import toml_of
 from asad.catalog import policy_names
 from asad.errors import ConfigError
+from asad.tables import Fault, Is, Words, columns_of, key_lines, line_of, nearest_of, printable, read_table
 
 DEFAULT_PATH = Path("/etc/asad/asad.toml")
 MAX_FILE_BYTES = 1024 * 1024
@@ -25,31 +25,28 @@ MODES = ("observe", "advise", "enforce")
 Mode = Literal["observe", "advise", "enforce"]
 
 
-def _setting(
-    default: Any,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
-    address: bool = False,
-    addresses: bool = False,
-    secret: bool = False,
-    policy_of: str = "",
-) -> Any:
-    """A key with its default, the range of a number, whether a text is `HOST:PORT` (or several), whether no error may
-    repeat it, and of which stage it names a policy."""
-    checks = {
-        "least": least,
-        "above": above,
-        "most": most,
-        "address": address,
-        "addresses": addresses,
-        "secret": secret,
-        "policy_of": policy_of,
-    }
-    if isinstance(default, list):
-        return field(default_factory=lambda: tuple(default), metadata=checks)
-    return field(default=default, metadata=checks)
+def split_address(text: str) -> tuple[str, int]:
+    """`host:port` or `[address]:port` → host and port (0 to 65535). Raises ValueError that says what is wrong."""
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]/@]+)):(\d{1,5})", text)
+    if found is None:
+        raise ValueError("is no address; write host:port, or [address]:port for IPv6")
+    if int(found[3]) > 65_535:
+        raise ValueError("has no such port; give one to 65535")
+    return found[1] or found[2], int(found[3])
+
+
+def _address(text: str) -> str:
+    """`HOST:PORT`, or empty."""
+    if text:
+        split_address(text)
+    return text
+
+
+def _addresses(text: str) -> str:
+    """One address or several, with commas between them; or empty."""
+    for one in text.split(",") if text else ():
+        split_address(one.strip())
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +58,12 @@ class DaemonSettings:
     cluster: str = "slurm"
     """Name of a cluster plugin (entry point group `asad.clusters`: `slurm`, `mesos`, `slurm+mesos`), or
     `recorded`."""
-    interval_s: float = _setting(30.0, above=0.0, most=3600.0)
+    interval_s: Annotated[float, Is(above=0.0, most=3600.0)] = 30.0
     """From the beginning of one cycle to that of the next."""
     state_dir: Path = Path("/var/lib/asad")
     """Journal of offers, lock and state store; refused if others may write to it. Another one needs a line in the
     units."""
-    store: str = _setting("", secret=True)
+    store: Annotated[str, Is(secret=True)] = ""
     """Path or URL of the state store; empty: `asad.db` in `state_dir`."""
     socket: Path = Path("/run/asad/asad.sock")
     """Where `asactl` asks."""
@@ -74,7 +71,7 @@ class DaemonSettings:
     """Group whose members may pause, resume, release and change the mode; empty: root and the daemon's user alone."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`."""
-    retention_days: float = _setting(90.0, above=0.0, most=36_500.0)
+    retention_days: Annotated[float, Is(above=0.0, most=36_500.0)] = 90.0
     """Age at which decisions of live runs, quota changes and ledger entries are removed from the store."""
 
 
@@ -82,13 +79,13 @@ class DaemonSettings:
 class PolicySettings:
     """`[policies]`"""
 
-    admit: str = _setting("everyone", policy_of="admit")
+    admit: Annotated[str, Is(choices=partial(policy_names, "admit"))] = "everyone"
     """Who may run, when and how wide."""
-    defer: str = _setting("at-once", policy_of="defer")
+    defer: Annotated[str, Is(choices=partial(policy_names, "defer"))] = "at-once"
     """When deferrable jobs start."""
-    place: str = _setting("native", policy_of="place")
+    place: Annotated[str, Is(choices=partial(policy_names, "place"))] = "native"
     """Who places jobs."""
-    share: str = _setting("asax", policy_of="share")
+    share: Annotated[str, Is(choices=partial(policy_names, "share"))] = "asax"
     """Who lends."""
     experts: str = ""
     """Folder of expert trees; empty: those that asad ships."""
@@ -98,30 +95,30 @@ class PolicySettings:
 class GuardSettings:
     """`[guard]`. Shares and fractions in [0, 1]."""
 
-    happiness_floor: float = _setting(1.0, least=0.0, most=100.0)
+    happiness_floor: Annotated[float, Is(least=0.0, most=100.0)] = 1.0
     """A host whose happiness is known and below this lends nothing more."""
-    host_floor: float = _setting(0.1, least=0.0, most=1.0)
+    host_floor: Annotated[float, Is(least=0.0, most=1.0)] = 0.1
     """Share of its cores that a host keeps beyond the 95th percentile of its use (the host of a pair: beyond its mean
     use), and free cores beyond usual use."""
-    pressure: float = _setting(0.2, above=0.0, most=1.0)
+    pressure: Annotated[float, Is(above=0.0, most=1.0)] = 0.2
     """Where a host waited for CPU for more than this fraction of the last seconds, the newest guest of its node gives
     way; beside the host of a pair its guest does."""
-    node_share_cap: float = _setting(0.9, least=0.0, most=1.0)
+    node_share_cap: Annotated[float, Is(least=0.0, most=1.0)] = 0.9
     """Most that is lent of one node (of a pair: of one host on it), to all guests together."""
-    guests_cap: int = _setting(0, least=0)
+    guests_cap: Annotated[int, Is(least=0)] = 0
     """Most guests at one time, running and offered; 0: no cap."""
-    memory_bandwidth: float = _setting(0.02, least=0.0, most=1.0)
+    memory_bandwidth: Annotated[float, Is(least=0.0, most=1.0)] = 0.02
     """Part of its pace that a memory-bound host may lose to a memory-bound guest; where calibration says more, two
     such jobs do not meet on a node."""
     calibration: str = ""
     """The file that `asactl calibrate` wrote on one of these nodes; empty: the one that asad ships."""
-    offer_patience_s: float = _setting(60.0, above=0.0)
+    offer_patience_s: Annotated[float, Is(above=0.0)] = 60.0
     """An offer that was not taken for so long is withdrawn."""
-    memory_slack: float = _setting(0.1, least=0.0, most=10.0)
+    memory_slack: Annotated[float, Is(least=0.0, most=10.0)] = 0.1
     """No memory limit is below what a job uses and this part of it besides."""
-    most_defer_s: float = _setting(86_400.0, above=0.0, most=31_536_000.0)
+    most_defer_s: Annotated[float, Is(above=0.0, most=31_536_000.0)] = 86_400.0
     """No job is deferred further ahead than this; admission defers no further either."""
-    most_lease_s: float = _setting(3600.0, above=0.0, most=31_536_000.0)
+    most_lease_s: Annotated[float, Is(above=0.0, most=31_536_000.0)] = 3600.0
     """No deferrable job is held back for longer without a further look."""
 
 
@@ -129,7 +126,7 @@ class GuardSettings:
 class NodesSettings:
     """`[nodes]`: how node actors and the daemon speak to each other."""
 
-    listen: str = _setting("0.0.0.0:6820", address=True)
+    listen: Annotated[str, Is(made=_address)] = "0.0.0.0:6820"
     """Where the daemon waits for actors."""
     auth: Literal["munge", "tls"] = "munge"
     """`munge` or `tls`."""
@@ -143,7 +140,7 @@ class NodesSettings:
     """For TLS: file with the key of that certificate."""
     ca: str = ""
     """For TLS: file with the authority that signed the certificates of both sides."""
-    lease_s: float = _setting(0.0, least=0.0)
+    lease_s: Annotated[float, Is(least=0.0)] = 0.0
     """How long quotas hold without a completed cycle; 0: three cycles, at least 15 s."""
 
 
@@ -151,17 +148,17 @@ class NodesSettings:
 class NodeSettings:
     """`[node]`: the node actor's own."""
 
-    daemon: str = _setting("localhost:6820", addresses=True)
+    daemon: Annotated[str, Is(made=_addresses)] = "localhost:6820"
     """Where the daemon listens; of several head nodes all, with commas between them."""
     node: str = ""
     """Name of the node in Slurm; empty: the host name."""
-    sample_s: float = _setting(5.0, above=0.0, most=600.0)
+    sample_s: Annotated[float, Is(above=0.0, most=600.0)] = 5.0
     """Interval of the profile."""
-    pressure_s: float = _setting(0.5, above=0.0, most=60.0)
+    pressure_s: Annotated[float, Is(above=0.0, most=60.0)] = 0.5
     """Interval at which hosts with guests are looked at."""
     state_dir: Path = Path("/var/lib/asad-node")
     """Announced guests, and quotas to restore."""
-    guest_partitions: tuple[str, ...] = _setting(["guest"])
+    guest_partitions: tuple[str, ...] = ("guest",)
     """Jobs of these partitions are guests."""
     widen: bool = True
     """Guests may run on every core of the node that Slurm may use, held by their quotas, and not on their own
@@ -180,7 +177,7 @@ class NodeSettings:
 class MetricsSettings:
     """`[metrics]`"""
 
-    listen: str = _setting("127.0.0.1:9620", address=True)
+    listen: Annotated[str, Is(made=_address)] = "127.0.0.1:9620"
     """Where Prometheus scrapes; empty: nowhere."""
 
 
@@ -190,17 +187,17 @@ class RecordedSettings:
 
     log: str = ""
     """The log, in any form that `asactl replay` reads."""
-    nodes: int = _setting(0, least=0)
+    nodes: Annotated[int, Is(least=0)] = 0
     """Nodes of the machine; 0: inferred from the log."""
-    cores: int = _setting(0, least=0)
+    cores: Annotated[int, Is(least=0)] = 0
     """Cores of each node."""
     memory: str = ""
     """Memory of each node (`128G`); memory then counts."""
     demand: str = ""
     """CPU demand where the log has none: a TOML profile or `beta:MEAN`."""
-    speed: float = _setting(1000.0, above=0.0)
+    speed: Annotated[float, Is(above=0.0)] = 1000.0
     """Seconds of the log in one second."""
-    seed: int = _setting(0, least=0)
+    seed: Annotated[int, Is(least=0)] = 0
     """Seed of everything drawn."""
     stay: bool = False
     """Stay and answer when the log has ended."""
@@ -296,25 +293,26 @@ def parse(text: str, path: Path) -> Config:
     try:
         document = toml_of(text)
     except ValueError as error:
-        raise ConfigError(f"{path}: not TOML: {_printable(str(error)[:200])}; mend what it names") from error
-    faults: list[_Fault] = []
-    settings: dict[str, Any] = {
-        name: _read_table(name, table, document.get(name, {}), faults) for name, table in TABLES.items()
+        raise ConfigError(f"{path}: not TOML: {printable(str(error)[:200])}; mend what it names") from error
+    read_tables = {
+        name: read_table(table, document.get(name, {}), Words(), (name,)) for name, table in TABLES.items()
     }
+    settings = {name: table for name, (table, _) in read_tables.items()}
+    faults = [fault for _, found in read_tables.values() for fault in found]
     cluster = settings["daemon"].cluster  # slurm+mesos: each has its table
     plugins = {"slurm", cluster, *cluster.split("+")} - {*TABLES, *STAGES, ""}
     known = {*TABLES, *STAGES, *plugins}
     for name, value in document.items():
         if name not in known:
-            faults.append(_Fault((name,), "unknown table", _nearest(name, sorted(known))))
+            faults.append(_fault(f"unknown table; {nearest_of(name, sorted(known))}", name))
         elif name in plugins and not isinstance(value, dict):
-            faults.append(_Fault((name,), "not a table", f"write [{name}]"))
+            faults.append(_fault(f"not a table; write [{name}]", name))
     for stage in STAGES:
         faults += _strange_options(stage, document.get(stage, {}))
     faults += _mistakes(settings)
     if faults:
         lines = key_lines(text)
-        raise ConfigError("\n".join(fault.told(path, lines) for fault in faults))
+        raise ConfigError("\n".join(_placed(path, line_of(lines, fault.key), fault) for fault in faults))
     return Config(
         **settings,
         share=document.get("share", {}),
@@ -326,177 +324,51 @@ def parse(text: str, path: Path) -> Config:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    key: tuple[str, ...]
-    problem: str
-    mend: str
-
-    def told(self, path: Path, lines: Mapping[tuple[str, ...], int]) -> str:
-        """`file:line: table.key: problem; mend`"""
-        line = lines.get(self.key) or lines.get(self.key[:1])
-        place = f"{path}:{line}" if line else str(path)
-        key = ".".join(part[:80] for part in self.key)
-        return f"{place}: {_printable(key)}: {_printable(self.problem)}; {_printable(self.mend)}"
+def _fault(text: str, *key: str) -> Fault:
+    """What is wrong with a table, or with a key of it."""
+    return Fault(key, printable(f"{'.'.join(part[:80] for part in key)}: {text}"))
 
 
-def _strange_options(stage: str, given: Any) -> Iterator[_Fault]:
+def _placed(path: Path, line: int | None, fault: Fault) -> str:
+    return f"{path}:{line}: {fault.text}" if line else f"{path}: {fault.text}"
+
+
+def _strange_options(stage: str, given: Any) -> Iterator[Fault]:
     """What is no table of options of a policy of a stage; rules are a list of tables. Options are for their owners."""
     tables = [] if not isinstance(given, dict) else [given[name] for name in given if name != "rules"]
     if not isinstance(given, dict) or not all(isinstance(options, dict) for options in tables):
-        example = STAGES[stage]
-        yield _Fault((stage,), "not a table of tables", f"write [{example}] and options under it")
+        yield _fault(f"not a table of tables; write [{STAGES[stage]}] and options under it", stage)
         return
     policies = policy_names(stage)
     for name, options in given.items():
         if stage in ("admit", "defer") and name == "rules":
             if not isinstance(options, list) or not all(isinstance(rule, dict) for rule in options):
-                yield _Fault(
-                    (stage, name), "not a list of tables", f"write [[{stage}.rules]] above each rule"
-                )
+                yield _fault(f"not a list of tables; write [[{stage}.rules]] above each rule", stage, name)
         elif name not in policies:
-            yield _Fault((stage, name), f"no policy of the {stage} stage", _nearest(name, policies))
+            yield _fault(f"no policy of the {stage} stage; {nearest_of(name, policies)}", stage, name)
 
 
-def _read_table(name: str, table: type[Any], given: Any, faults: list[_Fault]) -> Any:
-    """The settings of one table; what is wrong goes to `faults`, and its default stands in."""
-    if not isinstance(given, dict):
-        faults.append(_Fault((name,), "not a table", f"write [{name}] and its keys below"))
-        return table()
-    types_of = get_type_hints(table)
-    columns = {column.name: column for column in fields(table)}
-    good = {}
-    for key, value in given.items():
-        if key not in columns:
-            faults.append(_Fault((name, key), "unknown key", _nearest(key, list(columns))))
-            continue
-        checks = columns[key].metadata
-        taken, wrong = _take(value, types_of[key], checks)
-        if wrong:
-            shown = "what is written there" if checks.get("secret") else f"{value!r:.80}"
-            faults.append(_Fault((name, key), f"{shown} {wrong[0]}", wrong[1]))
-        else:
-            good[key] = taken
-    return table(**good)
-
-
-def _take(value: Any, wanted: Any, checks: Mapping[str, Any]) -> tuple[Any, tuple[str, str] | None]:
-    """A value as `wanted`, or what is wrong with it and the mend."""
-    if get_origin(wanted) is Literal or checks.get("policy_of"):
-        choices = policy_names(checks["policy_of"]) if checks.get("policy_of") else get_args(wanted)
-        if value not in choices or not isinstance(value, str):
-            return None, ("is none of the choices", f"choose one of {', '.join(choices)}")
-        return value, None
-    if wanted is bool:
-        return value, None if isinstance(value, bool) else ("is no truth value", "write true or false")
-    if wanted in (int, float):
-        return _take_number(value, wanted, checks)
-    if isinstance(wanted, types.GenericAlias):  # a list of texts
-        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            return None, ("is no list of names", 'write ["name", "other"]')
-        return tuple(value), None
-    if not isinstance(value, str):
-        return None, ("is no text", "write it in quotes")
-    if "\0" in value or not value.isprintable():
-        return None, ("holds control characters", "remove them")
-    if wanted is Path:
-        if not value.startswith("/"):
-            return None, ("is no absolute path", "begin it with /")
-        return Path(value), None
-    if (checks.get("address") or checks.get("addresses")) and value:
-        try:
-            for one in value.split(",") if checks.get("addresses") else [value]:
-                split_address(one.strip() if checks.get("addresses") else one)
-        except ValueError as error:
-            return None, (str(error), "write host:port, or [address]:port for IPv6")
-    return value, None
-
-
-def _take_number(
-    value: Any, wanted: type[int] | type[float], checks: Mapping[str, Any]
-) -> tuple[Any, tuple[str, str] | None]:
-    if isinstance(value, bool) or not isinstance(value, int if wanted is int else int | float):
-        return None, ("is no whole number" if wanted is int else "is no number", "write a number, no quotes")
-    least, above, most = checks.get("least"), checks.get("above"), checks.get("most")
-    bounds = [
-        f"at least {least:g}" if least is not None else "",
-        f"above {above:g}" if above is not None else "",
-        f"at most {most:g}" if most is not None else "",
-    ]
-    outside = (
-        not abs(value) <= MOST_NUMBER
-        or (least is not None and value < least)
-        or (above is not None and value <= above)
-        or (most is not None and value > most)
-    )
-    if outside:
-        return None, ("is out of range", f"give {' and '.join(filter(None, bounds)) or 'a finite number'}")
-    return wanted(value), None
-
-
-def _mistakes(settings: Mapping[str, Any]) -> Iterator[_Fault]:
+def _mistakes(settings: Mapping[str, Any]) -> Iterator[Fault]:
     """What is wrong between keys that are right by themselves."""
     nodes, daemon, recorded = settings["nodes"], settings["daemon"], settings["recorded"]
     if nodes.auth == "tls":
         for key in ("cert", "key", "ca"):
             if not getattr(nodes, key):
-                yield _Fault(("nodes", key), "is not given", 'auth = "tls" needs cert, key and ca')
+                yield _fault('is not given; auth = "tls" needs cert, key and ca', "nodes", key)
     if 0 < nodes.lease_s < max(5.0, daemon.interval_s):
-        yield _Fault(
-            ("nodes", "lease_s"),
-            f"{nodes.lease_s:g} is less than a cycle",
-            "quotas would be lifted between two cycles; give three cycles, or 0",
-        )
+        problem = f"{nodes.lease_s:g} is less than a cycle, quotas would be lifted between two"
+        yield _fault(f"{problem}; give three cycles, or 0", "nodes", "lease_s")
     if (recorded.nodes > 0) != (recorded.cores > 0):
-        yield _Fault(("recorded", "cores"), "nodes and cores go together", "give both, or neither")
+        yield _fault("nodes and cores go together; give both, or neither", "recorded", "cores")
     if recorded.memory and recorded.nodes == 0:
-        yield _Fault(("recorded", "memory"), "memory is that of each node", "give nodes and cores with it")
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """`host:port` or `[address]:port` → host and port (0 to 65535). Raises ValueError that says what is wrong."""
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]/@]+)):(\d{1,5})", text)
-    if found is None:
-        raise ValueError("is no address")
-    if int(found[3]) > 65_535:
-        raise ValueError("has no such port")
-    return found[1] or found[2], int(found[3])
+        yield _fault("memory is that of each node; give nodes and cores with it", "recorded", "memory")
 
 
 def default_of(table: str, key: str) -> Any:
     """What a key is if nobody gives it, as it would be written."""
-    column = next(column for column in fields(TABLES[table]) if column.name == key)
-    value = column.default if column.default_factory is MISSING else column.default_factory()
-    return _plain(value)
-
-
-def key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """Table and key → the line (from 1) on which it is written, as far as plain lines tell it."""
-    lines: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.split("\n"), 1):
-        # what may be a blank stands in one place only, or a line of blanks is tried in all ways to divide it
-        header = re.match(r"\s*\[\[?([\w.\"' \t-]+)\]\]?\s*(?:#.*)?$", line)
-        key = re.match(r"\s*([\w\"'.-]+)\s*=", line)
-        if header:
-            table = tuple(part.strip("\"' \t") for part in header[1].split("."))
-            lines.setdefault(table, number)
-        elif key:
-            lines.setdefault((*table, *(part.strip("\"'") for part in key[1].split("."))), number)
-    return lines
-
-
-def _nearest(name: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name[:80], names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+    kind: Any = TABLES[table]
+    return _plain(columns_of(kind)[key].default)
 
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-
-
-def _printable(text: str) -> str:
-    """Keys and values are shown in a terminal: what could steer it is spelt out."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

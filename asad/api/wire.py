@@ -99,7 +99,7 @@ def parse_address(text: str, key: str) -> tuple[str, int]:
     try:
         return split_address(text)
     except ValueError as error:
-        raise ConfigError(f"{key}: {text!r} {error}; write host:port, for example 0.0.0.0:6820") from None
+        raise ConfigError(f"{key}: {text!r} {error}") from None
 
 
 # ------------------------------------------------------------------------------------------------- who is there

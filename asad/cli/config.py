@@ -17,10 +17,11 @@ from asad.api.control import ask
 from asad.catalog import STAGES
 from asad.cli.live import JSON, SOCKET, control_socket
 from asad.cli.runs import printable
-from asad.config import DEFAULT_PATH, Config, key_lines, load
+from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import ConfigError, UsageError
 from asad.stages import Circumstances, memory_loss, policy_of, stages_of
 from asad.store.urls import parse, shown_text
+from asad.tables import key_lines
 
 FILE = click.argument("file", envvar="ASAD_CONFIG", default=str(DEFAULT_PATH), metavar="[FILE]")
 OWNERS_PLACE = re.compile(r"\[([\w.+-]+)\]:? ([\w-]+)?")
