@@ -38,6 +38,7 @@ from typing import Any
 import click
 
 from asad import catalog, guard, metrics
+from asad.tables import columns_of
 
 DOCS = Path(__file__).resolve().parent
 BLOCK = re.compile(r"^<!-- generated: (.+?) -->\n(.*?)^<!-- end -->$", re.M | re.S)
@@ -109,16 +110,17 @@ def shown(value: Any) -> str:
 
 
 def bounds(kind: Any) -> dict[str, str]:
-    """What the numbers of a dataclass may be, where its fields say so."""
+    """What the numbers of a table may be, where its fields say so."""
     found = {}
-    for field in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
-        least, above, most = (field.metadata.get(name) for name in ("least", "above", "most"))
-        words = [f"from {least:g}"] if least and not most else []
+    for name, column in columns_of(kind).items():
+        least, most, above, below = column.limits[:4]
+        words = [f"from {least:g}"] if least and most is None else []
         words += [f"above {above:g}"] if above is not None else []
-        words += [f"{least:g} to {most:.12g}"] if least is not None and most is not None else []
+        words += [f"{least:.12g} to {most:.12g}"] if least is not None and most is not None else []
         words += [f"at most {most:.12g}"] if least is None and most is not None else []
+        words += [f"below {below:g}"] if below is not None else []
         if words:
-            found[field.name] = ", ".join(words)
+            found[name] = ", ".join(words) + (f" {column.limits.unit}" if column.limits.unit else "")
     return found
 
 

@@ -22,7 +22,7 @@ class QueueSettings:
     partition: Annotated[str, Is(made=_partition)] = "mesos"
     """Partition of Slurm whose jobs run on Mesos; Slurm itself must not start them (`State=DOWN`)."""
     head: Annotated[int, Is(1, 10_000)] = 8
-    """So many of its jobs wait for offers at one time, from 1."""
+    """So many of its jobs wait for offers at one time."""
     patience_s: Annotated[float, Is(1, 31_536_000)] = 600.0
     """A job that Mesos has not started by then is returned to Slurm."""
     again_s: Annotated[float, Is(0, 31_536_000)] = 600.0

@@ -66,9 +66,9 @@ class Settings:
     hostname: str = ""
     """Shown beside it; empty: this host's own."""
     failover_timeout_s: Annotated[float, Is(60, 31_536_000)] = 604_800.0
-    """So long Mesos keeps our tasks when the daemon is gone (60 to a year)."""
+    """So long Mesos keeps our tasks when the daemon is gone."""
     hold_s: Annotated[float, Is(1, 3600)] = 30.0
-    """No offer is withheld for longer (1 to 3600)."""
+    """No offer is withheld for longer."""
     refuse_s: Annotated[float, Is(0, 31_536_000)] = 5.0
     """What is declined is not offered again within this; within a minute while nobody waits."""
     heartbeats: Annotated[float, Is(1, 100)] = 3.0

@@ -94,7 +94,7 @@ class Settings:
     """`command`: squeue and sinfo; `pyslurm`: a child process with pyslurm; `auto`: pyslurm where it is installed,
     answers and reports enough, else the commands."""
     timeout_s: Annotated[float, Is(0.1, 600.0)] = 10.0
-    """A command or child that has not answered by then is killed (0.1 to 600)."""
+    """A command or child that has not answered by then is killed."""
     guest_partitions: Mapping[str, Annotated[str, Is(made=_partition, raw=True)]] = field(
         default_factory=lambda: {"batch": "guest"}
     )
@@ -111,13 +111,13 @@ class Settings:
     """Whose jobs are bound by memory bandwidth: `names` (patterns of job names, `["stream*"]`), `partitions`
     (names)."""
     offer_patience_s: Annotated[float, Is(1.0, 86_400.0)] = 60.0
-    """An offer that has not been taken by then is withdrawn (1 to 86400)."""
+    """An offer that has not been taken by then is withdrawn."""
     depth: Annotated[int, Is(1, 100_000)] = 100
     """Waiting jobs that are looked at, in Slurm's order."""
     window_s: Annotated[float, Is(0.0, 86_400.0)] = 60.0
     """A job counts as measured when the actors of all its nodes have watched it for this long."""
     most_extension: Annotated[float, Is(0.0, 100.0)] = 1.0
-    """A limit is extended by at most so many times what the job's user asked for (0 to 100); lending may take no more
+    """A limit is extended by at most so many times what the job's user asked for; lending may take no more
     from a job."""
     journal_dir: Annotated[str, Is(made=_path)] = ""
     """Folder of the journal of offers; empty: the daemon's state folder. With two head nodes one that both see."""
@@ -125,7 +125,7 @@ class Settings:
     """File with the key by which a daemon recognises its own marks on jobs; empty: `mark.key`, made in the state
     folder. With two head nodes the same on both."""
     admitted_nice: Annotated[int, Is(-2_000_000_000, 0)] = -10_000
-    """Added to the nice of an admitted job, so that Slurm tries it first (−2 000 000 000 to 0); `0` leaves it as it
+    """Added to the nice of an admitted job, so that Slurm tries it first; `0` leaves it as it
     is."""
 
 
