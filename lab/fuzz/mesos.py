@@ -13,6 +13,7 @@ from typing import Any, cast
 from unittest import mock
 
 import orjson
+from asad_mesos import undo
 from asad_mesos.cluster import MesosCluster
 from asad_mesos.events import Cancelled, Event, Offered, Submitted, Subscribed
 from asad_mesos.framework import Framework, FrameworkFault
@@ -28,7 +29,6 @@ from asad_mesos.settings import read_settings
 from asad_mesos.slurm_jobs import Queued, read_job
 from asad_mesos.slurm_side import Short
 from asad_mesos.taken import JOURNAL
-from asad_slurm import undo
 
 from asad.api.control import ControlServer, Peer
 from asad.errors import ClusterError, UsageError

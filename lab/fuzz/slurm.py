@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from asad_mesos import undo as mesos_undo
 from asad_mesos.slurm_jobs import read_jobs, translated
 from asad_mesos.slurm_side import Commands
 from asad_slurm import undo
@@ -152,7 +153,7 @@ def _commands(folder: Path) -> Read:
         side.look()
         side.past("7")
         done = subprocess.CompletedProcess(["squeue"], 0, data.decode(errors="replace"), "")
-        with mock.patch.object(undo, "_run", lambda argv, timeout_s: done):
+        with mock.patch.object(undo, "run", lambda argv, timeout_s: done):
             undo._look("7", 1.0)
             try:
                 undo._look_closely("17", True, 1.0)
@@ -337,9 +338,9 @@ def _undo(folder: Path) -> Read:
     folder.chmod(0o750)
 
     def read(data: bytes, chance: Random) -> bool:
-        for name in (undo.JOURNAL, undo.QUEUE):
+        for name in (undo.JOURNAL, mesos_undo.QUEUE):
             (folder / name).write_bytes(data)
-        (folder / undo.GANGS).write_bytes(_gangs())
+        (folder / mesos_undo.GANGS).write_bytes(_gangs())
 
         def run(argv: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
             for word in argv:
@@ -360,9 +361,9 @@ def _undo(folder: Path) -> Read:
             told = [
                 *undo.undo(folder / undo.JOURNAL, older_than_s=0.0, now_s=NOW_S)[0],
                 *undo.undo_changes(folder / undo.JOURNAL, older_than_s=0.0, now_s=NOW_S)[0],
-                *undo.undo_queue(folder, older_than_s=0.0, now_s=NOW_S)[0],
+                *mesos_undo.undo_queue(folder, older_than_s=0.0, now_s=NOW_S)[0],
             ]
-        "".join(map(undo._clean, told)).encode()  # as it prints them
+        "".join(map(undo.clean, told)).encode()  # as it prints them
         return True
 
     return read

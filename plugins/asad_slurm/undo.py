@@ -4,7 +4,9 @@ Run by the unit's ExecStopPost and by a timer of its own. It needs Python's stan
 and nothing else of asad: it is there for the day on which the rest is broken. An offer whose job runs is left alone:
 the job is a guest, and lives as one. A job that waits in the guest partition gets its partition and node list back.
 A job that admission has deferred, throttled or put before others gets its own begin time, throttle and nice back.
-A job that is held for Mesos (`slurm+mesos`), and of which nothing was ever launched there, is Slurm's again.
+
+What another plugin leaves behind is undone by a step of its own: an entry point in the group `asad.undo`, a function
+`(state_dir, *, older_than_s, now_s)` that gives sentences and how many things are left. It must need as little.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +47,10 @@ PATIENCE_S = 15.0
 that stops waits for it."""
 AGAIN_S = 0.2
 """Between two such tries."""
-QUEUE, GANGS = "slurm-queue.journal", "mesos.journal"
-"""Jobs of Slurm's that are in hand for Mesos, and the framework that runs them as gangs."""
-GANGS_LOCK = "mesos.journal.lock"
-"""Held by a daemon for as long as it lives."""
-HOLDING, SERVED, RETURNING = "holding", "served", "returning"
-"""States of a job in hand of which nothing need have run. In every other one it has."""
-WAITS, LAUNCHED, OVER = "waits", "launched", "over"
-"""How a gang stands, as far as it matters here."""
 JOB = re.compile(r"\d{1,20}(?:[_+]\d{1,20})?", re.ASCII)
 """How Slurm calls a job, a task of an array, or a part of a heterogeneous one."""
 NUMBER = re.compile(r"\d{1,20}", re.ASCII)
-SENSELESS = (ValueError, KeyError, TypeError, RecursionError)
+SENSELESS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What comes of reading a line that is no line of a journal: it may be cut short, or worse."""
 MOST = 2**33
 """No value that is set for Slurm, and no time of it, is larger."""
@@ -71,21 +66,34 @@ def exposed(folder: Path) -> str:
     return ""
 
 
+def events(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a journal that are JSON objects; others, which may be cut short, are passed over.
+
+    Raises OSError if the journal is there and cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    for line in filter(None, text.splitlines()):
+        try:
+            event = json.loads(line)
+        except SENSELESS:
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
 def open_offers(path: Path) -> dict[str, dict[str, Any]]:
     """By job, the last `offer` line of a journal that no later line closes; a line that is cut short is passed over.
 
     An offer whose job has started has `started` set. Raises OSError if the journal is there and cannot be read.
     """
     offers: dict[str, dict[str, Any]] = {}
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return offers
-    for line in filter(None, text.splitlines()):
+    for event in events(path):
         try:
-            event = json.loads(line)
             job, what = str(event["job"]), str(event["what"])
-        except (*SENSELESS, AttributeError):
+        except SENSELESS:
             continue
         if not JOB.fullmatch(job):
             continue
@@ -104,14 +112,9 @@ def open_changes(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     Lines that are cut short or make no sense are passed over. Raises OSError if the journal cannot be read.
     """
     changes: dict[tuple[str, str], dict[str, Any]] = {}
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return changes
-    for line in filter(None, text.splitlines()):
+    for event in events(path):
         try:
-            event = json.loads(line)
-            what, job, key = event["what"], str(event["job"]), event.get("key")
+            what, job, key = event["what"], str(event["job"]), event.get("key", "")
             if what == "changed" and key in CHANGES and NUMBER.fullmatch(job):
                 whole = [event["was"], *event["ours"], event["time_s"]]
                 if len(whole) > 2 and all(
@@ -121,7 +124,7 @@ def open_changes(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
                     changes[job, key] = event
             elif what == "given-back":
                 changes.pop((job, key), None)
-        except (*SENSELESS, AttributeError, OverflowError):
+        except SENSELESS:
             continue
     return changes
 
@@ -139,7 +142,7 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
     Returns a sentence for each, and how many could not be taken back.
     """
     said, failed = [], 0
-    rounds = _Rounds(open_offers(path))
+    rounds = Rounds(open_offers(path))
     for job, offer in rounds:
         # an offer from the future is of before the clock was set back: nobody knows how old it is
         if 0.0 <= now_s - _made_s(offer) < older_than_s:
@@ -147,7 +150,7 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
         try:
             state, partition, nodes = _look(job, timeout_s)
         except (OSError, subprocess.SubprocessError) as error:
-            said.append(f"{job}: Slurm could not be asked ({_clean(error)}); the offer stays open")
+            said.append(f"{job}: Slurm could not be asked ({clean(error)}); the offer stays open")
             failed += 1
             continue
         if not state:
@@ -209,12 +212,12 @@ def undo_changes(
     by_job: dict[str, dict[str, dict[str, Any]]] = {}
     for (job, key), change in changes.items():
         by_job.setdefault(job, {})[key] = change
-    rounds = _Rounds(by_job)
+    rounds = Rounds(by_job)
     for job, its_changes in rounds:
         try:
             there = _look_closely(job, THROTTLE in its_changes, timeout_s)
         except (OSError, subprocess.SubprocessError) as error:
-            said.append(f"{job}: Slurm could not be asked ({_clean(error)}); its changes stay open")
+            said.append(f"{job}: Slurm could not be asked ({clean(error)}); its changes stay open")
             failed += 1
             continue
         wanted: dict[str, str] = {}
@@ -251,140 +254,19 @@ def _may_come(change: dict[str, Any], seen: int, now_s: float) -> bool:
     return bool(seen != change["ours"][-1]) and 0.0 <= now_s - change["time_s"] < SETTLES_S
 
 
-def held_jobs(path: Path) -> dict[int, dict[str, Any]]:
-    """By number, the last line of every job that is in hand for Mesos and may not have run there yet.
-
-    Lines that are cut short or make no sense are passed over. Raises OSError if the journal cannot be read.
-    """
-    held: dict[int, dict[str, Any]] = {}
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return held
-    for line in filter(None, text.splitlines()):
-        try:
-            entry = json.loads(line)
-            numbers = [entry[name] for name in ("job", "take", "array", "task", "submit_s", "since_s")]
-            whole = all(type(number) in (int, float) and abs(number) < MOST for number in numbers)
-            whole = whole and type(entry["facts"]) is dict
-            job, state = int(entry["job"]), entry["state"]
-        except (*SENSELESS, OverflowError):
-            continue
-        if whole:
-            held.pop(job, None)
-            if state in (HOLDING, SERVED, RETURNING):
-                held[job] = entry
-    return held
-
-
-def gangs(path: Path) -> dict[str, str]:
-    """By origin (`slurm:17:…`), every gang that Mesos' side knows: LAUNCHED at any time, OVER without that, or WAITS.
-
-    Raises OSError if the journal cannot be read, ValueError for a whole line that makes no sense: it may be a launch.
-    """
-    origins: dict[str, str] = {}
-    stands: dict[str, str] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        return {}
-    for number, line in enumerate(lines[:-1], 1):  # what follows the last end of a line was never acted upon
-        if not line:
-            continue
-        try:
-            record = json.loads(line)
-            if record["what"] == "job":
-                origins[record["job"]] = record["spec"].get("origin", "")
-                state = record.get("state", {})
-                over = state.get("state", "queued") != "queued"
-                stands[record["job"]] = LAUNCHED if state.get("attempt", 0) else OVER if over else WAITS
-            elif record["what"] == "launch":
-                stands[record["job"]] = LAUNCHED
-            elif record["what"] in ("stopping", "over") and stands[record["job"]] == WAITS:
-                stands[record["job"]] = OVER
-        except (*SENSELESS, AttributeError):
-            raise ValueError(
-                f"{path}:{number}: it is no record; what has run on Mesos is not known"
-            ) from None
-    return {origin: stands[job] for job, origin in origins.items() if origin}
-
-
-def undo_queue(
-    folder: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30.0
-) -> tuple[list[str], int]:
-    """Give Slurm back the jobs that are held for Mesos and were not launched there, unless a daemon has them in hand.
-
-    The journal says so first: a daemon that comes back cancels the gang before it runs anything. Returns a sentence for
-    each job, and how many are still held that need not be.
-    """
+def undo_others(folder: Path, *, older_than_s: float, now_s: float) -> tuple[list[str], int]:
+    """What other plugins have to undo. One that is broken keeps nobody else from it."""
     said: list[str] = []
     failed = 0
-    if not held_jobs(folder / QUEUE):
-        return said, failed
-    with (folder / GANGS_LOCK).open("a") as file:
+    for point in entry_points(group="asad.undo"):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return said, failed  # a daemon lives
-        held = held_jobs(folder / QUEUE)
-        try:
-            known = gangs(folder / GANGS)
-        except (OSError, ValueError) as error:
-            return [f"{_clean(error)}: {len(held)} jobs stay held"], len(held)
-        rounds = _Rounds(
-            {
-                job: entry
-                for job, entry in held.items()
-                if not entry["facts"].get("undone") and not 0.0 <= now_s - entry["since_s"] < older_than_s
-            }
-        )
-        for job, entry in rounds:
-            gang = known.get(f"slurm:{job}:{entry['submit_s']:.0f}:{entry['take']}", "")
-            back = entry["state"] == RETURNING or "back" in entry["facts"]
-            if gang == LAUNCHED or (gang == "" and entry["state"] == SERVED) or (gang == OVER and not back):
-                said.append(f"{job}: it runs on Mesos, or is over there, and is left alone")
-                continue
-            try:
-                why = _unhold(folder / QUEUE, entry, now_s, timeout_s)
-            except (OSError, subprocess.SubprocessError) as error:  # the next would wait for nothing, too
-                said.append(f"{job}: still held for Mesos, as those after it ({_clean(error)})")
-                failed += 1
-                break
-            if why is None or rounds.again(job, entry, why):
-                continue
-            failed += bool(why)
-            said.append(f"{job}: still held for Mesos ({why})" if why else f"{job}: Slurm has it again")
+            done = point.load()(folder, older_than_s=older_than_s, now_s=now_s)
+        except OSError:
+            raise
+        except Exception as error:
+            done = [f"{point.name}: what it holds stays so ({type(error).__name__}: {clean(error)})"], 1
+        said, failed = said + done[0], failed + done[1]
     return said, failed
-
-
-def _unhold(path: Path, entry: dict[str, Any], now_s: float, timeout_s: float) -> str | None:
-    """Give a job its comments back and release it: why not, the empty string, or None if there is nothing to do.
-
-    Raises OSError or SubprocessError where Slurm or the disk does not answer.
-    """
-    name = f"{entry['array']}_{entry['task']}" if entry["array"] else str(entry["job"])
-    answer = _run(
-        ["squeue", "--noheader", "--all", "--states=all", "--format=%A|%T|%Q", f"--jobs={name}"], timeout_s
-    )
-    if answer.returncode != 0:
-        return None if "Invalid job id" in answer.stderr else _clean(answer.stderr or "squeue failed")
-    lines = [line.strip().split("|") for line in answer.stdout.splitlines()]
-    if [str(entry["job"]), "PENDING", "0"] not in lines:
-        return None  # it does not wait, or is not held
-    entry["state"], entry["since_s"] = RETURNING, now_s
-    entry["facts"]["back"] = "asad-undo"
-    _append(path, entry)
-    for key, own in (("AdminComment", "admin_comment"), ("Comment", "comment")):
-        if key in str(entry["facts"].get("wrote", "")).split():
-            # what it says there keeps no job
-            _run(["scontrol", "update", f"jobid={name}", f"{key}={entry.get(own, '')}"], timeout_s)
-    answer = _run(["scontrol", "release", name], timeout_s)
-    if answer.returncode != 0:
-        return _clean(answer.stderr or "scontrol failed")
-    entry["facts"]["undone"] = "yes"  # a hold that is set later is somebody else's
-    with contextlib.suppress(OSError):
-        _append(path, entry)
-    return ""
 
 
 def boot_id() -> str:
@@ -414,7 +296,7 @@ def _look_closely(job: str, throttled: bool, timeout_s: float) -> dict[str, int]
 
     Its throttle is asked for only if it is `throttled`.
     """
-    answer = _run(
+    answer = run(
         ["squeue", "--noheader", "--all", "--states=PENDING", f"--Format={FORMAT}", f"--jobs={job}"],
         timeout_s,
     )
@@ -445,7 +327,7 @@ def _throttle(job: str, timeout_s: float) -> int:
     squeue's list of tasks (`3-9%2`) does not always tell: not of the last one, and on 26.05 of none once one of them
     has a number of its own.
     """
-    answer = _run(["scontrol", "show", "job", "--oneliner", job], timeout_s)
+    answer = run(["scontrol", "show", "job", "--oneliner", job], timeout_s)
     if answer.returncode != 0:
         raise subprocess.SubprocessError(answer.stderr.strip() or "scontrol failed")
     # the name of the job is the user's, and may be lines like these; it stands behind
@@ -455,7 +337,7 @@ def _throttle(job: str, timeout_s: float) -> int:
 
 def _look(job: str, timeout_s: float) -> tuple[str, str, str]:
     """State, partition and required nodes of a job; empty if Slurm does not know it any more."""
-    answer = _run(
+    answer = run(
         ["squeue", "--noheader", "--all", "--states=all", "--format=%T|%P|%n", f"--jobs={job}"], timeout_s
     )
     if answer.returncode != 0:
@@ -490,12 +372,12 @@ def _own_nodes(offer: dict[str, Any]) -> list[str]:
 def _update(job: str, words: list[str], timeout_s: float) -> str:
     """Change a job; why that failed, or the empty string."""
     try:
-        answer = _run(["scontrol", "update", f"jobid={job}", *words], timeout_s)
+        answer = run(["scontrol", "update", f"jobid={job}", *words], timeout_s)
     except (OSError, subprocess.SubprocessError) as error:
-        return _clean(error)
+        return clean(error)
     if answer.returncode == 0 or in_part(job, answer.stderr):
         return ""
-    return _clean(answer.stderr or "scontrol failed")
+    return clean(answer.stderr or "scontrol failed")
 
 
 def for_now(why: str) -> bool:
@@ -510,7 +392,7 @@ _FOR_NOW = (
 )
 
 
-class _Rounds:
+class Rounds:
     """Jobs, one after the other; then again, after a while, those that Slurm has refused to change for the moment."""
 
     def __init__(self, todo: Mapping[Any, Any]) -> None:
@@ -556,7 +438,7 @@ _HARMLESS = (
 )
 
 
-def _run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
     keep = {
         key: value for key, value in os.environ.items() if not key.startswith(("SQUEUE_", "SLURM_CLUSTERS"))
     } | {"TZ": "UTC0", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096", "LC_ALL": "C.UTF-8"}
@@ -579,10 +461,10 @@ def _note(path: Path, what: str, now_s: float, job: str, **facts: str) -> None:
     """Close an offer or a change in the journal; one that stays open is looked at again."""
     event = {"what": what, "time_s": now_s, "job": job, **facts, "by": "asad-undo"}
     with contextlib.suppress(OSError), _locked(path.parent / LOCK):
-        _append(path, event)
+        append(path, event)
 
 
-def _append(path: Path, event: dict[str, Any]) -> None:
+def append(path: Path, event: dict[str, Any]) -> None:
     """A line more, on the disk when this returns. Raises OSError."""
     with path.open("a", encoding="utf-8") as file:
         file.write("\n" + json.dumps(event) + "\n")  # a line that was cut short must not swallow this one
@@ -603,7 +485,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _clean(text: object) -> str:
+def clean(text: object) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in str(text)).strip()[:300]
 
 
@@ -643,7 +525,7 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="asad-undo",
         description="Take back every offer of asad that its job has not taken, what it changed of waiting jobs, "
-        "and the hold of jobs that wait for Mesos.",
+        "and what its other plugins hold (jobs that wait for Mesos).",
     )
     parser.add_argument(
         "--config", type=Path, default=CONFIG, help="where the folders are read (default %(default)s)"
@@ -672,23 +554,21 @@ def main(argv: list[str] | None = None) -> int:
     if chosen.state_dir is None:
         chosen.state_dir, folder, why = configured(chosen.config)
         if why:
-            print(f"asad-undo: {_clean(why)}", file=sys.stderr)
+            print(f"asad-undo: {clean(why)}", file=sys.stderr)
     path, now_s = folder / JOURNAL, time.time()
     try:
         for place in (folder, chosen.state_dir):
             if place.exists() and (why := exposed(place)):
                 raise OSError(why)
         said, failed = undo(path, older_than_s=chosen.older_than, now_s=now_s)
-        for done in (
-            undo_changes(path, older_than_s=chosen.older_than, now_s=now_s),
-            undo_queue(chosen.state_dir, older_than_s=chosen.older_than, now_s=now_s),
-        ):
-            said, failed = said + done[0], failed + done[1]
+        for step, place in ((undo_changes, path), (undo_others, chosen.state_dir)):
+            more, left = step(place, older_than_s=chosen.older_than, now_s=now_s)
+            said, failed = said + more, failed + left
     except OSError as error:
-        print(f"asad-undo: {_clean(error)}; another folder is given by --state-dir", file=sys.stderr)
+        print(f"asad-undo: {clean(error)}; another folder is given by --state-dir", file=sys.stderr)
         return 1
     for sentence in said:
-        print(_clean(sentence))
+        print(clean(sentence))
     return 1 if failed else 0
 
 

@@ -18,7 +18,8 @@ from asad_mesos.offers import read_offer
 from asad_mesos.options import Options
 from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.status import status_of
-from asad_slurm.undo import WAITS, gangs, held_jobs, main, undo_queue
+from asad_mesos.undo import WAITS, gangs, held_jobs, undo_queue
+from asad_slurm.undo import main
 from slurm_side_on_paper import PaperSlurm
 
 NOW_S = 50_000.0

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from asad_mesos import undo as mesos_undo
 from asad_slurm import undo
 from asad_slurm.command import CommandTransport
 from asad_slurm.journal import Journal, JournalError
@@ -181,18 +183,16 @@ def test_no_journal_is_no_offer(tmp_path: Path) -> None:
 
 
 def test_it_needs_nothing_but_the_standard_library(tmp_path: Path, slurm: Path) -> None:
-    tree = ast.parse(Path(undo.__file__).read_text())
-    imported = {
-        name.name.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for name in node.names
-    } | {
-        node.module.split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module
-    }
-    assert imported <= sys.stdlib_module_names
+    for module in (undo, mesos_undo):
+        tree = ast.parse(Path(module.__file__).read_text())
+        imported = {
+            name.name.split(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for name in node.names
+        } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+        others = {name for name in imported if name.split(".")[0] not in sys.stdlib_module_names}
+        assert others <= {"asad_slurm.undo"}, module
     offered(tmp_path)
     (slurm / "state").write_text("PENDING|guest\n")
     # with numpy, orjson and asad itself broken
@@ -200,6 +200,8 @@ def test_it_needs_nothing_but_the_standard_library(tmp_path: Path, slurm: Path) 
     for name in ("numpy", "orjson", "asad", "ClusterShell"):
         (broken / name).mkdir(parents=True)
         (broken / name / "__init__.py").write_text("raise RuntimeError('broken')")
+    held = {"job": 17, "take": 1, "array": 0, "task": -1, "submit_s": 1.0, "facts": {}, "since_s": 1.0}
+    (tmp_path / "slurm-queue.journal").write_text(json.dumps(held | {"state": "holding"}) + "\n")
     script = "import sys; from asad_slurm.undo import main; sys.exit(main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", script, "--state-dir", str(tmp_path)],
@@ -209,6 +211,21 @@ def test_it_needs_nothing_but_the_standard_library(tmp_path: Path, slurm: Path) 
         timeout=300,
     )
     assert (done.returncode, done.stdout) == (0, "12: waits in batch again\n"), done.stderr
+    assert (tmp_path / "mesos.journal.lock").exists(), "the step of the Mesos plugin has looked, too"
+
+
+def test_a_broken_step_of_a_plugin_keeps_no_other_from_being_done(
+    tmp_path: Path, slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offered(tmp_path)
+    (slurm / "state").write_text("PENDING|guest\n")
+    names = ("gone:undo", "json:nothing")
+    points = [EntryPoint(f"step{number}", name, "asad.undo") for number, name in enumerate(names)]
+    monkeypatch.setattr(undo, "entry_points", lambda group: points)
+    assert main(["--state-dir", str(tmp_path)]) == 1
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == "12: waits in batch again" and len(others) == 2
+    assert "step0: what it holds stays so (ModuleNotFoundError" in others[0]
 
 
 def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
