@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 import orjson
+from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.cluster import SlurmCluster
 from asad_slurm.command import Answer, Ended, Look, Partition, Reservation
-from asad_slurm.records import JobReader, NodeReader
 from asad_slurm.settings import read_settings
 from stated import beside
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from asad_slurm.records import JobReader
+from asad_slurm.answers import JobReader
 from large_slurm import answer_of, arrays, cycle, machine
 from slurm_samples import Lab
 from stated import beside

@@ -16,10 +16,11 @@ from asad_mesos import undo as mesos_undo
 from asad_mesos.slurm_jobs import read_jobs, translated
 from asad_mesos.slurm_side import Commands
 from asad_slurm import undo
+from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.cluster import SlurmCluster
 from asad_slurm.command import Answer, CommandTransport, Ended, Look, Partition, Reservation
 from asad_slurm.limits import Limits
-from asad_slurm.records import JobReader, JobRecord, NodeReader, hint
+from asad_slurm.records import JobRecord, hint
 from asad_slurm.settings import read_settings
 
 from asad.config import Config, parse

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
+from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.command import Answer, Ended, Look, Partition, Reservation
 from asad_slurm.nodesets import expand, fold
-from asad_slurm.records import JobReader, NodeReader
 
 GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden" / "slurm" / "22.05"
 DAY_S = 86_400.0

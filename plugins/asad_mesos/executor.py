@@ -514,14 +514,12 @@ class Executor:
                     self.agent.tell(update)
 
     def _tell_end(self, task: Task, status: int) -> None:
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
         if task.kill_at:
             self._tell(task, "TASK_KILLED", "it was told to end", status)
-        elif status == 0:
-            self._tell(task, "TASK_FINISHED", "", 0)
-        elif status < 0:
-            self._tell(task, "TASK_FAILED", f"it was ended by signal {-status}", status)
         else:
-            self._tell(task, "TASK_FAILED", f"it ended with status {status}", status)
+            state = "TASK_FAILED" if status else "TASK_FINISHED"
+            self._tell(task, state, f"it {how}" if status else "", status)
 
     def _tell(
         self, task: Task, state: str, message: str = "", status: int | None = None, *, refused: bool = False
@@ -538,14 +536,14 @@ class Executor:
         }
         if message:
             told["message"] = message
-        if status is not None:
-            told["labels"] = {"labels": [{"key": "exit", "value": str(status)}]}
-        if refused:
-            told["labels"] = {"labels": [{"key": "refused", "value": "yes"}]}
-        if (
-            state == "TASK_RUNNING" and not task.guest
-        ):  # an earlier version would run a guest as a task of ours
-            told["labels"] = {"labels": [{"key": "guests", "value": "yes"}]}
+        marks = {
+            "exit": "" if status is None else str(status),
+            "refused": "yes" if refused else "",
+            # where it is missing, an earlier version would run a guest as a task of ours
+            "guests": "yes" if state == "TASK_RUNNING" and not task.guest else "",
+        }
+        if labels := [{"key": name, "value": value} for name, value in marks.items() if value]:
+            told["labels"] = {"labels": labels}
         update = {"status": told}
         self.updates[key] = (update, time.monotonic())
         self.agent.tell(update)
@@ -588,11 +586,8 @@ def output_of(job: dict[str, Any], folder: Path, task_id: str) -> Path:
 
 def main() -> int:
     """Entry point. Exit status 0 when all is told, 2 when Mesos did not start it."""
-    missing = [
-        name
-        for name in ("MESOS_AGENT_ENDPOINT", "MESOS_FRAMEWORK_ID", "MESOS_EXECUTOR_ID")
-        if not os.environ.get(name)
-    ]
+    needed = ("MESOS_AGENT_ENDPOINT", "MESOS_FRAMEWORK_ID", "MESOS_EXECUTOR_ID")
+    missing = [name for name in needed if not os.environ.get(name)]
     if missing:
         say(f"{', '.join(missing)} not set: this is started by a Mesos agent, not by hand")
         return 2

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple, Protocol
 
 from asad.errors import ClusterError
-from asad_slurm.records import NAN, JobReader, JobRecord, NodeReader, NodeRecord, clean
+from asad_slurm.answers import JobReader, NodeReader
+from asad_slurm.records import NAN, JobRecord, NodeRecord, clean
 from asad_slurm.undo import for_now, in_part
 
 

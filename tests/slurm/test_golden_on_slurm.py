@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.command import Squeue
-from asad_slurm.records import JobReader, NodeReader
 from asad_under_test import MINUTES, until
 from slurm_golden import check_jobs, check_logs, check_nodes, check_queued
 

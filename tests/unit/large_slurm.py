@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from asad_slurm.answers import JobReader
 from asad_slurm.command import Look
-from asad_slurm.records import JobReader
 from slurm_samples import Lab, SlurmInMemory, a_job, running
 
 from asad.model import Snapshot

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.cluster import SlurmCluster
 from asad_slurm.command import Answer, Ended, Look, Partition, Reservation
 from asad_slurm.nodesets import expand
-from asad_slurm.records import JobReader, NodeReader
 from asad_slurm.settings import read_settings
 
 from asad.model import Cause, CoAllocate, JobSample, Lease, NodeReport, Snapshot

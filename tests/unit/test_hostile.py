@@ -30,11 +30,11 @@ from asad_mesos.slurm_side import Commands
 from asad_mesos.taken import JOURNAL as QUEUE
 from asad_mesos.taken import TakenJournal
 from asad_slurm import partition_checks, slurm_conf, undo
+from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.command import CommandTransport
 from asad_slurm.limits import Limits
 from asad_slurm.nodesets import expand
 from asad_slurm.offers import Offer
-from asad_slurm.records import JobReader, NodeReader
 from slurm_samples import a_job, running
 from small_cluster import HOST, NOW, cluster
 

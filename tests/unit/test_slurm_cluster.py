@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.command import CommandTransport, Ended, Look, Reservation
-from asad_slurm.records import MIB, JobReader, NodeReader
+from asad_slurm.records import MIB
 from slurm_samples import (
     BECAUSE,
     GOLDEN,

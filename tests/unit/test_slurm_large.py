@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from asad_slurm.records import JobReader
+from asad_slurm.answers import JobReader
 from large_slurm import answer_of, arrays, cycle, machine
 from slurm_samples import Lab, SlurmInMemory, sample
 

@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 from asad_slurm import records
-from asad_slurm.records import (
-    ENDED,
-    LEAVES,
-    MOST_NAME,
-    RUNS,
-    WAITS,
-    JobReader,
-    NodeReader,
-    read_job,
-    read_nodes,
-)
+from asad_slurm.answers import JobReader, NodeReader
+from asad_slurm.records import ENDED, LEAVES, MOST_NAME, RUNS, WAITS, read_job, read_nodes
 from slurm_golden import check_jobs, check_nodes, check_queued
 from slurm_samples import GOLDEN, a_job, running
 
