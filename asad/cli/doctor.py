@@ -18,11 +18,11 @@ from rich.text import Text
 from asad.api.control import ask
 from asad.api.munge import Munge
 from asad.api.tls import Tls
-from asad.cli.checks import PROPERTIES, UNITS, cgroup_finding, state_dir_findings
 from asad.cli.config import faults_of
 from asad.cli.live import JSON, SOCKET, funnel_of, print_screen
+from asad.cli.machine_checks import PROPERTIES, UNITS, cgroup_finding, state_dir_findings
 from asad.cli.runs import printable
-from asad.cluster.doctor import COMMAND_S, Finding, Site, read, run
+from asad.cluster.findings import COMMAND_S, Finding, Site, read, run
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError
 from asad.report import funnel, units

@@ -13,7 +13,7 @@ from typing import Any, cast
 from unittest import mock
 
 import orjson
-from asad_mesos import undo
+from asad_mesos import queue_undo
 from asad_mesos.cluster import MesosCluster
 from asad_mesos.events import Cancelled, Event, Offered, Submitted, Subscribed
 from asad_mesos.framework import Framework, FrameworkFault
@@ -305,7 +305,7 @@ def _journal(folder: Path) -> Read:
             finally:
                 session.close()
             try:
-                undo.gangs(path)
+                queue_undo.gangs(path)
             except ValueError as error:
                 raise UsageError(str(error)) from None
         return True

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from asad_mesos import undo as mesos_undo
+from asad_mesos import queue_undo
 from asad_mesos.slurm_jobs import read_jobs, translated
 from asad_mesos.slurm_side import Commands
 from asad_slurm import undo
@@ -339,9 +339,9 @@ def _undo(folder: Path) -> Read:
     folder.chmod(0o750)
 
     def read(data: bytes, chance: Random) -> bool:
-        for name in (undo.JOURNAL, mesos_undo.QUEUE):
+        for name in (undo.JOURNAL, queue_undo.QUEUE):
             (folder / name).write_bytes(data)
-        (folder / mesos_undo.GANGS).write_bytes(_gangs())
+        (folder / queue_undo.GANGS).write_bytes(_gangs())
 
         def run(argv: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
             for word in argv:
@@ -362,7 +362,7 @@ def _undo(folder: Path) -> Read:
             told = [
                 *undo.undo(folder / undo.JOURNAL, older_than_s=0.0, now_s=NOW_S)[0],
                 *undo.undo_changes(folder / undo.JOURNAL, older_than_s=0.0, now_s=NOW_S)[0],
-                *mesos_undo.undo_queue(folder, older_than_s=0.0, now_s=NOW_S)[0],
+                *queue_undo.undo_queue(folder, older_than_s=0.0, now_s=NOW_S)[0],
             ]
         "".join(map(undo.clean, told)).encode()  # as it prints them
         return True

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from asad.cluster.doctor import Finding, Site
+from asad.cluster.findings import Finding, Site
 from asad.errors import AsadError, ConfigError
 from asad_mesos.driver import INSTALL, missing
 from asad_mesos.settings import Settings, read_settings

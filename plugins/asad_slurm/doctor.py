@@ -1,4 +1,4 @@
-"""What `asactl doctor` finds out about a Slurm: it asks the controller, or reads a slurm.conf; see `checks`."""
+"""What `asactl doctor` finds out about a Slurm: it asks the controller, or reads a slurm.conf; see `config_checks`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from asad.cluster.doctor import Finding, Site, read, run
-from asad_slurm import checks, partition_checks
+from asad.cluster.findings import Finding, Site, read, run
+from asad_slurm import config_checks, partition_checks
 from asad_slurm.slurm_conf import Slurm, read_config, read_partitions, read_slurm_conf, read_threads
 
 SCRIPTS = ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld")
@@ -26,26 +26,28 @@ def examine(site: Site) -> Iterator[Finding]:
     given = table.get("guest_partitions", {"batch": "guest"})
     pairs = given.items() if isinstance(given, Mapping) else ()
     guest_of = {str(source): str(guest) for source, guest in pairs}
-    yield from checks.cluster_findings(slurm)
+    yield from config_checks.cluster_findings(slurm)
     threads = text if offline else _answer("sinfo", "--all", "--noheader", "--format=%Z")
-    yield checks.threads_finding(slurm, read_threads(threads))
+    yield config_checks.threads_finding(slurm, read_threads(threads))
     yield from partition_checks.partition_findings(slurm, guest_of)
     yield partition_checks.actor_finding(guest_of, site.guest_partitions)
     folder = Path(site.config_file or slurm.get("SLURM_CONF") or "/etc/slurm/slurm.conf").parent
     lua = read(folder / "job_submit.lua")
-    yield checks.job_submit_finding(slurm, lua, site.user, guest_of.values())
-    yield from checks.script_findings(slurm, {key: _scripts(slurm.get(key)) for key in SCRIPTS})
+    yield config_checks.job_submit_finding(slurm, lua, site.user, guest_of.values())
+    yield from config_checks.script_findings(slurm, {key: _scripts(slurm.get(key)) for key in SCRIPTS})
     if not offline:
-        yield checks.clock_finding(text, asked_at)
+        yield config_checks.clock_finding(text, asked_at)
         shown = ("--immediate", "--parsable2", "--noheader", "show", "user", f"name={site.user}")
-        yield checks.rights_finding(slurm, _answer("sacctmgr", *shown, "format=User,AdminLevel"), site.user)
+        yield config_checks.rights_finding(
+            slurm, _answer("sacctmgr", *shown, "format=User,AdminLevel"), site.user
+        )
     lend, share_users = table.get("lend", ()), table.get("share_users", "as-slurm")
     kinds = [str(kind) for kind in lend] if isinstance(lend, list | tuple) else []
-    yield from checks.lending_findings(slurm, guest_of, kinds, str(share_users))
-    yield checks.calibration_finding(site.calibration)
+    yield from config_checks.lending_findings(slurm, guest_of, kinds, str(share_users))
+    yield config_checks.calibration_finding(site.calibration)
     journal = Path(str(table.get("journal_dir") or site.state_dir))
     controllers = len(re.findall(r"(?mi)^[ \t]*SlurmctldHost(?:\[\d+\])?[ \t]*=", text))
-    head = checks.head_finding(slurm, controllers, journal, read(Path("/proc/mounts")) or "")
+    head = config_checks.head_finding(slurm, controllers, journal, read(Path("/proc/mounts")) or "")
     if head is not None:
         yield head
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from asad.cluster.doctor import Finding, State
+from asad.cluster.findings import Finding, State
 from asad_slurm.slurm_conf import DEFAULTS, NOTHING, Slurm, minutes
 
 ACCESS = ("AllowGroups", "AllowAccounts", "DenyAccounts", "AllowQos", "DenyQos", "QoS")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from master import Master
 
 from asad.cli.asactl import asactl
-from asad.cluster.doctor import Finding, Site
+from asad.cluster.findings import Finding, Site
 
 ISOLATION = "cgroups/cpu,cgroups/mem"
 

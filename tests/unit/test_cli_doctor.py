@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from asad_slurm import checks
-from asad_slurm.checks import (
+from asad_slurm import config_checks
+from asad_slurm.config_checks import (
     NOT_BY_DEFAULT,
     calibration_finding,
     clock_finding,
@@ -38,8 +38,8 @@ from click.testing import CliRunner, Result
 from asad.api.control import ControlServer
 from asad.cli import doctor
 from asad.cli.asactl import asactl
-from asad.cli.checks import cgroup_finding
-from asad.cluster.doctor import Finding
+from asad.cli.machine_checks import cgroup_finding
+from asad.cluster.findings import Finding
 from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -533,7 +533,7 @@ def test_the_controller_is_asked(site: Path) -> None:
 def test_a_controller_that_is_down_or_hangs_is_one_finding(
     site: Path, code: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asad.cluster.doctor.COMMAND_S", 0.5)
+    monkeypatch.setattr("asad.cluster.findings.COMMAND_S", 0.5)
     program(site / "bin" / "scontrol", code.replace("sleep", "exec sleep"))
     by_check = found(call(site, "--json"))
     assert by_check["slurm"]["state"] == "fail"
@@ -687,7 +687,7 @@ def test_a_second_controller_wants_a_journal_that_both_see() -> None:
     mounts = "/dev/vda / ext4 rw 0 0\nfiler:/x /shared nfs4 rw 0 0\nnone /shared/local ext4 rw 0 0\n"
 
     def found(folder: str, controllers: int = 2) -> str:
-        finding = checks.head_finding(slurm, controllers, Path(folder), mounts)
+        finding = config_checks.head_finding(slurm, controllers, Path(folder), mounts)
         return "" if finding is None else finding.state
 
     assert found("/var/lib/asad", 1) == ""

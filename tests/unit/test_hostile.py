@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asad_mesos import statuses
-from asad_mesos import undo as mesos_undo
+from asad_mesos import queue_undo, statuses
 from asad_mesos.events import Subscribed
 from asad_mesos.framework import Framework
 from asad_mesos.jobs import spec_from_json
@@ -488,11 +487,11 @@ def test_lines_of_a_journal_that_make_no_sense_stop_nobody(tmp_path: Path) -> No
     assert undo.open_changes(path) == {}
     held = {"job": 1, "take": 1, "array": 0, "task": -1, "submit_s": 1.0, "facts": {}, "state": "served"}
     broken.append(held | {"since_s": HUGE})
-    (tmp_path / mesos_undo.QUEUE).write_text(lines(*broken))
-    assert mesos_undo.held_jobs(tmp_path / mesos_undo.QUEUE) == {}
-    (tmp_path / mesos_undo.GANGS).write_text(lines(DEEP + "\n"))
+    (tmp_path / queue_undo.QUEUE).write_text(lines(*broken))
+    assert queue_undo.held_jobs(tmp_path / queue_undo.QUEUE) == {}
+    (tmp_path / queue_undo.GANGS).write_text(lines(DEEP + "\n"))
     with pytest.raises(ValueError, match="no record"):
-        mesos_undo.gangs(tmp_path / mesos_undo.GANGS)
+        queue_undo.gangs(tmp_path / queue_undo.GANGS)
 
 
 @pytest.mark.parametrize("time_s", ["soon", None, [], HUGE, math.inf])

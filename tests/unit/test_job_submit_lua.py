@@ -87,7 +87,7 @@ def test_hostile_names_are_told_as_they_are() -> None:
 
 
 def test_the_doctor_knows_the_script() -> None:
-    from asad_slurm.checks import job_submit_finding
+    from asad_slurm.config_checks import job_submit_finding
     from asad_slurm.slurm_conf import Slurm
 
     slurm = Slurm({"jobsubmitplugins": "lua"}, {})

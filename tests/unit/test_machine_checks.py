@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from asad.cli import doctor
-from asad.cli.checks import state_dir_findings
+from asad.cli.machine_checks import state_dir_findings
 
 TOML = Path("/etc/asad/asad.toml")
 DAEMON = """\

@@ -17,8 +17,8 @@ from asad_mesos.journal import Journal
 from asad_mesos.offers import read_offer
 from asad_mesos.options import Options
 from asad_mesos.queue_settings import QueueSettings
+from asad_mesos.queue_undo import WAITS, gangs, held_jobs, undo_queue
 from asad_mesos.status import status_of
-from asad_mesos.undo import WAITS, gangs, held_jobs, undo_queue
 from asad_slurm.undo import main
 from slurm_side_on_paper import PaperSlurm
 

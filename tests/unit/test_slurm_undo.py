@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
-from asad_mesos import undo as mesos_undo
+from asad_mesos import queue_undo
 from asad_slurm import undo
 from asad_slurm.command import CommandTransport
 from asad_slurm.journal import Journal, JournalError
@@ -183,7 +183,7 @@ def test_no_journal_is_no_offer(tmp_path: Path) -> None:
 
 
 def test_it_needs_nothing_but_the_standard_library(tmp_path: Path, slurm: Path) -> None:
-    for module in (undo, mesos_undo):
+    for module in (undo, queue_undo):
         tree = ast.parse(Path(module.__file__).read_text())
         imported = {
             name.name.split(".")[0]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from asad.cluster.doctor import Finding
+from asad.cluster.findings import Finding
 
 UNITS = ("asad.service", "asad-undo.service")
 PROPERTIES = (

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from asad.cluster.doctor import Finding, State, judged
+from asad.cluster.findings import Finding, State, judged
 from asad_slurm.slurm_conf import NOTHING, Slurm
 
 GUARD_MARK = "asad_user"
