@@ -71,6 +71,22 @@ FEATURES: tuple[Feature, ...] = (
 
 INDEX: dict[str, int] = {feature.name: place for place, feature in enumerate(FEATURES)}
 """Name of a feature → its place in the state vector."""
+(
+    F_CPU,
+    F_CPU_P95,
+    F_MEMORY,
+    F_MEMORY_PAIR,
+    F_STAGE,
+    F_INTERVAL,
+    F_HAPPINESS,
+    F_PRESSURE,
+    F_GUEST_CPU,
+    F_GUEST_MEMORY,
+    F_FAIR_SHARE,
+    F_LOAD,
+    F_SIZE_RATIO,
+) = range(len(FEATURES))
+"""The same places for compiled code, which looks nothing up by name."""
 
 
 def state(**known: float) -> State:

@@ -21,36 +21,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import Turnover
-from asad.compiling import compiled
+from asad.capacity import View
+from asad.compiling import borrowing, compiled
 from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
-from asad.experts.state import FEATURES
-from asad.model import Cause, CoAllocate, Decision, Finished, Machine, SetShare, Snapshot
+from asad.experts.state import (
+    F_CPU,
+    F_CPU_P95,
+    F_GUEST_CPU,
+    F_GUEST_MEMORY,
+    F_HAPPINESS,
+    F_INTERVAL,
+    F_LOAD,
+    F_MEMORY,
+    F_MEMORY_PAIR,
+    F_PRESSURE,
+    F_SIZE_RATIO,
+    F_STAGE,
+    FEATURES,
+)
+from asad.model import Cause, Decision, Finished, Floats, Json, Snapshot
 from asad.policy import Given
-from asad.share import SharePolicy
-from asad.share.history import History, expected_run, new_history, record, require_known
-from asad.share.learner import PAPER, Weights, add_case, meet, new_weights
+from asad.share.history import History, expected_cpu, expected_run, new_history, record, require_known
+from asad.share.learner import PAPER, Weights, add_case, draw, meet, new_weights
 from asad.share.memory import forget, grow
-from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
-from asad.share.pair import F_HAPPINESS, describe, draw
-
-MOST = 512
-"""Decisions of one cycle at the most; the rest waits for the next."""
+from asad.share.openings import Openings, fit
+from asad.share.pair import MOST, PairPolicy, Pairs, choose
 
 LARGEST = 0.9
 """The greatest action; a node from which anything is lent already has no room for it, and so for no second guest."""
 
 
+SEEN = len(FEATURES)
+"""What an expert sees, by number."""
+
+
 @compiled
 def _printed_happiness(view: View, history: History, host: int) -> float:
     """Eq. (1) as printed; it has the unit s² and grows with the work that is left."""
-    run = expected_run(history, view.application[host], view.limit[host])
-    left = max(0.0, run - (view.now - view.start[host]))
-    return abs(view.limit_end[host] - view.now) * left / max(view.pace[host], 1e-3)
+    c = view.c
+    run = expected_run(history, c.application[host], c.limit[host])
+    left = max(0.0, run - (view.now - c.start[host]))
+    return abs(c.limit_end[host] - view.now) * left / max(c.pace[host], 1e-3)
+
+
+@borrowing
+def _describe(
+    view: View, history: History, host: int, guest: int, load: float, node: int, x: NDArray[np.float32]
+) -> None:
+    """The state of the pair into `x`; what no log and no snapshot has is NaN."""
+    c = view.c
+    x[:] = np.nan
+    cpu = c.cpu[host]
+    if np.isnan(cpu):
+        cpu = expected_cpu(history, c.application[host])
+    x[F_CPU] = cpu
+    x[F_CPU_P95] = cpu
+    x[F_STAGE] = 0.0 if cpu * c.cores[host] <= 1.5 and c.cores[host] > 1 else 1.0
+    limit = c.limit_end[host] - c.start[host]
+    x[F_INTERVAL] = (view.now - c.start[host]) / limit if limit > 0 and not np.isinf(limit) else np.nan
+    x[F_HAPPINESS] = _printed_happiness(view, history, host)
+    x[F_PRESSURE] = max(0.0, 1.0 - c.pace[host])
+    x[F_GUEST_CPU] = expected_cpu(history, c.application[guest])
+    x[F_LOAD] = load
+    x[F_SIZE_RATIO] = min(1.0, c.cores[guest] / c.cores[host])
+    memory = c.node_memory[node]
+    if memory > 0:  # never of NaN
+        cores = c.node_first[node + 1] - c.node_first[node]
+        x[F_MEMORY] = min(1.0, c.memory[host] * cores / memory)
+        x[F_GUEST_MEMORY] = c.memory[guest] * min(cores, c.cores[guest]) / memory
+        x[F_MEMORY_PAIR] = x[F_MEMORY] + x[F_GUEST_MEMORY]
 
 
 @compiled
-def _choose(
+def _draw(
     view: View,
     experts: CompiledExperts,
     weights: Weights,
@@ -66,13 +110,12 @@ def _choose(
     leaf: NDArray[np.int32],
 ) -> int:
     """Lines 4-7 of Algorithm 1: the state, the experts, their mixture `mixture`, the action drawn."""
-    x = np.full(13, np.nan, np.float32)
-    describe(view, history, host, guest, load, node, x)
-    x[F_HAPPINESS] = _printed_happiness(view, history, host)
+    x = np.empty(SEEN, np.float32)
+    _describe(view, history, host, guest, load, node, x)
     evaluate_all(experts, x, p, leaf)
-    meet(weights, view.application[host])
+    meet(weights, view.c.application[host])
     every = np.ones(len(actions), np.bool_)
-    return draw(p, weights.alpha[view.application[host]], every, 0.0, mixture, rng.random())
+    return draw(p, weights.alpha[view.c.application[host]], every, 0.0, mixture, rng.random())
 
 
 @compiled
@@ -85,16 +128,14 @@ def _offer(
     actions: NDArray[np.float64],
     load: float,
     rng: np.random.Generator,
-    out: NDArray[np.int32],
-    nodes: NDArray[np.int32],
+    pairs: Pairs,
     mixtures: NDArray[np.float64],
     opinions: NDArray[np.float64],
     leaves: NDArray[np.int32],
 ) -> int:
-    """(guest, host, action, where its nodes end) of each lending into `out`; how many."""
+    """Fill `pairs`, in the order of the queue; how many there are."""
     p = np.empty((weights.alpha.shape[1], len(actions)))
     count = 0
-    end = 0
     for i in range(len(view.queue)):
         guest = view.queue[i]
         for k in range(openings.found[0]):
@@ -102,7 +143,7 @@ def _offer(
             used, _, _ = fit(view, openings, host, guest, LARGEST, 1.0)
             if used == 0:
                 continue
-            action = _choose(
+            action = _draw(
                 view,
                 experts,
                 weights,
@@ -120,23 +161,19 @@ def _offer(
             if actions[action] == 0.0:
                 continue
             opinions[count] = p[:, action]
-            take(view, openings, guest, used, LARGEST)
-            nodes[end : end + used] = openings.chosen[:used]
-            end += used
-            out[count, 0], out[count, 1], out[count, 2], out[count, 3] = guest, host, action, end
-            count += 1
+            count = choose(view, openings, pairs, count, guest, host, used, LARGEST, actions[action])
             break
-        if count == len(out):
+        if count == len(pairs.guest):
             break
     return count
 
 
-class AsaxPaper(SharePolicy):
+class AsaxPaper(PairPolicy):
     """The letter. Keeps weights by application, and what it has yet to learn of hosts that still run."""
 
     name = "asax-paper"
     held = "static"
-    properties = frozenset({"waits", "whole nodes", "one guest a core", "memory"})
+    least = LARGEST
 
     def __init__(
         self, experts: Sequence[Expert], application_names: Sequence[str], rng: np.random.Generator
@@ -151,9 +188,10 @@ class AsaxPaper(SharePolicy):
         self._turnover = Turnover(application_names)
         self._applications: NDArray[np.int32] | None = None
         self.rng = rng
-        self.decided = 0
-        self._rows = -1
-        self._machine: Machine | None = None
+        n, m = len(self.experts), len(self.actions)
+        self._ceiling = np.zeros(0)
+        self._mixtures, self._opinions = np.zeros((MOST, m)), np.zeros((MOST, n))
+        self._leaves, self._said = np.zeros((MOST, n), np.int32), np.empty((n, m))
         self._unlearned: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
 
     @classmethod
@@ -192,63 +230,43 @@ class AsaxPaper(SharePolicy):
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """A share for guests beside a new host, then new guests."""
         self._meet_applications(snapshot.jobs.application)
-        rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
-        if rows != self._rows or snapshot.machine is not self._machine:
-            n, m = len(self.experts), len(self.actions)
-            self._rows, self._machine = rows, snapshot.machine
-            self._openings = new_openings(nodes, rows)
-            self._ceiling = np.zeros(rows)
-            self._first = snapshot.machine.first_core
-            self._out = np.zeros((MOST, 4), np.int32)
-            self._nodes = np.zeros(nodes + len(snapshot.core_owner), np.int32)
-            self._mixtures = np.zeros((MOST + 1, m))
-            self._opinions = np.zeros((MOST + 1, n))
-            self._leaves = np.zeros((MOST + 1, n), np.int32)
-            assert len(FEATURES) == 13
+        return super().decide(snapshot)
+
+    def _tools(self, snapshot: Snapshot) -> Any:
+        """What a draw goes by, whoever it is for."""
         jobs = snapshot.jobs
-        view = view_of(snapshot, self._first)
-        held = int(jobs.cores[snapshot.running].sum()) + int(jobs.cores[snapshot.queue].sum())
-        load = held / len(snapshot.core_owner)
-        tools = (self.compiled, self.weights, self.history, self.actions, load, self.rng)
-        decisions: list[Decision] = []
-        undecided = np.isnan(jobs.share[snapshot.guests]) & (jobs.host[snapshot.guests] >= 0)
-        p = np.empty((len(self.experts), len(self.actions)))
-        for guest in np.sort(snapshot.guests[undecided]).tolist():
-            host = int(jobs.host[guest])
-            if math.isnan(jobs.cpu_fraction[host]):
-                continue
-            action = _choose(view, *tools, host, guest, 0, self._mixtures[0], p, self._leaves[0])
-            self._unlearned[host].append(p[:, action].copy())
-            share = float(self.actions[max(action, 1)])  # a job that runs cannot be given nothing
-            reason = f"its share of its new host {jobs.job_id[host]} is {share:.0%}"
-            decisions.append(SetShare(Cause(self.name, reason), guest, share, capped=True))
-        if len(snapshot.queue) == 0:
-            return decisions
-        self._ceiling[snapshot.running] = np.where(
-            np.isnan(jobs.cpu_fraction[snapshot.running]), 0.0, LARGEST
-        )
-        find(view, self._ceiling, LARGEST, self._openings)
-        if self._openings.found[0] == 0:
-            return decisions
-        count = _offer(
-            view, self._openings, *tools, self._out, self._nodes, self._mixtures, self._opinions, self._leaves
-        )
-        begin = 0
-        for k, (guest, host, action, end) in enumerate(self._out[:count].tolist()):
-            self._unlearned[host].append(self._opinions[k].copy())
-            share = float(self.actions[action])
-            detail = {
-                "mixture": self._mixtures[k].round(4).tolist(),
-                "leaves": {
-                    e.name: self.leaf_names[leaf]
-                    for e, leaf in zip(self.experts, self._leaves[k].tolist(), strict=True)
-                },
-            }
-            cause = Cause(
-                self.name, f"it fits beside job {jobs.job_id[host]}, and {share:.0%} was drawn", detail
-            )
-            where = tuple(self._nodes[begin:end].tolist())
-            decisions.append(CoAllocate(cause, guest, where, host=host, share=share, capped=True))
-            begin = end
-        self.decided += count
-        return decisions
+        wanted = int(jobs.cores[snapshot.running].sum()) + int(jobs.cores[snapshot.queue].sum())
+        load = wanted / len(snapshot.core_owner)
+        return self.compiled, self.weights, self.history, self.actions, load, self.rng
+
+    def _anew(self, snapshot: Snapshot, view: View, guest: int, host: int) -> tuple[str, float] | None:
+        if math.isnan(snapshot.jobs.cpu_fraction[host]):
+            return None
+        told = (host, guest, 0, self._mixtures[0], self._said, self._leaves[0])
+        action = _draw(*(view, *self._tools(snapshot), *told))
+        self._unlearned[host].append(self._said[:, action].copy())
+        share = float(self.actions[max(action, 1)])  # a job that runs cannot be given nothing
+        return f"its share of its new host {snapshot.jobs.job_id[host]} is {share:.0%}", share
+
+    def _ceilings(self, snapshot: Snapshot) -> Floats:
+        """Who has not been measured yet lends nothing."""
+        cpu = snapshot.jobs.cpu_fraction
+        if len(self._ceiling) != len(cpu):
+            self._ceiling = np.zeros(len(cpu))
+        self._ceiling[snapshot.running] = np.where(np.isnan(cpu[snapshot.running]), 0.0, LARGEST)
+        return self._ceiling
+
+    def _choose(self, snapshot: Snapshot, view: View) -> int:
+        told = (self._pairs, self._mixtures, self._opinions, self._leaves)
+        return _offer(*(view, self._openings, *self._tools(snapshot), *told))
+
+    def _cause(self, snapshot: Snapshot, k: int, host: int, share: float) -> Cause:
+        """With the loss of its share to be learned when the host has ended."""
+        self._unlearned[host].append(self._opinions[k].copy())
+        leaves = zip(self.experts, self._leaves[k].tolist(), strict=True)
+        detail: dict[str, Json] = {
+            "mixture": self._mixtures[k].round(4).tolist(),
+            "leaves": {expert.name: self.leaf_names[leaf] for expert, leaf in leaves},
+        }
+        job = snapshot.jobs.job_id[host]
+        return Cause(self.name, f"it fits beside job {job}, and {share:.0%} was drawn", detail)

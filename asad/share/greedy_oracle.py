@@ -14,12 +14,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.capacity import View
 from asad.compiling import compiled
 from asad.limits import extensions
-from asad.model import Cause, CoAllocate, Decision, Floats, SetShare, Snapshot
+from asad.model import Cause, Decision, Floats, Snapshot
 from asad.policy import Given
-from asad.share import SharePolicy
-from asad.share.openings import Openings, View, find, fit, new_openings, take, view_of
+from asad.share.openings import Openings, fit
+from asad.share.pair import PairPolicy, Pairs, choose
 
 LEAST = 0.02
 """Shares below this are not worth a guest."""
@@ -32,23 +33,20 @@ def _best_pairs(
     demand: NDArray[np.float64],
     run: NDArray[np.float64],
     mu: float,
-    out: NDArray[np.int32],
-    shares: NDArray[np.float64],
-    nodes: NDArray[np.int32],
+    pairs: Pairs,
 ) -> int:
-    """(guest, host, where its nodes end) and share of each lending; how many."""
+    """Fill `pairs`, the best first; how many there are."""
     waiting = len(view.queue)
     taken = np.zeros(waiting, np.bool_)
     count = 0
-    end = 0
-    while count < len(out):
+    while count < len(pairs.guest):
         best = 0.0
         best_guest, best_host = -1, -1
         for i in range(waiting):
             guest = view.queue[i]
-            if taken[i] or np.isnan(view.estimate[guest]):
+            if taken[i] or np.isnan(view.c.estimate[guest]):
                 continue
-            if view.cores[guest] * min(1.0, demand[guest]) <= best:
+            if view.c.cores[guest] * min(1.0, demand[guest]) <= best:
                 continue  # not even at full rate
             for k in range(openings.found[0]):
                 host = openings.hosts[k]
@@ -56,9 +54,9 @@ def _best_pairs(
                 if used == 0:
                     continue
                 rate = mu * min(1.0, room * ratio / demand[guest])
-                if view.now + run[guest] / rate >= view.estimate[guest] + run[guest]:
+                if view.now + run[guest] / rate >= view.c.estimate[guest] + run[guest]:
                     continue
-                done = rate * view.cores[guest] * demand[guest]
+                done = rate * view.c.cores[guest] * demand[guest]
                 if done > best:
                     best, best_guest, best_host = done, i, host
         if best_guest < 0:
@@ -66,25 +64,20 @@ def _best_pairs(
         guest = view.queue[best_guest]
         taken[best_guest] = True
         used, room, _ = fit(view, openings, best_host, guest, LEAST, demand[guest])
-        take(view, openings, guest, used, room)
-        nodes[end : end + used] = openings.chosen[:used]
-        end += used
-        out[count, 0], out[count, 1], out[count, 2] = guest, best_host, end
-        shares[count] = room
-        count += 1
+        count = choose(view, openings, pairs, count, guest, best_host, used, room, room)
     return count
 
 
-class GreedyOracle(SharePolicy):
+class GreedyOracle(PairPolicy):
     """Knows what no real policy can know; `demand` and `run_s` are by row."""
 
     name = "greedy-oracle"
     held = "idle"
-    properties = frozenset({"waits", "whole nodes", "one guest a core", "memory"})
+    least = LEAST
 
     def __init__(self, demand: Floats, run_s: Floats, mu_guest: float, poll_s: float = 30.0) -> None:
         self.demand, self.run_s, self.mu_guest, self.poll_s = demand, run_s, mu_guest, poll_s
-        self._openings: Openings | None = None
+        self._ceiling = np.maximum(0.0, 1.0 - demand)
         self._wake_s = math.inf
 
     @classmethod
@@ -98,48 +91,18 @@ class GreedyOracle(SharePolicy):
         return self._wake_s
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        """The best pairs it can find."""
-        jobs = snapshot.jobs
-        if self._openings is None:
-            self._openings = new_openings(len(snapshot.machine.cores), len(jobs.cores))
-            self._ceiling = np.maximum(0.0, 1.0 - self.demand)
-            self._out = np.zeros((512, 3), np.int32)
-            self._shares = np.zeros(512)
-            self._nodes = np.zeros(len(snapshot.machine.cores) + len(snapshot.core_owner), np.int32)
-            self._first = snapshot.machine.first_core
-        decisions, self._wake_s = extensions(snapshot, self.name, self.poll_s)
-        undecided = np.isnan(jobs.share[snapshot.guests]) & (jobs.host[snapshot.guests] >= 0)
-        for guest in np.sort(snapshot.guests[undecided]).tolist():
-            decisions.append(
-                SetShare(
-                    Cause(self.name, "all that its new host leaves"),
-                    guest,
-                    float(self._ceiling[jobs.host[guest]]),
-                )
-            )
-        if len(snapshot.queue):
-            view = view_of(snapshot, self._first)
-            find(view, self._ceiling, LEAST, self._openings)
-            if self._openings.found[0]:
-                count = _best_pairs(
-                    view,
-                    self._openings,
-                    self.demand,
-                    self.run_s,
-                    self.mu_guest,
-                    self._out,
-                    self._shares,
-                    self._nodes,
-                )
-                begin = 0
-                for (guest, host, end), share in zip(
-                    self._out[:count].tolist(), self._shares[:count].tolist(), strict=True
-                ):
-                    cause = Cause(self.name, f"the pair with job {jobs.job_id[host]} does the most work")
-                    decisions.append(
-                        CoAllocate(
-                            cause, guest, tuple(self._nodes[begin:end].tolist()), host=host, share=share
-                        )
-                    )
-                    begin = end
-        return decisions
+        """Limits first, then the best pairs it can find."""
+        moved, self._wake_s = extensions(snapshot, self.name, self.poll_s)
+        return [*moved, *super().decide(snapshot)]
+
+    def _anew(self, snapshot: Snapshot, view: View, guest: int, host: int) -> tuple[str, float]:
+        return "all that its new host leaves", float(self._ceiling[host])
+
+    def _ceilings(self, snapshot: Snapshot) -> Floats:
+        return self._ceiling
+
+    def _choose(self, snapshot: Snapshot, view: View) -> int:
+        return _best_pairs(view, self._openings, self.demand, self.run_s, self.mu_guest, self._pairs)
+
+    def _cause(self, snapshot: Snapshot, k: int, host: int, share: float) -> Cause:
+        return Cause(self.name, f"the pair with job {snapshot.jobs.job_id[host]} does the most work")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.compiling import compiled
+from asad.compiling import borrowing, compiled
 
 PAPER, ASAD = 0, 1
 
@@ -79,6 +79,37 @@ def meet(w: Weights, application: int) -> None:
         rate = gamma(w.alpha.shape[1], 1)
         for i in range(w.alpha.shape[1]):
             w.prior[application, i] = -np.log(max(w.alpha[-1, i], 1e-300)) / rate
+
+
+@borrowing
+def draw(
+    p: NDArray[np.float64],
+    alpha: NDArray[np.float64],
+    allowed: NDArray[np.bool_],
+    exploration: float,
+    mixture: NDArray[np.float64],
+    u: float,
+) -> int:
+    """Mix the experts, keep the allowed actions, add the exploration floor, draw one; its index."""
+    count = 0
+    total = 0.0
+    for j in range(len(mixture)):
+        mixture[j] = 0.0
+        if allowed[j]:
+            count += 1
+            for i in range(len(alpha)):
+                mixture[j] += alpha[i] * p[i, j]
+            total += mixture[j]
+    drawn = -1
+    for j in range(len(mixture)):
+        if allowed[j]:
+            mixture[j] = exploration / count + (1 - exploration) * (
+                mixture[j] / total if total > 0 else 1 / count
+            )
+            if u >= 0:
+                drawn = j
+            u -= mixture[j]
+    return drawn
 
 
 @compiled

@@ -1,97 +1,132 @@
-"""A host and a job that might join it: their state as the experts see it, and the draw of a share."""
+"""What the policies that lend in pairs, a host and its guest, have in common: `static`, `asax-paper`, `greedy-oracle`.
+
+They differ in how much of a host may be lent at all (its ceiling), in whom they choose, and in the share. Where a guest
+could go is found in `asad.share.openings`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.capacity import View, columns_of
 from asad.compiling import borrowing
-from asad.experts.state import INDEX
-from asad.share.history import History, expected_cpu
-from asad.share.openings import View
+from asad.model import Cause, CoAllocate, Decision, Floats, Machine, SetShare, Snapshot
+from asad.share import SharePolicy
+from asad.share.openings import Openings, find, new_openings, take
 
-F_CPU, F_CPU_P95, F_MEMORY, F_PAIR = INDEX["cpu"], INDEX["cpu_p95"], INDEX["memory"], INDEX["memory_pair"]
-F_STAGE, F_INTERVAL, F_HAPPINESS = INDEX["stage"], INDEX["interval"], INDEX["happiness"]
-F_PRESSURE, F_GUEST_CPU, F_GUEST_MEMORY = INDEX["pressure"], INDEX["guest_cpu"], INDEX["guest_memory"]
-F_LOAD, F_SIZE = INDEX["load"], INDEX["size_ratio"]
+MOST = 512
+"""Decisions of one cycle at the most; the rest waits for the next."""
 
 
-@borrowing
-def may_share(view: View, host: int, guest: int) -> bool:
-    """Are the two of one group, and not both bound by the memory bus?"""
-    if view.share_group[host] != view.share_group[guest]:
-        return False
-    return not (view.memory_bound[host] and view.memory_bound[guest])
+class Pairs(NamedTuple):
+    """The lendings that a cycle has chosen, in columns of `MOST`."""
 
-
-@borrowing
-def happiness(view: View, history: History, host: int) -> float:
-    """Hp = time to the limit · pace / work left; NaN if its run time cannot be told from history or limit."""
-    application = view.application[host]
-    if history.runs[application] == 0 or np.isinf(view.limit_end[host]) or np.isnan(view.limit_end[host]):
-        return np.nan
-    done = view.now - view.start[host] - view.lost[host]
-    left = history.run[application] / history.runs[application] - done
-    if left <= 0:
-        return np.nan  # it runs longer than its application did before
-    return max(0.0, view.limit_end[host] - view.now) * view.pace[host] / left
+    guest: NDArray[np.int32]
+    host: NDArray[np.int32]
+    share: NDArray[np.float64]
+    nodes_end: NDArray[np.int32]
+    nodes: NDArray[np.int32]
+    """Nodes of all of them, one after the other; `nodes_end` says where those of each end."""
 
 
 @borrowing
-def describe(
-    view: View, history: History, host: int, guest: int, load: float, node: int, x: NDArray[np.float32]
-) -> None:
-    """The state of the pair into `x`; fair share is left as it is (no log and no snapshot has it)."""
-    cpu = view.cpu[host]
-    if np.isnan(cpu):
-        cpu = expected_cpu(history, view.application[host])
-    x[F_CPU] = cpu
-    x[F_CPU_P95] = cpu
-    x[F_STAGE] = 0.0 if cpu * view.cores[host] <= 1.5 and view.cores[host] > 1 else 1.0
-    limit = view.limit_end[host] - view.start[host]
-    x[F_INTERVAL] = (view.now - view.start[host]) / limit if limit > 0 and not np.isinf(limit) else np.nan
-    x[F_HAPPINESS] = happiness(view, history, host)
-    x[F_PRESSURE] = max(0.0, 1.0 - view.pace[host])
-    x[F_GUEST_CPU] = expected_cpu(history, view.application[guest])
-    x[F_LOAD] = load
-    x[F_SIZE] = min(1.0, view.cores[guest] / view.cores[host])
-    x[F_MEMORY] = np.nan
-    x[F_PAIR] = np.nan
-    x[F_GUEST_MEMORY] = np.nan
-    memory = view.node_memory[node]
-    if not np.isnan(memory) and memory > 0:
-        cores = view.node_first[node + 1] - view.node_first[node]
-        x[F_MEMORY] = min(1.0, view.memory[host] * cores / memory)
-        x[F_GUEST_MEMORY] = view.memory[guest] * min(cores, view.cores[guest]) / memory
-        x[F_PAIR] = x[F_MEMORY] + x[F_GUEST_MEMORY]
-
-
-@borrowing
-def draw(
-    p: NDArray[np.float64],
-    alpha: NDArray[np.float64],
-    allowed: NDArray[np.bool_],
-    exploration: float,
-    mixture: NDArray[np.float64],
-    u: float,
+def choose(
+    view: View,
+    openings: Openings,
+    pairs: Pairs,
+    count: int,
+    guest: int,
+    host: int,
+    used: int,
+    room: float,
+    share: float,
 ) -> int:
-    """Mix the experts, keep the allowed actions, add the exploration floor, draw one; its index."""
-    count = 0
-    total = 0.0
-    for j in range(len(mixture)):
-        mixture[j] = 0.0
-        if allowed[j]:
-            count += 1
-            for i in range(len(alpha)):
-                mixture[j] += alpha[i] * p[i, j]
-            total += mixture[j]
-    drawn = -1
-    for j in range(len(mixture)):
-        if allowed[j]:
-            mixture[j] = exploration / count + (1 - exploration) * (
-                mixture[j] / total if total > 0 else 1 / count
+    """The guest gets `share` of the host on the `used` nodes of the last fit, and `room` of them is taken by it; how
+    many lendings there are with this one behind the `count` before."""
+    take(view, openings, guest, used, room)
+    end = pairs.nodes_end[count - 1] if count > 0 else 0
+    for k in range(used):
+        pairs.nodes[end + k] = openings.chosen[k]
+    pairs.guest[count], pairs.host[count] = guest, host
+    pairs.share[count], pairs.nodes_end[count] = share, end + used
+    return count + 1
+
+
+class PairPolicy(SharePolicy):
+    """Hosts lend a share of themselves to one guest a core, on nodes that they hold wholly."""
+
+    properties = frozenset({"waits", "whole nodes", "one guest a core", "memory"})
+    least: float
+    """No node with less room than this is looked at."""
+    _rows = -1
+    _machine: Machine | None = None
+
+    def _fit_to(self, snapshot: Snapshot) -> None:
+        """Scratch of the size of the snapshot."""
+        rows, nodes = len(snapshot.jobs.cores), len(snapshot.machine.cores)
+        if rows != self._rows or snapshot.machine is not self._machine:
+            self._rows, self._machine = rows, snapshot.machine
+            self._first = snapshot.machine.first_core
+            self._openings = new_openings(nodes, rows)
+            self._pairs = Pairs(
+                guest=np.zeros(MOST, np.int32),
+                host=np.zeros(MOST, np.int32),
+                share=np.zeros(MOST),
+                nodes_end=np.zeros(MOST, np.int32),
+                nodes=np.zeros(nodes + len(snapshot.core_owner), np.int32),
             )
-            if u >= 0:
-                drawn = j
-            u -= mixture[j]
-    return drawn
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """A share for guests beside a new host, then new guests."""
+        self._fit_to(snapshot)
+        jobs, guests, capped = snapshot.jobs, snapshot.guests, self.held == "static"
+        columns = columns_of(snapshot, self._first)
+        own_known_s = min(snapshot.time_s, snapshot.own_known_s)
+        view = View(snapshot.time_s, own_known_s, snapshot.queue, snapshot.running, guests, columns)
+        decisions: list[Decision] = []
+        # who has got a new host has no share of it yet; the guard has set those to 0 whose host it has relieved
+        undecided = guests[self._without_share(jobs.share[guests]) & (jobs.host[guests] >= 0)]
+        for guest in np.sort(undecided).tolist():
+            host = int(jobs.host[guest])
+            found = self._anew(snapshot, view, guest, host)
+            if found is not None:
+                cause = Cause(self.name, found[0])
+                decisions.append(SetShare(cause, guest, found[1], capped=capped))
+        if len(snapshot.queue) == 0:
+            return decisions
+        find(view, self._ceilings(snapshot), self.least, self._openings)
+        count = self._choose(snapshot, view) if self._openings.found[0] else 0
+        begin = 0
+        for k, end in enumerate(self._pairs.nodes_end[:count].tolist()):
+            guest, host, share = (column[k].item() for column in self._pairs[:3])
+            where = tuple(self._pairs.nodes[begin:end].tolist())
+            cause = self._cause(snapshot, k, host, share)
+            decisions.append(CoAllocate(cause, guest, where, host=host, share=share, capped=capped))
+            begin = end
+        return decisions
+
+    # -------------------------------------------------------------------------------------------- what is overridden
+
+    def _without_share(self, share: Floats) -> NDArray[np.bool_]:
+        """Which guests with these shares get another."""
+        return np.isnan(share)
+
+    def _anew(self, snapshot: Snapshot, view: View, guest: int, host: int) -> tuple[str, float] | None:
+        """Why, and which share of its new host a guest gets; None: none yet."""
+        raise NotImplementedError
+
+    def _ceilings(self, snapshot: Snapshot) -> Floats:
+        """(rows,) The most of each host that may be lent."""
+        raise NotImplementedError
+
+    def _choose(self, snapshot: Snapshot, view: View) -> int:
+        """Fill `_pairs` from `_openings`; how many there are."""
+        raise NotImplementedError
+
+    def _cause(self, snapshot: Snapshot, k: int, host: int, share: float) -> Cause:
+        """The story of lending `k`."""
+        raise NotImplementedError

@@ -124,7 +124,6 @@ class PoolPolicy(SharePolicy):
         self._forgotten: set[str] = set()
         """Applications of which something was told, and that are forgotten since."""
         self.demand, self.run_s = np.zeros(0), np.zeros(0)
-        self.decided = 0
         self._rows = -1
         self._machine: Machine | None = None
         self._memo: Memo | None = None
@@ -159,7 +158,6 @@ class PoolPolicy(SharePolicy):
         if made:
             decisions += self._shares(snapshot, self._offers.nodes[: self._offers.nodes_end[made - 1]])
             decisions += [self._offer(snapshot, k) for k in range(made)]
-        self.decided += made
         return decisions
 
     def _sample(self, now_s: float) -> bool:

@@ -10,18 +10,21 @@ from numpy.typing import NDArray
 from asad.capacity import View
 from asad.compiling import borrowing, compiled
 from asad.experts.compiled import CompiledExperts, evaluate_all
-from asad.experts.state import INDEX
+from asad.experts.state import (
+    F_CPU,
+    F_CPU_P95,
+    F_HAPPINESS,
+    F_INTERVAL,
+    F_LOAD,
+    F_MEMORY,
+    F_PRESSURE,
+    F_STAGE,
+)
 from asad.share.history import History
-from asad.share.learner import ASAD, Weights, add_case, meet
-from asad.share.pair import draw
+from asad.share.learner import ASAD, Weights, add_case, draw, meet
 from asad.share.pool.cases import Cases, add_to
 from asad.share.pool.memo import Memo
 from asad.share.pool.options import Options
-
-F_CPU, F_CPU_P95, F_MEMORY = INDEX["cpu"], INDEX["cpu_p95"], INDEX["memory"]
-F_STAGE, F_INTERVAL, F_HAPPINESS = INDEX["stage"], INDEX["interval"], INDEX["happiness"]
-F_PRESSURE, F_LOAD = INDEX["pressure"], INDEX["load"]
-
 
 ONE_CORE = 1.5
 """A job is sequential that keeps no more cores busy."""
