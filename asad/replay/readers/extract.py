@@ -7,13 +7,14 @@ here, once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import Floats, Ints, JobLog
 from asad.replay.readers.fields import PARTITION_LIMIT
-from asad.replay.readers.recorded import BadValue, Faults, NodeSeen
+from asad.replay.readers.recorded import BadValue, Faults, NodeSeen, Recorded, recorded_of
 
 RUNNING_STATES = frozenset({"RUNNING", "SUSPENDED", "R", "S"})
 PENDING_STATES = frozenset({"PENDING", "PD"})
@@ -47,6 +48,11 @@ class Extract:
     hint: list[str] = field(default_factory=list)
     """See `hint_of`."""
 
+    def add(self, **record: Any) -> None:
+        """One record, with a value for every column."""
+        for column, value in record.items():
+            getattr(self, column).append(value)
+
 
 MOST_HINT = 1001
 """Characters of a hint that are kept: one more than any may have, so that nobody takes a part for the whole."""
@@ -68,6 +74,29 @@ def without(extract: Extract, lines: set[int]) -> Extract:
             for column in fields(Extract)
         }
     )
+
+
+def read_extract(
+    extract: Extract,
+    path: str,
+    log_format: str,
+    counts: dict[str, int],
+    notes: list[str],
+    faults: Faults,
+    *,
+    skip_bad: bool,
+    numbered: bool,
+) -> Recorded:
+    """The jobs of an extract; `numbered` says whether its lines are the file's, or numbers of its records.
+
+    Raises LogError for the first bad record unless `skip_bad`, and if no job ran.
+    """
+    check_times(extract, faults, numbered=numbered)
+    bad = faults.settle(skip_bad)
+    if bad:
+        counts["bad"] = len(bad)
+    jobs, seen = to_jobs(without(extract, set(faults.by_line)), counts, notes)
+    return recorded_of(jobs, path, log_format, counts, bad, notes, nodes_seen=seen)
 
 
 def check_times(extract: Extract, faults: Faults, *, numbered: bool) -> None:

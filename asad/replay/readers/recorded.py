@@ -33,10 +33,10 @@ class NodeSeen(NamedTuple):
 
 
 class BadValue(ValueError):
-    """One field of one line cannot be what its column holds."""
+    """One field of one line cannot be what its `column` holds (None: it is of the line as a whole)."""
 
-    def __init__(self, problem: str, mend: str) -> None:
-        self.problem, self.mend = problem, mend
+    def __init__(self, problem: str, mend: str, column: str | None = None) -> None:
+        self.problem, self.mend, self.column = problem, mend, column
         super().__init__(problem)
 
 
@@ -100,12 +100,23 @@ def absent_columns(jobs: JobLog) -> tuple[str, ...]:
     return tuple(names)
 
 
-def nothing_ran(path: str, counts: dict[str, int]) -> LogError:
-    """The error of a log without a single usable job, which says where its lines went."""
-    why = ", ".join(f"{number} {reason}" for reason, number in counts.items() if number)
-    return LogError(
-        path, None, None, f"no job in this log ran ({why or 'it is empty'})", "give a log of jobs that ended"
-    )
+def recorded_of(
+    jobs: JobLog,
+    path: str,
+    log_format: str,
+    counts: dict[str, int],
+    bad: list[LogError],
+    notes: list[str],
+    header: dict[str, str] | None = None,
+    nodes_seen: dict[str, NodeSeen] | None = None,
+) -> Recorded:
+    """What was read. Raises LogError, which says where the lines went, for a log without a single usable job."""
+    if not len(jobs):
+        why = ", ".join(f"{number} {reason}" for reason, number in counts.items() if number)
+        problem = f"no job in this log ran ({why or 'it is empty'})"
+        raise LogError(path, None, None, problem, "give a log of jobs that ended")
+    absent = absent_columns(jobs)
+    return Recorded(jobs, path, log_format, header or {}, absent, counts, bad, notes, nodes_seen or {})
 
 
 def quoted(text: str) -> str:

@@ -16,17 +16,9 @@ from typing import Any
 import numpy as np
 
 from asad.errors import LogError
-from asad.replay.readers import extract as extracts
 from asad.replay.readers import fields
-from asad.replay.readers.extract import Extract
-from asad.replay.readers.recorded import (
-    BadValue,
-    Faults,
-    Recorded,
-    absent_columns,
-    nothing_ran,
-    quoted,
-)
+from asad.replay.readers.extract import Extract, hint_of, read_extract
+from asad.replay.readers.recorded import BadValue, Faults, Recorded, quoted
 
 KNOWN = frozenset(
     re.findall(
@@ -155,24 +147,7 @@ def read(
 
     table = _split(lines, names, delimiter, header, log_format, counts, faults)
     extract = _extract(table, counts, notes, faults)
-    extracts.check_times(extract, faults, numbered=True)
-    bad = faults.settle(skip_bad)
-    if bad:
-        counts["bad"] = len(bad)
-    jobs, seen = extracts.to_jobs(extracts.without(extract, set(faults.by_line)), counts, notes)
-    if not len(jobs):
-        raise nothing_ran(path, counts)
-    return Recorded(
-        jobs=jobs,
-        path=path,
-        format=log_format,
-        header={},
-        absent=absent_columns(jobs),
-        counts=counts,
-        bad=bad,
-        notes=notes,
-        nodes_seen=seen,
-    )
+    return read_extract(extract, path, log_format, counts, notes, faults, skip_bad=skip_bad, numbered=True)
 
 
 def _names(fields_of_line: Sequence[str]) -> list[str]:
@@ -455,7 +430,7 @@ def _extract(table: _Table, counts: dict[str, int], notes: list[str], faults: Fa
         application=names_of("jobname"),
         partition=names_of("partition"),
         node_list=lists,
-        hint=list(map(extracts.hint_of, names_of("comment"))),
+        hint=list(map(hint_of, names_of("comment"))),
     )
 
 

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from asad.errors import LogError
-from asad.replay.readers import extract as extracts
 from asad.replay.readers import fields
-from asad.replay.readers.extract import Extract
-from asad.replay.readers.recorded import BadValue, Faults, Recorded, absent_columns, nothing_ran, quoted
+from asad.replay.readers.extract import Extract, hint_of, read_extract
+from asad.replay.readers.recorded import BadValue, Faults, Recorded, quoted
 
 NO_VALUE = frozenset({2**16 - 2, 2**32 - 2, 2**64 - 2})
 INFINITE = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})
@@ -23,14 +22,11 @@ INFINITE = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})
 MEBIBYTE = 2.0**20
 
 
-class _BadKey(BadValue):
-    """A value of a record is not what its key holds."""
-
-    def __init__(self, key: str, problem: str) -> None:
-        self.key = key
-        super().__init__(
-            problem, "write the log again with `sacct --json`, or skip the record with --skip-bad"
-        )
+def _bad_key(key: str, problem: str) -> BadValue:
+    """The error of a value that is not what its key holds."""
+    return BadValue(
+        problem, "write the log again with `sacct --json`, or skip the record with --skip-bad", key
+    )
 
 
 def read(path: str, text: str, *, skip_bad: bool) -> Recorded:
@@ -51,34 +47,17 @@ def read(path: str, text: str, *, skip_bad: bool) -> Recorded:
             _append(extract, number, record, steps, tally)
             tally["step"] += len(steps)
         except BadValue as bad:
-            key = f".{bad.key}" if isinstance(bad, _BadKey) else ""
+            key = f".{bad.column}" if bad.column else ""
             faults.add(number, f"jobs[{number}]{key}", bad, numbered=False)
             tally["step of a bad record"] += len(steps)
-    extracts.check_times(extract, faults, numbered=False)
-    bad_records = faults.settle(skip_bad)
     counts.update({name: tally[name] for name in ("step", "step of a bad record") if tally[name]})
-    if bad_records:
-        counts["bad"] = len(bad_records)
     if tally["flagged"]:
         notes.append(
             f"{tally['flagged']} jobs have Slurm's per-core flag in their memory: the rest is MiB per core"
         )
     if tally["unmeasured"]:
         notes.append(f"{tally['unmeasured']} jobs have a CPU time of exactly 0: taken as not measured")
-    jobs, seen = extracts.to_jobs(extracts.without(extract, set(faults.by_line)), counts, notes)
-    if not len(jobs):
-        raise nothing_ran(path, counts)
-    return Recorded(
-        jobs=jobs,
-        path=path,
-        format="sacct-json",
-        header={},
-        absent=absent_columns(jobs),
-        counts=counts,
-        bad=bad_records,
-        notes=notes,
-        nodes_seen=seen,
-    )
+    return read_extract(extract, path, "sacct-json", counts, notes, faults, skip_bad=skip_bad, numbered=False)
 
 
 def load(path: str, text: str) -> Any:
@@ -124,12 +103,15 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     cores = _whole(allocated.get("cpu", 0), "tres.allocated") or _count(record, "required.CPUs")
     cores = cores or _whole(asked.get("cpu", 0), "tres.requested")
     nodes = _whole(allocated.get("node", 0), "tres.allocated") or _count(record, "allocation_nodes")
-    elapsed = _number(record, "time.elapsed")
-    start, end = _moment(record, "time.start"), _moment(record, "time.end")
-    submit = _moment(record, "time.submission")
-    state = _state(record)
-    job_id = _job_id(record)
-    limit = _limit(record)
+    row: dict[str, Any] = {
+        "elapsed_s": _number(record, "time.elapsed"),
+        "start_s": _moment(record, "time.start"),
+        "end_s": _moment(record, "time.end"),
+        "submit_s": _moment(record, "time.submission"),
+        "state": _state(record),
+        "job_id": _job_id(record),
+        "time_limit_s": _limit(record),
+    }
     memory, flagged = _memory(record, allocated, cores, nodes)
     cpu, unmeasured = _cpu_time(record, steps)
     names = fields.node_list(_text(record, "nodes"))
@@ -138,27 +120,24 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     comment = record.get("comment")
     told = comment.get("job") if isinstance(comment, dict) else comment
     tally["flagged"] += flagged
-    tally["unmeasured"] += unmeasured and elapsed != 0
-
-    # nothing below may fail, or a bad record would leave some columns longer than others
-    extract.line.append(number)
-    extract.job_id.append(job_id)
-    extract.cluster.append(texts["cluster"])
-    extract.submit_s.append(submit)
-    extract.start_s.append(start)
-    extract.end_s.append(end)
-    extract.elapsed_s.append(elapsed if 0 <= elapsed < math.inf else math.nan)
-    extract.state.append(state)
-    extract.cores.append(cores)
-    extract.nodes.append(nodes)
-    extract.time_limit_s.append(limit)
-    extract.memory_bytes.append(memory)
-    extract.cpu_time_s.append(cpu)
-    extract.user.append(texts["user"] or texts["association.user"])
-    extract.application.append(texts["name"])
-    extract.partition.append(texts["partition"])
-    extract.node_list.append(names if "nodes" in record else None)
-    extract.hint.append(extracts.hint_of(_whole_characters(told) if isinstance(told, str) else ""))
+    tally["unmeasured"] += unmeasured and row["elapsed_s"] != 0
+    if not 0 <= row["elapsed_s"] < math.inf:
+        row["elapsed_s"] = math.nan
+    # only now that nothing of it can fail, or a bad record would leave some columns longer than others
+    extract.add(
+        **row,
+        line=number,
+        cores=cores,
+        nodes=nodes,
+        memory_bytes=memory,
+        cpu_time_s=cpu,
+        cluster=texts["cluster"],
+        user=texts["user"] or texts["association.user"],
+        application=texts["name"],
+        partition=texts["partition"],
+        node_list=names if "nodes" in record else None,
+        hint=hint_of(_whole_characters(told) if isinstance(told, str) else ""),
+    )
 
 
 def _at(record: Mapping[str, Any], key: str) -> Any:
@@ -168,7 +147,7 @@ def _at(record: Mapping[str, Any], key: str) -> Any:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise _BadKey(key, f"{_shown(value)} stands where {part} was expected")
+            raise _bad_key(key, f"{_shown(value)} stands where {part} was expected")
         value = value.get(part)
     return value
 
@@ -186,7 +165,7 @@ def _text(record: Mapping[str, Any], key: str) -> str:
         return ""
     if isinstance(value, str):
         return _whole_characters(value)
-    raise _BadKey(key, f"{_shown(value)} is not text")
+    raise _bad_key(key, f"{_shown(value)} is not text")
 
 
 def _whole_characters(text: str) -> str:
@@ -211,13 +190,13 @@ def _as_number(value: Any, key: str) -> float:
     if isinstance(value, str) and re.fullmatch(r"\d{1,20}", value, re.ASCII):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _BadKey(key, f"{_shown(value)} is not a number")
+        raise _bad_key(key, f"{_shown(value)} is not a number")
     if value in NO_VALUE:
         return math.nan
     if value in INFINITE:
         return math.inf
     if not 0 <= value < 2**64:
-        raise _BadKey(key, f"{_shown(value)} is out of range")
+        raise _bad_key(key, f"{_shown(value)} is out of range")
     return float(value)
 
 
@@ -229,20 +208,16 @@ def _whole(value: float, key: str) -> int:
     if math.isnan(value) or math.isinf(value):
         return 0
     if value != int(value) or value >= 2**31:
-        raise _BadKey(key, f"{value:.15g} is not a whole number below 2^31")
+        raise _bad_key(key, f"{value:.15g} is not a whole number below 2^31")
     return int(value)
 
 
 def _moment(record: Mapping[str, Any], key: str) -> float:
     """Epoch seconds; NaN for 0, which stands for "not yet"."""
     value = _number(record, key)
-    if value >= 1e12:
-        return math.nan if math.isinf(value) else _too_late(key, value)
-    return value or math.nan
-
-
-def _too_late(key: str, value: float) -> float:
-    raise _BadKey(key, f"{value:.0f} is no time in epoch seconds")
+    if 1e12 <= value < math.inf:
+        raise _bad_key(key, f"{value:.0f} is no time in epoch seconds")
+    return math.nan if math.isinf(value) else value or math.nan
 
 
 def _limit(record: Mapping[str, Any]) -> float:
@@ -263,14 +238,14 @@ def _state(record: Mapping[str, Any]) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _BadKey("state", f"{_shown(value)} is not a state")
+        raise _bad_key("state", f"{_shown(value)} is not a state")
     return fields.state(value)
 
 
 def _job_id(record: Mapping[str, Any]) -> str:
     number = _count(record, "job_id")
     if not number:
-        raise _BadKey("job_id", "there is no job id")
+        raise _bad_key("job_id", "there is no job id")
     name = str(number)
     if array := _count(record, "array.job_id"):
         task = _number(record, "array.task_id")
@@ -293,11 +268,11 @@ def _tres(record: Mapping[str, Any], key: str) -> dict[str, float]:
     if entries is None:
         return {}
     if not isinstance(entries, list):
-        raise _BadKey(key, "this is not a list of resources")
+        raise _bad_key(key, "this is not a list of resources")
     amounts = {}
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
-            raise _BadKey(key, f"{_shown(entry)} is not a resource")
+            raise _bad_key(key, f"{_shown(entry)} is not a resource")
         count = entry.get("count")
         # with a sign since data_parser/v0.0.42 at the latest: energy that nobody measured is -2, not 2^64 - 2
         amounts[entry["type"]] = _as_number(count + 2**64 if count in (-1, -2) else count, key)
@@ -311,24 +286,18 @@ def _memory(
     total = allocated.get("mem", math.nan)
     if 0 < total < 2**53:
         return total * MEBIBYTE, False
-    per_core = _number(record, "required.memory_per_cpu")
-    if 0 < per_core < 2**31:
-        return per_core * cores * MEBIBYTE, False
-    per_node = _number(record, "required.memory_per_node")
-    if 0 < per_node < 2**31:
-        return per_node * (nodes or math.nan) * MEBIBYTE, False
+    for key, count in (("memory_per_cpu", cores), ("memory_per_node", nodes or math.nan)):
+        each = _number(record, f"required.{key}")
+        if 0 < each < 2**31:
+            return each * count * MEBIBYTE, False
     value = _at(record, "required.memory")
-    if (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and value > 0
-        and value not in NO_VALUE | INFINITE
-    ):
-        megabytes, flagged = fields.per_core_flag(value)
-        if flagged:
-            return (megabytes * cores * MEBIBYTE or math.nan), True
-        return (megabytes * nodes * MEBIBYTE or math.nan) if megabytes < 2**31 else math.nan, False
-    return math.nan, False
+    counts = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if not counts or value in NO_VALUE | INFINITE:
+        return math.nan, False
+    megabytes, flagged = fields.per_core_flag(value)
+    if not flagged and megabytes >= 2**31:
+        return math.nan, False
+    return megabytes * (cores if flagged else nodes) * MEBIBYTE or math.nan, flagged
 
 
 def _cpu_time(record: Mapping[str, Any], steps: list[Any]) -> tuple[float, bool]:
@@ -339,7 +308,7 @@ def _cpu_time(record: Mapping[str, Any], steps: list[Any]) -> tuple[float, bool]
     of_steps = 0.0
     for step in steps:
         if not isinstance(step, dict):
-            raise _BadKey("steps", f"{_shown(step)} is not a step")
+            raise _bad_key("steps", f"{_shown(step)} is not a step")
         seconds = _seconds(step)
         of_steps += seconds if seconds > 0 else 0.0
     return of_steps or math.nan, own == 0 and not of_steps

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import compiled
 from asad.model import Floats, Ints, JobLog
-from asad.replay.readers.recorded import BadValue, Faults, Recorded, absent_columns, nothing_ran, quoted
+from asad.replay.readers.recorded import BadValue, Faults, Recorded, quoted, recorded_of
 
 FIELDS = (
     "1 (job number)",
@@ -121,7 +121,7 @@ def read(path: str, raw: bytes, skip_bad: bool) -> Recorded:
         try:
             table[:, line] = _numbers(_line(raw, first_byte, line))
             kind[line] = DATA
-        except _BadField as bad:
+        except BadValue as bad:
             faults.add(line + 1, bad.column, bad)
     _check(table, kind, faults)
     bad_lines = faults.settle(skip_bad)
@@ -141,19 +141,8 @@ def read(path: str, raw: bytes, skip_bad: bool) -> Recorded:
         "bad": len(bad_lines),
     }
     jobs = _jobs(table, kind, header, counts, notes)
-    if not len(jobs):
-        raise nothing_ran(path, counts)
-    return Recorded(
-        jobs=jobs,
-        path=path,
-        format="swf",
-        header=header,
-        absent=absent_columns(jobs),
-        counts={reason: number for reason, number in counts.items() if number or reason == "lines"},
-        bad=bad_lines,
-        notes=notes,
-        nodes_seen={},
-    )
+    counts = {reason: number for reason, number in counts.items() if number or reason == "lines"}
+    return recorded_of(jobs, path, "swf", counts, bad_lines, notes, header)
 
 
 def looks_like(line: str) -> bool:
@@ -164,12 +153,6 @@ def looks_like(line: str) -> bool:
     )
 
 
-class _BadField(BadValue):
-    def __init__(self, column: str | None, problem: str, mend: str) -> None:
-        self.column = column
-        super().__init__(problem, mend)
-
-
 def _line(raw: bytes, first_byte: NDArray[np.int64], line: int) -> str:
     end = raw.find(b"\n", first_byte[line])
     return raw[first_byte[line] : end if end >= 0 else len(raw)].decode("utf-8", "replace")
@@ -178,19 +161,17 @@ def _line(raw: bytes, first_byte: NDArray[np.int64], line: int) -> str:
 def _numbers(line: str) -> list[float]:
     fields = line.split()
     if len(fields) != len(FIELDS):
-        raise _BadField(
-            None,
+        raise BadValue(
             f"{len(fields)} fields where SWF has 18",
             "write -1 for what is missing, or skip the line with --skip-bad",
         )
     numbers = []
     for column, text in zip(FIELDS, fields, strict=True):
         if not NUMBER.fullmatch(text):
-            raise _BadField(column, f"{quoted(text)} is not a number", "write a number, -1 if it is missing")
+            raise BadValue(f"{quoted(text)} is not a number", "write a number, -1 if it is missing", column)
         if abs(float(text)) > 1e15:
-            raise _BadField(
-                column, f"{quoted(text)} is too large", "write a number below 1e15, -1 if it is missing"
-            )
+            hint = "write a number below 1e15, -1 if it is missing"
+            raise BadValue(f"{quoted(text)} is too large", hint, column)
         numbers.append(float(text))
     return numbers
 
