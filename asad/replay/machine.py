@@ -339,23 +339,16 @@ def _machine(
 def _uniform(nodes: int, cores: int, memory_bytes: float, origin: str) -> Machine:
     if nodes > MOST_NODES or nodes * cores > MOST_CORES:
         raise MachineError(f"{nodes} nodes of {cores} cores ({origin}) are too many; describe the machine")
-    return Machine(
-        node_names=_node_names(nodes),
-        cores=np.full(nodes, cores, dtype=np.int32),
-        memory_bytes=np.full(nodes, memory_bytes, dtype=np.float64),
-        origin=origin,
-    )
+    return _spread(nodes, nodes * cores, origin, memory_bytes)
 
 
-def _spread(nodes: int, cores: int, origin: str) -> Machine:
+def _spread(nodes: int, cores: int, origin: str, memory_bytes: float = np.nan) -> Machine:
     """Nodes that share the cores as evenly as can be, the larger ones first."""
     if cores > MOST_CORES:
         raise MachineError(f"{cores} cores ({origin}) are too many; describe the machine")
     each = np.full(nodes, cores // nodes, dtype=np.int32)
     each[: cores % nodes] += 1
-    return Machine(
-        node_names=_node_names(nodes), cores=each, memory_bytes=np.full(nodes, np.nan), origin=origin
-    )
+    return Machine(_node_names(nodes), each, np.full(nodes, memory_bytes, dtype=np.float64), origin)
 
 
 def _node_names(nodes: int) -> tuple[str, ...]:

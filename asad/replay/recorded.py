@@ -6,9 +6,10 @@ that has not happened yet. What is simulated, and how exactly, stands at the top
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,7 @@ REFUSALS = (
 TASKS = ("waiting", "running", "ended", "throttle")
 """Columns of `Arrays` after the first."""
 
+NOT_RUNNING, NO_GUEST = "it does not run any more", "it does not run as a guest any more"
 NOT_WAITING = "it does not wait, nor does any task of its array"
 RELEASED_S = 3600.0
 """A log tells of no held jobs: the owner of one that was requeued and held is taken to release it so much later."""
@@ -143,63 +145,28 @@ class Workload:
         return Workload(**columns)
 
 
-class _Names(Mapping[int, str]):
-    """What users call their jobs."""
+Value = TypeVar("Value")
 
-    def __init__(self, name: Ints, names: tuple[str, ...]) -> None:
-        self._name, self._names = name, names
 
-    def __getitem__(self, row: int) -> str:
-        if not 0 <= row < len(self._name):
+class _ByRow(Mapping[int, Value]):
+    """What is shown of some jobs, by row, as the simulation goes on: a look costs nothing where nobody asks."""
+
+    def __init__(
+        self, column: NDArray[Any], shown: Callable[[Any], Any], value: Callable[[int], Value]
+    ) -> None:
+        """`shown` says of entries of the `column` (n,) whether their rows have a value, and `value` which."""
+        self._column, self._shown, self._value = column, shown, value
+
+    def __getitem__(self, row: int) -> Value:
+        if not 0 <= row < len(self._column) or not self._shown(self._column[row]):
             raise KeyError(row)
-        return name_of(self._names, int(self._name[row]))
+        return self._value(row)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self._name)))
+        return iter(np.flatnonzero(self._shown(self._column)).tolist())
 
     def __len__(self) -> int:
-        return len(self._name)
-
-
-class _Classes(Mapping[int, tuple[str, str]]):
-    """Partition and QOS of the jobs that wait; a log's QOS is not read, so it is empty."""
-
-    def __init__(self, workload: Workload, state: NDArray[np.int8]) -> None:
-        self._workload, self._state = workload, state
-
-    def _waiting(self) -> NDArray[np.bool_]:
-        return np.isin(self._state, (engine.PENDING, engine.WITHHELD))
-
-    def __getitem__(self, row: int) -> tuple[str, str]:
-        if not 0 <= row < len(self._state) or self._state[row] not in (engine.PENDING, engine.WITHHELD):
-            raise KeyError(row)
-        column, names = self._workload.partition, self._workload.partitions
-        code = -1 if column is None else int(column[row])
-        return (names[code] if 0 <= code < len(names) else "", "")
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(np.flatnonzero(self._waiting()).tolist())
-
-    def __len__(self) -> int:
-        return int(self._waiting().sum())
-
-
-class _Deferred(Mapping[int, float]):
-    """The jobs that wait until a time that asad has set: a log knows no begin times of users."""
-
-    def __init__(self, begin_s: Floats) -> None:
-        self._begin_s = begin_s
-
-    def __getitem__(self, row: int) -> float:
-        if not 0 <= row < len(self._begin_s) or np.isnan(self._begin_s[row]):
-            raise KeyError(row)
-        return float("nan")
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(np.flatnonzero(~np.isnan(self._begin_s)).tolist())
-
-    def __len__(self) -> int:
-        return int((~np.isnan(self._begin_s)).sum())
+        return int(np.count_nonzero(self._shown(self._column)))
 
 
 class RecordedCluster:
@@ -312,13 +279,10 @@ class RecordedCluster:
         if admission and workload.array is not None:
             count = int(workload.array.max(initial=-1)) + 1
             self._arrays = Arrays(*(task[name][:count] for name in ("waiting_row", *TASKS)))
-        self._names: Mapping[int, str] = {}
-        if workload.name is not None:
-            self._names = _Names(workload.name, workload.names)
-        self._classes: Mapping[int, tuple[str, str]] = {}
-        if admission and workload.partition is not None:
-            self._classes = _Classes(workload, job["state"])
-        self._deferred: Mapping[int, float] = _Deferred(task["begin"]) if admission else {}
+        self._names = self._names_of(workload)
+        self._classes = self._classes_of(workload, job["state"]) if admission else {}
+        # without admission there are no tasks; who defers is asad, since a log knows no begin times of users
+        self._deferred = _ByRow(task["begin"], lambda begin_s: ~np.isnan(begin_s), lambda row: math.nan)
         self._hints: dict[int, str] = {}
         self._coming = iter(sorted(workload.hints) if admission else ())
         self._next_hint = next(self._coming, None)
@@ -357,6 +321,26 @@ class RecordedCluster:
             memory_bound=unbarred,
             host_bar=unbarred,
             guest_bar=unbarred,
+        )
+
+    @staticmethod
+    def _names_of(workload: Workload) -> Mapping[int, str]:
+        """What users call their jobs, if that is known."""
+        name = workload.name
+        if name is None:
+            return {}
+        return _ByRow(name, lambda code: code >= -1, lambda row: name_of(workload.names, int(name[row])))
+
+    @staticmethod
+    def _classes_of(workload: Workload, state: NDArray[np.int8]) -> Mapping[int, tuple[str, str]]:
+        """Partition and QOS of the jobs that wait; a log's QOS is not read, so it is empty."""
+        code, names = workload.partition, workload.partitions
+        if code is None:
+            return {}
+        return _ByRow(
+            state,
+            lambda state: (state == engine.PENDING) | (state == engine.WITHHELD),
+            lambda row: (names[code[row]] if 0 <= code[row] < len(names) else "", ""),
         )
 
     # ------------------------------------------------------------------------------------------------------- clock
@@ -424,39 +408,38 @@ class RecordedCluster:
         return [self._apply(decision) for decision in decisions]
 
     def _apply(self, decision: Decision) -> Outcome:
+        refused = self._refused(decision)
+        return Outcome(decision, not refused, refused)
+
+    def _refused(self, decision: Decision) -> str:
+        """Do what was decided; why not, or the empty string."""
         s = self.state
         if isinstance(decision, Admit | Decline | Defer | Start | SetThrottle):
-            refused = self._admit(decision)
-            return Outcome(decision, not refused, refused)
+            return self._admit(decision)
         if not s.c[engine.PLACED]:
-            return Outcome(
-                decision, False, "this cluster does not keep track of who is where, so nobody can share"
-            )
+            return "this cluster does not keep track of who is where, so nobody can share"
         if isinstance(decision, CoAllocate | SetShare) and not 0.0 <= decision.share <= 1.0:
-            return Outcome(decision, False, f"a share of {decision.share:g} is none")
-        if isinstance(decision, ExtendLimit) and not 0.0 < decision.by_s < np.inf:
-            return Outcome(decision, False, f"a limit cannot be extended by {decision.by_s:g} s")
+            return f"a share of {decision.share:g} is none"
         if isinstance(decision, CoAllocate):
-            refused = self._co_allocate(decision)
-            return Outcome(decision, not refused, refused)
-        if isinstance(decision, SetShare):
-            if decision.host >= 0:
-                gone = engine.lend_more(self._kept, decision.host, decision.share)
-                return Outcome(decision, not gone, "it does not run any more" if gone else "")
-            gone = engine.set_share(s, decision.guest, decision.share, decision.capped)
-            return Outcome(decision, not gone, "it does not run as a guest any more" if gone else "")
+            return self._co_allocate(decision)
         if isinstance(decision, SetQuota):
-            refused = self._set_quota(decision)
-            return Outcome(decision, not refused, refused)
-        if isinstance(decision, ExtendLimit):
-            gone = engine.extend(s, decision.job, decision.by_s)
-            return Outcome(decision, not gone, "it does not run any more" if gone else "")
-        if isinstance(decision, SetMemory):
-            return Outcome(decision, False, "a log does not tell what memory a job uses at a time")
+            return self._set_quota(decision)
         if isinstance(decision, Evict):
-            refused = self._evict(decision)
-            return Outcome(decision, not refused, refused)
-        return Outcome(decision, False, f"a recorded cluster cannot {decision.kind}")
+            return self._evict(decision)
+        if isinstance(decision, SetMemory):
+            return "a log does not tell what memory a job uses at a time"
+        if isinstance(decision, SetShare) and decision.host < 0:
+            gone = engine.set_share(s, decision.guest, decision.share, decision.capped)
+            return NO_GUEST if gone else ""
+        if isinstance(decision, SetShare):
+            gone = engine.lend_more(self._kept, decision.host, decision.share)
+        elif not isinstance(decision, ExtendLimit):
+            return f"a recorded cluster cannot {decision.kind}"
+        elif not 0.0 < decision.by_s < np.inf:
+            return f"a limit cannot be extended by {decision.by_s:g} s"
+        else:
+            gone = engine.extend(s, decision.job, decision.by_s)
+        return NOT_RUNNING if gone else ""
 
     def _co_allocate(self, decision: CoAllocate) -> str:
         """Start a guest; why not, or the empty string."""
@@ -477,7 +460,7 @@ class RecordedCluster:
             return f"quotas {quota} are not one above 0 for each of {len(decision.nodes)} nodes"
         nodes = np.array(decision.nodes, np.int32)
         gone = engine.allot(self._kept, decision.guest, nodes, np.array(quota, np.float64))
-        return ("", "it does not run as a guest any more", "it is not on such a node")[gone]
+        return ("", NO_GUEST, "it is not on such a node")[gone]
 
     def _evict(self, decision: Evict) -> str:
         """End a running job; why not, or the empty string. Who is held is released by his owner after `RELEASED_S`."""
@@ -490,7 +473,7 @@ class RecordedCluster:
         else:
             until_s = self.now_s + RELEASED_S
             gone = engine.requeue(self.state, decision.job, until_s, self._looks.estimate)
-        return ("", "it does not run any more", "it is a task of an array")[gone]
+        return ("", NOT_RUNNING, "it is a task of an array")[gone]
 
     def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:
         """Do what admission decided; why not, or the empty string. What already is as decided is done."""

@@ -76,33 +76,45 @@ class Settings:
     """Whether to replay with assumed demands 20 % lower and higher; None: if assumed, up to VERDICT_JOBS jobs."""
 
     def __post_init__(self) -> None:
-        for name in self.policies:
-            if name not in all_policies():
-                raise UsageError(f"unknown policy {name!r}; there are {', '.join(all_policies())}")
+        names = ", ".join(all_policies())
+        wrong = [name for name in self.policies if name not in all_policies()]
+        if wrong:
+            raise UsageError(f"unknown policy {wrong[0]!r}; there are {names}")
         if CONFIGURED in self.policies and self.config is PLAIN:
             raise UsageError(f"policy {CONFIGURED} is what a configuration names: give one with --config")
         if not self.policies:
-            raise UsageError(f"no policy; name some of {', '.join(all_policies())}")
-        if self.overrun not in ("kill", "run"):
-            raise UsageError(f"--overrun {self.overrun}: choose kill or run")
-        if not self.poll_s > 0:
-            raise UsageError(f"--poll {self.poll_s:g}: give seconds above 0")
-        if not 1.0 <= self.slot_s <= 604_800.0:
-            raise UsageError(f"--slot {self.slot_s:g}: give from 1 second to a week")
-        if not 0.0 <= self.budget < math.inf:
-            raise UsageError(f"--budget {self.budget:g}: give a worth from 0, which is no bound")
-        if not 0.0 <= self.use_sd <= 1.0:
-            raise UsageError(f"--use-sd {self.use_sd:g}: give a share of the cores from 0 to 1")
-        if not 0.0 <= self.demand_error < 1.0:
-            raise UsageError(f"--demand-error {self.demand_error:g}: give a fraction from 0 to below 1")
-        if self.repeat < 1:
-            raise UsageError(f"--repeat {self.repeat}: give at least 1")
+            raise UsageError(f"no policy; name some of {names}")
+        for option, right, value, hint in (
+            ("overrun", self.overrun in ("kill", "run"), self.overrun, "choose kill or run"),
+            ("poll", self.poll_s > 0, f"{self.poll_s:g}", "give seconds above 0"),
+            ("slot", 1.0 <= self.slot_s <= 604_800.0, f"{self.slot_s:g}", "give from 1 second to a week"),
+            (
+                "budget",
+                0.0 <= self.budget < math.inf,
+                f"{self.budget:g}",
+                "give a worth from 0, which is no bound",
+            ),
+            (
+                "use-sd",
+                0.0 <= self.use_sd <= 1.0,
+                f"{self.use_sd:g}",
+                "give a share of the cores from 0 to 1",
+            ),
+            (
+                "demand-error",
+                0.0 <= self.demand_error < 1.0,
+                f"{self.demand_error:g}",
+                "give a fraction from 0 to below 1",
+            ),
+            ("repeat", self.repeat >= 1, self.repeat, "give at least 1"),
+            ("seed", 0 <= self.seed < 2**63, self.seed, "give a whole number from 0"),
+        ):
+            if not right:
+                raise UsageError(f"--{option} {value}: {hint}")
         for text in self.deferrable:
             read_declared(text)
         if self.states and self.slot_s < 2.0:
             raise UsageError(f"--slot {self.slot_s:g}: rounds of statements are at least 2 seconds")
-        if not 0 <= self.seed < 2**63:
-            raise UsageError(f"--seed {self.seed}: give a whole number from 0")
 
     @property
     def values(self) -> bool:
