@@ -1,6 +1,6 @@
 """The admit stage: which jobs have a place in the slots to come, when, and how wide?
 
-A policy is one file of this room. `asad.admit.admission.Admission` turns snapshots into the slotted world of
+A policy is one file of this room. `asad.admit.admission_policy.Admission` turns snapshots into the slotted world of
 `asad.admit.elastic` and drives any scheme there; `Everyone` lets the cluster be.
 """
 

@@ -154,7 +154,7 @@ class Scheme(Policy):
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> AdmitPolicy:
         """The policy that drives it on a cluster."""
-        from asad.admit.admission import Admission  # works on the job model of this file
+        from asad.admit.admission_policy import Admission  # works on the job model of this file
 
         common, own = parted(options, Options)
         common.check()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from asad.admit.sow.statements import Statements
+from asad.admit.sow.statements_policy import Statements
 from asad.config import Config
 from asad.errors import AsadError
 from asad.model import Json

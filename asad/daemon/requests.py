@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from asad import __version__
-from asad.admit.admission import Admission
+from asad.admit.admission_policy import Admission
 from asad.admit.sow.announcements import MOST_CORES, MOST_STATEMENTS, Announcement, announcement_of
-from asad.admit.sow.statements import Statements
+from asad.admit.sow.statements_policy import Statements
 from asad.api.control import Peer, Request, may_change
 from asad.config import Config
 from asad.daemon import errands
 from asad.daemon.clusters import TakesJobs, TellsStories
 from asad.daemon.errands import SOON_S
-from asad.defer.deferral import Deferral
+from asad.defer.deferral_policy import Deferral
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Snapshot
 from asad.status import job_rows, known, node_rows

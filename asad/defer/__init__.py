@@ -1,7 +1,8 @@
 """The defer stage: which deferrable jobs start now?
 
 A policy is one file of this room: it scores the jobs that wait (`asad.defer.jobs.Scorer`), and who has the highest
-scores starts as far as there is room. `asad.defer.deferral.Deferral` drives any of them on a cluster; `AtOnce` lets it be.
+scores starts as far as there is room. `asad.defer.deferral_policy.Deferral` drives any of them on a
+cluster; `AtOnce` lets it be.
 """
 
 from __future__ import annotations

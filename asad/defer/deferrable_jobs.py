@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from asad.applications import named
-from asad.defer.deferrable import BY_HAND, Deferrable
+from asad.defer.deferrable_job import BY_HAND, Deferrable
 from asad.defer.deferral_options import Options
 from asad.defer.windows import Rule, window_of
 from asad.hold import EXACT_S, Event, Hold
@@ -45,7 +45,7 @@ class DeferrableJobs:
         self.started = 0
         """How many have started, and how many have missed their latest start."""
         self.late = 0
-        self.said: list[str] = []
+        self.to_report: list[str] = []
         """Sentences about those who missed it; whoever reads them empties the list."""
         self.changed = False
         """What `state` tells has changed since it was told."""
@@ -194,8 +194,8 @@ class DeferrableJobs:
         self.missed[job.key] = job.window.latest_s
         while len(self.missed) > MOST_TOLD:
             del self.missed[next(iter(self.missed))]
-        self.said.append(f"job {job.key} has missed its latest start: {how}, and has not run")
-        del self.said[:-MOST_TOLD]
+        self.to_report.append(f"job {job.key} has missed its latest start: {how}, and has not run")
+        del self.to_report[:-MOST_TOLD]
 
     # ---------------------------------------------------------------------------------------------------- knowledge
 

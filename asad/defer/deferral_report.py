@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asad.defer.deferrable import Deferrable
+from asad.defer.deferrable_job import Deferrable
 from asad.hold import plain
 from asad.model import Json
 

@@ -128,7 +128,7 @@ class Scorer(Policy):
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> DeferPolicy:
         """The policy that drives it on a cluster."""
-        from asad.defer.deferral import Deferral  # falls back to one of these
+        from asad.defer.deferral_policy import Deferral  # falls back to one of these
 
         common, _ = parted(options, Options)
         common.check()

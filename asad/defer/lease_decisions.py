@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from asad.defer.deferrable import Deferrable
+from asad.defer.deferrable_job import Deferrable
 from asad.defer.deferral_options import Options
 from asad.defer.deferral_report import numbers
 from asad.hold import EXACT_S, Event, Hold

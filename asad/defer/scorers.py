@@ -1,6 +1,6 @@
 """Policies of the stage on their own, without a cluster: for benchmarks, training and the environment.
 
-The same objects serve a replay and the daemon, where `asad.defer.deferral.Deferral` drives them.
+The same objects serve a replay and the daemon, where `asad.defer.deferral_policy.Deferral` drives them.
 """
 
 from __future__ import annotations

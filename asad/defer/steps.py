@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from asad.defer.deferrable import Deferrable
+from asad.defer.deferrable_job import Deferrable
 from asad.defer.jobs import MOST_STEPS, Past, Waiting
 from asad.defer.world import World
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.defer.deferrable import Deferrable
+from asad.defer.deferrable_job import Deferrable
 from asad.defer.deferrable_jobs import DeferrableJobs, key_of, tasks_of
 from asad.defer.deferral_options import Options
 from asad.defer.history import History

@@ -21,7 +21,7 @@ from asad.admit.sow.infer import Foreseen, foresee
 from asad.admit.sow.promises import worth_of
 from asad.admit.sow.statement import Bounds
 from asad.admit.sow.statement_options import Options
-from asad.admit.sow.statements import Statements
+from asad.admit.sow.statements_policy import Statements
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.model import Decision, Floats, JobLog, Outcome, Snapshot, name_of
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
-from asad.admit.admission import Admission
 from asad.admit.admission_options import Options
+from asad.admit.admission_policy import Admission
 from asad.admit.schemes import scheme_maker
 from asad.config import GuardSettings
 from asad.cycle import Cycle

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from slotted_cluster import EPOCH, Job
 
-from asad.defer.deferral import Deferral
 from asad.defer.deferral_options import PACKINGS
+from asad.defer.deferral_policy import Deferral
 from asad.defer.jobs import Waiting
 from asad.model import Defer, Start
 

@@ -23,8 +23,8 @@ from asad_slurm.undo import main as asad_undo
 from asad_under_test import PATIENCE_S, Asad, until
 from test_cluster_contract import check_arrays, copied
 
-from asad.admit.admission import Admission
 from asad.admit.admission_options import Options as AdmitOptions
+from asad.admit.admission_policy import Admission
 from asad.admit.schemes import scheme_maker
 from asad.api.control import ask
 from asad.config import GuardSettings

@@ -12,8 +12,8 @@ from slotted_cluster import EPOCH, Job, Obedient
 
 from asad.config import GuardSettings
 from asad.cycle import Cycle
-from asad.defer.deferral import Deferral
 from asad.defer.deferral_options import Options
+from asad.defer.deferral_policy import Deferral
 from asad.defer.jobs import Scorer, Waiting
 from asad.defer.scorers import make_scorer
 from asad.defer.windows import Rule

@@ -14,7 +14,7 @@ from asad.admit.sow import Mechanism
 from asad.admit.sow.announcements import Announcement, Run
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan, Statement
 from asad.admit.sow.statement_options import Options
-from asad.admit.sow.statements import Statements
+from asad.admit.sow.statements_policy import Statements
 from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce
 from asad.errors import UsageError

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
-from asad.admit.admission import Admission
 from asad.admit.admission_options import Options
+from asad.admit.admission_policy import Admission
 from asad.admit.budget import Budgets, Claim, read_share
 from asad.admit.commitments import Commitment, commitment_from_json
 from asad.admit.hints import Hint, Rule

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 
-from asad.admit.admission import Admission
 from asad.admit.admission_options import Options
+from asad.admit.admission_policy import Admission
 from asad.admit.best_schedule import most_by_slot
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule

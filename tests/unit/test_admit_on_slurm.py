@@ -8,8 +8,8 @@ from typing import Any
 
 from slurm_samples import Lab, SlurmInMemory, a_job, running
 
-from asad.admit.admission import Admission
 from asad.admit.admission_options import Options
+from asad.admit.admission_policy import Admission
 from asad.admit.schemes import scheme_maker
 from asad.config import GuardSettings
 from asad.cycle import Cycle

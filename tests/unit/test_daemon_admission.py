@@ -17,8 +17,8 @@ from configured_policies import put_policy
 from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 from test_daemon import configuration, wait_for
 
-from asad.admit.admission import Admission
 from asad.admit.admission_options import Options
+from asad.admit.admission_policy import Admission
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
 from asad.api.control import Refused, ask

@@ -23,8 +23,8 @@ from asad.cli.asactl import asactl
 from asad.config import Config, parse
 from asad.daemon import Daemon
 from asad.defer.at_once import AtOnce
-from asad.defer.deferral import Deferral
 from asad.defer.deferral_options import Options
+from asad.defer.deferral_policy import Deferral
 from asad.defer.scorers import make_scorer, scorer_names
 from asad.defer.windows import Rule
 from asad.errors import ConfigError

@@ -19,7 +19,7 @@ from test_daemon import configuration, wait_for
 
 from asad.admit.everyone import Everyone
 from asad.admit.sow.statement_options import Options
-from asad.admit.sow.statements import Statements
+from asad.admit.sow.statements_policy import Statements
 from asad.api.control import Refused, ask
 from asad.cli.asactl import asactl
 from asad.config import parse

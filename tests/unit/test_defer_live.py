@@ -12,8 +12,8 @@ import pytest
 from deferred_cluster import HOUR_S, POLL_S, Says, Yielding, cycle_of, deferral, job, live
 from slotted_cluster import EPOCH, AsSoonAsRoom
 
-from asad.admit.admission import Admission
 from asad.admit.admission_options import Options as AdmitOptions
+from asad.admit.admission_policy import Admission
 from asad.config import GuardSettings
 from asad.defer.history import COLUMNS, History
 from asad.defer.jobs import Waiting

@@ -13,8 +13,8 @@ from slurm_samples import START_S, Lab, SlurmInMemory, a_job, running
 from asad.admit.everyone import Everyone
 from asad.config import GuardSettings
 from asad.cycle import Cycle
-from asad.defer.deferral import Deferral
 from asad.defer.deferral_options import Options
+from asad.defer.deferral_policy import Deferral
 from asad.defer.scorers import make_scorer
 from asad.guard import guard_for
 from asad.place.native import Native

@@ -16,8 +16,8 @@ from asad.admit.everyone import Everyone
 from asad.cli.asactl import asactl
 from asad.contention import load_contention
 from asad.cycle import Cycle
-from asad.defer.deferral import Deferral
 from asad.defer.deferral_options import Options
+from asad.defer.deferral_policy import Deferral
 from asad.defer.scorers import make_scorer
 from asad.errors import UsageError
 from asad.guard import guard_for

@@ -13,9 +13,9 @@ from slotted_cluster import EPOCH, AsSoonAsRoom, Job, Obedient
 from stated_cluster import OPTIONS, ROUND_S, Evicting, FirstFit
 from stated_cluster import job as stated
 
-from asad.admit.admission import Admission
 from asad.admit.admission_options import Options
-from asad.admit.sow.statements import Statements
+from asad.admit.admission_policy import Admission
+from asad.admit.sow.statements_policy import Statements
 from asad.config import GuardSettings
 from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce

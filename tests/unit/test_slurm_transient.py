@@ -13,7 +13,7 @@ from asad_slurm.journal import Journal
 from asad_slurm.undo import main, open_changes, open_offers
 from slurm_samples import BECAUSE, START_S, Lab, SlurmInMemory, a_job, row, running, sample
 
-from asad.defer.deferrable import Deferrable
+from asad.defer.deferrable_job import Deferrable
 from asad.defer.windows import Window
 from asad.hold import HeldJob
 from asad.model import Defer, Outcome, SetThrottle, Withdraw

@@ -55,7 +55,7 @@ class Active:
 class Posted(Policy):
     """Algorithm 1 over any relaxed scheduler. `name`, prices and options are those of who derives from it.
 
-    On a cluster `asad.admit.sow.statements.Statements` drives it.
+    On a cluster `asad.admit.sow.statements_policy.Statements` drives it.
     """
 
     stage = "admit"
@@ -69,7 +69,7 @@ class Posted(Policy):
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> AdmitPolicy:
         """The policy that drives it on a cluster."""
-        from asad.admit.sow.statements import Statements  # drives the mechanisms of this room
+        from asad.admit.sow.statements_policy import Statements  # drives the mechanisms of this room
 
         common, own = parted(options, Options)
         common.check()

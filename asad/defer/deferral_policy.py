@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.defer import DeferPolicy, deferral_report
-from asad.defer.deferrable import Deferrable
+from asad.defer.deferrable_job import Deferrable
 from asad.defer.deferrable_jobs import MOST_TOLD, DeferrableJobs, IsHeldElsewhere
 from asad.defer.deferral_options import Options
 from asad.defer.edf import Edf
@@ -81,8 +81,8 @@ class Deferral(DeferPolicy):
 
     def reports(self) -> list[str]:
         """What errs, and whose latest start was missed."""
-        found = list(self.deferrable.said)
-        self.deferrable.said.clear()
+        found = list(self.deferrable.to_report)
+        self.deferrable.to_report.clear()
         return found
 
     def warm_up(self) -> None:
@@ -211,7 +211,7 @@ class Deferral(DeferPolicy):
         except Exception as error:  # whatever it is, the cycle goes on
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             if not self._erred:
-                self.deferrable.said.append(
+                self.deferrable.to_report.append(
                     f"the policy {self.scorer.name} errs, edf decides meanwhile: {why}"
                 )
             self._erred = why

@@ -1,6 +1,6 @@
-"""Seats: numbered places for jobs that are kept in a store which only ever replaces entries.
+"""Numbered places for what is kept of jobs in a store which only ever replaces entries.
 
-A seat that is free again is taken by the next job, so that no more is kept than there were jobs at one time.
+A place that is free again is taken by the next job, so that no more is kept than there were jobs at one time.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 
-class Seats:
-    """Who has which seat."""
+class SavedPlaces:
+    """Who has which place."""
 
     def __init__(self) -> None:
         self._holder: list[str | None] = []
 
     def assign(self, keys: Collection[str]) -> list[str | None]:
-        """By seat who has it, None for nobody: all of `keys` have one, and keep the one that they had."""
+        """By place who has it, None for nobody: all of `keys` have one, and keep the one that they had."""
         taken = {key: number for number, key in enumerate(self._holder) if key is not None}
         for key in [key for key in taken if key not in keys]:
             self._holder[taken.pop(key)] = None
@@ -28,9 +28,9 @@ class Seats:
                 self._holder[free.pop(0)] = key
         return self._holder
 
-    def give(self, seat: int, key: str | None) -> None:
-        """A seat as it was kept; there are all before it, too."""
-        while len(self._holder) <= seat:
+    def give(self, place: int, key: str | None) -> None:
+        """A place as it was kept; there are all before it, too."""
+        while len(self._holder) <= place:
             self._holder.append(None)
         if key is not None:
-            self._holder[seat] = key
+            self._holder[place] = key

@@ -44,8 +44,8 @@ from asad.admit.hints import Hint, Rule
 from asad.admit.job_size import Companion, Measures, told
 from asad.admit.plan_decisions import give_back, loosen, steer, verdict
 from asad.admit.run_times import RunTimes
+from asad.admit.saved_places import SavedPlaces
 from asad.admit.scheme_warm_up import warm_up_scheme
-from asad.admit.seats import Seats
 from asad.admit.seen import Seen, can_start, key_of, look, own_throttle_of
 from asad.admit.utility import Maker, parse_utility
 from asad.errors import UsageError
@@ -115,7 +115,7 @@ class Admission(AdmitPolicy):
         """Arrays that are companions, and of which workers; of this cycle."""
         self._patient_until_s = math.inf
         """When the patience of the next array that waits for its companion ends."""
-        self._seats = Seats()
+        self._places = SavedPlaces()
         self._told_promises: dict[str, dict[str, Json]] = {}
         """By `changes`, when it was asked last."""
         self.changed = False
@@ -607,7 +607,7 @@ class Admission(AdmitPolicy):
     # ---------------------------------------------------------------------------------------------------- knowledge
 
     def state(self) -> dict[str, dict[str, Json]]:
-        """Everything that another process needs: commitments, by seat, and how long applications ran."""
+        """Everything that another process needs: commitments, by place, and how long applications ran."""
         self.changed = False
         if self._kept is not None:  # nothing was seen yet
             return {name: dict(known) for name, known in self._kept.items()}
@@ -623,9 +623,9 @@ class Admission(AdmitPolicy):
         return self._run_times.changes() | changed
 
     def _promises(self) -> dict[str, dict[str, Json]]:
-        """Commitments, by seat, and what they have in common."""
+        """Commitments, by place, and what they have in common."""
         kept: dict[str, dict[str, Json]] = {}
-        for number, holder in enumerate(self._seats.assign(self._jobs)):
+        for number, holder in enumerate(self._places.assign(self._jobs)):
             kept[f"seat {number}"] = {} if holder is None else self._jobs[holder].to_json()
         kept["*"] = {
             "next": self._next,
@@ -657,7 +657,7 @@ class Admission(AdmitPolicy):
                 entry = self._restored(known, same_slots)
                 if entry is not None and (entry.key in self._jobs or entry.number in numbers):
                     entry = None
-                self._seats.give(int(number), None if entry is None else entry.key)
+                self._places.give(int(number), None if entry is None else entry.key)
                 if entry is not None:
                     self._jobs[entry.key] = entry
                     numbers.add(entry.number)
