@@ -16,7 +16,7 @@ from stated import beside
 from asad.replay import admission
 from asad.replay.instances import Instance, draw_instance, read_folder
 from asad.report import admission as report
-from asad.report.page import write_whole
+from asad.report.html import write_whole
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "oasis.html"
 

@@ -16,7 +16,7 @@ from asad.place.oga import MODES
 from asad.replay import ports_bench
 from asad.replay.port_instances import PortInstance, draw_port_instance, read_port_instance
 from asad.report import ports as report
-from asad.report.page import write_whole
+from asad.report.html import write_whole
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "oga.html"
 

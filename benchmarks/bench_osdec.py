@@ -16,7 +16,7 @@ from asad.defer.jobs import Worth
 from asad.replay import defer_bench
 from asad.replay.defer_instances import draw_trajectories, read_trajectories
 from asad.report import deferral as report
-from asad.report.page import write_whole
+from asad.report.html import write_whole
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "osdec.html"
 

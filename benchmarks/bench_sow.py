@@ -14,7 +14,7 @@ from stated import beside
 from asad.replay import sow_bench
 from asad.replay.sow_instances import draw_sow_instance, read_sow_instance
 from asad.report import sow as report
-from asad.report.page import write_whole
+from asad.report.html import write_whole
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "sow.html"
 

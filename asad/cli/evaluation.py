@@ -79,7 +79,7 @@ def tell(
 ) -> None:
     """Write the page if there is to be one, then the figures to standard output. Raises UsageError."""
     if page is not None:
-        from asad.report.page import write_whole
+        from asad.report.html import write_whole
 
         try:
             write_whole(html(), page)

@@ -421,7 +421,7 @@ def _menu(menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str
 
 
 def _write_plot(path: Path, menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str) -> None:
-    from asad.report.figures import axes_at, svg
+    from asad.report.drawing import axes_at, svg
 
     sold = [
         (at * menu["round_s"] / 3600.0, row["price"])

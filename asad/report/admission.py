@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from asad.report import units
-from asad.report.figures import INK, NARROW, PALETTE, WIDE, axes_at, legend, svg
+from asad.report.drawing import INK, NARROW, PALETTE, WIDE, axes_at, legend, svg
 from asad.report.page import bench_page, table_of
 
 Document = Mapping[str, Any]

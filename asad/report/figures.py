@@ -1,89 +1,36 @@
-"""The figures of a report, each as the text of one SVG element that can stand in a page.
+"""The figures of a replay's report: each a drawing, and the numbers behind it, which are its text alternative too.
 
-Every function takes the result and a width in pixels, and returns SVG whose letters and axes take the colour
-of the surrounding text (`currentColor`), so that a figure reads on light and on dark paper. The same result
-gives the same bytes. What does not apply (no experts, nothing lent) gives an empty string.
+A new figure is a line of `CHARTS` with the two functions that it names; nothing else knows which figures there are.
+A drawing takes the result and a width in pixels; what does not apply (no experts, nothing lent) gives an empty string.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
-from xml.etree import ElementTree as ET  # only ever parses what matplotlib has just written
 
-import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
-from matplotlib.transforms import Affine2D
 
 from asad.model import Floats
-from asad.replay.results import PolicyResult, ReplayResult
+from asad.replay.results import ExpertHistory, PolicyResult, ReplayResult
 from asad.report import units
-from asad.report.measures import BASELINE, headline, metric
-
-WIDE, NARROW = 860, 350
-"""Widths of a figure on a page and on a telephone (pixels)."""
-
-INK = "#0a0b0c"
-"""Stands for the colour of the surrounding text until the figure is written."""
-
-PAPER = "#fbfcfd"
-"""Stands for the colour of the page below a figure, likewise."""
-
-STYLE: dict[str, Any] = {
-    "svg.fonttype": "none",
-    "svg.image_inline": True,
-    "font.family": ["sans-serif"],
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 11.5,
-    "text.color": INK,
-    "text.parse_math": False,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 11,
-    "ytick.labelsize": 11,
-    "xtick.major.width": 0.8,
-    "ytick.major.width": 0.8,
-    "legend.frameon": False,
-    "path.simplify": True,
-}
-
-# Mid-tones of the Okabe-Ito palette (made for colour-blind readers), each at least 3:1 on white and on the
-# dark page.
-# A dash goes with each colour, so that black-and-white print tells them apart as well.
-PALETTE: dict[str, tuple[str, Any]] = {
-    "slurm": ("#7d8590", "solid"),
-    "asax": ("#1f7fd1", "solid"),
-    "asax-paper": ("#b5659f", (0, (6, 2))),
-    "static": ("#c47a00", (0, (3, 1.5))),
-    "greedy-oracle": ("#00936b", (0, (7, 2, 1.5, 2))),
-    "conservative": ("#d55e00", (0, (1.5, 1.5))),
-    "fcfs": ("#94754c", (0, (4, 1.5, 1, 1.5, 1, 1.5))),
-    "oasis": ("#2f8f9d", (0, (10, 2))),
-    "oasis-paper": ("#9a6fb0", (0, (10, 2, 2, 2))),
-}
-SPARE: tuple[tuple[str, Any], ...] = (
-    ("#5b7fa6", (0, (5, 1))),
-    ("#8a7bd1", (0, (2, 1))),
-    ("#6f8f3a", (0, (8, 2))),
-    ("#b0646b", (0, (3, 3))),
+from asad.report.drawing import (
+    INK,
+    PAPER,
+    WIDE,
+    axes_at,
+    legend,
+    look,
+    pixels,
+    policy_legend,
+    svg,
 )
+from asad.report.measures import BASELINE, headline, metric
 
 CURVE_POINTS = 300
 """Points of a distribution's curve, whatever the number of jobs."""
@@ -93,18 +40,6 @@ APPLICATIONS = 12
 """Applications shown in the figure of run time stretch."""
 EXPERTS = 16
 """Experts shown in the figure of weights."""
-
-SVG = "http://www.w3.org/2000/svg"
-XLINK = "http://www.w3.org/1999/xlink"
-
-
-def look(result: ReplayResult, name: str) -> tuple[str, Any]:
-    """Colour and dash of a policy: the same in every figure and every report that has the same policies."""
-    if name in PALETTE:
-        return PALETTE[name]
-    others = [policy for policy in result.policies if policy not in PALETTE]
-    return SPARE[others.index(name) % len(SPARE)]
-
 
 # ---------------------------------------------------------------------------------------------------- figures
 
@@ -138,11 +73,11 @@ def utilization(result: ReplayResult, width: int = WIDE) -> str:
             means, busy = f"{units.percent(allocated_mean)} allocated", f"{units.percent(used_mean)} busy"
             name = units.plain(policy.name, 16)
             if wide:
-                axes.text(-52, strip / 2, name, ha="right", va="center", weight="bold", **_pixels(axes))
+                axes.text(-52, strip / 2, name, ha="right", va="center", weight="bold", **pixels(axes))
                 axes.text(1.02, 0.66, means, va="center", transform=axes.transAxes)
                 axes.text(1.02, 0.34, busy, va="center", transform=axes.transAxes)
             else:
-                axes.text(0, strip + 5, name, weight="bold", **_pixels(axes))
+                axes.text(0, strip + 5, name, weight="bold", **pixels(axes))
                 axes.text(1, 1.09, f"{means}, {busy}", ha="right", fontsize=10, transform=axes.transAxes)
         axes.set_xlabel(f"time since the start of the log ({_TIME_WORDS[unit]})")
         swatches = [Line2D([], [], color="#7d8590", alpha=alpha, linewidth=8) for alpha in (0.28, 0.95)]
@@ -191,7 +126,11 @@ def stretch_by_application(result: ReplayResult, width: int = WIDE) -> str:
     left, right, pitch = (230, 130, 40) if wide else (12, 92, 62)
     height = 30 + len(rows) * pitch + 46
     colour, _ = look(result, name)
-    largest = max(spread.p95 for row in rows for spread in (row.host, row.guest) if spread is not None)
+    spreads = [spread for row in rows for spread in (row.host, row.guest) if spread is not None]
+    lowest, largest = min(spread.p5 for spread in spreads), max(spread.p95 for spread in spreads)
+    beside: dict[str, Any] = {
+        "xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center",
+    }  # fmt: skip
 
     def draw(figure: Figure) -> None:
         axes = axes_at(figure, left, 30, width - left - right, len(rows) * pitch)
@@ -204,57 +143,29 @@ def stretch_by_application(result: ReplayResult, width: int = WIDE) -> str:
                 y = middle + offset
                 axes.plot([spread.p5, spread.p95], [y, y], color=colour, linewidth=1.2)
                 axes.plot(
-                    [spread.p25, spread.p75],
-                    [y, y],
-                    color=colour,
-                    linewidth=6,
-                    alpha=0.55,
+                    [spread.p25, spread.p75], [y, y], color=colour, linewidth=6, alpha=0.55,
                     solid_capstyle="butt",
-                )
+                )  # fmt: skip
                 axes.plot(
-                    [spread.median],
-                    [y],
-                    "D" if hollow else "o",
-                    color=colour,
-                    markersize=6.5,
+                    [spread.median], [y], "D" if hollow else "o", color=colour, markersize=6.5,
                     markerfacecolor=PAPER if hollow else colour,
-                )
+                )  # fmt: skip
                 kind = "guest" if hollow else "host"
-                axes.annotate(
-                    units.plural(spread.jobs, kind),
-                    (1, y),
-                    xycoords=("axes fraction", "data"),
-                    xytext=(10, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=10,
-                )
+                axes.annotate(units.plural(spread.jobs, kind), (1, y), xytext=(10, 0), fontsize=10, **beside)
             if wide:
                 axes.annotate(
-                    units.plain(row.application, 30),
-                    (0, middle),
-                    xycoords=("axes fraction", "data"),
-                    xytext=(-12, 0),
-                    textcoords="offset points",
-                    ha="right",
-                    va="center",
-                    annotation_clip=False,
-                )
+                    units.plain(row.application, 30), (0, middle), xytext=(-12, 0), ha="right",
+                    annotation_clip=False, **beside,
+                )  # fmt: skip
             else:
                 axes.annotate(
-                    units.plain(row.application, 34),
-                    (0, middle - 0.5),
-                    xycoords=("axes fraction", "data"),
-                    xytext=(0, 0),
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=10.5,
-                    annotation_clip=False,
-                    bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5},
-                )
+                    units.plain(row.application, 34), (0, middle - 0.5), xytext=(0, 0), fontsize=10.5,
+                    annotation_clip=False, bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1.5},
+                    **beside,
+                )  # fmt: skip
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xscale("log")
-        axes.set_xlim(0.95 if min(_lows(rows)) >= 0.95 else min(_lows(rows)) * 0.95, max(largest * 1.06, 1.6))
+        axes.set_xlim(0.95 if lowest >= 0.95 else lowest * 0.95, max(largest * 1.06, 1.6))
         marks = [
             mark for mark in (0.5, 1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100) if 0.9 <= mark <= max(largest, 1.5)
         ]
@@ -285,25 +196,21 @@ def weights(result: ReplayResult, width: int = WIDE) -> str:
     left, right, strip, gap = (166, 86, 34, 12) if wide else (34, 8, 34, 28)
     head = 30 if wide else 46
     height = head + len(names) * (strip + gap) + 36
-    top = max(
-        (float(policy.experts.weights.max(initial=0.0)) for policy in learners if policy.experts), default=1.0
-    )
-    ceiling = min(1.0, top * 1.08)
-    last = max(int(policy.experts.round.max(initial=1)) for policy in learners if policy.experts)
+    ceiling = min(1.0, 1.08 * max(float(history.weights.max(initial=0.0)) for _, history in learners))
+    last = max(int(history.round.max(initial=1)) for _, history in learners)
 
     def draw(figure: Figure) -> None:
         for number, expert in enumerate(names):
             axes = axes_at(figure, left, head + number * (strip + gap), width - left - right, strip)
             ends = []
-            for policy in learners:
-                history = policy.experts
-                if history is None or expert not in history.names:
+            for policy, history in learners:
+                if expert not in history.names:
                     continue
                 colour, dash = look(result, policy.name)
                 column = history.weights[:, history.names.index(expert)]
                 axes.plot(history.round, column, color=colour, linestyle=dash, linewidth=1.6)
                 axes.axhline(1 / len(history.names), color=INK, linewidth=0.7, alpha=0.35)
-                ends.append((float(column[-1]), colour) if len(column) else (0.0, colour))
+                ends.append(units.percent(float(column[-1])))
             axes.set_xlim(1, max(last, 2))
             axes.set_ylim(0, ceiling)
             # one scale for all strips, written once
@@ -313,22 +220,17 @@ def weights(result: ReplayResult, width: int = WIDE) -> str:
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.number(value)))
             shown = units.plain(expert, 18)
             if wide:
-                axes.text(-48, strip / 2, shown, ha="right", va="center", **_pixels(axes))
+                axes.text(-48, strip / 2, shown, ha="right", va="center", **pixels(axes))
                 place = (1.015, 0.5)
             else:
-                axes.text(0, strip + 5, shown, **_pixels(axes))
+                axes.text(0, strip + 5, shown, **pixels(axes))
                 place = (1, 1.3)
-            text = " / ".join(units.percent(end) for end, _ in ends)
             axes.text(
-                *place,
-                text,
-                ha="left" if wide else "right",
-                va="center",
-                transform=axes.transAxes,
-                fontsize=10.5,
-            )
+                *place, " / ".join(ends), ha="left" if wide else "right", va="center",
+                transform=axes.transAxes, fontsize=10.5,
+            )  # fmt: skip
         axes.set_xlabel("round of the learner")
-        _policy_legend(figure, result, [policy.name for policy in learners], left, width)
+        policy_legend(figure, result, [policy.name for policy, _ in learners], left, width)
 
     return svg("weights", width, height, draw)
 
@@ -346,10 +248,7 @@ def risk(result: ReplayResult, width: int = WIDE) -> str:
     height = 30 + rows * (panel + 70)
 
     def draw(figure: Figure) -> None:
-        for number, policy in enumerate(learners):
-            history = policy.experts
-            if history is None:
-                continue
+        for number, (policy, history) in enumerate(learners):
             row, column = divmod(number, columns)
             axes = axes_at(figure, left + column * (each + between), 54 + row * (panel + 70), each, panel)
             colour, _ = look(result, policy.name)
@@ -464,10 +363,9 @@ def application_name(result: ReplayResult, code: int) -> str:
 def expert_names(result: ReplayResult) -> list[str]:
     """The experts of all policies that learn, in their own order: the `EXPERTS` with most weight at last."""
     final: dict[str, float] = {}
-    for policy in _learners(result):
-        if policy.experts is not None:
-            for number, name in enumerate(policy.experts.names):
-                final[name] = max(final.get(name, 0.0), float(policy.experts.weights[-1, number]))
+    for _, history in _learners(result):
+        for name, weight in zip(history.names, history.weights[-1].tolist(), strict=True):
+            final[name] = max(final.get(name, 0.0), weight)
     kept = set(sorted(final, key=lambda name: -final[name])[:EXPERTS])
     return [name for name in final if name in kept]
 
@@ -485,22 +383,15 @@ def _each(result: ReplayResult, values: Callable[[ReplayResult, PolicyResult], F
     return [values(result, policy) for policy in result.policies.values()]
 
 
-def _learners(result: ReplayResult) -> list[PolicyResult]:
-    return [
-        policy
-        for policy in result.policies.values()
-        if policy.experts is not None and len(policy.experts.round)
-    ]
+def _learners(result: ReplayResult) -> list[tuple[PolicyResult, ExpertHistory]]:
+    policies = result.policies.values()
+    return [(one, one.experts) for one in policies if one.experts is not None and len(one.experts.round)]
 
 
 def _spread(stretch: Floats) -> Spread | None:
     if not len(stretch):
         return None
     return Spread(len(stretch), *(float(value) for value in np.percentile(stretch, [5, 25, 50, 75, 95])))
-
-
-def _lows(rows: list[ApplicationStretch]) -> list[float]:
-    return [spread.p5 for row in rows for spread in (row.host, row.guest) if spread is not None]
 
 
 def _distribution(
@@ -525,14 +416,8 @@ def _distribution(
                 continue
             colour, dash = look(result, name)
             share = np.searchsorted(ordered, grid, side="right") / len(ordered)
-            axes.plot(
-                grid,
-                share,
-                color=colour,
-                linestyle=dash,
-                linewidth=3 if name == BASELINE else 2,
-                zorder=2 if name == BASELINE else 3,
-            )
+            wider = int(name == BASELINE)  # and below the others
+            axes.plot(grid, share, color=colour, linestyle=dash, linewidth=2 + wider, zorder=3 - wider)
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
         ticks(axes)
@@ -540,7 +425,7 @@ def _distribution(
         axes.set_ylim(0, 1.0)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         axes.grid(color=INK, alpha=0.12, linewidth=0.8)
-        _policy_legend(figure, result, list(result.policies), left, width)
+        policy_legend(figure, result, list(result.policies), left, width)
 
     return svg(kind, width, head + tall + 48, draw)
 
@@ -552,84 +437,145 @@ def _time_ticks(axes: Axes, longest: float, width: int) -> None:
     axes.set_xticks([mark[0] for mark in marks], [mark[1] for mark in marks])
 
 
-def axes_at(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
-    """Axes at a place in pixels from the upper left."""
-    wide, tall = figure.get_size_inches() * 72
-    return figure.add_axes((left / wide, 1 - (top + height) / tall, width / wide, height / tall))
+# ------------------------------------------------------------------------------------------- their numbers
+
+Cells = tuple[str, ...]
+Found = Iterator[tuple[str, list[Cells]]]
+"""Of each policy (or whatever a figure has one sentence about) the sentence, and its rows in the table."""
 
 
-def _pixels(axes: Axes) -> dict[str, Any]:
-    """Place a text in pixels from the lower left corner of the axes."""
-    box = axes.get_position()
-    figure = axes.get_figure()
-    if figure is None:  # pragma: no cover - axes are always made by `_axes`
-        return {}
-    wide, tall = figure.get_size_inches() * 72  # type: ignore[union-attr]
-    return {"transform": Affine2D().translate(box.x0 * wide, box.y0 * tall), "clip_on": False}
+def _utilization_numbers(result: ReplayResult) -> Found:
+    for policy in result.policies.values():
+        if len(policy.allocated_fraction):
+            name = units.plain(policy.name)
+            allocated, used = (units.percent(mean) for mean in mean_utilization(policy))
+            text = f"{name}: {allocated} of the cores allocated and {used} really busy, on average"
+            yield text, [(name, allocated, used, units.percent(float(policy.used_fraction.max())))]
 
 
-def legend(figure: Figure, handles: list[Line2D], labels: list[str], left: float, columns: int = 9) -> None:
-    wide, tall = figure.get_size_inches() * 72
-    figure.legend(
-        handles, labels, loc="upper left", bbox_to_anchor=(left / wide, 1 - 3 / tall), borderaxespad=0,
-        borderpad=0, ncols=min(columns, len(labels)), handlelength=2.6, columnspacing=1.8, handletextpad=0.6,
-        fontsize=11,
-    )  # fmt: skip
+def _quantiles(
+    values: Callable[[ReplayResult, PolicyResult], Floats], show: Callable[[float], str]
+) -> Callable[[ReplayResult], Found]:
+    def numbers(result: ReplayResult) -> Found:
+        for policy in result.policies.values():
+            found = values(result, policy)
+            if len(found):
+                name = units.plain(policy.name)
+                cells = [show(float(value)) for value in np.percentile(found, [25, 50, 75, 95, 99, 100])]
+                text = f"{name}: half of the jobs at most {cells[1]}, 95{units.THIN}% at most {cells[3]}"
+                yield text, [(name, *cells)]
+
+    return numbers
 
 
-def _policy_legend(figure: Figure, result: ReplayResult, names: list[str], left: float, width: int) -> None:
-    handles = []
-    for name in names:
-        colour, dash = look(result, name)
-        handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=3 if name == BASELINE else 2))
-    legend(figure, handles, [units.plain(name, 18) for name in names], left, 9 if width >= 600 else 2)
+def _stretch_numbers(result: ReplayResult) -> Found:
+    for row in stretches(result):
+        for kind, spread in (("hosts", row.host), ("guests", row.guest)):
+            if spread is not None:
+                values = (spread.p5, spread.p25, spread.median, spread.p75, spread.p95)
+                cells = [units.number(value, 2) for value in values]
+                name, jobs = units.plain(row.application, 60), units.number(spread.jobs)
+                yield f"{name}, {jobs} {kind}: median {cells[2]}", [(name, kind, jobs, *cells)]
 
 
-def svg(kind: str, width: int, height: float, draw: Callable[[Figure], None]) -> str:
-    """Draw one figure: an `<svg>` element without prolog, metadata or style sheet, with ids of its own."""
-    salt = f"{kind}-{width}"
-    with matplotlib.style.context(["default", {**STYLE, "svg.hashsalt": salt}]), warnings.catch_warnings():
-        # names of jobs may be in any script; the reader's browser has the letters, matplotlib needs only
-        # their room
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        warnings.filterwarnings("ignore", message="Matplotlib currently does not support .* natively")
-        figure = Figure(figsize=(width / 72, height / 72), dpi=72)
-        draw(figure)
-        text = StringIO()
-        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return _clean(text.getvalue(), salt)
+def _weight_numbers(result: ReplayResult) -> Found:
+    for policy, history in _learners(result):
+        name, experts = units.plain(policy.name), [units.plain(expert, 60) for expert in history.names]
+        weights, at_first = history.weights, units.percent(1 / len(experts))
+        best = int(np.argmax(weights[-1]))
+        yield (
+            f"{name} ends with {units.percent(float(weights[-1, best]))} on {experts[best]}",
+            [
+                (name, expert, at_first, *(units.percent(float(column[at])) for at in (len(column) // 2, -1)))
+                for expert, column in zip(experts, weights.T, strict=True)
+            ],
+        )
 
 
-def _clean(text: str, prefix: str) -> str:
-    ET.register_namespace("", SVG)
-    ET.register_namespace("xlink", XLINK)
-    root = ET.fromstring(text)  # noqa: S314 - written by matplotlib a moment ago
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag in (f"{{{SVG}}}metadata", f"{{{SVG}}}style"):
-                parent.remove(child)
-    for element in root.iter():
-        for key, value in element.attrib.items():
-            if key == "id":
-                value = f"{prefix}-{value}"
-            elif key == f"{{{XLINK}}}href":
-                value = f"#{prefix}-{value[1:]}"
-            elif key == "d":
-                value = re.sub(r"(\.\d\d)\d+", r"\1", value)
-                value = re.sub(r"\s+", " ", value).strip()
-            elif key == "style":
-                value = re.sub(
-                    r"'DejaVu Sans'[^;]*",
-                    "sans-serif",
-                    value.replace(INK, "currentColor").replace(PAPER, "var(--paper, #fff)"),
-                )
-            value = value.replace("url(#", f"url(#{prefix}-")
-            element.set(key, value)
-        if element.tag != f"{{{SVG}}}text":
-            element.text = None if element.text is not None and not element.text.strip() else element.text
-        element.tail = None
-    for key in ("width", "height"):
-        root.attrib.pop(key, None)
-    root.set("class", "figure")
-    root.set("focusable", "false")
-    return ET.tostring(root, encoding="unicode")
+def _risk_numbers(result: ReplayResult) -> Found:
+    for policy, history in _learners(result):
+        name, rounds = units.plain(policy.name), len(history.round)
+        rows = [
+            (
+                name,
+                units.number(int(history.round[number])),
+                *(units.number(float(of[number]), 2) for of in (history.excess_risk, history.bound)),
+            )
+            for number in sorted({0, rounds // 2, rounds - 1})
+        ]
+        text = f"{name}: {rows[-1][2]} after {units.plural(int(history.round[-1]), 'round')}, bound {rows[-1][3]}"
+        if over := int((history.excess_risk > history.bound).sum()):
+            text += f", above the bound in {units.number(over)} of the rounds shown"
+        yield text, rows
+
+
+QUANTILES = ("Policy", "25 %", "Median", "75 %", "95 %", "99 %", "Most")
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One figure of the report."""
+
+    title: str
+    explanation: str
+    draw: Callable[[ReplayResult, int], str]
+    caption: str
+    """Of the table of its numbers."""
+    heads: Cells
+    numbers: Callable[[ReplayResult], Found]
+
+
+CHARTS = (
+    Chart(
+        "Utilization over time",
+        "Pale: cores that batch jobs hold. Full: cores that really work. The gap between them is what can be lent.",
+        utilization,
+        "Utilization, mean over the makespan",
+        ("Policy", "Allocated, mean", "Really busy, mean", "Really busy, most"),
+        _utilization_numbers,
+    ),
+    Chart(
+        "How long jobs wait",
+        "For every wait, the share of jobs that had started by then; a curve further up and left is better.",
+        waiting,
+        "Wait of started jobs",
+        QUANTILES,
+        _quantiles(waits, units.duration),
+    ),
+    Chart(
+        "Bounded slowdown",
+        "For every slowdown, the share of jobs with at most that; a curve further up and left is better.",
+        slowdown,
+        "Bounded slowdown",
+        QUANTILES,
+        _quantiles(slowdowns, lambda value: units.number(value, units.decimals_for(value))),
+    ),
+    Chart(
+        "What lending costs while jobs run",
+        "Run time over isolated run time, for the applications that lending touches most. The mark is the median, "
+        "the bar the middle half of the jobs, the line the middle 90 %.",
+        stretch_by_application,
+        "Run time over isolated run time",
+        ("Application", "Role", "Jobs", "5 %", "25 %", "Median", "75 %", "95 %"),
+        _stretch_numbers,
+    ),
+    Chart(
+        "Whom the learner listens to",
+        "Weight of each expert, round by round, over the whole cluster. The thin line is where all experts began; the "
+        "percentage is where each one ended.",
+        weights,
+        "Weights of the experts",
+        ("Policy", "Expert", "At first", "Half-way", "At last"),
+        _weight_numbers,
+    ),
+    Chart(
+        "What learning costs",
+        "How much more was lost than by the best single expert known only afterwards, and the most that Theorem 1 "
+        "allows it to be.",
+        risk,
+        "Excess risk against Theorem 1’s bound",
+        ("Policy", "Round", "Excess risk", "Bound"),
+        _risk_numbers,
+    ),
+)
+"""The figures in the order of the page."""

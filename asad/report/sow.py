@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from asad.report import units
-from asad.report.figures import INK, NARROW, WIDE, axes_at, legend, svg
+from asad.report.drawing import INK, NARROW, WIDE, axes_at, legend, svg
 from asad.report.page import bench_page, table_of
 
 Document = Mapping[str, Any]

@@ -46,7 +46,7 @@ sample = resources.files("asad_profiles.samples") / "generated-cluster.sacct.gz"
 assert len(read_log(str(sample)).jobs) > 1000
 with Store.open(sys.argv[1]):
     pass
-assert (resources.files("asad.report") / "page.css").is_file()
+assert (resources.files("asad.report") / "templates" / "page.css").is_file()
 print("all there")
 """
 

@@ -16,7 +16,7 @@ import pytest
 from report_samples import HOSTILE, TREATMENT, admitting, history, hostile, replay, stored, with_metrics
 
 from asad.replay.results import ReplayResult
-from asad.report import figures, units
+from asad.report import drawing, figures, units
 from asad.report.page import command, page, write_page
 
 FIGURES: tuple[Callable[[ReplayResult, int], str], ...] = (
@@ -72,7 +72,7 @@ def plain() -> str:
 
 
 @pytest.mark.parametrize("draw", FIGURES)
-@pytest.mark.parametrize("width", [figures.WIDE, figures.NARROW])
+@pytest.mark.parametrize("width", [drawing.WIDE, drawing.NARROW])
 def test_figures_are_well_formed_deterministic_and_take_the_colour_of_the_text(
     draw: Callable[[ReplayResult, int], str], width: int
 ) -> None:
@@ -82,8 +82,8 @@ def test_figures_are_well_formed_deterministic_and_take_the_colour_of_the_text(
     root = ET.fromstring(text)
     assert root.get("viewBox", "").startswith(f"0 0 {width} ")
     assert "currentColor" in text
-    assert figures.INK not in text
-    assert figures.PAPER not in text
+    assert drawing.INK not in text
+    assert drawing.PAPER not in text
     assert "<style" not in text
     assert "metadata" not in text
     assert not re.search(r"20\d\d-\d\d-\d\dT", text)
@@ -93,23 +93,23 @@ def test_figures_are_well_formed_deterministic_and_take_the_colour_of_the_text(
 def test_figures_of_an_empty_log_are_left_out_or_drawn_but_never_fail(
     draw: Callable[[ReplayResult, int], str],
 ) -> None:
-    assert isinstance(draw(replay(0), figures.WIDE), str)
-    assert isinstance(draw(replay(1, ("slurm",)), figures.NARROW), str)
+    assert isinstance(draw(replay(0), drawing.WIDE), str)
+    assert isinstance(draw(replay(1, ("slurm",)), drawing.NARROW), str)
 
 
 @pytest.mark.parametrize("draw", FIGURES)
 def test_figures_print_hostile_names_as_text(draw: Callable[[ReplayResult, int], str]) -> None:
-    root = ET.fromstring(draw(hostile(), figures.WIDE))
+    root = ET.fromstring(draw(hostile(), drawing.WIDE))
     assert not [element for element in root.iter() if element.tag.endswith("script")]
 
 
 def test_figures_do_not_depend_on_the_settings_of_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib as mpl
 
-    before = figures.waiting(replay(100), figures.WIDE)
+    before = figures.waiting(replay(100), drawing.WIDE)
     monkeypatch.setitem(mpl.rcParams, "lines.linewidth", 9.0)
     monkeypatch.setitem(mpl.rcParams, "svg.fonttype", "path")
-    assert figures.waiting(replay(100), figures.WIDE) == before
+    assert figures.waiting(replay(100), drawing.WIDE) == before
 
 
 def test_colours_are_one_a_policy_and_visible_on_both_papers() -> None:
@@ -122,7 +122,7 @@ def test_colours_are_one_a_policy_and_visible_on_both_papers() -> None:
         bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
         return (bright + 0.05) / (dark + 0.05)
 
-    looks = [*figures.PALETTE.values(), *figures.SPARE]
+    looks = [*drawing.PALETTE.values(), *drawing.SPARE]
     assert len({colour for colour, _ in looks}) == len(looks)
     assert len({str(dash) for _, dash in looks if dash != "solid"}) == len(looks) - 2
     for colour, _ in looks:
@@ -132,7 +132,7 @@ def test_colours_are_one_a_policy_and_visible_on_both_papers() -> None:
 
 def test_a_policy_of_the_site_has_a_colour_of_its_own() -> None:
     result = replay(30, ("slurm", "one", "two"))
-    assert len({figures.look(result, name) for name in result.policies}) == 3
+    assert len({drawing.look(result, name) for name in result.policies}) == 3
 
 
 def test_series_are_binned_without_losing_work() -> None:
