@@ -11,20 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from asad.admit import AdmitPolicy
+from asad.decisions import Decision, Defer, ExtendLimit, Outcome, SetThrottle, Start
 from asad.defer import DeferPolicy
 from asad.guard import Guard
-from asad.model import (
-    Cluster,
-    Decision,
-    Defer,
-    ExtendLimit,
-    Finished,
-    Outcome,
-    SetThrottle,
-    Snapshot,
-    Start,
-)
+from asad.model import Finished, Snapshot
 from asad.place import PlacePolicy
+from asad.port import Cluster
 from asad.share import SharePolicy
 
 DEEDS = {

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from asad.capacity import peaks
 from asad.config import GuardSettings
-from asad.model import (
-    BARS,
-    NODE_BARS,
+from asad.decisions import (
     Admit,
     Cause,
     CoAllocate,
@@ -29,18 +27,16 @@ from asad.model import (
     Defer,
     Evict,
     ExtendLimit,
-    Floats,
-    Ints,
-    Json,
     Outcome,
     SetMemory,
     SetQuota,
     SetShare,
     SetThrottle,
-    Snapshot,
     Start,
     Withdraw,
 )
+from asad.ineligible import OPTED_OUT, Ineligible, NodeIneligible
+from asad.model import Floats, Ints, Json, Snapshot
 from asad.place.components import read_components
 
 REPLAY = GuardSettings(node_share_cap=math.inf, most_lease_s=math.inf)
@@ -49,8 +45,6 @@ REPLAY = GuardSettings(node_share_cap=math.inf, most_lease_s=math.inf)
 TOLERANCE = 1e-6
 LEAST_QUOTA = 0.05
 """Part of its cores that a guest keeps which gives way, so that it goes on."""
-OPTED_OUT = frozenset(number for number, bar in enumerate(BARS) if bar.endswith("opted out"))
-"""Bars by which a job is left alone by all stages; the others tell of lending alone."""
 
 
 @dataclass
@@ -255,7 +249,7 @@ class Look:
     @cached_property
     def idle(self) -> int:
         """Cores without a batch job, on nodes that can start one."""
-        usable = self.snapshot.node_bar != NODE_DOWN
+        usable = self.snapshot.node_bar != NodeIneligible.DOWN
         return int(
             np.count_nonzero(self.snapshot.core_owner[np.repeat(usable, self.snapshot.machine.cores)] < 0)
         )
@@ -293,7 +287,6 @@ def of(*kinds: type[Decision]) -> Callable[[Callable[[Look, D], str]], Property]
     return lambda function: Property(kinds, function)
 
 
-NODE_DOWN = NODE_BARS.index("it is drained, down or not answering")
 ADMISSION = (Admit, Decline, Defer, Start, SetThrottle)
 """Decisions of the admit stage; of the defer stage Defer and Start."""
 CHANGES = {
@@ -498,23 +491,23 @@ def opted_out(look: Look, decision: Decision) -> str:
     """
     if isinstance(decision, Admit | Defer | SetThrottle):
         bar = int(look.snapshot.jobs.guest_bar[decision.job])
-        return f"it is left alone: {BARS[bar]}" if bar in OPTED_OUT else ""
+        return f"it is left alone: {Ineligible(bar).text}" if bar in OPTED_OUT else ""
     if isinstance(decision, SetMemory) and decision.high_bytes > 0:
         bar = int(look.snapshot.jobs.host_bar[decision.job])
-        return f"it is left alone: {BARS[bar]}" if bar in OPTED_OUT else ""
+        return f"it is left alone: {Ineligible(bar).text}" if bar in OPTED_OUT else ""
     if isinstance(decision, SetShare) and decision.host >= 0 and decision.share > 0:
         bar = int(look.snapshot.jobs.host_bar[decision.host])
-        return f"the host cannot lend: {BARS[bar]}" if bar else ""
+        return f"the host cannot lend: {Ineligible(bar).text}" if bar else ""
     host = lends_more(look, decision)
     pooled = isinstance(decision, CoAllocate) and decision.pooled
     if host < 0 and not pooled:
         return ""
     jobs = look.snapshot.jobs
     if not pooled and jobs.host_bar[host]:
-        return f"the host cannot lend: {BARS[jobs.host_bar[host]]}"
+        return f"the host cannot lend: {Ineligible(jobs.host_bar[host]).text}"
     if isinstance(decision, CoAllocate):
         if jobs.guest_bar[decision.guest]:
-            return f"it cannot be a guest: {BARS[jobs.guest_bar[decision.guest]]}"
+            return f"it cannot be a guest: {Ineligible(jobs.guest_bar[decision.guest]).text}"
         nodes: Iterable[int] = decision.nodes
     else:
         assert isinstance(decision, SetShare)
@@ -522,7 +515,7 @@ def opted_out(look: Look, decision: Decision) -> str:
     for node in nodes:
         if look.snapshot.node_bar[node]:
             name = look.snapshot.machine.node_names[node]
-            return f"node {name} cannot lend: {NODE_BARS[look.snapshot.node_bar[node]]}"
+            return f"node {name} cannot lend: {NodeIneligible(look.snapshot.node_bar[node]).text}"
     return ""
 
 
@@ -720,7 +713,7 @@ def eviction_consented(look: Look, decision: Evict) -> str:
         return "it does not run as a batch job"
     bar = int(snapshot.jobs.host_bar[row])
     if bar in OPTED_OUT:
-        return f"it is left alone: {BARS[bar]}"
+        return f"it is left alone: {Ineligible(bar).text}"
     if any(isinstance(other, Evict) and other.job == row for other in look.allowed):
         return "it is evicted in this cycle already"
     return ""

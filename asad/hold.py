@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple, TypeVar
 
-from asad.model import Admit, Cause, Decision, Decline, Defer, Evict, Json, Outcome, SetThrottle, Start
+from asad.decisions import Admit, Cause, Decision, Decline, Defer, Evict, Outcome, SetThrottle, Start
+from asad.model import Json
 
 EXACT_S = 1.5
 """Times that differ by less are one: clusters keep them in whole seconds."""

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.model import Cause, Decision, ExtendLimit, Snapshot
+from asad.decisions import Cause, Decision, ExtendLimit
+from asad.model import Snapshot
 
 AHEAD = 4
 """Polls before a limit at which it is extended: two may be missed."""

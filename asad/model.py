@@ -1,4 +1,4 @@
-"""The nouns of asad: recorded jobs, machines, snapshots and decisions.
+"""The nouns of asad: recorded jobs, machines and snapshots.
 
 Everything here is plain data. Tables are columnar: one numpy array a column, one row a job, so that a stage can look
 at a hundred thousand jobs without a Python object for each. Units are in the names (`_s` seconds, `_bytes`,
@@ -8,9 +8,9 @@ at a hundred thousand jobs without a Python object for each. Units are in the na
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,7 +214,7 @@ class Jobs:
     """1 where it is said to be bound by memory bandwidth, which two such jobs on one node take from each other."""
     host_bar: Codes
     guest_bar: Codes
-    """Why it may not lend, or may not be a guest: an index into `BARS`, 0 if nothing bars it."""
+    """Why it may not lend, or may not be a guest: a number of `asad.ineligible.Ineligible`, 0 if nothing does."""
 
 
 def blank_jobs(capacity: int) -> Jobs:
@@ -258,41 +258,6 @@ def no_arrays() -> Arrays:
     return Arrays(none, none, none, none, none)
 
 
-BARS = (
-    "",
-    "it opted out",
-    "its user opted out",
-    "its account opted out",
-    "its partition opted out",
-    "its QOS opted out",
-    "it runs on several nodes, and a host slowed on one is slowed on all",
-    "it holds or wants gres",
-    "it holds all memory of its nodes",
-    "it has its nodes for itself (--exclusive)",
-    "it shares its node with other batch jobs",
-    "it wants licences",
-    "it runs in a reservation",
-    "it depends on a job that has not ended",
-    "it has no time limit",
-    "Slurm has not estimated its start",
-    "it is held, or waits for something other than its turn",
-    "its partition has no guest partition",
-    "its user's jobs may share with that user's alone",
-    "its node takes no guests",
-    "it is a part of a heterogeneous job, whose parts wait for each other",
-)
-"""What bars a job from lending or from being a guest, as a sentence about the job."""
-NODE_BARS = (
-    "",
-    "it is drained, down or not answering",
-    "it opted out",
-    "its node actor does not answer",
-    "Slurm takes each of its hyper-threads for a core",
-    "a job there may not lend",
-)
-"""What bars a node from lending."""
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One look at a cluster. Stages decide on this and on nothing else."""
@@ -315,7 +280,7 @@ class Snapshot:
     waiting: int
     """How many jobs wait in all, beyond the depth of `queue` too."""
     node_bar: Codes
-    """(N,) why nothing is lent on a node: an index into `NODE_BARS`, 0 if nothing bars it."""
+    """(N,) why nothing is lent on a node: a number of `asad.ineligible.NodeIneligible`, 0 if nothing does."""
     own_known_s: float = math.inf
     """Until when it is known which jobs would have started by themselves: the twin's clock. At most `time_s` counts."""
     arrays: Arrays = field(default_factory=no_arrays)
@@ -395,333 +360,7 @@ class Finished:
     """Whether each ended well, by itself and within its limit; None where the cluster does not tell."""
 
 
-# ---------------------------------------------------------------------------------------------------------- decisions
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why a decision was made."""
-
-    policy: str
-    reason: str
-    """One sentence for an operator."""
-    detail: Mapping[str, Json] = field(default_factory=dict)
-    """Numbers behind it: the expert nodes reached, probabilities, weights, estimates."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Something to be done to the cluster, with its reason. Rows are those of the snapshot it was made on."""
-
-    cause: Cause
-
-    kind: ClassVar[str] = ""
-
-    def to_json(self) -> dict[str, Json]:
-        """A plain dict that `decision_from_json` turns back into an equal decision."""
-        plain: dict[str, Json] = {"kind": self.kind}
-        for column in fields(self):
-            if column.name != "cause":
-                value = getattr(self, column.name)
-                plain[column.name] = list(value) if isinstance(value, tuple) else value
-        plain["cause"] = {
-            "policy": self.cause.policy,
-            "reason": self.cause.reason,
-            "detail": dict(self.cause.detail),
-        }
-        return plain
-
-
-@dataclass(frozen=True, slots=True)
-class CoAllocate(Decision):
-    """Start the waiting job `guest` on `nodes`, where it draws `demands` from the pools, or beside one `host`.
-
-    Policies that pair one guest with one host (`asax-paper`, `static`, `greedy-oracle`) give `host` and `share`, all
-    others `demands`.
-    """
-
-    kind: ClassVar[str] = "co-allocate"
-    guest: int
-    nodes: tuple[int, ...]
-    """Numbers of the nodes over which the guest's cores are spread evenly; of a pair all wholly held by the host."""
-    demands: tuple[float, ...] = ()
-    """Cores' worth of CPU that it is expected to use on each of the nodes; empty for a pair."""
-    host: int = -1
-    """The host of a pair."""
-    share: float = 0.0
-    """Of a pair: the share of the host's CPU that caps the guest."""
-    capped: bool = False
-    """Of a pair: quotas bind both, the host keeps `1 - share`. Otherwise the guest is in the idle class and the host is
-    free."""
-
-    @property
-    def pooled(self) -> bool:
-        """Does the guest draw from pools, and not from one host?"""
-        return self.host < 0
-
-
-@dataclass(frozen=True, slots=True)
-class SetShare(Decision):
-    """Change the share of the host's CPU that the guest of a pair may take, or that `host` lends to its pools."""
-
-    kind: ClassVar[str] = "set-share"
-    guest: int = -1
-    """The guest of a pair, -1 where `host` is given."""
-    share: float = 0.0
-    capped: bool = False
-    host: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class SetQuota(Decision):
-    """From now on a running guest that draws from pools uses at most `cores[k]` cores' worth of CPU on `nodes[k]`."""
-
-    kind: ClassVar[str] = "set-quota"
-    guest: int
-    nodes: tuple[int, ...]
-    cores: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExtendLimit(Decision):
-    """Give a running job `by_s` seconds more, because lending took them from it."""
-
-    kind: ClassVar[str] = "extend-limit"
-    job: int
-    by_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw(Decision):
-    """Take back the offer to a job that has not started beside its host: it waits as if it had never been offered."""
-
-    kind: ClassVar[str] = "withdraw"
-    guest: int
-
-
-@dataclass(frozen=True, slots=True)
-class Admit(Decision):
-    """The waiting job has a schedule: the cluster tries it before those that have none."""
-
-    kind: ClassVar[str] = "admit"
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class Decline(Decision):
-    """The waiting job has no schedule: it stays in the cluster's own queue as it is, and its user can read why."""
-
-    kind: ClassVar[str] = "decline"
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class Defer(Decision):
-    """The waiting job (or the waiting tasks of its array) starts no sooner than `until_s`, asad dead or alive."""
-
-    kind: ClassVar[str] = "defer"
-    job: int
-    until_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Start(Decision):
-    """The waiting job (or the waiting tasks of its array) may start now: what deferred it is taken back."""
-
-    kind: ClassVar[str] = "start"
-    job: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetThrottle(Decision):
-    """At most `tasks` tasks of the array of `job` run at one time from now on; 0 for no bound. Running ones go on."""
-
-    kind: ClassVar[str] = "set-throttle"
-    job: int
-    """Row of any of its tasks."""
-    tasks: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetMemory(Decision):
-    """From now on memory of a job that shares its nodes is reclaimed when it uses more than `high_bytes` on a node.
-
-    Nothing is killed for it: what the job does not touch is written out or dropped, and it waits for that.
-    """
-
-    kind: ClassVar[str] = "set-memory"
-    job: int
-    high_bytes: float
-    """On each of its nodes; 0 for no such limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evict(Decision):
-    """The running job ends now, as its owner agreed when it was promised a start: who was promised earlier needs it."""
-
-    kind: ClassVar[str] = "evict"
-    job: int
-    how: str
-    """One of `EVICTIONS`, and the very one that its owner chose."""
-
-
-EVICTIONS = ("requeue-hold", "cancel")
-"""How a job may be evicted: it waits again, held until its owner releases it, or it is gone."""
 STATEMENTS_OVER = ("completed", "failed", "evicted", "cancelled", "missed", "withdrawn", "declined")
 """States of a statement of work of which nothing more will become."""
 HOUSE = "(house)"
 """The account to which the owners of statements pay; no user has a name with brackets."""
-
-
-DECISIONS: dict[str, type[Decision]] = {
-    kind.kind: kind
-    for kind in (
-        CoAllocate,
-        SetShare,
-        SetQuota,
-        ExtendLimit,
-        Withdraw,
-        Admit,
-        Decline,
-        Defer,
-        Start,
-        SetThrottle,
-        SetMemory,
-        Evict,
-    )
-}
-
-
-def decision_from_json(plain: Mapping[str, Any]) -> Decision:
-    """The decision that `Decision.to_json` wrote.
-
-    Raises KeyError for an unknown kind or a missing key.
-    """
-    rest = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in plain.items()
-        if key not in ("kind", "cause")
-    }
-    return DECISIONS[plain["kind"]](cause=Cause(**plain["cause"]), **rest)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a decision."""
-
-    decision: Decision
-    done: bool
-    reason: str
-    """Why not, or the empty string."""
-    transient: bool = False
-    """It was refused for the moment alone: it is worth another try in the next cycle."""
-
-
-class Cluster(Protocol):
-    """The port: everything that touches the world sits behind it. A recorded cluster and a real one are alike."""
-
-    def snapshot(self) -> Snapshot:
-        """The cluster as it is now."""
-        ...
-
-    def apply(self, decisions: Sequence[Decision]) -> Iterable[Outcome]:
-        """Do what was decided, and say for each what became of it. Never raises for a decision that came too late."""
-        ...
-
-    def finished(self, since_s: float) -> Finished:
-        """The jobs that ended after `since_s`."""
-        ...
-
-
-# ------------------------------------------------------------------------------------------------------- node reports
-
-
-@dataclass(frozen=True, slots=True)
-class JobSample:
-    """What the node actor saw of one job on its node, over the window of its profile."""
-
-    job_id: str
-    guest: bool
-    cores: int
-    """Cores of this node that the job may run on."""
-    core_ids: tuple[int, ...]
-    """Their numbers on the node."""
-    cpu_fraction: float
-    """CPU used over those cores, mean of the window; NaN until it is full."""
-    cpu_peak: float
-    """95th percentile of the same; NaN until the window is full."""
-    cpu_time_s: float
-    memory_bytes: float
-    """What it needs on this node: without clean page cache that nobody has mapped. NaN if nobody counts it."""
-    throttled: float
-    """Fraction of the periods in which its quota stopped it; NaN if it has none."""
-    pressure: float
-    """Fraction of the last second for which it waited for CPU: of any kind in the actor's own samples, that its guests
-    cause in a report; NaN if the kernel does not tell."""
-    read_bytes: float
-    written_bytes: float
-    threads: int
-    parallel: bool
-    """More than one core was busy (stage)."""
-    progress: float
-    """Part of its work that the job says it has done, in [0, 1]; NaN if it says nothing."""
-    since_s: float
-    """When the actor first saw it (UTC epoch)."""
-    quota: float
-    """Share of its cores that its quota leaves it; NaN for no quota."""
-    idle_class: bool
-    delayed: float = math.nan
-    """Part of the time since the last look that waiting for a core can have cost it: run delay over CPU and run delay,
-    and not more than all its threads have waited together; NaN if the kernel does not tell, or nobody asked."""
-    steps_done: int = 0
-    """Numbered steps (`srun`) that have ended, as far as this node has seen steps of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReport:
-    """One look of a node actor at its node."""
-
-    node: str
-    time_s: float
-    """When it was taken, by the daemon's clock."""
-    cgroup: Literal[1, 2]
-    jobs: Mapping[str, JobSample]
-    hyperthreaded_cores: int = 0
-    """Cores of the machine if they have several hyper-threads each, else 0."""
-    widens: bool = False
-    """Does the actor let guests that a lease says so of run on every core of the node?"""
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """What may bind one job on one node until the lease runs out."""
-
-    job_id: str
-    guest: bool
-    host_id: str
-    """The host of a guest; empty for a host itself and for a guest on idle cores."""
-    quota: float
-    """Share of `cores` that it may use; NaN: no quota, the idle class alone holds a guest."""
-    cores: int
-    memory_high_bytes: float = math.nan
-    """Above this its memory on the node is reclaimed; NaN: no such limit."""
-    widen: bool = False
-    """It may run on every core of the node that the cluster may use; of a guest with a quota alone."""
-
-
-class NodeLink(Protocol):
-    """The node actors, as a cluster plugin sees them."""
-
-    def reports(self) -> Mapping[str, NodeReport]:
-        """The latest report of every node whose actor answers."""
-        ...
-
-    def announce(self, node_names: Sequence[str], job_id: str) -> bool:
-        """Tell the actors of these nodes that a job will come as a guest; did all of them take note of it?"""
-        ...
-
-    def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
-        """By node name, all that holds there until the lease runs out; what is not named is lifted.
-
-        A daemon sends it when its cycle is completed; no leases at all are sent at once."""
-        ...

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from asad.model import BARS, NODE_BARS, Ints, Json, NodeReport, Snapshot
+from asad.ineligible import Ineligible, NodeIneligible
+from asad.model import Ints, Json, Snapshot
+from asad.port import NodeReport
 
 FREE = "free"
 """Where a guest draws from free cores, in place of a job's number."""
@@ -199,8 +201,8 @@ def job_rows(
                     "gives": {name: round(cores, 3) for name, cores in takers.get(job, {}).items()},
                     "happiness": known(jobs.happiness[row]),
                     "pressure": known(jobs.pressure[row]),
-                    "host_bar": BARS[jobs.host_bar[row]],
-                    "guest_bar": BARS[jobs.guest_bar[row]],
+                    "host_bar": Ineligible(jobs.host_bar[row]).text,
+                    "guest_bar": Ineligible(jobs.guest_bar[row]).text,
                 }
             )
     return rows
@@ -243,7 +245,7 @@ def node_rows(snapshot: Snapshot, reports: Mapping[str, NodeReport], now_s: floa
                         if name in given.get(row, {})
                     }
                 ),
-                "bar": NODE_BARS[snapshot.node_bar[node]],
+                "bar": NodeIneligible(snapshot.node_bar[node]).text,
                 "actor": report is not None,
                 "report_age_s": None if report is None else max(0.0, now_s - report.time_s),
                 "cgroup": None if report is None else report.cgroup,

@@ -39,8 +39,8 @@ from asad.config import Config
 from asad.cycle import Cycle
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import JobSample, Lease, NodeReport
 from asad.place.native import Native
+from asad.port import JobSample, Lease, NodeReport
 from asad.stages import Circumstances, policy_of, warm_up
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden" / "slurm" / "22.05"

@@ -19,8 +19,9 @@ from reference_scheduler import Job, Simulation
 from stated import beside
 
 from asad.catalog import policy_class
+from asad.decisions import Decision
 from asad.experts import load_experts
-from asad.model import Decision, Finished, Snapshot
+from asad.model import Finished, Snapshot
 from asad.replay import playing
 from asad.replay.bench import Bench
 from asad.replay.demand import assign

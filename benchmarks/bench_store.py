@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from stated import beside
 
-from asad.model import Cause, CoAllocate, Decision, Outcome, SetShare
+from asad.decisions import Cause, CoAllocate, Decision, Outcome, SetShare
 from asad.store.database import BULK_CACHE_MIB
 from asad.store.encoding import to_text
 from asad.store.store import Store

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
-from asad.model import Decision, Finished, Outcome, Snapshot
+from asad.decisions import Decision, Outcome
+from asad.model import Finished, Snapshot
 from asad.policy import Policy
 
 

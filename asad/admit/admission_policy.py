@@ -48,17 +48,10 @@ from asad.admit.saved_places import SavedPlaces
 from asad.admit.scheme_warm_up import warm_up_scheme
 from asad.admit.seen import Seen, can_start, key_of, look, own_throttle_of
 from asad.admit.utility import Maker, parse_utility
+from asad.decisions import Decision, Outcome
 from asad.errors import UsageError
 from asad.hold import Terms, outcomes_of, plain
-from asad.model import (
-    Decision,
-    Finished,
-    Floats,
-    Json,
-    Machine,
-    Outcome,
-    Snapshot,
-)
+from asad.model import Finished, Floats, Json, Machine, Snapshot
 
 MOST_ASKED = 100
 """So many jobs are put to the scheme in one cycle; the others in the next ones."""

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.elastic import Servers
-from asad.model import NODE_BARS, Floats, Ints, Machine, Snapshot
+from asad.ineligible import NodeIneligible
+from asad.model import Floats, Ints, Machine, Snapshot
 
-DOWN = NODE_BARS.index("it is drained, down or not answering")
 CORES, MEMORY = 0, 1
 """Columns of a resource; memory is there only where all nodes tell of theirs."""
 MOST_QUEUED = 200
@@ -235,7 +235,7 @@ def _holders(snapshot: Snapshot, world: World, beside: NDArray[np.bool_]) -> tup
 def _take_down(world: World, snapshot: Snapshot, used: Floats) -> None:
     """Nodes that are down hold nothing, for as long as they are seen to be down."""
     machine, workers = snapshot.machine, len(world.servers.workers)
-    for node in np.flatnonzero(snapshot.node_bar == DOWN).tolist():
+    for node in np.flatnonzero(snapshot.node_bar == NodeIneligible.DOWN).tolist():
         worker, server = int(world.worker_of[node]), int(world.server_of[node])
         if not world.whole:
             if worker >= 0:

@@ -10,8 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from asad.admit.elastic import Allotment
+from asad.decisions import Outcome, SetThrottle
 from asad.hold import HeldJob, Saved, as_number, as_whole, fields_of, fields_to_json, hold_of
-from asad.model import Json, Outcome, SetThrottle, Snapshot
+from asad.model import Json, Snapshot
 
 State = Literal["admitted", "declined", "unfit", "ended", "released"]
 """`unfit` jobs were never put to the scheme; of `ended` ones nothing waits any more, so there is nothing to steer.

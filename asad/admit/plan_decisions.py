@@ -7,8 +7,9 @@ import math
 from asad.admit.admission_report import story
 from asad.admit.commitments import Commitment
 from asad.admit.seen import Seen, throttle_of
+from asad.decisions import Admit, Decision, Decline, Defer, SetThrottle, Start
 from asad.hold import EXACT_S, Event, Hold, Step, Terms, latest_begin_s
-from asad.model import Admit, Decision, Decline, Defer, Json, SetThrottle, Snapshot, Start
+from asad.model import Json, Snapshot
 
 
 def verdict(entry: Commitment, terms: Terms) -> Decision:

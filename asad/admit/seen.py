@@ -10,11 +10,8 @@ import numpy as np
 
 from asad.admit.commitments import Commitment
 from asad.hold import find_rows
-from asad.model import BARS, Snapshot
-
-OPTED_OUT = frozenset(number for number, bar in enumerate(BARS) if bar.endswith("opted out"))
-HETEROGENEOUS = next(number for number, bar in enumerate(BARS) if "heterogeneous" in bar)
-DEPENDS = BARS.index("it depends on a job that has not ended")
+from asad.ineligible import NEVER_HELD
+from asad.model import Snapshot
 
 
 @dataclass(slots=True)
@@ -111,7 +108,7 @@ def can_start(snapshot: Snapshot, there: Seen, known: Commitment | None = None) 
         return True
     jobs, row = snapshot.jobs, there.row
     bar, begin_s = int(jobs.guest_bar[row]), float(jobs.begin_s[row])
-    if bar in OPTED_OUT or bar in (HETEROGENEOUS, DEPENDS) or not math.isnan(jobs.offered_s[row]):
+    if bar in NEVER_HELD or not math.isnan(jobs.offered_s[row]):
         return False
     return not begin_s > snapshot.time_s or (known is not None and known.defers(begin_s))
 

@@ -34,7 +34,8 @@ from asad.api.wire import (
     report_from_json,
     unpack,
 )
-from asad.model import Json, Lease, NodeReport
+from asad.model import Json
+from asad.port import Lease, NodeReport
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,8 @@ from typing import Any, Literal, Protocol
 
 from asad.config import split_address
 from asad.errors import AsadError, ConfigError
-from asad.model import JobSample, Json, Lease, NodeReport
+from asad.model import Json
+from asad.port import JobSample, Lease, NodeReport
 
 MAX_FRAME_BYTES = 4 << 20
 MAX_GREETING_BYTES = 16 << 10

@@ -14,8 +14,8 @@ from rich.text import Text
 from asad.api.control import ask
 from asad.cli.live import JSON, SOCKET, clock_of, control_socket, print_screen, rows_of
 from asad.cli.runs import ADMISSION, STORE, ask_about, duration, moment, printable
+from asad.decisions import Admit, Decline, Defer, Evict, SetThrottle, Start
 from asad.errors import UsageError
-from asad.model import Admit, Decline, Defer, Evict, SetThrottle, Start
 from asad.store.records import DecisionRecord, RunRecord
 from asad.store.store import Store
 

@@ -20,8 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.config import DEFAULT_PATH
-from asad.errors import ConfigError, UsageError
-from asad.model import (
+from asad.decisions import (
     Admit,
     CoAllocate,
     Decline,
@@ -35,6 +34,7 @@ from asad.model import (
     Start,
     Withdraw,
 )
+from asad.errors import ConfigError, UsageError
 from asad.status import FREE
 from asad.store.process import ProcessMark
 from asad.store.records import NODE_NAMES, DecisionRecord, JobEnd, RunRecord

@@ -11,8 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from asad.catalog import BASELINES, policy_class
 from asad.config import Config
+from asad.decisions import Outcome
 from asad.errors import ConfigError
-from asad.model import Cluster, Json, Lease, NodeLink, NodeReport, Outcome
+from asad.model import Json
+from asad.port import Cluster, Lease, NodeLink, NodeReport
 from asad.replay.playback import Playback
 from asad.stages import live_guard, stages_of
 from asad.store.urls import parse

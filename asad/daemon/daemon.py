@@ -39,9 +39,11 @@ from asad.daemon.pace import Pace, Steady, WallClock
 from asad.daemon.reload import but_for_what_is_fixed, leaves_behind
 from asad.daemon.requests import Requests, plain_config
 from asad.daemon.systemd import Heartbeat, notify
+from asad.decisions import Outcome
 from asad.errors import AsadError, UsageError
 from asad.metrics import Endpoint
-from asad.model import Json, NodeLink, Outcome, Snapshot
+from asad.model import Json, Snapshot
+from asad.port import NodeLink
 from asad.replay.playback import Playback
 from asad.stages import Stages, decided_by, live_guard, stages_of, warm_up
 from asad.store.records import QuotaChange

@@ -15,7 +15,8 @@ from asad.daemon.clusters import LiveCluster
 from asad.daemon.gains import Gains
 from asad.daemon.tally import Tally
 from asad.metrics import Reading, Readings
-from asad.model import Json, NodeLink, Snapshot
+from asad.model import Json, Snapshot
+from asad.port import NodeLink
 from asad.share.pool import PoolPolicy
 from asad.status import cluster_counts, hosts_of, lending
 from asad.store.writer import Writer

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from asad.model import CoAllocate, Finished, Json, Outcome, Snapshot
+from asad.decisions import CoAllocate, Outcome
+from asad.model import Finished, Json, Snapshot
 from asad.status import hosts_of
 from asad.store.records import JobEnd, LedgerEntry, Role
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from asad.model import Lease, NodeLink, NodeReport
+from asad.port import Lease, NodeLink, NodeReport
 
 FAILURES = 3
 """After so many failed cycles in a row the node actors are sent who is a guest, and no quotas any more."""

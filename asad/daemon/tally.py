@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from asad.cycle import is_renewal, vetoed_by
-from asad.model import Outcome
+from asad.decisions import Outcome
 
 
 class Tally:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from asad.model import Decision, Finished, Json, Outcome, Snapshot
+from asad.decisions import Decision, Outcome
+from asad.model import Finished, Json, Snapshot
 from asad.policy import Policy
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from asad.decisions import Defer, Outcome
 from asad.defer.windows import Window
 from asad.hold import HeldJob
-from asad.model import Defer, Json, Outcome
+from asad.model import Json
 
 BY_HAND = "somebody has taken its deferral back by hand"
 

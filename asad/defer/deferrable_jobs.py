@@ -12,13 +12,9 @@ from asad.defer.deferrable_job import BY_HAND, Deferrable
 from asad.defer.deferral_options import Options
 from asad.defer.windows import Rule, window_of
 from asad.hold import EXACT_S, Event, Hold
-from asad.model import BARS, Json, Snapshot
+from asad.ineligible import NEVER_HELD
+from asad.model import Json, Snapshot
 
-OPTED_OUT = frozenset(number for number, bar in enumerate(BARS) if bar.endswith("opted out"))
-LEFT_ALONE = OPTED_OUT | {
-    next(number for number, bar in enumerate(BARS) if "heterogeneous" in bar),
-    BARS.index("it depends on a job that has not ended"),
-}
 MOST_TOLD = 1000
 """Jobs that a status tells, missed ones that are remembered, and sentences that wait to be read."""
 
@@ -106,7 +102,7 @@ class DeferrableJobs:
         tasks, rounds = tasks_of(snapshot, row, array)
         limit_s = float(jobs.time_limit_s[row])
         found = None
-        if tasks > 0 and int(jobs.guest_bar[row]) not in LEFT_ALONE and math.isnan(jobs.offered_s[row]):
+        if tasks > 0 and int(jobs.guest_bar[row]) not in NEVER_HELD and math.isnan(jobs.offered_s[row]):
             found = window_of(
                 submit_s=float(jobs.submit_s[row]),
                 begin_s=_own_begin_s(snapshot, row, known, ours),

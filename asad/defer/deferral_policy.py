@@ -31,6 +31,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.decisions import Cause, Decision, Outcome, Start
 from asad.defer import DeferPolicy, deferral_report
 from asad.defer.deferrable_job import Deferrable
 from asad.defer.deferrable_jobs import MOST_TOLD, DeferrableJobs, IsHeldElsewhere
@@ -45,7 +46,7 @@ from asad.defer.steps import steps_of, waiting_of
 from asad.defer.windows import Rule
 from asad.defer.world import World
 from asad.hold import Hold, outcomes_of, plain
-from asad.model import Cause, Decision, Finished, Floats, Json, Outcome, Snapshot, Start
+from asad.model import Finished, Floats, Json, Snapshot
 
 
 class Deferral(DeferPolicy):

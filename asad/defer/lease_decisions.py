@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from asad.decisions import Decision, Defer, Start
 from asad.defer.deferrable_job import Deferrable
 from asad.defer.deferral_options import Options
 from asad.defer.deferral_report import numbers
 from asad.hold import EXACT_S, Event, Hold
-from asad.model import Decision, Defer, Start
 
 LEASE_CYCLES = 5
 UPDATES = 50

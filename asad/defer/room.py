@@ -15,16 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.model import NODE_BARS, Floats, Ints, Snapshot
+from asad.ineligible import NodeIneligible
+from asad.model import Floats, Ints, Snapshot
 
 CELL_S = 300.0
 """What is left is reckoned in cells of so many seconds, from now on."""
-DOWN = NODE_BARS.index("it is drained, down or not answering")
 
 
 def usable_nodes(snapshot: Snapshot) -> NDArray[np.bool_]:
     """(N,) Which nodes can start anything at all."""
-    usable: NDArray[np.bool_] = snapshot.node_bar != DOWN
+    usable: NDArray[np.bool_] = snapshot.node_bar != NodeIneligible.DOWN
     return usable
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from asad.errors import ClusterError
-from asad.model import JobSample, Json, Lease
+from asad.model import Json
 from asad.node.cgroups import Cgroups, JobGroup
 from asad.node.cores import hyperthreaded_cores
 from asad.node.leases import Leases
@@ -35,6 +35,7 @@ from asad.node.progress import FOLDER
 from asad.node.quotas import MOST_MEMORY, Quotas, write_durably
 from asad.node.registered import Registered
 from asad.node.widen import Widening
+from asad.port import JobSample, Lease
 
 log = logging.getLogger(__name__)
 

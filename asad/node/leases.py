@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from asad.model import Lease
+from asad.port import Lease
 
 LEAST_S = 1.0
 MOST_S = 3600.0

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from asad.model import JobSample
 from asad.node.cgroups import Cgroups, JobGroup, core_ids, read
 from asad.node.memory import needed_bytes
 from asad.node.pressure import Fractions
 from asad.node.progress import FOLDER, offer_file, read_progress, remove_file, tidy
 from asad.node.quotas import Quotas
+from asad.port import JobSample
 
 WINDOW = 6
 """Looks in a window."""

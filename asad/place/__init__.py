@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from asad.model import Decision, Finished, Snapshot
+from asad.decisions import Decision
+from asad.model import Finished, Snapshot
 from asad.policy import Policy
 
 

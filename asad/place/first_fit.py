@@ -21,9 +21,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from asad.decisions import Cause, CoAllocate, Decision
 from asad.errors import ConfigError
 from asad.limits import extensions
-from asad.model import Cause, CoAllocate, Decision, Finished, Snapshot
+from asad.model import Finished, Snapshot
 from asad.place import PlacePolicy
 from asad.place.rooms import (
     LEAST_QUOTA,

@@ -36,20 +36,10 @@ from numpy.typing import NDArray
 
 from asad.applications import Turnover
 from asad.catalog import policy_class
+from asad.decisions import Cause, CoAllocate, Decision, SetMemory
 from asad.errors import ConfigError, UsageError
 from asad.limits import extensions
-from asad.model import (
-    Cause,
-    CoAllocate,
-    Decision,
-    Finished,
-    Floats,
-    Ints,
-    Json,
-    Machine,
-    SetMemory,
-    Snapshot,
-)
+from asad.model import Finished, Floats, Ints, Json, Machine, Snapshot
 from asad.place import PlacePolicy, oga
 from asad.place.first_fit import PROPERTIES
 from asad.place.options import OgaOptions, Options

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from asad.applications import Turnover
 from asad.capacity import NOBODY, ROOM, peaks, pools_of
-from asad.model import Cause, CoAllocate, Decision, Finished, Floats, Ints, SetQuota, Snapshot
+from asad.decisions import Cause, CoAllocate, Decision, SetQuota
+from asad.model import Finished, Floats, Ints, Snapshot
 from asad.place.components import Components, read_components
 
 TARGET = 0.9

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from asad.decisions import Decision, Outcome
 from asad.errors import UsageError
 from asad.experts import load_experts
-from asad.model import Decision, Finished, Outcome, Snapshot
+from asad.model import Finished, Snapshot
 from asad.replay.bench import Bench
 from asad.replay.demand import DemandProfile, assign, read_demand
 from asad.replay.machine import from_flags, infer

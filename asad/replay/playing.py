@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.cycle import Cycle, is_renewal
-from asad.model import Floats, Outcome, ShareCases, Snapshot
+from asad.decisions import Outcome
+from asad.model import Floats, ShareCases, Snapshot
 from asad.replay.bench import Bench
 from asad.replay.policies import PLAIN, SCHEDULING
 from asad.replay.recorded import RecordedCluster, Workload

@@ -15,31 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.contention import Contention
-from asad.errors import UsageError
-from asad.model import (
+from asad.decisions import (
     Admit,
-    Arrays,
     CoAllocate,
     Decision,
     Decline,
     Defer,
     Evict,
     ExtendLimit,
-    Finished,
-    Floats,
-    Ints,
-    Jobs,
-    Machine,
     Outcome,
     SetMemory,
     SetQuota,
     SetShare,
     SetThrottle,
-    Snapshot,
     Start,
-    name_of,
-    no_arrays,
 )
+from asad.errors import UsageError
+from asad.model import Arrays, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
 from asad.replay import engine
 from asad.share.kept import keep
 

@@ -22,8 +22,9 @@ from asad.admit.sow.promises import worth_of
 from asad.admit.sow.statement import Bounds
 from asad.admit.sow.statement_options import Options
 from asad.admit.sow.statements_policy import Statements
+from asad.decisions import Decision, Outcome
 from asad.errors import AsadError, ConfigError, UsageError
-from asad.model import Decision, Floats, JobLog, Outcome, Snapshot, name_of
+from asad.model import Floats, JobLog, Snapshot, name_of
 
 NEAR = 0.9
 """A statement is made when its time is nearer than this part of the span, and no sooner."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Admit, Decline, Defer, Evict, Floats, Outcome, SetThrottle
+from asad.decisions import Admit, Decline, Defer, Evict, Outcome, SetThrottle
+from asad.model import Floats
 from asad.replay.recorded import Workload
 from asad.replay.results import ExpertHistory
 from asad.share import SharePolicy

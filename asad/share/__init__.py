@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from asad.model import Decision, Finished, ShareCases, Snapshot
+from asad.decisions import Decision
+from asad.model import Finished, ShareCases, Snapshot
 from asad.policy import Policy
 
 

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from asad.capacity import see
 from asad.compiling import compiled
+from asad.decisions import Cause, Decision, SetShare
 from asad.experts import Expert
 from asad.experts.compiled import compile_experts, leaf_names
-from asad.model import Cause, Decision, Json, SetShare, ShareCases, Snapshot
+from asad.model import Json, ShareCases, Snapshot
 from asad.policy import Given
 from asad.share.kept import Kept, keep
 from asad.share.learner import Weights, new_weights

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from asad.applications import Turnover
 from asad.capacity import View
 from asad.compiling import borrowing, compiled
+from asad.decisions import Cause, Decision
 from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
 from asad.experts.state import (
@@ -40,7 +41,7 @@ from asad.experts.state import (
     F_STAGE,
     FEATURES,
 )
-from asad.model import Cause, Decision, Finished, Floats, Json, Snapshot
+from asad.model import Finished, Floats, Json, Snapshot
 from asad.policy import Given
 from asad.share.history import History, expected_cpu, expected_run, new_history, record, require_known
 from asad.share.learner import PAPER, Weights, add_case, draw, meet, new_weights

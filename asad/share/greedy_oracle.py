@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from asad.capacity import View
 from asad.compiling import compiled
+from asad.decisions import Cause, Decision
 from asad.limits import extensions
-from asad.model import Cause, Decision, Floats, Snapshot
+from asad.model import Floats, Snapshot
 from asad.policy import Given
 from asad.share.openings import Openings, fit
 from asad.share.pair import PairPolicy, Pairs, choose

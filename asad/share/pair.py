@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from asad.capacity import View, columns_of
 from asad.compiling import borrowing
-from asad.model import Cause, CoAllocate, Decision, Floats, Machine, SetShare, Snapshot
+from asad.decisions import Cause, CoAllocate, Decision, SetShare
+from asad.model import Floats, Machine, Snapshot
 from asad.share import SharePolicy
 from asad.share.openings import Openings, find, new_openings, take
 

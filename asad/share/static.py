@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from asad.capacity import View
 from asad.compiling import borrowing, compiled
+from asad.decisions import Cause
 from asad.errors import UsageError
-from asad.model import Cause, Floats, Snapshot
+from asad.model import Floats, Snapshot
 from asad.policy import Given
 from asad.share.openings import Openings, fit
 from asad.share.pair import PairPolicy, Pairs, choose

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Table, update
 
+from asad.decisions import DECISIONS, CoAllocate, Decision, Outcome, SetQuota, SetShare
 from asad.errors import StoreError
-from asad.model import DECISIONS, CoAllocate, Decision, Json, Outcome, SetQuota, SetShare
+from asad.model import Json
 from asad.store import tables
 from asad.store.database import Database
 from asad.store.encoding import text, to_text
@@ -235,7 +236,7 @@ def _columns(
     """Rows of job and host, share, seconds and the rest of a decision. What a host lends is a decision about itself."""
     if type(decision) not in _FIELDS:
         raise StoreError(
-            f"a decision {decision.kind!r} cannot be stored; list it in asad.model.DECISIONS, "
+            f"a decision {decision.kind!r} cannot be stored; list it in asad.decisions.DECISIONS, "
             f"with a field that names the job ({' or '.join(JOB_FIELDS)})"
         )
     job, host, share, seconds, rest = _FIELDS[type(decision)]

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from asad.model import DECISIONS, Decision, Json, SetShare, decision_from_json
+from asad.decisions import DECISIONS, Decision, SetShare, decision_from_json
+from asad.model import Json
 from asad.store.process import ProcessMark
 
 RunKind = Literal["replay", "live", "bench"]

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from asad.applications import MOST
+from asad.decisions import Outcome, SetShare
 from asad.errors import AsadError, UsageError
-from asad.model import Json, Outcome, SetShare, ShareCases
+from asad.model import Json, ShareCases
 from asad.store import learned, ledger, quota_audit, retention, share_cases, statements
 from asad.store.recording import Names, Rows, Run, pool_nodes
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, StatementChanges

@@ -22,10 +22,10 @@ from asad.config import parse
 from asad.daemon import Daemon
 from asad.daemon.daemon import _quota_changes
 from asad.errors import AsadError
-from asad.model import NodeReport
 from asad.node.actor import Actor
 from asad.node.leases import Leases
 from asad.node.registered import Registered
+from asad.port import NodeReport
 from asad.stages import Circumstances, policy_of
 from asad.store.encoding import object_of, to_text
 from lab.fuzz import samples

@@ -26,7 +26,7 @@ from asad_slurm.settings import read_settings
 from asad.config import Config, parse
 from asad.cycle import Cycle
 from asad.errors import ClusterError
-from asad.model import JobSample, Lease, NodeReport
+from asad.port import JobSample, Lease, NodeReport
 from asad.stages import live_guard, stages_of
 from asad.status import job_rows, lending, node_rows
 from lab.fuzz import samples

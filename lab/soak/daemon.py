@@ -22,7 +22,7 @@ from asad.api.nodes import NodeServer
 from asad.config import parse
 from asad.daemon import Daemon
 from asad.errors import AsadError
-from asad.model import Lease
+from asad.port import Lease
 from asad.stages import warm_up
 from lab.soak.slurm import GUESTS, Job, MadeUpSlurm
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from asad.model import NodeLink
+    from asad.port import NodeLink
     from asad_mesos.cluster import MesosCluster
 
 

@@ -10,7 +10,8 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from asad.model import Applications, Ints, Jobs, NodeLink, Snapshot
+from asad.model import Applications, Ints, Jobs, Snapshot
+from asad.port import NodeLink
 from asad_mesos.arrays import ArrayTable
 from asad_mesos.bars import bar
 from asad_mesos.framework import Framework

@@ -7,15 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from asad.model import BARS, Codes, Ints, Jobs, Machine
+from asad.ineligible import Ineligible
+from asad.model import Codes, Ints, Jobs, Machine
 from asad_mesos.view import Unit
-
-MULTI_NODE = BARS.index("it runs on several nodes, and a host slowed on one is slowed on all")
-NO_LIMIT = BARS.index("it has no time limit")
-HELD = BARS.index("it is held, or waits for something other than its turn")
-OTHER_USERS = BARS.index("its user's jobs may share with that user's alone")
-TAKES_NONE = BARS.index("its node takes no guests")
-SHARED_NODE = BARS.index("it shares its node with other batch jobs")
 
 
 def bar(
@@ -28,7 +22,7 @@ def bar(
     node_bar: Codes,
     lend_multi_node: bool,
 ) -> None:
-    """Fill the columns `host_bar` of what runs and `guest_bar` of what waits: indices into `BARS`, 0 for nothing."""
+    """Fill the columns `host_bar` of what runs and `guest_bar` of what waits: numbers of `Ineligible`."""
     first = machine.first_core
     lending: set[int] = set()
     node_of = np.repeat(np.arange(len(machine.cores)), machine.cores)
@@ -37,20 +31,20 @@ def bar(
         nodes = np.unique(node_of[core_owner == row])
         owners = np.concatenate([core_owner[first[node] : first[node + 1]] for node in nodes.tolist()])
         if not math.isfinite(unit.job.spec.time_limit_s):
-            jobs.host_bar[row] = NO_LIMIT
+            jobs.host_bar[row] = Ineligible.NO_TIME_LIMIT
         elif len(nodes) > 1 and not lend_multi_node:
-            jobs.host_bar[row] = MULTI_NODE
+            jobs.host_bar[row] = Ineligible.SEVERAL_NODES
         elif node_bar[nodes].any():
-            jobs.host_bar[row] = TAKES_NONE
+            jobs.host_bar[row] = Ineligible.NODE_TAKES_NO_GUESTS
         elif bool(((owners != row) & (owners >= 0)).any()):
-            jobs.host_bar[row] = SHARED_NODE
+            jobs.host_bar[row] = Ineligible.SHARED_NODE
         else:
             lending.add(int(jobs.share_group[row]))
     for row in queue.tolist():
         unit = units[str(jobs.job_id[row])]
         if not math.isfinite(unit.job.spec.time_limit_s):
-            jobs.guest_bar[row] = NO_LIMIT
+            jobs.guest_bar[row] = Ineligible.NO_TIME_LIMIT
         elif len(unit.job.groups) > 1:
-            jobs.guest_bar[row] = HELD  # groups of several kinds start with each other
+            jobs.guest_bar[row] = Ineligible.NOT_ITS_TURN  # groups of several kinds start with each other
         elif lending and int(jobs.share_group[row]) not in lending:
-            jobs.guest_bar[row] = OTHER_USERS
+            jobs.guest_bar[row] = Ineligible.OTHER_USERS

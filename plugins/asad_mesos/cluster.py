@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from asad.errors import ClusterError, UsageError
-from asad.model import (
+from asad.decisions import (
     Admit,
     CoAllocate,
     Decision,
@@ -18,17 +17,16 @@ from asad.model import (
     Defer,
     Evict,
     ExtendLimit,
-    Finished,
-    Json,
-    NodeLink,
     Outcome,
     SetQuota,
     SetShare,
     SetThrottle,
-    Snapshot,
     Start,
     Withdraw,
 )
+from asad.errors import ClusterError, UsageError
+from asad.model import Finished, Json, Snapshot
+from asad.port import NodeLink
 from asad_mesos.assembly import Assembly
 from asad_mesos.engine import Engine
 from asad_mesos.events import Cancelled, Held, Prioritised, Scaled, TornDown

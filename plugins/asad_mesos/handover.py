@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from asad.decisions import Cause, Outcome, Start, Withdraw
 from asad.errors import AsadError, ClusterError, UsageError
-from asad.model import Cause, Json, Outcome, Start, Withdraw
+from asad.model import Json
 from asad_mesos.gangs import began, hosts_of, outcome
 from asad_mesos.jobs import MOST_TASKS, Spec
 from asad_mesos.queue_settings import QueueSettings

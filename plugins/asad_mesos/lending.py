@@ -10,7 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from asad.model import CoAllocate, ExtendLimit, Ints, Lease, NodeLink, SetQuota, SetShare, Snapshot
+from asad.decisions import CoAllocate, ExtendLimit, SetQuota, SetShare
+from asad.model import Ints, Snapshot
+from asad.port import Lease, NodeLink
 from asad_mesos.engine import Engine
 from asad_mesos.events import Beside, Extended
 from asad_mesos.launch import key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from asad.model import JobSample, NodeReport
+from asad.port import JobSample, NodeReport
 from asad_mesos.launch import key
 from asad_mesos.nodes import report_of
 from asad_mesos.offers import Agents

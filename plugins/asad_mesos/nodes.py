@@ -7,12 +7,11 @@ from collections.abc import Mapping, Set
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import NODE_BARS, Machine, NodeReport
+from asad.ineligible import NodeIneligible
+from asad.model import Machine
+from asad.port import NodeReport
 from asad_mesos.jobs import MEBIBYTE
 from asad_mesos.offers import CPUS, GPUS, MEM, Agents
-
-LOST_NODE = NODE_BARS.index("it is drained, down or not answering")
-NO_ACTOR = NODE_BARS.index("its node actor does not answer")
 
 
 class Nodes:
@@ -51,13 +50,13 @@ class Nodes:
         return {node: float(count) / 1000 for node, count in enumerate(counts) if count > 0}
 
     def bars(self, agents: Agents, reports: Mapping[str, NodeReport]) -> NDArray[np.int8]:
-        """Why nothing is lent on a node: indices into `NODE_BARS`, 0 for nothing."""
+        """Why nothing is lent on a node: numbers of `NodeIneligible`."""
         bars = np.zeros(len(self.agents), np.int8)
         for node, row in enumerate(self._at):
             if agents.total[CPUS, row] == 0:
-                bars[node] = LOST_NODE
+                bars[node] = NodeIneligible.DOWN
             elif report_of(agents, row, reports) is None:
-                bars[node] = NO_ACTOR
+                bars[node] = NodeIneligible.NO_ACTOR
         return bars
 
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from asad.model import Decision, Finished, Json, NodeLink, Outcome, Snapshot
+from asad.decisions import Decision, Outcome
+from asad.model import Finished, Json, Snapshot
+from asad.port import NodeLink
 from asad_mesos.handover import Gangs, SlurmQueue
 from asad_mesos.queue_settings import read_queue
 from asad_mesos.requests import answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from asad.model import Admit, Decline, Defer, SetThrottle, Start
+from asad.decisions import Admit, Decline, Defer, SetThrottle, Start
 from asad_slurm.changes import HELD, Change, Changes, value_of
 from asad_slurm.command import Transport
 from asad_slurm.records import JobRecord, clean

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from asad.model import Codes, Ints, NodeLink, Snapshot
+from asad.ineligible import Ineligible, NodeIneligible
+from asad.model import Codes, Ints, Snapshot
+from asad.port import NodeLink
 from asad_slurm import bars
 from asad_slurm.changes import Changes, is_ours
 from asad_slurm.cores import occupy
@@ -193,13 +195,13 @@ class Assembly:
         for row in running[barred].tolist():
             nodes = places[row].nodes
             # a guest there would be beside it, on its cores if Slurm says so
-            node_bar[nodes[node_bar[nodes] == 0]] = bars.NODE_HAS_SHY
+            node_bar[nodes[node_bar[nodes] == 0]] = NodeIneligible.JOB_MAY_NOT_LEND
         for row in running[~barred].tolist():
             nodes = places[row].nodes
             if len(nodes) == 0 or not takes[nodes].all():
-                jobs.host_bar[row] = bars.NODE_TAKES_NONE
+                jobs.host_bar[row] = Ineligible.NODE_TAKES_NO_GUESTS
         if settings.share_users in ("same", "account"):  # then free cores are not lent, either
             lending = set(jobs.share_group[running[jobs.host_bar[running] == 0]].tolist())
             for row in queue[(jobs.guest_bar[queue] == 0) & np.isnan(jobs.offered_s[queue])].tolist():
                 if int(jobs.share_group[row]) not in lending:
-                    jobs.guest_bar[row] = bars.OTHER_USERS
+                    jobs.guest_bar[row] = Ineligible.OTHER_USERS

@@ -10,40 +10,11 @@ import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from asad.model import BARS, NODE_BARS, Codes, NodeReport
+from asad.ineligible import Ineligible, NodeIneligible
+from asad.model import Codes
+from asad.port import NodeReport
 from asad_slurm.records import JobRecord, NodeRecord
 from asad_slurm.settings import Settings
-
-
-def _bar(sentence: str) -> int:
-    return BARS.index(sentence)
-
-
-JOB_OUT = _bar("it opted out")
-USER_OUT = _bar("its user opted out")
-ACCOUNT_OUT = _bar("its account opted out")
-PARTITION_OUT = _bar("its partition opted out")
-QOS_OUT = _bar("its QOS opted out")
-MULTI_NODE = _bar("it runs on several nodes, and a host slowed on one is slowed on all")
-GRES = _bar("it holds or wants gres")
-WHOLE_MEMORY = _bar("it holds all memory of its nodes")
-EXCLUSIVE = _bar("it has its nodes for itself (--exclusive)")
-LICENCES = _bar("it wants licences")
-RESERVATION = _bar("it runs in a reservation")
-DEPENDENCY = _bar("it depends on a job that has not ended")
-NO_LIMIT = _bar("it has no time limit")
-NO_ESTIMATE = _bar("Slurm has not estimated its start")
-NOT_ITS_TURN = _bar("it is held, or waits for something other than its turn")
-NO_GUEST_PARTITION = _bar("its partition has no guest partition")
-OTHER_USERS = _bar("its user's jobs may share with that user's alone")
-NODE_TAKES_NONE = _bar("its node takes no guests")
-HET = _bar("it is a part of a heterogeneous job, whose parts wait for each other")
-
-NODE_DOWN = NODE_BARS.index("it is drained, down or not answering")
-NODE_OUT = NODE_BARS.index("it opted out")
-NODE_SILENT = NODE_BARS.index("its node actor does not answer")
-NODE_HAS_SHY = NODE_BARS.index("a job there may not lend")
-NODE_THREADS = NODE_BARS.index("Slurm takes each of its hyper-threads for a core")
 
 
 def guest_partition(partition: str, settings: Settings) -> str:
@@ -58,77 +29,55 @@ def guest_partition(partition: str, settings: Settings) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def host_bar(job: JobRecord, settings: Settings) -> int:
-    """Why a running job may not lend: an index into `BARS`, 0 for nothing."""
-    out = opted_out(job, settings, "asad:no-host")
-    if out:
-        return out
+def host_bar(job: JobRecord, settings: Settings) -> Ineligible:
+    """Why a running job may not lend: `Ineligible.NO` for nothing."""
     lend = settings.lend
-    if guest_partition(job.partition, settings) == "":
-        return NO_GUEST_PARTITION
-    if (job.nodes > 1 or job.het) and "multi-node" not in lend:
-        return HET if job.het else MULTI_NODE
-    if job.gres and "gres" not in lend:
-        return GRES
-    if job.whole_memory and "whole-memory" not in lend:
-        return WHOLE_MEMORY
-    if job.exclusive and "exclusive" not in lend:
-        return EXCLUSIVE
-    if job.reservation:
-        return RESERVATION
-    if job.suspended:
-        return NOT_ITS_TURN
-    return 0
+    return opted_out(job, settings, "asad:no-host") or _first(
+        (Ineligible.NO_GUEST_PARTITION, guest_partition(job.partition, settings) == ""),
+        (Ineligible.HETEROGENEOUS, job.het and "multi-node" not in lend),
+        (Ineligible.SEVERAL_NODES, job.nodes > 1 and "multi-node" not in lend),
+        (Ineligible.GRES, job.gres and "gres" not in lend),
+        (Ineligible.ALL_MEMORY, job.whole_memory and "whole-memory" not in lend),
+        (Ineligible.EXCLUSIVE, job.exclusive and "exclusive" not in lend),
+        (Ineligible.RESERVATION, job.reservation),
+        (Ineligible.NOT_ITS_TURN, job.suspended),
+    )
 
 
-def guest_bar(job: JobRecord, settings: Settings) -> int:
-    """Why a waiting job may not be a guest: an index into `BARS`, 0 for nothing."""
-    out = opted_out(job, settings, "asad:no-guest")
-    if out:
-        return out
-    if guest_partition(job.partition, settings) == "":
-        return NO_GUEST_PARTITION
-    if job.gres:
-        return GRES
-    if job.whole_memory:
-        return WHOLE_MEMORY
-    if job.exclusive:
-        return EXCLUSIVE
-    if job.licences:
-        return LICENCES
-    if job.reservation:
-        return RESERVATION
-    if job.dependency:
-        return DEPENDENCY
-    if not math.isfinite(job.time_limit_s):
-        return NO_LIMIT
-    if job.het:
-        return HET
-    if not job.waits_turn:
-        return NOT_ITS_TURN
-    if math.isnan(job.estimate_s):
-        return NO_ESTIMATE
-    return 0
+def guest_bar(job: JobRecord, settings: Settings) -> Ineligible:
+    """Why a waiting job may not be a guest: `Ineligible.NO` for nothing."""
+    return opted_out(job, settings, "asad:no-guest") or _first(
+        (Ineligible.NO_GUEST_PARTITION, guest_partition(job.partition, settings) == ""),
+        (Ineligible.GRES, job.gres),
+        (Ineligible.ALL_MEMORY, job.whole_memory),
+        (Ineligible.EXCLUSIVE, job.exclusive),
+        (Ineligible.LICENCES, job.licences),
+        (Ineligible.RESERVATION, job.reservation),
+        (Ineligible.DEPENDENCY, job.dependency),
+        (Ineligible.NO_TIME_LIMIT, not math.isfinite(job.time_limit_s)),
+        (Ineligible.HETEROGENEOUS, job.het),
+        (Ineligible.NOT_ITS_TURN, not job.waits_turn),
+        (Ineligible.NO_ESTIMATE, math.isnan(job.estimate_s)),
+    )
 
 
-def opted_out(job: JobRecord, settings: Settings, word: str) -> int:
+def opted_out(job: JobRecord, settings: Settings, word: str) -> Ineligible:
     """Did the job, or the operators for it, opt out? `word` in its comment does for one role, `asad:no` for both."""
     out = settings.opt_out
-    if "asad:no" in job.comment:
-        words = _words(job.comment)
-        if "asad:no" in words or word in words:
-            return JOB_OUT
-    if out.jobs and (job.text in out.jobs or str(job.raw) in out.jobs or job.text.split("_")[0] in out.jobs):
-        return JOB_OUT
-    if job.user in out.users:
-        return USER_OUT
-    if job.account in out.accounts:
-        return ACCOUNT_OUT
-    if out.partitions and not out.partitions.isdisjoint(job.partition.split(",")):
-        return PARTITION_OUT
-    if job.qos in out.qos:
-        return QOS_OUT
-    return 0
+    names = (job.text, str(job.raw), job.text.split("_")[0])
+    return _first(
+        (Ineligible.JOB_OPTED_OUT, not {"asad:no", word}.isdisjoint(_words(job.comment))),
+        (Ineligible.JOB_OPTED_OUT, not out.jobs.isdisjoint(names)),
+        (Ineligible.USER_OPTED_OUT, job.user in out.users),
+        (Ineligible.ACCOUNT_OPTED_OUT, job.account in out.accounts),
+        (Ineligible.PARTITION_OPTED_OUT, not out.partitions.isdisjoint(job.partition.split(","))),
+        (Ineligible.QOS_OPTED_OUT, job.qos in out.qos),
+    )
+
+
+def _first(*reasons: tuple[Ineligible, object]) -> Ineligible:
+    """The first reason that holds."""
+    return next((reason for reason, holds in reasons if holds), Ineligible.NO)
 
 
 def memory_bound(job: JobRecord, settings: Settings) -> bool:
@@ -145,19 +94,20 @@ def _words(comment: str) -> list[str]:
     return comment.replace(",", " ").replace(";", " ").split()
 
 
-def node_bar(node: NodeRecord, settings: Settings, report: NodeReport | None) -> int:
-    """Why nothing is lent on a node: an index into `NODE_BARS`, 0 for nothing. `report` is its actor's, if it answers.
+def node_bar(node: NodeRecord, settings: Settings, report: NodeReport | None) -> NodeIneligible:
+    """Why nothing is lent on a node: `NodeIneligible.NO` for nothing. `report` is its actor's, if it answers.
 
     Whole cores are lent. A Slurm that knows of hyper-threads gives all of a core to one job, under CR_CPU too; one that
     was told of CPUs alone gives them one by one.
     """
     if not node.usable:
-        return NODE_DOWN
+        return NodeIneligible.DOWN
     if node.name in settings.opt_out.nodes:
-        return NODE_OUT
+        return NodeIneligible.OPTED_OUT
     if report is None:
-        return NODE_SILENT
-    return NODE_THREADS if 0 < report.hyperthreaded_cores < node.cpus / node.threads else 0
+        return NodeIneligible.NO_ACTOR
+    alone = 0 < report.hyperthreaded_cores < node.cpus / node.threads
+    return NodeIneligible.HYPERTHREADS if alone else NodeIneligible.NO
 
 
 def widened(node_bar: Codes, reports: Sequence[NodeReport | None]) -> bool:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from asad.errors import ClusterError
-from asad.model import (
+from asad.decisions import (
     EVICTIONS,
     Admit,
     CoAllocate,
@@ -19,17 +18,17 @@ from asad.model import (
     Defer,
     Evict,
     ExtendLimit,
-    Finished,
-    NodeLink,
     Outcome,
     SetMemory,
     SetQuota,
     SetShare,
     SetThrottle,
-    Snapshot,
     Start,
     Withdraw,
 )
+from asad.errors import ClusterError
+from asad.model import Finished, Snapshot
+from asad.port import NodeLink
 from asad_slurm.admission import Admission
 from asad_slurm.assembly import Assembly
 from asad_slurm.changes import CHANGED_NAMES, Changes, waiting_by_number

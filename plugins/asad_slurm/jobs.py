@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from asad.ineligible import Ineligible
 from asad.model import Finished, Ints
 from asad_slurm import bars
 from asad_slurm.applications import Applications
@@ -158,12 +159,14 @@ class JobTable:
         extra.tier[row] = self._limits.tier(record.partition)
         extra.tries[row] = record.waits_turn and not guest
         if record.phase == WAITS:
-            extra.static_host_bar[row] = bars.NOT_ITS_TURN if guest else 0  # who waits lends nothing yet
+            extra.static_host_bar[row] = (
+                Ineligible.NOT_ITS_TURN if guest else 0
+            )  # who waits lends nothing yet
             extra.static_guest_bar[row] = bars.guest_bar(record, settings)
             jobs.host[row], jobs.share[row], jobs.own_start_s[row] = -1, NAN, NAN
             jobs.own_estimate_s[row] = record.estimate_s
         else:
-            extra.static_host_bar[row] = bars.NOT_ITS_TURN if guest else bars.host_bar(record, settings)
+            extra.static_host_bar[row] = Ineligible.NOT_ITS_TURN if guest else bars.host_bar(record, settings)
             extra.static_guest_bar[row] = 0
             if not guest:
                 jobs.own_start_s[row] = record.start_s

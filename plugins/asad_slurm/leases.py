@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from asad.model import Ints, Lease, Snapshot
+from asad.model import Ints, Snapshot
+from asad.port import Lease
 from asad_slurm.records import NAN
 
 

@@ -10,18 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from asad.model import (
-    CoAllocate,
-    ExtendLimit,
-    Ints,
-    Lease,
-    NodeLink,
-    SetMemory,
-    SetQuota,
-    SetShare,
-    Snapshot,
-    Withdraw,
-)
+from asad.decisions import CoAllocate, ExtendLimit, SetMemory, SetQuota, SetShare, Withdraw
+from asad.model import Ints, Snapshot
+from asad.port import Lease, NodeLink
 from asad_slurm import bars
 from asad_slurm.admission import DENIED
 from asad_slurm.command import Transport

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Floats, Ints, Machine, NodeReport
+from asad.model import Floats, Ints, Machine
+from asad.port import NodeReport
 from asad_slurm.applications import Applications
 from asad_slurm.arrays import Arrays
 from asad_slurm.records import NAN

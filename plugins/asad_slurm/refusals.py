@@ -8,7 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import BARS, NODE_BARS, CoAllocate, Snapshot
+from asad.decisions import CoAllocate
+from asad.ineligible import Ineligible, NodeIneligible
+from asad.model import Snapshot
 from asad_slurm import bars
 from asad_slurm.nodesets import expand
 from asad_slurm.offers import nodes_asked
@@ -38,7 +40,7 @@ def refusal(
         return f"demands {decision.demands} are not one for each of {len(decision.nodes)} nodes"
     barred = bars.guest_bar(guest, settings) or int(jobs.guest_bar[decision.guest])
     if barred:
-        return BARS[barred]
+        return Ineligible(barred).text
     partition = bars.guest_partition(guest.partition, settings)
     free, widest = 0, -(-int(guest.cores) // len(decision.nodes))
     for node in decision.nodes:
@@ -46,12 +48,12 @@ def refusal(
         hosts = set(snapshot.core_owner[here].tolist()) - {-1}
         for host in hosts:
             if jobs.host_bar[host]:
-                return f"{jobs.job_id[host]} on {names[node]} may not lend: {BARS[jobs.host_bar[host]]}"
+                return f"{jobs.job_id[host]} on {names[node]} may not lend: {Ineligible(jobs.host_bar[host]).text}"
         others = hosts | (set(snapshot.core_guest[here].tolist()) - {-1, decision.guest})
         if any(jobs.share_group[other] != jobs.share_group[decision.guest] for other in others):
-            return BARS[bars.OTHER_USERS]
+            return Ineligible.OTHER_USERS.text
         if snapshot.node_bar[node]:
-            return f"{names[node]}: {NODE_BARS[snapshot.node_bar[node]]}"
+            return f"{names[node]}: {NodeIneligible(snapshot.node_bar[node]).text}"
         if not guest_nodes[partition][node]:
             return f"{names[node]} is not in the partition {partition}"
         if not decision.pooled and (snapshot.core_owner[here] != decision.host).any():

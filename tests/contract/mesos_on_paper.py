@@ -18,7 +18,7 @@ from asad_mesos.launch import Call
 from asad_mesos.offers import read_offer
 from asad_mesos.settings import Settings
 
-from asad.model import Lease, NodeReport
+from asad.port import Lease, NodeReport
 
 
 class WillingNodes:

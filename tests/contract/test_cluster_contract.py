@@ -16,27 +16,24 @@ import pytest
 from mesos_on_paper import paper_cluster
 
 from asad.contention import load_contention
-from asad.model import (
+from asad.decisions import (
     EVICTIONS,
     Admit,
     Cause,
-    Cluster,
     CoAllocate,
     Decision,
     Decline,
     Defer,
     Evict,
     ExtendLimit,
-    Finished,
-    Jobs,
-    Machine,
     SetMemory,
     SetQuota,
     SetShare,
     SetThrottle,
-    Snapshot,
     Start,
 )
+from asad.model import Finished, Jobs, Machine, Snapshot
+from asad.port import Cluster
 from asad.replay.recorded import RecordedCluster, Workload
 
 CAUSE = Cause("contract", "because the contract is tested")

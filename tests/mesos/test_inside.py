@@ -26,8 +26,8 @@ from mesos_on_paper import WillingNodes
 from node import Node
 from sessions import session, state, wait
 
+from asad.decisions import Cause, CoAllocate
 from asad.errors import UsageError
-from asad.model import Cause, CoAllocate
 from asad.node.registered import Registered
 
 MIB = 2**20

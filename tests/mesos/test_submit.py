@@ -26,8 +26,9 @@ from slurm_side_on_paper import PaperSlurm
 from asad.api.control import ControlServer, Peer, Request
 from asad.cli.asactl import asactl
 from asad.daemon import ActsByItself, NoNodes, TakesJobs
+from asad.decisions import Cause, SetThrottle
 from asad.errors import UsageError
-from asad.model import Cause, Json, SetThrottle
+from asad.model import Json
 
 CAUSE = Cause("test", "because it is tested")
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from slotted_cluster import EPOCH, Job
 
+from asad.decisions import Defer, Start
 from asad.defer.deferral_options import PACKINGS
 from asad.defer.deferral_policy import Deferral
 from asad.defer.jobs import Waiting
-from asad.model import Defer, Start
 
 ODD = (math.nan, math.inf, -math.inf, 1e308, -1e308, 0.0, -0.0, 1.0)
 MARGIN_S = 60.0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from asad.decisions import Cause, Defer, Outcome, Start
 from asad.hold import AFTER, EXACT_S, Event, HeldJob, Hold, Step, hold_of
-from asad.model import Cause, Defer, Outcome, Start
 
 EVENTS = some.lists(some.sampled_from(list(Event)), max_size=30)
 WHY = Cause("test", "because")

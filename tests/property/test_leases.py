@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from asad.model import Lease
 from asad.node.leases import LEAST_S, MOST_S, RENEWALS, SQUEEZE_S, Leases
+from asad.port import Lease
 
 JOBS = ("1", "2", "3")
 shares = st.one_of(st.just(math.nan), st.floats(0.0, 1.0))

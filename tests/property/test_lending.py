@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from asad.contention import Contention
-from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Machine, SetShare, Snapshot
+from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, SetShare
+from asad.model import Machine, Snapshot
 from asad.replay import engine
 from asad.replay.recorded import RecordedCluster, Workload
 

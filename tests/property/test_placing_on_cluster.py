@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from asad.admit.everyone import Everyone
 from asad.contention import load_contention
 from asad.cycle import Cycle, vetoed_by
+from asad.decisions import CoAllocate, Decision, Outcome, SetMemory, SetQuota, SetShare
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import CoAllocate, Decision, Machine, Outcome, SetMemory, SetQuota, SetShare, Snapshot
+from asad.model import Machine, Snapshot
 from asad.place import PlacePolicy
 from asad.place.first_fit import FirstFit
 from asad.place.live import PortPlacing

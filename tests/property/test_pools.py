@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asad.model import Cause, CoAllocate, Decision, Machine, SetQuota, SetShare, Snapshot
+from asad.decisions import Cause, CoAllocate, Decision, SetQuota, SetShare
+from asad.model import Machine, Snapshot
 from asad.replay import engine
 from asad.replay.engine.use import centres
 from asad.replay.recorded import RecordedCluster, Workload

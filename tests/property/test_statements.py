@@ -12,7 +12,8 @@ from hypothesis import strategies as some
 from slotted_cluster import Job
 from stated_cluster import EPOCH, ROUND_S, World, announced, job
 
-from asad.model import EVICTIONS, HOUSE, STATEMENTS_OVER, Defer, Evict
+from asad.decisions import EVICTIONS, Defer, Evict
+from asad.model import HOUSE, STATEMENTS_OVER
 
 ROUNDS = 40
 

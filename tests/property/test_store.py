@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asad.cli.runs import duration, printable
-from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Json, Outcome, SetShare
+from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare
+from asad.model import Json
 from asad.store.encoding import to_text
 from asad.store.store import Store
 

@@ -30,9 +30,10 @@ from asad.api.control import ask
 from asad.config import GuardSettings
 from asad.cycle import Cycle
 from asad.daemon import NoNodes
+from asad.decisions import Admit, Cause, Decision, Decline, Defer, SetThrottle, Start
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import Admit, Cause, Decision, Decline, Defer, SetThrottle, Snapshot, Start
+from asad.model import Snapshot
 from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 from lab.slurm import RealSlurm
@@ -356,7 +357,7 @@ RESTLESS = """
     from pathlib import Path
     from asad_slurm import open_cluster
     from asad.daemon import NoNodes
-    from asad.model import Admit, Cause, Defer, SetThrottle, Start
+    from asad.decisions import Admit, Cause, Defer, SetThrottle, Start
     why = Cause("oasis", "because it is tested")
     cluster = open_cluster({"transport": "command"}, nodes=NoNodes(), state_dir=Path(sys.argv[1]), clock=time.time)
     cluster.recover()

@@ -16,7 +16,8 @@ from asad_under_test import PATIENCE_S, Asad, until
 
 from asad.api.control import ask
 from asad.daemon import NoNodes
-from asad.model import Cause, Defer, Snapshot, Start
+from asad.decisions import Cause, Defer, Start
+from asad.model import Snapshot
 from lab.slurm import RealSlurm
 
 WHY = Cause("edf-defer", "0 cores are free for it", {"stage": "defer"})

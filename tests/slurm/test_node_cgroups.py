@@ -26,9 +26,10 @@ import pytest
 from asad.api.auth import open_authenticator
 from asad.api.nodes import NodeServer
 from asad.config import NodesSettings
-from asad.model import Json, Lease
+from asad.model import Json
 from asad.node.actor import Actor, Settings
 from asad.node.cgroups import Cgroups, numbers
+from asad.port import Lease
 
 CGROUP = Path("/sys/fs/cgroup")
 BUSY = "while :; do :; done"
@@ -272,7 +273,7 @@ def test_nothing_is_left_of_a_job_that_ended(node: Node) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-from asad.model import Lease
+from asad.port import Lease
 from asad.node.actor import Actor, Settings
 from asad.node.cgroups import Cgroups
 name, folder = sys.argv[1:]

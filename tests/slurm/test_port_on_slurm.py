@@ -31,22 +31,22 @@ from asad_under_test import (
 )
 from test_cluster_contract import Unheard, check_consistent, copied, offers, same_sight
 
-from asad.guard import guard_for
-from asad.model import (
+from asad.decisions import (
     Cause,
     CoAllocate,
     Decision,
     Evict,
     ExtendLimit,
-    Lease,
     Outcome,
     SetQuota,
     SetShare,
-    Snapshot,
     Withdraw,
 )
+from asad.guard import guard_for
+from asad.model import Snapshot
 from asad.node.actor import Actor, Settings
 from asad.node.cgroups import Cgroups
+from asad.port import Lease
 from lab.slurm import CGROUP, RealSlurm
 
 CAUSE = Cause("test", "because it is tested")

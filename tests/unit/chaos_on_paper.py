@@ -23,8 +23,8 @@ from asad_slurm.command import Answer
 from asad_slurm.offers import Offers
 from slurm_samples import BECAUSE, Lab, SlurmInMemory, a_job, running, sample
 
+from asad.decisions import Admit, CoAllocate, Decision, Defer, ExtendLimit, SetQuota, Start, Withdraw
 from asad.errors import ClusterError
-from asad.model import Admit, CoAllocate, Decision, Defer, ExtendLimit, SetQuota, Start, Withdraw
 
 NODES = ("n1", "n2", "n3", "n4")
 STEPS = 30

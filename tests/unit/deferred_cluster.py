@@ -12,13 +12,14 @@ from slotted_cluster import EPOCH, Job, Obedient
 
 from asad.config import GuardSettings
 from asad.cycle import Cycle
+from asad.decisions import Decision, Defer, Outcome, Start
 from asad.defer.deferral_options import Options
 from asad.defer.deferral_policy import Deferral
 from asad.defer.jobs import Scorer, Waiting
 from asad.defer.scorers import make_scorer
 from asad.defer.windows import Rule
 from asad.guard import guard_for
-from asad.model import Decision, Defer, Floats, Outcome, Snapshot, Start
+from asad.model import Floats, Snapshot
 from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 

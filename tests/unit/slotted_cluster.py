@@ -12,22 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asad.admit.elastic import Allotment, ElasticJob, Schedule, Servers, Verdict
-from asad.model import (
-    Admit,
-    Arrays,
-    Decision,
-    Decline,
-    Defer,
-    Finished,
-    Floats,
-    Ints,
-    Jobs,
-    Machine,
-    Outcome,
-    SetThrottle,
-    Snapshot,
-    Start,
-)
+from asad.decisions import Admit, Decision, Decline, Defer, Outcome, SetThrottle, Start
+from asad.model import Arrays, Finished, Floats, Ints, Jobs, Machine, Snapshot
 
 EPOCH = 1_000_000.0
 """The cluster's clock begins here, on the boundary of a slot of 100 s."""

@@ -17,7 +17,9 @@ from asad_slurm.command import Answer, Ended, Look, Partition, Reservation
 from asad_slurm.nodesets import expand
 from asad_slurm.settings import read_settings
 
-from asad.model import Cause, CoAllocate, JobSample, Lease, NodeReport, Snapshot
+from asad.decisions import Cause, CoAllocate
+from asad.model import Snapshot
+from asad.port import JobSample, Lease, NodeReport
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "slurm"
 BECAUSE = Cause("test", "because the test says so")

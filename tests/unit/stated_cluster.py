@@ -16,15 +16,17 @@ from asad.admit.sow.statement import NEVER, Answer, Bounds, Eviction, LaunchPlan
 from asad.admit.sow.statement_options import Options
 from asad.admit.sow.statements_policy import Statements
 from asad.cycle import Cycle
+from asad.decisions import Decision, Evict, Outcome
 from asad.defer.at_once import AtOnce
 from asad.errors import UsageError
 from asad.guard import REPLAY, guard_for
-from asad.model import BARS, Decision, Evict, Finished, Floats, Ints, Json, Outcome, Snapshot
+from asad.ineligible import Ineligible
+from asad.model import Finished, Floats, Ints, Json, Snapshot
 from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 
 ROUND_S = 100.0
-HELD = BARS.index("it is held, or waits for something other than its turn")
+HELD = Ineligible.NOT_ITS_TURN
 OPTIONS = Options(
     round_s=ROUND_S, span=20, most_rounds=10, most_cores=4, most_value=100.0, window_s=500.0, patience_s=0.0
 )

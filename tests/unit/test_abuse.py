@@ -15,8 +15,9 @@ import pytest
 from slurm_samples import BECAUSE, Lab, SlurmInMemory, a_job, row, running, sample
 
 from asad.config import GuardSettings
+from asad.decisions import CoAllocate
 from asad.guard import Look, happiness_floor
-from asad.model import CoAllocate, Lease
+from asad.port import Lease
 
 
 @pytest.fixture

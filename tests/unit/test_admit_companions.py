@@ -16,7 +16,8 @@ from asad.admit.admission_policy import Admission
 from asad.admit.capacity import Claims, held_by_others, world_of
 from asad.admit.hints import WORKERS_PER_SERVER, Rule, read_hint
 from asad.admit.schemes import scheme_maker, scheme_names
-from asad.model import Machine, SetThrottle
+from asad.decisions import SetThrottle
+from asad.model import Machine
 
 SHARED = OPTIONS._replace(server_share=0.25)
 STORE = 2

@@ -20,9 +20,11 @@ from asad.admit.scheme_warm_up import warm_up_scheme
 from asad.admit.schemes import scheme_maker, scheme_names
 from asad.config import GuardSettings
 from asad.cycle import Cycle
+from asad.decisions import Cause, Decision, Defer, Outcome, SetThrottle
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import BARS, Cause, Decision, Defer, Outcome, SetThrottle, Snapshot
+from asad.ineligible import Ineligible
+from asad.model import Snapshot
 from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 
@@ -128,7 +130,7 @@ def test_who_is_not_admitted_is_told_why_and_left_as_he_is(job: Job, reason: str
     [
         Job("7", 100.0),
         Job("7", 100.0, hint="memory-bound"),
-        Job("7", 100.0, hint=WORTH, bar=BARS.index("its user opted out")),
+        Job("7", 100.0, hint=WORTH, bar=Ineligible.USER_OPTED_OUT),
         Job("7", 100.0, hint=WORTH, begin_s=EPOCH + 1000.0),
         Job("7", 100.0, hint=WORTH, submit_s=EPOCH + 1000.0),
     ],

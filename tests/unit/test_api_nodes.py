@@ -41,8 +41,8 @@ from asad.api.wire import (
     unpack,
 )
 from asad.errors import ConfigError
-from asad.model import Lease
 from asad.node.actor import sample_to_json
+from asad.port import Lease
 
 ME = os.geteuid()
 CURVE = "-pkeyopt ec_paramgen_curve:P-256 -nodes"

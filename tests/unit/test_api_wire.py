@@ -26,8 +26,8 @@ from asad.api.wire import (
     unpack,
 )
 from asad.errors import ConfigError
-from asad.model import JobSample, Lease
 from asad.node.actor import lease_from_json, sample_to_json
+from asad.port import JobSample, Lease
 
 SAMPLE = JobSample(
     job_id="12_3",

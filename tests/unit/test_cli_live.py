@@ -26,8 +26,9 @@ from asad.api.control import ControlServer, DaemonDown, NotAllowed, Peer, Refuse
 from asad.cli import live, runs
 from asad.cli.asactl import COMMANDS, asactl
 from asad.cli.config import toml_lines
+from asad.decisions import Cause, CoAllocate, Outcome
 from asad.errors import AsadError, ConfigError, UsageError
-from asad.model import Cause, CoAllocate, Json, Outcome
+from asad.model import Json
 from asad.store.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from asad.cli.asactl import asactl
 from asad.cli.runs import detail_lines, duration, moment, printable
+from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetQuota, SetShare
 from asad.errors import UsageError
-from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetQuota, SetShare
 from asad.store.records import JobEnd
 from asad.store.store import Store
 

@@ -13,9 +13,10 @@ import pytest
 from asad.admit.everyone import Everyone
 from asad.contention import load_contention
 from asad.cycle import Cycle
+from asad.decisions import CoAllocate, Outcome
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import CoAllocate, Machine, Outcome, Snapshot
+from asad.model import Machine, Snapshot
 from asad.place.native import Native
 from asad.replay.recorded import RecordedCluster, Workload
 

@@ -30,8 +30,9 @@ from asad.daemon.gains import Gains
 from asad.daemon.knowledge import within
 from asad.daemon.pace import DOUBT_S, Steady, WallClock
 from asad.daemon.systemd import notify, watchdog_s
+from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
-from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Finished, Json, Outcome, SetShare, Snapshot
+from asad.model import Finished, Json, Snapshot
 from asad.share import SharePolicy
 from asad.share.asax import Asax
 from asad.share.exclusive import Exclusive

@@ -27,9 +27,9 @@ from asad.cli.asactl import asactl
 from asad.config import Config, parse
 from asad.daemon import Daemon, knowledge
 from asad.daemon.knowledge import Knowledge
+from asad.decisions import Decision, Outcome
 from asad.defer.at_once import AtOnce
 from asad.errors import ClusterError, ConfigError
-from asad.model import Decision, Outcome
 from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 from asad.stages import Stages, policy_of

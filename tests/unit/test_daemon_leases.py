@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from asad.daemon.leases import Leases
-from asad.model import Lease, NodeReport
+from asad.port import Lease, NodeReport
 
 QUOTA = Lease("12", True, "7", 0.5, 4, 1e9, widen=True)
 HOST = Lease("7", False, "", 0.5, 4)

@@ -11,8 +11,9 @@ import pytest
 from test_daemon import Held, Life, live, stop, wait_for
 
 from asad.api.control import Refused
+from asad.decisions import Cause, Outcome, Start
 from asad.errors import UsageError
-from asad.model import Cause, Json, Outcome, Snapshot, Start
+from asad.model import Json, Snapshot
 
 __all__ = ["live"]  # the fixture
 

@@ -24,9 +24,10 @@ from asad.api.control import Refused, ask
 from asad.cli.asactl import asactl
 from asad.config import parse
 from asad.daemon import Daemon
+from asad.decisions import Decision, Outcome
 from asad.defer.at_once import AtOnce
 from asad.errors import AsadError, ConfigError
-from asad.model import HOUSE, Decision, Outcome
+from asad.model import HOUSE
 from asad.place.native import Native
 from asad.share.exclusive import Exclusive
 from asad.stages import Circumstances, Stages, policy_of

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from asad.decisions import Cause, CoAllocate, Outcome, SetShare
 from asad.errors import StoreError
 from asad.experts import FEATURES
-from asad.model import Cause, CoAllocate, Outcome, SetShare, ShareCases
+from asad.model import ShareCases
 from asad.store import learned, ledger, quota_audit, share_cases
 from asad.store import writer as writing
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange

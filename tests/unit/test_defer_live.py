@@ -15,12 +15,14 @@ from slotted_cluster import EPOCH, AsSoonAsRoom
 from asad.admit.admission_options import Options as AdmitOptions
 from asad.admit.admission_policy import Admission
 from asad.config import GuardSettings
+from asad.decisions import Cause, Defer, Start
 from asad.defer.history import COLUMNS, History
 from asad.defer.jobs import Waiting
 from asad.defer.room import CELL_S, Places, left_over, usable_nodes
 from asad.defer.windows import Rule, read_duration, read_window, window_of
 from asad.guard import guard_for
-from asad.model import BARS, Cause, Defer, Snapshot, Start
+from asad.ineligible import Ineligible
+from asad.model import Snapshot
 
 
 def leases(cluster: Yielding, name: str) -> list[tuple[float, float]]:
@@ -378,7 +380,7 @@ def test_whoever_is_admissions_is_left_to_it() -> None:
 
 @pytest.mark.parametrize("bar", ["opted out", "depends on a job", "heterogeneous"])
 def test_who_is_barred_is_left_alone(bar: str) -> None:
-    number = next(k for k, text in enumerate(BARS) if bar in text)
+    number = next(why for why in Ineligible if bar in why.text)
     cluster = Yielding([2], [job("1", 3000.0, 2), job("2", 600.0, 1, 2 * HOUR_S, bar=number)])
     cycle_of(cluster, deferral()).run_once()
     assert cluster.done == []

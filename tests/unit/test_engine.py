@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from asad.contention import Contention
-from asad.model import Cause, CoAllocate, Decision, ExtendLimit, Machine, SetShare
+from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, SetShare
+from asad.model import Machine
 from asad.replay import engine
 from asad.replay.recorded import RecordedCluster, Workload
 

@@ -13,11 +13,8 @@ import pytest
 from small_cluster import GUEST, HOST, NOW, OFFERED, OTHER_HOST, WAITING, cluster
 
 from asad.config import GuardSettings
-from asad.guard import ALWAYS, PROPERTIES, REPLAY, Guard, guard_for
-from asad.model import (
-    BARS,
+from asad.decisions import (
     Admit,
-    Arrays,
     Cause,
     CoAllocate,
     Decision,
@@ -28,10 +25,12 @@ from asad.model import (
     SetQuota,
     SetShare,
     SetThrottle,
-    Snapshot,
     Start,
     Withdraw,
 )
+from asad.guard import ALWAYS, PROPERTIES, REPLAY, Guard, guard_for
+from asad.ineligible import Ineligible
+from asad.model import Arrays, Snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = GuardSettings()
@@ -118,7 +117,7 @@ def test_the_made_up_cluster_is_sound() -> None:
         ({}, SetShare(CAUSE, GUEST, 0.7), "host floor): the host uses 30%"),
         ({"time_limit_s": {WAITING: math.inf}}, offer(), "better off): it has no time limit"),
         ({"estimated_start_s": {WAITING: math.nan}}, offer(), "better off): its own start has not been"),
-        ({"host_bar": {HOST: 2}}, offer(), f"opted out): the host cannot lend: {BARS[2]}"),
+        ({"host_bar": {HOST: 2}}, offer(), f"opted out): the host cannot lend: {Ineligible(2).text}"),
         ({"host_bar": {HOST: 2}}, SetShare(CAUSE, GUEST, 0.4), "opted out): the host cannot lend"),
         ({"guest_bar": {WAITING: 1}}, offer(), "opted out): it cannot be a guest: it opted out"),
         ({"node_bar": {0: 1}}, offer(), "opted out): node n0 cannot lend: it is drained"),

@@ -16,7 +16,8 @@ from test_daemon import Life, Wishes, live, wait_for
 
 from asad.applications import fingerprint
 from asad.cli.asactl import asactl
-from asad.model import Cause, CoAllocate, Decision, Snapshot
+from asad.decisions import Cause, CoAllocate, Decision
+from asad.model import Snapshot
 from asad.report.page import page
 from asad.store.store import Store
 

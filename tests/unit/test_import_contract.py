@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OPEN_TO_PLUGINS = ("asad.model", "asad.errors", "asad.cluster")
+OPEN_TO_PLUGINS = (
+    "asad.decisions",
+    "asad.errors",
+    "asad.cluster",
+    "asad.ineligible",
+    "asad.model",
+    "asad.port",
+)
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from asad.contention import load_contention
+from asad.decisions import Decision
 from asad.errors import UsageError
 from asad.experts import load_experts
-from asad.model import Decision, Finished, Machine, Snapshot, blank_jobs
+from asad.model import Finished, Machine, Snapshot, blank_jobs
 from asad.replay.recorded import RecordedCluster, Workload
 from asad.share.asax import Asax
 from asad.share.asax_paper import AsaxPaper

@@ -26,21 +26,10 @@ from asad_mesos.settings import Settings, read_settings
 from mesos_on_paper import PaperMesos, WillingNodes
 
 from asad.daemon.gains import Gains
+from asad.decisions import Cause, CoAllocate, Decision, Defer, Evict, ExtendLimit, SetQuota, SetShare
 from asad.errors import ConfigError, UsageError
-from asad.model import (
-    Cause,
-    CoAllocate,
-    Decision,
-    Defer,
-    Evict,
-    ExtendLimit,
-    JobSample,
-    Lease,
-    NodeReport,
-    SetQuota,
-    SetShare,
-)
 from asad.place.rooms import Rooms
+from asad.port import JobSample, Lease, NodeReport
 
 CAUSE = Cause("test", "because")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from node_tree import Tree, write
 
-from asad.model import JobSample
 from asad.node.cgroups import Cgroups
 from asad.node.profile import (
     PEAK_S,
@@ -27,6 +26,7 @@ from asad.node.profile import (
     thread_turns,
 )
 from asad.node.quotas import Quotas
+from asad.port import JobSample
 
 
 class Node:

@@ -15,21 +15,11 @@ from small_cluster import GUEST, HOST, NOW, OTHER_HOST, WAITING, cluster
 from asad.admit.everyone import Everyone
 from asad.config import Config, GuardSettings, parse
 from asad.cycle import Cycle
+from asad.decisions import Cause, CoAllocate, Decision, SetMemory, SetQuota, decision_from_json
 from asad.defer.at_once import AtOnce
 from asad.errors import ConfigError
 from asad.guard import PROPERTIES, guard_for
-from asad.model import (
-    Arrays,
-    Cause,
-    CoAllocate,
-    Decision,
-    Finished,
-    Machine,
-    SetMemory,
-    SetQuota,
-    Snapshot,
-    decision_from_json,
-)
+from asad.model import Arrays, Finished, Machine, Snapshot
 from asad.place.components import Components, read_components
 from asad.place.first_fit import FirstFit
 from asad.place.first_fit import Options as FirstFitOptions

@@ -9,17 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from asad.contention import Contention
-from asad.model import (
-    Admit,
-    Cause,
-    CoAllocate,
-    Decision,
-    Decline,
-    Defer,
-    Machine,
-    SetThrottle,
-    Start,
-)
+from asad.decisions import Admit, Cause, CoAllocate, Decision, Decline, Defer, SetThrottle, Start
+from asad.model import Machine
 from asad.replay import engine
 from asad.replay.playback import Playback
 from asad.replay.recorded import REFUSALS, RecordedCluster, Workload

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_recorded_admission import CAUSE, cluster, do, starts
 
-from asad.model import Admit, Evict, SetShare
+from asad.decisions import Admit, Evict, SetShare
 from asad.replay import engine
 from asad.replay.recorded import RELEASED_S
 

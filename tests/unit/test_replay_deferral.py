@@ -16,12 +16,13 @@ from asad.admit.everyone import Everyone
 from asad.cli.asactl import asactl
 from asad.contention import load_contention
 from asad.cycle import Cycle
+from asad.decisions import Start
 from asad.defer.deferral_options import Options
 from asad.defer.deferral_policy import Deferral
 from asad.defer.scorers import make_scorer
 from asad.errors import UsageError
 from asad.guard import guard_for
-from asad.model import Machine, Start
+from asad.model import Machine
 from asad.place.native import Native
 from asad.replay.deferrable import Declared, deferrable_of, read_declared
 from asad.replay.policies import DEFAULT_POLICIES, usual_policies

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from asad.decisions import CoAllocate, Decision, SetQuota, SetShare
 from asad.experts import load_experts
-from asad.model import CoAllocate, Decision, Finished, Jobs, Machine, SetQuota, SetShare, Snapshot
+from asad.model import Finished, Jobs, Machine, Snapshot
 from asad.share.asax import Asax
 from asad.share.history import new_history
 from asad.share.measured import Measured

@@ -19,8 +19,9 @@ from asad_slurm.settings import read_settings
 from asad_slurm.undo import ALIVE, open_changes
 from slurm_samples import START_S, Lab, SlurmInMemory, a_job, names, row, running
 
+from asad.decisions import Admit, Cause, Decision, Decline, Defer, SetThrottle, Start
 from asad.errors import ClusterError, ConfigError
-from asad.model import Admit, Cause, Decision, Decline, Defer, SetThrottle, Snapshot, Start
+from asad.model import Snapshot
 
 WHY = Cause("oasis", "payoff 3.2; slots 5 to 9")
 IN_AN_HOUR = START_S + 3600

@@ -29,21 +29,11 @@ from slurm_samples import (
 
 from asad.api.wire import lease_to_json
 from asad.config import parse
+from asad.decisions import CoAllocate, Decision, Evict, ExtendLimit, SetMemory, SetShare, Start, Withdraw
 from asad.errors import ClusterError
-from asad.model import (
-    BARS,
-    NODE_BARS,
-    Cluster,
-    CoAllocate,
-    Decision,
-    Evict,
-    ExtendLimit,
-    SetMemory,
-    SetShare,
-    Start,
-    Withdraw,
-)
+from asad.ineligible import Ineligible, NodeIneligible
 from asad.node.actor import lease_from_json
+from asad.port import Cluster
 from asad.stages import Circumstances, policy_of
 
 Make = Callable[..., Lab]
@@ -82,7 +72,7 @@ def test_nothing_is_lent_where_slurm_takes_hyper_threads_for_cores(make: Make) -
         for node in lab.slurm.nodes:
             node |= {"cpus": cpus, "threads": threads}
         lab.actors.told["n1"] = replace(lab.actors.told["n1"], hyperthreaded_cores=real_cores)
-        return NODE_BARS[lab.snapshot().node_bar[0]]
+        return NodeIneligible(lab.snapshot().node_bar[0]).text
 
     assert barred(4, 1, 2) == "Slurm takes each of its hyper-threads for a core"
     assert barred(4, 2, 2) == ""  # it knows them: it gives whole cores
@@ -109,7 +99,7 @@ def test_memory_bound_by_rule_or_by_comment(make: Make) -> None:
 
 def bar(lab: Lab, job: str, column: str = "guest_bar") -> str:
     snapshot = lab.snapshot()
-    return BARS[getattr(snapshot.jobs, column)[row(snapshot, job)]]
+    return Ineligible(getattr(snapshot.jobs, column)[row(snapshot, job)]).text
 
 
 # ------------------------------------------------------------------------------------------------------------ snapshot
@@ -138,8 +128,8 @@ def test_snapshot_shows_who_holds_what(make: Make) -> None:
     assert jobs.estimated_start_s[guest] == jobs.own_estimate_s[guest] == START_S + 3600
     assert jobs.memory_bytes_per_core[guest] == 250 * MIB
     assert lab.cluster.applications[jobs.application[guest]] == "ann/app10/2"
-    assert BARS[jobs.host_bar[host]] == BARS[jobs.guest_bar[guest]] == ""
-    assert [NODE_BARS[one] for one in snapshot.node_bar] == [""] * 4
+    assert Ineligible(jobs.host_bar[host]).text == Ineligible(jobs.guest_bar[guest]).text == ""
+    assert [NodeIneligible(one).text for one in snapshot.node_bar] == [""] * 4
 
 
 @pytest.mark.slow
@@ -173,7 +163,7 @@ def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
     snapshot = lab.snapshot()
     jobs = snapshot.jobs
     why = {
-        names(snapshot, [one])[0]: BARS[jobs.guest_bar[one]]
+        names(snapshot, [one])[0]: Ineligible(jobs.guest_bar[one]).text
         for one in range(len(jobs.job_id))
         if jobs.job_id[one]
     }
@@ -188,9 +178,9 @@ def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
         assert why[held] == "it is held, or waits for something other than its turn"
     for part in ("19+0", "19+1"):
         assert why[part] == "it is a part of a heterogeneous job, whose parts wait for each other"
-    hosts = {names(snapshot, [one])[0]: BARS[jobs.host_bar[one]] for one in snapshot.running}
+    hosts = {names(snapshot, [one])[0]: Ineligible(jobs.host_bar[one]).text for one in snapshot.running}
     assert hosts["1"] == hosts["2"] == "" and hosts["4"].startswith("it runs on several nodes")
-    assert NODE_BARS[snapshot.node_bar[2]] == "it is drained, down or not answering"
+    assert NodeIneligible(snapshot.node_bar[2]).text == "it is drained, down or not answering"
     assert snapshot.waiting == 17 + 9  # nine more tasks of the array
     # in Slurm's order; held, dependent and pinned jobs are not tried, and neither is what lies in guest
     assert names(snapshot, snapshot.queue) == [
@@ -367,7 +357,7 @@ def test_nodes_that_lend_nothing(make: Make) -> None:
     lab.slurm.nodes[0]["state_flags"] = ["DRAIN"]
     del lab.actors.told["n3"]
     snapshot = lab.snapshot()
-    assert [NODE_BARS[one] for one in snapshot.node_bar] == [
+    assert [NodeIneligible(one).text for one in snapshot.node_bar] == [
         "it is drained, down or not answering",
         "it opted out",
         "its node actor does not answer",
@@ -1161,7 +1151,7 @@ def test_unknown_jobs_in_reports_are_passed_over(make: Make) -> None:
 
 
 def test_actors_are_a_node_link() -> None:
-    from asad.model import NodeLink
+    from asad.port import NodeLink
 
     link: NodeLink = Actors("n1")
     assert list(link.reports()) == ["n1"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from slurm_samples import Lab, SlurmInMemory, a_job, row, running
 
-from asad.model import EVICTIONS, Cause, Evict
+from asad.decisions import EVICTIONS, Cause, Evict
 
 WHY = Cause("sow", "statement 7 was born earlier and is due")
 

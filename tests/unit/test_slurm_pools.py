@@ -19,20 +19,13 @@ from slurm_samples import BECAUSE, START_S, Lab, SlurmInMemory, a_job, names, ro
 from asad.admit.everyone import Everyone
 from asad.config import GuardSettings, parse
 from asad.cycle import Cycle
+from asad.decisions import CoAllocate, Decision, SetMemory, SetQuota, SetShare, Withdraw
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
-from asad.model import (
-    NODE_BARS,
-    CoAllocate,
-    Decision,
-    Lease,
-    SetMemory,
-    SetQuota,
-    SetShare,
-    Snapshot,
-    Withdraw,
-)
+from asad.ineligible import NodeIneligible
+from asad.model import Snapshot
 from asad.place.native import Native
+from asad.port import Lease
 from asad.stages import Circumstances, policy_of
 
 Make = Callable[..., Lab]
@@ -180,7 +173,9 @@ def test_a_node_where_somebody_may_not_lend_takes_no_guests(make: Make) -> None:
     lab = make()
     lab.slurm.add(running(5, {"n4": 1}, comment="asad:no-host"))
     snapshot = lab.snapshot()
-    assert NODE_BARS[snapshot.node_bar[3]] == "a job there may not lend" and snapshot.node_bar[0] == 0
+    assert (
+        NodeIneligible(snapshot.node_bar[3]).text == "a job there may not lend" and snapshot.node_bar[0] == 0
+    )
     assert draw(lab, snapshot, "10", n4=0.5) == "5 on n4 may not lend: it opted out"
 
 

@@ -25,8 +25,8 @@ from slurm_side_on_paper import SCRIPT, Killed, PaperMesos, PaperSlurm, failing,
 
 from asad.config import parse
 from asad.daemon import NoNodes, check, open_cluster
+from asad.decisions import Start, Withdraw
 from asad.errors import ClusterError, ConfigError, UsageError
-from asad.model import Start, Withdraw
 
 MEBIBYTE = 2.0**20
 

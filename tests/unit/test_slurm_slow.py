@@ -12,7 +12,7 @@ from asad_slurm.cluster import LATER, in_turn
 from asad_slurm.command import Answer
 from slurm_samples import BECAUSE, START_S, Lab, SlurmInMemory, a_job, row, running, sample
 
-from asad.model import CoAllocate, Decision, Defer, ExtendLimit, SetQuota, Start, Withdraw
+from asad.decisions import CoAllocate, Decision, Defer, ExtendLimit, SetQuota, Start, Withdraw
 
 CHANGE_S = 7.0
 

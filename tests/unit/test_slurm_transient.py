@@ -13,10 +13,10 @@ from asad_slurm.journal import Journal
 from asad_slurm.undo import main, open_changes, open_offers
 from slurm_samples import BECAUSE, START_S, Lab, SlurmInMemory, a_job, row, running, sample
 
+from asad.decisions import Defer, Outcome, SetThrottle, Withdraw
 from asad.defer.deferrable_job import Deferrable
 from asad.defer.windows import Window
 from asad.hold import HeldJob
-from asad.model import Defer, Outcome, SetThrottle, Withdraw
 
 FOR_NOW = "Resource temporarily unavailable for job 10"
 HOME, AWAY = ("batch", ""), ("guest", "n1")

@@ -16,8 +16,8 @@ from asad_slurm.pyslurm_transport import PyslurmTransport, choose_transport
 from asad_slurm.settings import Settings, read_settings
 from slurm_samples import BECAUSE, GOLDEN, Actors
 
+from asad.decisions import CoAllocate, ExtendLimit
 from asad.errors import ClusterError
-from asad.model import CoAllocate, ExtendLimit
 
 
 @pytest.fixture

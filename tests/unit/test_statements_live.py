@@ -13,8 +13,9 @@ from stated_cluster import APPLICATIONS, EPOCH, OPTIONS, ROUND_S, FirstFit, Worl
 from asad.admit.sow.arrivals import number_of
 from asad.admit.sow.mechanisms import mechanism_of
 from asad.admit.sow.statements_policy import Statements
+from asad.decisions import Decline, Defer, Evict
 from asad.errors import AsadError, UsageError
-from asad.model import HOUSE, Decline, Defer, Evict, Finished
+from asad.model import HOUSE, Finished
 
 
 def round_of(time_s: float) -> float:

@@ -22,8 +22,7 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, inspect
 
-from asad.errors import StoreError, UsageError
-from asad.model import (
+from asad.decisions import (
     DECISIONS,
     Admit,
     Cause,
@@ -41,6 +40,7 @@ from asad.model import (
     Start,
     Withdraw,
 )
+from asad.errors import StoreError, UsageError
 from asad.store import learned, ledger, migrations, process, quota_audit, retention, store, tables
 from asad.store.database import BULK_CACHE_MIB, CACHE_MIB, default_path
 from asad.store.encoding import to_text
@@ -382,7 +382,7 @@ def test_a_run_that_goes_on_is_removed_only_by_force(opened: Store) -> None:
 
 KILLED = """
 import os, signal, sys
-from asad.model import Cause, CoAllocate, Outcome
+from asad.decisions import Cause, CoAllocate, Outcome
 from asad.store.store import Store
 opened = Store.open(sys.argv[1])
 log, settings = {"path": "x", "sha256": sys.argv[3]}, {"seed": int(sys.argv[4])}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from asad.model import Cause, Json, Outcome, SetShare
+from asad.decisions import Cause, Outcome, SetShare
+from asad.model import Json
 from asad.store import learned, ledger, quota_audit
 from asad.store.process import this_process
 from asad.store.records import LedgerEntry, QuotaChange

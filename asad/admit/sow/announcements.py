@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 from asad.admit.hints import shown
 from asad.bounded import toml_of
+from asad.decisions import EVICTIONS
 from asad.errors import ConfigError, UsageError
-from asad.model import EVICTIONS, Json
+from asad.model import Json
 
 SHAPES = ("deadline", "linear")
 KEYS = ("name", "cores", "due", "every", "runs", "value", "shape", "deadline", "eviction")

@@ -10,14 +10,15 @@ from typing import NamedTuple
 import numpy as np
 
 from asad.admit.run_times import application_of
-from asad.admit.seen import OPTED_OUT, name_of
+from asad.admit.seen import name_of
 from asad.admit.sow.promises import Promise
 from asad.admit.sow.statement_options import Options
-from asad.model import BARS, Snapshot
+from asad.ineligible import OPTED_OUT, Ineligible
+from asad.model import Snapshot
 
 NOT_YET = (
-    BARS.index("it is held, or waits for something other than its turn"),
-    BARS.index("it depends on a job that has not ended"),
+    Ineligible.NOT_ITS_TURN,
+    Ineligible.DEPENDENCY,
 )
 """Bars of a job that is not shown in the queue because it could not start; others are too far behind to be shown."""
 _HINT = re.compile(r"(?:^|;)\s*(?:asad:)?sow\s*=\s*([0-9]{1,12})\s*(?:;|$)", re.ASCII)

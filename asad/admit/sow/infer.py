@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from asad.admit.sow.announcements import Announcement, Run
-from asad.model import EVICTIONS, Floats, Ints, JobLog, Json
+from asad.decisions import EVICTIONS
+from asad.model import Floats, Ints, JobLog, Json
 
 LEAST_RUNS = 8
 """A job that has come less often is no recurring one yet."""

@@ -8,9 +8,8 @@ from collections.abc import Sequence, Set
 import numpy as np
 
 from asad.applications import Turnover
-from asad.model import NODE_BARS, Finished, Floats, Ints, Snapshot
-
-DOWN = NODE_BARS.index("it is drained, down or not answering")
+from asad.ineligible import NodeIneligible
+from asad.model import Finished, Floats, Ints, Snapshot
 
 
 class Others:
@@ -76,4 +75,4 @@ def _rows_but(snapshot: Snapshot, planned: Set[str]) -> tuple[Ints, Floats]:
 
 def _down(snapshot: Snapshot) -> float:
     """Cores of nodes that hold nothing now."""
-    return float(snapshot.machine.cores[snapshot.node_bar == DOWN].sum())
+    return float(snapshot.machine.cores[snapshot.node_bar == NodeIneligible.DOWN].sum())

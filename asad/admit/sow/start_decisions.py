@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from asad.admit.sow.promises import Promise
+from asad.decisions import Admit, Decision, Decline, Defer, Evict, Start
 from asad.hold import EXACT_S, Hold, Step, Terms, latest_begin_s
-from asad.model import Admit, Decision, Decline, Defer, Evict, Json, Snapshot, Start
+from asad.model import Json, Snapshot
 
 
 def steer(snapshot: Snapshot, promise: Promise, present: int, terms: Terms) -> tuple[list[Decision], bool]:

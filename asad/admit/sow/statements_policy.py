@@ -51,19 +51,10 @@ from asad.admit.sow.promises import (
 from asad.admit.sow.start_decisions import loosen, start_s, steer
 from asad.admit.sow.statement import NEVER, Bounds
 from asad.admit.sow.statement_options import Options
+from asad.decisions import Cause, Decision, Decline, Evict, Outcome
 from asad.errors import AsadError, UsageError
 from asad.hold import Terms, find_rows, outcomes_of, plain
-from asad.model import (
-    STATEMENTS_OVER,
-    Cause,
-    Decision,
-    Decline,
-    Evict,
-    Finished,
-    Json,
-    Outcome,
-    Snapshot,
-)
+from asad.model import STATEMENTS_OVER, Finished, Json, Snapshot
 
 MOST_UNITS = 30_000
 """A mechanism counts no further; a larger cluster is counted in units of several cores."""

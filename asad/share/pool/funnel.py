@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from asad.capacity import FREE_CORES, NOBODY, WHOLE_NODES, Pools, View
 from asad.compiling import borrowing
-from asad.model import BARS, NODE_BARS, Floats
+from asad.ineligible import Ineligible, NodeIneligible
+from asad.model import Floats
 from asad.share.pool.memo import Memo
 
 (
@@ -28,8 +29,8 @@ from asad.share.pool.memo import Memo
     BARRED,
 ) = range(12)
 """Places in the row of a funnel; from BARRED on the bars of jobs, and then those of nodes."""
-WIDTH = BARRED + len(BARS) + len(NODE_BARS)
-NODES_FROM = BARRED + len(BARS)
+WIDTH = BARRED + len(Ineligible) + len(NodeIneligible)
+NODES_FROM = BARRED + len(Ineligible)
 
 
 @borrowing
@@ -112,8 +113,8 @@ def account(
 def reasons(row: Floats) -> list[tuple[str, float]]:
     """(reason, amount) of a funnel's row (WIDTH,), in the fixed order; bars only where something is barred."""
     found = [("unmeasured", float(row[UNMEASURED]))]
-    barred = [(f"{text}", BARRED + k) for k, text in enumerate(BARS) if text]
-    barred += [(f"node: {text}", NODES_FROM + k) for k, text in enumerate(NODE_BARS) if text]
+    barred = [(why.text, BARRED + why) for why in Ineligible if why]
+    barred += [(f"node: {why.text}", NODES_FROM + why) for why in NodeIneligible if why]
     barred.append(("its node is not wholly held by one job", WHOLE))
     found += [
         (f"opted out or ineligible: {text}", float(row[place])) for text, place in barred if row[place] > 0

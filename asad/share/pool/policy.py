@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from asad.applications import Turnover
 from asad.capacity import columns_of, fill_pools, new_pools, see
 from asad.compiling import compiled
+from asad.decisions import Cause, CoAllocate, Decision, SetQuota
 from asad.limits import extensions
-from asad.model import Cause, CoAllocate, Decision, Finished, Ints, Json, Machine, SetQuota, Snapshot
+from asad.model import Finished, Ints, Json, Machine, Snapshot
 from asad.share import SharePolicy
 from asad.share.history import History, add_ended, add_peak, known_cpu, known_peak, new_history, require_known
 from asad.share.kept import Kept, keep
