@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from asad.bounded import toml_of
 from asad.catalog import policy_names
 from asad.errors import ConfigError
-from asad.tables import Fault, Is, Words, columns_of, key_lines, line_of, nearest_of, printable, read_table
+from asad.tables import Fault, Is, Words, columns_of, key_lines, nearest_of, printable, read_table
 
 DEFAULT_PATH = Path("/etc/asad/asad.toml")
 MAX_FILE_BYTES = 1024 * 1024
@@ -312,7 +312,7 @@ def parse(text: str, path: Path) -> Config:
     faults += _mistakes(settings)
     if faults:
         lines = key_lines(text)
-        raise ConfigError("\n".join(_placed(path, line_of(lines, fault.key), fault) for fault in faults))
+        raise ConfigError("\n".join(fault.located(str(path), lines) for fault in faults))
     return Config(
         **settings,
         share=document.get("share", {}),
@@ -327,10 +327,6 @@ def parse(text: str, path: Path) -> Config:
 def _fault(text: str, *key: str) -> Fault:
     """What is wrong with a table, or with a key of it."""
     return Fault(key, printable(f"{'.'.join(part[:80] for part in key)}: {text}"))
-
-
-def _placed(path: Path, line: int | None, fault: Fault) -> str:
-    return f"{path}:{line}: {fault.text}" if line else f"{path}: {fault.text}"
 
 
 def _strange_options(stage: str, given: Any) -> Iterator[Fault]:

@@ -10,12 +10,25 @@ import math
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from asad.bounded import toml_of
 from asad.errors import ConfigError
+from asad.tables import NEEDED, Column, Is, Words, read
 
 MEND = "measure the file anew with `asactl calibrate --out FILE`, or correct it by hand"
 CONSTANTS = ("mu_host_cpu", "mu_guest_cpu", "mu_host_memory", "mu_guest_memory")
+COLUMNS = dict.fromkeys(CONSTANTS, Column(float, NEEDED, Is(above=0.0, most=1.0))) | dict.fromkeys(
+    ("spread", "unclipped"), Column(Any, None, Is())
+)
+_WRONG = f"{{place}} = {{value}} is not a number above 0 and at most 1; {MEND}"
+WORDS = Words(
+    unknown="unknown key '{place}'; {nearest}",
+    known="the constants are",
+    missing=f"{{place}} is missing; {MEND}",
+    number=_WRONG,
+    range=_WRONG,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +77,20 @@ def load_contention(path: Path | None = None, lending: str = "idle") -> Contenti
         raise ConfigError(f"{source}: not TOML ({error}); {MEND}") from error
     static = table.pop("static", None)
     table.pop("measured", None)
-    found = read_constants(table, str(source), "")
+    found = read_constants(table, str(source))
     if static is not None:
         if not isinstance(static, dict):
             raise ConfigError(f"{source}: static = {static!r:.80} is not a table; {MEND}")
-        checked = read_constants(static, f"{source} [static]", "static.")
+        checked = read_constants(static, f"{source} [static]", "static")
         return checked if lending == "static" else found
     return (
         found if lending == "idle" else replace(found, origin=f"{source} (idle class: static not measured)")
     )
 
 
-def read_constants(table: dict[str, object], origin: str, prefix: str) -> Contention:
-    """Check one table of four constants; `prefix` leads to its keys in messages. Raises ConfigError."""
-    values = {}
-    for key in table:
-        if key not in (*CONSTANTS, "spread", "unclipped"):
-            raise ConfigError(
-                f"{origin}: unknown key {prefix + key!r:.80}; the constants are {', '.join(CONSTANTS)}"
-            )
-    for key in CONSTANTS:
-        value = table.get(key)
-        if value is None:
-            raise ConfigError(f"{origin}: {prefix}{key} is missing; {MEND}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-            raise ConfigError(
-                f"{origin}: {prefix}{key} = {value!r:.80} is not a number above 0 and at most 1; {MEND}"
-            )
-        values[key] = float(value)
-    return Contention(**values, origin=origin)
+def read_constants(table: dict[str, object], origin: str, *at: str) -> Contention:
+    """Check one table of four constants, `at` this place of the file. Raises ConfigError."""
+    values, faults = read(COLUMNS, table, WORDS, at)
+    if faults:
+        raise ConfigError(f"{origin}: {faults[0].text}")
+    return Contention(**{key: values[key] for key in CONSTANTS}, origin=origin)

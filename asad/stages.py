@@ -17,7 +17,6 @@ from asad.admit import AdmitPolicy
 from asad.admit.admission_options import Options as AdmitOptions
 from asad.admit.hints import Rule
 from asad.admit.utility import parse_utility, site_utilities
-from asad.bounded import MOST_NUMBER
 from asad.catalog import BASELINES, STAGES, policy_class, run_name, run_names
 from asad.config import Config, GuardSettings
 from asad.contention import load_contention
@@ -26,11 +25,11 @@ from asad.defer.windows import MOST_WINDOW_S
 from asad.defer.windows import Rule as DeferRule
 from asad.errors import ConfigError, UsageError
 from asad.experts import Expert, load_experts
-from asad.experts.tree import nearest
 from asad.guard import Guard, guard_for
 from asad.place import PlacePolicy
 from asad.policy import Given, Policy, Remembers, Truth
 from asad.share import SharePolicy
+from asad.tables import OPTION_WORDS, Column, Is, read
 from asad.warm_up import warm_up as warm_up_lending
 
 CHANCE = 0xA5
@@ -205,35 +204,16 @@ def _checked(
     table: str, given: Mapping[str, Any], defaults: Mapping[str, Any], kind: type[Policy] = Policy
 ) -> dict[str, Any]:
     """What is given, of the types of the defaults. Raises ConfigError for an unknown or wrong option."""
-    taken: dict[str, Any] = {}
-    for key, value in given.items():
-        place = f"{table} {key[:80]}"
+    for key in given:
         if key in kind.removed:
-            raise ConfigError(f"{place}: {kind.removed[key]}")
-        if key not in defaults:
-            raise ConfigError(
-                f"{place}: unknown option; {nearest(key, defaults)}there are {', '.join(defaults)}"
-            )
-        wanted = type(defaults[key])
-        if wanted is bool:
-            fits = isinstance(value, bool)
-        elif wanted is str:
-            fits = isinstance(value, str) and value.isprintable()
-        elif wanted is tuple:
-            fits = isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-        else:
-            fits = isinstance(value, int if wanted is int else int | float) and not isinstance(value, bool)
-            fits = fits and (-MOST_NUMBER if key in kind.signed else 0) <= value <= MOST_NUMBER
-        if not fits:
-            expected = {
-                bool: "true or false",
-                str: "a text",
-                tuple: 'a list of names, ["n1", "n2"]',
-                int: "a whole number from 0",
-                float: "a number" if key in kind.signed else "a number from 0",
-            }[wanted]
-            raise ConfigError(f"{place} = {value!r:.80}; give {expected}")
-        taken[key] = wanted(value)
+            raise ConfigError(f"{table} {key}: {kind.removed[key]}")
+    columns = {
+        key: Column(type(default), default, Is(None if key in kind.signed else 0))
+        for key, default in defaults.items()
+    }
+    taken, faults = read(columns, given, OPTION_WORDS, (table,))
+    if faults:
+        raise ConfigError(faults[0].text)
     return taken
 
 

@@ -50,7 +50,7 @@ class Is(NamedTuple):
             return f"from {self.least:g} to {self.most:g} {self.unit}".rstrip()
         ends = {"from": self.least, "above": self.above, "below": self.below, "at most": self.most}
         words = " and ".join(f"{word} {end:g}" for word, end in ends.items() if end is not None)
-        return f"{self.unit} {words}".strip() or "a finite number"
+        return f"{self.unit} {words}".strip() or "one that is finite"
 
     def holds(self, number: float) -> bool:
         """Is it within the range? NaN never is."""
@@ -97,6 +97,21 @@ PLUGIN_WORDS = Words(
     table="{table}: {value} is no table; write [{table}] and its keys below",
 )
 """Of tables of cluster plugins, which are read without their file."""
+OPTION_WORDS = Words(
+    place="{table} {key}",
+    unknown="{place}: unknown option; {nearest}",
+    kind="{place} = {value}; give {form}",
+    number="{place} = {value}; give {form} {bounds}",
+    range="{place} = {value}; give {form} {bounds}",
+)
+"""Of options of policies, and of rules."""
+FILE_WORDS = Words(
+    place="{table}.{key}",
+    kind="{place} = {value}; give {form}",
+    number="{place} = {value}; give {form} {bounds}",
+    range="{place} = {value}; give {form} {bounds}",
+)
+"""Of files of their own."""
 
 
 class Fault(NamedTuple):
@@ -106,6 +121,12 @@ class Fault(NamedTuple):
     """Table and key."""
     text: str
     """Where, what, and the hint; safe for a terminal."""
+
+    def located(self, path: str, lines: Mapping[tuple[str, ...], int]) -> str:
+        """With the file, and the line of the key or of the closest thing around it that has one."""
+        around = (self.key[:end] for end in range(len(self.key), 0, -1))
+        line = next((lines[key] for key in around if key in lines), None)
+        return f"{path}:{line}: {self.text}" if line else f"{path}: {self.text}"
 
 
 class _Kind(NamedTuple):
@@ -175,19 +196,23 @@ def read(
             values[key], wrong = read_table(asked.kind, value, words, (*at, key))
             faults += wrong
             continue
-        place = words.place.format(table=".".join(at), key=key[:80])
+        place = _place(words, at, key)
         try:
             if asked is None:
                 nearest = nearest_of(key, columns, words.known)
-                raise ValueError(words.unknown.format(place=place, nearest=nearest))
+                parts = {"table": ".".join(at), "key": key[:80], "nearest": nearest}
+                raise ValueError(words.unknown.format(place=place, **parts))
             values[key] = taken(value, asked, words, place)
         except ValueError as error:
             faults.append(Fault((*at, key), printable(str(error))))
     for key, asked in columns.items():
         if key not in given and asked.default is NEEDED:
-            place = words.place.format(table=".".join(at), key=key)
-            faults.append(Fault(at, words.missing.format(place=place)))
+            faults.append(Fault(at, words.missing.format(place=_place(words, at, key))))
     return values, faults
+
+
+def _place(words: Words, at: tuple[str, ...], key: str) -> str:
+    return words.place.format(table=".".join(at), key=key[:80]) if at else key[:80]
 
 
 def read_table(kind: Any, given: Any, words: Words, at: tuple[str, ...]) -> tuple[Any, list[Fault]]:
@@ -258,6 +283,25 @@ def _number(value: Any, kind: type, limits: Is, words: Words, parts: dict[str, s
     return number
 
 
+def fitted(path: str, shipped: str, schema: int, hint: str) -> tuple[dict[str, Any], str]:
+    """What a file holds that asad itself wrote, and its name; of an empty path the one that ships (`package/name`).
+
+    Raises ConfigError with file and hint if it cannot be read, or is of another schema.
+    """
+    from importlib.resources import files
+
+    package, _, name = shipped.partition("/")
+    source = Path(path) if path else files(package) / name
+    try:
+        document = toml_of(source.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{source}: cannot be read as TOML ({reason}); {hint}") from error
+    if document.get("schema") != schema:
+        raise ConfigError(f"{source}: schema is {document.get('schema')!r:.40}, not {schema}; {hint}")
+    return document, str(source)
+
+
 def nearest_of(name: str, names: Mapping[str, Any] | Sequence[str], known: str = "there are") -> str:
     """`did you mean 'x'?`, or all names where none is like it."""
     close = difflib.get_close_matches(name[:80], list(names), n=1, cutoff=0.5)
@@ -299,11 +343,6 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
         if path:
             lines.setdefault(path, number)
     return lines
-
-
-def line_of(lines: Mapping[tuple[str, ...], int], key: tuple[str, ...]) -> int | None:
-    """The line of a key, or of the closest thing around it that has one."""
-    return next((lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in lines), None)
 
 
 def _keys(line: str) -> tuple[str, ...]:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from asad.admit.utility import parse_utility
+from asad.bounded import toml_of
 from asad.errors import UsageError
+from asad.tables import Is, Words, read_table
 from lab import LabError
 from lab.slurm import USERS
 from lab.workloads import KINDS, stage_rates
 
 MOST_TASKS = 1000
 """Slurm's MaxArraySize, unless it is told otherwise."""
+WORDS = Words(
+    place="{table}: {key}",
+    unknown="{table}: unknown key '{key}'; {nearest}",
+    known="known are",
+    kind="{place} is {value}; give {form}",
+    number="{place} is {value}; give a number",
+    range="{place} must be {bounds}; it is {value}",
+)
 MIXES = Path(__file__).parent / "mixes"
 
 
@@ -27,7 +35,7 @@ class MixJob:
     name: str
     """Its job name in Slurm: jobs of one name are runs of one application."""
     user: str
-    cpu_s: float
+    cpu_s: Annotated[float, Is(above=0.0)]
     """CPU seconds of its work, on all its cores and nodes together."""
     busy: float
     """Part of its allocation that it keeps busy when it runs alone, in (0, 1]."""
@@ -38,8 +46,8 @@ class MixJob:
     memory_mb: int = 200
     """Memory that it asks for on each node; it uses half of it."""
     stages: int = 1
-    time_limit_s: float = 120.0
-    submit_s: float = 0.0
+    time_limit_s: Annotated[float, Is(above=0.0)] = 120.0
+    submit_s: Annotated[float, Is(least=0.0)] = 0.0
     """When it is submitted, counted from the first."""
     tasks: int = 1
     """From 2 on it is a job array of so many tasks, and `cpu_s`, cores, nodes and limit are those of each."""
@@ -124,11 +132,11 @@ def read_mix(path: Path) -> Mix:
     if not path.exists() and path.name == str(path):
         path = MIXES / f"{path.stem}.toml"
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = toml_of(path.read_text(encoding="utf-8"))
     except OSError as error:
         known = ", ".join(sorted(mix.stem for mix in MIXES.glob("*.toml")))
         raise LabError(f"{path}: {error.strerror}; name a file, or one of {known}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise LabError(f"{path}: not TOML: {error}; mend what it names") from error
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or not jobs or not {"jobs"} <= set(document) <= {"jobs", "cluster"}:
@@ -144,7 +152,7 @@ def read_mix(path: Path) -> Mix:
 def _read_shape(place: str, given: Any) -> Shape:
     if not isinstance(given, dict):
         raise LabError(f"{place}: not a table; write [cluster] and below it nodes = …")
-    shape = Shape(**_read_values(place, given, Shape))
+    shape: Shape = _read(Shape, place, given)
     if min(shape.nodes, shape.cpus) < 1 or not 1 <= shape.slot_s < math.inf:
         raise LabError(f"{place}: nodes, cpus and slot_s must be at least 1")
     return shape
@@ -153,41 +161,22 @@ def _read_shape(place: str, given: Any) -> Shape:
 def _read_job(place: str, given: Any) -> MixJob:
     if not isinstance(given, dict):
         raise LabError(f"{place}: not a table; write {{ name = …, user = …, cpu_s = …, busy = … }}")
-    for key in ("name", "user", "cpu_s", "busy"):
-        if key not in given:
-            raise LabError(f"{place}: {key} is missing; add it")
-    job = MixJob(**_read_values(place, given, MixJob))
+    job: MixJob = _read(MixJob, place, given)
     wrong = _fault(job)
     if wrong:
         raise LabError(f"{place}: {wrong}")
     return job
 
 
-def _read_values(place: str, given: Mapping[str, Any], kind: type[MixJob] | type[Shape]) -> dict[str, Any]:
-    """The keys of a table, of the types that the columns of `kind` have."""
-    columns = {column.name: column for column in fields(kind)}
-    for key in given:
-        if key not in columns:
-            raise LabError(f"{place}: unknown key {key!r}; known are {', '.join(columns)}")
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        wanted = columns[key].type
-        if wanted in ("str", "bool"):
-            right = isinstance(value, str if wanted == "str" else bool)
-        else:
-            right = isinstance(value, int if wanted == "int" else int | float) and not isinstance(value, bool)
-        if not right:
-            kinds = {"str": "a text", "bool": "true or false"}
-            raise LabError(f"{place}: {key} is {value!r}; give {kinds.get(str(wanted), 'a number')}")
-        values[key] = float(value) if wanted == "float" else value
-    return values
+def _read(kind: type[MixJob] | type[Shape], place: str, given: dict[str, Any]) -> Any:
+    made, faults = read_table(kind, given, WORDS, (place,))
+    if faults:
+        raise LabError(faults[0].text)
+    return made
 
 
 def _fault(job: MixJob) -> str:
     """What is wrong with a job, and the mend; empty if nothing is."""
-    numbers = (job.cpu_s, job.busy, job.time_limit_s, job.submit_s)
-    if not all(map(math.isfinite, numbers)) or job.cpu_s <= 0 or job.time_limit_s <= 0 or job.submit_s < 0:
-        return "cpu_s and time_limit_s must be above 0, submit_s at least 0"
     if not 0 < job.busy <= 1:
         return f"busy is {job.busy:g}; give a fraction in (0, 1]"
     if job.kind not in KINDS:

@@ -9,15 +9,14 @@ a policy is shown (`of_past`). Nothing here looks ahead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from asad.bounded import toml_of
 from asad.defer.jobs import Trajectories, Waiting
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats, Ints
+from asad.tables import fitted
 
 SCHEMA = 1
 DURATIONS = (4, 24)
@@ -137,18 +136,7 @@ def _classes(cores: Ints, duration: Ints, span: Ints, steps: int) -> tuple[Float
 
 def read_expected(path: str = "") -> Expected:
     """From a file (TOML), empty for the one that ships. Raises ConfigError with file, key and mend."""
-    try:
-        if path:
-            with open(path, "rb") as file:  # noqa: PTH123 - what decides has no paths of its own
-                document = toml_of(file.read().decode("utf-8"))
-        else:
-            shipped = files("asad_profiles.defer") / "expected.toml"
-            document, path = toml_of(shipped.read_text(encoding="utf-8")), str(shipped)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{path}: cannot be read as TOML ({reason}); fit anew") from error
-    if document.get("schema") != SCHEMA:
-        raise ConfigError(f"{path}: schema is {document.get('schema')!r:.80}, not {SCHEMA}; fit anew")
+    document, path = fitted(path, "asad_profiles.defer/expected.toml", SCHEMA, "fit anew")
     found = {key: _numbers(path, key, document.get(key)) for key in ("profile", "coming", "unknown")}
     whole = {key: _numbers(path, key, document.get(key)) for key in ("duration", "window")}
     persistence = document.get("persistence")

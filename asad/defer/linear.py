@@ -9,18 +9,17 @@ Combinatorial and Continuous Optimization*.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
-from asad.bounded import toml_of
 from asad.defer.deferral_options import PACKINGS, Packing
 from asad.defer.environment import play_weights
 from asad.defer.features import FEATURES, Weighted, weights
 from asad.defer.jobs import Trajectories, Worth
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats
+from asad.tables import fitted
 
 SCHEMA = 1
 SCALES = np.array([4.0, 4.0, 16.0, 4.0, 4.0, 8.0, 0.25, 1.0])
@@ -41,18 +40,7 @@ class Linear(Weighted):
 
 def read_weights(packing: str, path: str = "") -> Floats:
     """(8,) From a file (TOML), empty for the one that ships. Raises ConfigError with file, key and mend."""
-    try:
-        if path:
-            with open(path, "rb") as file:  # noqa: PTH123 - what decides has no paths of its own
-                document = toml_of(file.read().decode("utf-8"))
-        else:
-            shipped = files("asad_profiles.defer") / "linear.toml"
-            document, path = toml_of(shipped.read_text(encoding="utf-8")), str(shipped)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{path}: cannot be read as TOML ({reason}); tune anew") from error
-    if document.get("schema") != SCHEMA:
-        raise ConfigError(f"{path}: schema is {document.get('schema')!r:.80}, not {SCHEMA}; tune anew")
+    document, path = fitted(path, "asad_profiles.defer/linear.toml", SCHEMA, "tune anew")
     table = document.get(packing)
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: has no weights [{packing}]; tune them, or take the other packing")

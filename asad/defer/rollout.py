@@ -22,13 +22,11 @@ those of the recorded training trajectories), `seed`. Cost: O(proposals · futur
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.bounded import toml_of
 from asad.compiling import compiled
 from asad.defer.expected import Expected, fit, of_past
 from asad.defer.features import linear_score
@@ -38,6 +36,7 @@ from asad.defer.lookahead import Lookahead
 from asad.defer.packing import pack
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats, Ints
+from asad.tables import fitted
 
 SCHEMA = 1
 ENDLESS = 1_000_000
@@ -202,18 +201,7 @@ def written_sample(sample: tuple[Ints, float, float], about: str) -> str:
 
 def read_sample(path: str = "") -> tuple[Ints, float, float]:
     """From a file, empty for the one that ships. Raises ConfigError with file, key and mend."""
-    try:
-        if path:
-            with open(path, "rb") as file:  # noqa: PTH123 - what decides has no paths of its own
-                document = toml_of(file.read().decode("utf-8"))
-        else:
-            shipped = files("asad_profiles.defer") / "sample.toml"
-            document, path = toml_of(shipped.read_text(encoding="utf-8")), str(shipped)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{path}: cannot be read as TOML ({reason}); fit anew") from error
-    if document.get("schema") != SCHEMA:
-        raise ConfigError(f"{path}: schema is {str(document.get('schema'))[:40]}, not {SCHEMA}; fit anew")
+    document, path = fitted(path, "asad_profiles.defer/sample.toml", SCHEMA, "fit anew")
     numbers = []
     for key in ("rate", "deviation"):
         value = document.get(key)

@@ -10,15 +10,16 @@ import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import normal
-from asad.bounded import MOST_NUMBER, toml_of
+from asad.bounded import toml_of
 from asad.errors import ConfigError
 from asad.model import Floats, JobLog
+from asad.tables import FILE_WORDS, Is, key_lines, read_table
 
 LEAST = 0.01
 """No job is taken to want less than this: a rate has to be divided by it."""
@@ -44,6 +45,21 @@ class Assumption:
         return (
             f"Beta with mean {self.mean:g} and concentration {self.concentration:g}, one draw an application"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Assumed:
+    """`[assume]` of a file."""
+
+    mean: Annotated[float, Is(above=0.0, below=1.0)] = 0.6
+    concentration: Annotated[float, Is(above=0.0)] = 5.0
+    use_measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    applications: Mapping[str, Annotated[float, Is(above=0.0, most=1.0)]] = field(default_factory=dict)
+    assume: _Assumed = _Assumed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,58 +106,25 @@ def read_demand(text: str) -> DemandProfile:
             raise ConfigError(
                 f"--demand {text}: not a distribution; write beta:MEAN or beta:MEAN:CONCENTRATION"
             )
-        return DemandProfile(
-            assumption=_assumption(
-                f"--demand {text}", dict(zip(("mean", "concentration"), numbers, strict=False))
-            )
-        )
+        given = dict(zip(("mean", "concentration"), numbers, strict=False))
+        made, faults = read_table(_Assumed, given, FILE_WORDS, ())
+        if faults:
+            raise ConfigError(f"--demand {text}: {faults[0].text}")
+        return DemandProfile(assumption=Assumption(made.mean, made.concentration))
     path = Path(text)
     try:
-        table = toml_of(path.read_text(encoding="utf-8"))
+        content = path.read_text(encoding="utf-8")
+        table = toml_of(content)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; name a demand profile, or beta:MEAN") from None
     except ValueError as error:  # of TOML, or no UTF-8
         raise ConfigError(f"{path}: {error}; correct the TOML") from None
-    unknown = table.keys() - {"applications", "assume"}
-    if unknown:
-        raise ConfigError(
-            f"{path}: unknown table {sorted(unknown)[0]!r:.80}; there are [applications] and [assume]"
-        )
-    applications: dict[str, float] = {}
-    for pattern, value in _table(path, table, "applications").items():
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
-            raise ConfigError(
-                f"{path}: applications.{pattern!r:.80} = {value!r:.80}; give a fraction in (0, 1]"
-            )
-        applications[pattern] = float(value)
-    assume = dict(_table(path, table, "assume"))
-    use_measured = assume.pop("use_measured", True)
-    if not isinstance(use_measured, bool):
-        raise ConfigError(f"{path}: assume.use_measured = {use_measured!r:.80}; give true or false")
-    return DemandProfile(applications, _assumption(str(path), assume), use_measured)
-
-
-def _table(path: Path, table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    inner = table.get(name, {})
-    if not isinstance(inner, dict):
-        raise ConfigError(f"{path}: {name} is not a table; write [{name}]")
-    return inner
-
-
-def _assumption(place: str, values: Mapping[str, Any]) -> Assumption:
-    known = {"mean": 0.6, "concentration": 5.0}
-    for key, value in values.items():
-        if key not in known:
-            raise ConfigError(f"{place}: unknown key {key!r:.80}; there are mean and concentration")
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not abs(value) <= MOST_NUMBER:
-            raise ConfigError(f"{place}: {key} = {value!r:.80}; give a number")
-        known[key] = float(value)
-    if not 0 < known["mean"] < 1:
-        raise ConfigError(f"{place}: mean = {known['mean']:g}; give a number between 0 and 1")
-    if not known["concentration"] > 0:
-        raise ConfigError(f"{place}: concentration = {known['concentration']:g}; give a number above 0")
-    return Assumption(known["mean"], known["concentration"])
+    profile, faults = read_table(_File, table, FILE_WORDS, ())
+    if faults:
+        lines = key_lines(content)
+        raise ConfigError("\n".join(fault.located(str(path), lines) for fault in faults))
+    assumption = Assumption(profile.assume.mean, profile.assume.concentration)
+    return DemandProfile(profile.applications, assumption, profile.assume.use_measured)
 
 
 def assign(
