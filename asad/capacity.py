@@ -6,13 +6,15 @@ job of usual use (docs/explanation/asax.md). Policies and the guard go by this o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import namedtuple
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import borrowing, compiled
-from asad.model import Floats, Snapshot
+from asad.model import Floats, Jobs, Snapshot
 
 ROOM = 1e-9
 """Pools are sums: what is smaller than this is rounding."""
@@ -20,41 +22,38 @@ MIXED, NOBODY = -2, -1
 """Share group of a node whose jobs are of several, and of one without jobs."""
 
 
-class Columns(NamedTuple):
-    """What of a view stays the same arrays from snapshot to snapshot of most clusters. Rows are those of
-    `Snapshot.jobs`."""
+JOB_COLUMNS = tuple(column.name for column in fields(Jobs) if column.name != "job_id")
+"""All columns of `Jobs` but their names, which compiled code cannot read."""
+if TYPE_CHECKING:
 
-    core_owner: NDArray[np.int32]
-    core_guest: NDArray[np.int32]
-    core_peak: NDArray[np.float64]
-    node_first: NDArray[np.int32]
-    node_memory: NDArray[np.float64]
-    node_bar: NDArray[np.int8]
-    application: NDArray[np.int32]
-    cores: NDArray[np.int32]
-    nodes: NDArray[np.int32]
-    limit: NDArray[np.float64]
-    limit_end: NDArray[np.float64]
-    memory: NDArray[np.float64]
-    start: NDArray[np.float64]
-    submit: NDArray[np.float64]
-    estimate: NDArray[np.float64]
-    own_start: NDArray[np.float64]
-    own_estimate: NDArray[np.float64]
-    cpu: NDArray[np.float64]
-    pace: NDArray[np.float64]
-    lost: NDArray[np.float64]
-    pressure: NDArray[np.float64]
-    host: NDArray[np.int32]
-    share: NDArray[np.float64]
-    demand: NDArray[np.float64]
-    offered: NDArray[np.float64]
-    share_group: NDArray[np.int32]
-    memory_bound: NDArray[np.int8]
-    host_bar: NDArray[np.int8]
-    guest_bar: NDArray[np.int8]
-    lends: NDArray[np.bool_]
-    """(3,) does the cluster lend free cores, only nodes that one job holds wholly, and are guests widened?"""
+    @dataclass(frozen=True, slots=True)
+    class Columns(Jobs):
+        """What of a view stays the same arrays from snapshot to snapshot of most clusters: the columns of `Jobs` by
+        their own names, rows as there, and those of cores and nodes."""
+
+        core_owner: NDArray[np.int32]
+        core_guest: NDArray[np.int32]
+        core_peak: NDArray[np.float64]
+        node_first: NDArray[np.int32]
+        node_memory: NDArray[np.float64]
+        node_bar: NDArray[np.int8]
+        lends: NDArray[np.bool_]
+        """(3,) does the cluster lend free cores, only nodes that one job holds wholly, and are guests widened?"""
+
+else:
+    Columns = namedtuple(
+        "Columns",
+        (
+            "core_owner",
+            "core_guest",
+            "core_peak",
+            "node_first",
+            "node_memory",
+            "node_bar",
+            "lends",
+            *JOB_COLUMNS,
+        ),
+    )
 
 
 class View(NamedTuple):
@@ -74,7 +73,6 @@ FREE_CORES, WHOLE_NODES, WIDENED = range(3)
 
 def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
     """The snapshot's tables; `node_first` is the machine's (N + 1,) first cores."""
-    jobs = snapshot.jobs
     return Columns(
         core_owner=snapshot.core_owner,
         core_guest=snapshot.core_guest,
@@ -82,30 +80,8 @@ def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
         node_first=node_first,
         node_memory=snapshot.machine.memory_bytes,
         node_bar=snapshot.node_bar,
-        application=jobs.application,
-        cores=jobs.cores,
-        nodes=jobs.nodes,
-        limit=jobs.time_limit_s,
-        limit_end=jobs.limit_end_s,
-        memory=jobs.memory_bytes_per_core,
-        start=jobs.start_s,
-        submit=jobs.submit_s,
-        estimate=jobs.estimated_start_s,
-        own_start=jobs.own_start_s,
-        own_estimate=jobs.own_estimate_s,
-        cpu=jobs.cpu_fraction,
-        pace=jobs.pace,
-        lost=jobs.lost_s,
-        pressure=jobs.pressure,
-        host=jobs.host,
-        share=jobs.share,
-        demand=jobs.demand,
-        offered=jobs.offered_s,
-        share_group=jobs.share_group,
-        memory_bound=jobs.memory_bound,
-        host_bar=jobs.host_bar,
-        guest_bar=jobs.guest_bar,
         lends=np.array([snapshot.lends_free_cores, snapshot.whole_nodes, snapshot.widened]),
+        **{name: getattr(snapshot.jobs, name) for name in JOB_COLUMNS},
     )
 
 
@@ -200,8 +176,8 @@ def usual_use(view: View) -> float:
     used, held = 0.0, 0
     for i in range(len(view.running)):
         job = view.running[i]
-        if not np.isnan(view.c.cpu[job]):
-            used += view.c.cpu[job] * view.c.cores[job]
+        if not np.isnan(view.c.cpu_fraction[job]):
+            used += view.c.cpu_fraction[job] * view.c.cores[job]
             held += view.c.cores[job]
     return used / held if held > 0 else 1.0
 
@@ -228,7 +204,7 @@ def fill_pools(
     pools.usual[0] = usual
     head, places = -1, 0
     for i in range(len(view.queue)):
-        if np.isnan(c.offered[view.queue[i]]):
+        if np.isnan(c.offered_s[view.queue[i]]):
             head = view.queue[i]
             break
     for node in range(len(c.node_first) - 1):
@@ -248,7 +224,7 @@ def fill_pools(
             else:
                 if owner != host:
                     host = owner
-                    barred, host_memory = c.host_bar[owner] != 0, c.memory[owner]
+                    barred, host_memory = c.host_bar[owner] != 0, c.memory_bytes_per_core[owner]
                     known, lends = peak[owner], share[owner]
                     closed = closed or late[owner]
                     bound = bound or c.memory_bound[owner] != 0
@@ -265,7 +241,7 @@ def fill_pools(
                 open_cores += 1
             else:
                 if guest != other:
-                    other, other_memory, wants = guest, c.memory[guest], demand_of(view, guest)
+                    other, other_memory, wants = guest, c.memory_bytes_per_core[guest], demand_of(view, guest)
                     takes = wants * (1.0 if np.isnan(c.pace[guest]) else c.pace[guest])
                     bound = bound or c.memory_bound[guest] != 0
                     group = joined(group, c.share_group[guest])
@@ -296,7 +272,7 @@ def fill_pools(
         else:
             kept = memory * unheld / max(1, end - begin)
             if head >= 0:
-                kept = max(kept, c.memory[head] * min(unheld, c.cores[head]))
+                kept = max(kept, c.memory_bytes_per_core[head] * min(unheld, c.cores[head]))
             pools.memory[node] = memory - requested - guests - kept
     pools.places[0] = places
 
@@ -342,6 +318,6 @@ def pools_of(snapshot: Snapshot, headroom: float) -> Pools:
 @borrowing
 def demand_of(view: View, guest: int) -> float:
     """What a guest uses of a core if nobody takes any: measured, else what was expected of it, else all."""
-    if not np.isnan(view.c.cpu[guest]):
-        return float(view.c.cpu[guest])
+    if not np.isnan(view.c.cpu_fraction[guest]):
+        return float(view.c.cpu_fraction[guest])
     return 1.0 if np.isnan(view.c.demand[guest]) else float(view.c.demand[guest])

@@ -61,9 +61,9 @@ SEEN = len(FEATURES)
 def _printed_happiness(view: View, history: History, host: int) -> float:
     """Eq. (1) as printed; it has the unit s² and grows with the work that is left."""
     c = view.c
-    run = expected_run(history, c.application[host], c.limit[host])
-    left = max(0.0, run - (view.now - c.start[host]))
-    return abs(c.limit_end[host] - view.now) * left / max(c.pace[host], 1e-3)
+    run = expected_run(history, c.application[host], c.time_limit_s[host])
+    left = max(0.0, run - (view.now - c.start_s[host]))
+    return abs(c.limit_end_s[host] - view.now) * left / max(c.pace[host], 1e-3)
 
 
 @borrowing
@@ -73,14 +73,14 @@ def _describe(
     """The state of the pair into `x`; what no log and no snapshot has is NaN."""
     c = view.c
     x[:] = np.nan
-    cpu = c.cpu[host]
+    cpu = c.cpu_fraction[host]
     if np.isnan(cpu):
         cpu = expected_cpu(history, c.application[host])
     x[F_CPU] = cpu
     x[F_CPU_P95] = cpu
     x[F_STAGE] = 0.0 if cpu * c.cores[host] <= 1.5 and c.cores[host] > 1 else 1.0
-    limit = c.limit_end[host] - c.start[host]
-    x[F_INTERVAL] = (view.now - c.start[host]) / limit if limit > 0 and not np.isinf(limit) else np.nan
+    limit = c.limit_end_s[host] - c.start_s[host]
+    x[F_INTERVAL] = (view.now - c.start_s[host]) / limit if limit > 0 and not np.isinf(limit) else np.nan
     x[F_HAPPINESS] = _printed_happiness(view, history, host)
     x[F_PRESSURE] = max(0.0, 1.0 - c.pace[host])
     x[F_GUEST_CPU] = expected_cpu(history, c.application[guest])
@@ -89,8 +89,8 @@ def _describe(
     memory = c.node_memory[node]
     if memory > 0:  # never of NaN
         cores = c.node_first[node + 1] - c.node_first[node]
-        x[F_MEMORY] = min(1.0, c.memory[host] * cores / memory)
-        x[F_GUEST_MEMORY] = c.memory[guest] * min(cores, c.cores[guest]) / memory
+        x[F_MEMORY] = min(1.0, c.memory_bytes_per_core[host] * cores / memory)
+        x[F_GUEST_MEMORY] = c.memory_bytes_per_core[guest] * min(cores, c.cores[guest]) / memory
         x[F_MEMORY_PAIR] = x[F_MEMORY] + x[F_GUEST_MEMORY]
 
 

@@ -45,7 +45,7 @@ def _best_pairs(
         best_guest, best_host = -1, -1
         for i in range(waiting):
             guest = view.queue[i]
-            if taken[i] or np.isnan(view.c.estimate[guest]):
+            if taken[i] or np.isnan(view.c.estimated_start_s[guest]):
                 continue
             if view.c.cores[guest] * min(1.0, demand[guest]) <= best:
                 continue  # not even at full rate
@@ -55,7 +55,7 @@ def _best_pairs(
                 if used == 0:
                     continue
                 rate = mu * min(1.0, room * ratio / demand[guest])
-                if view.now + run[guest] / rate >= view.c.estimate[guest] + run[guest]:
+                if view.now + run[guest] / rate >= view.c.estimated_start_s[guest] + run[guest]:
                     continue
                 done = rate * view.c.cores[guest] * demand[guest]
                 if done > best:

@@ -72,7 +72,7 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
             if guest < 0:
                 open_cores += 1
             else:
-                held += c.memory[guest]
+                held += c.memory_bytes_per_core[guest]
                 if guest != before:
                     for k in range(begin, core):
                         if c.core_guest[k] == guest:
@@ -88,7 +88,9 @@ def find(view: View, ceiling: NDArray[np.float64], least: float, openings: Openi
         if np.isnan(c.node_memory[node]):
             openings.memory_free[node] = np.inf
         else:
-            openings.memory_free[node] = c.node_memory[node] - held - (end - begin) * c.memory[owner]
+            openings.memory_free[node] = (
+                c.node_memory[node] - held - (end - begin) * c.memory_bytes_per_core[owner]
+            )
         if open_cores == 0 or not room >= least - ROOM:
             continue
         if openings.first[owner] < 0:
@@ -121,8 +123,8 @@ def fit(
         while node >= 0 and count < most and not (packed and given == 0 and open_cores >= wanted):
             cores = c.node_first[node + 1] - c.node_first[node]
             take = openings.open_cores[node]
-            if c.memory[guest] > 0 and openings.memory_free[node] < np.inf:
-                take = min(take, int(openings.memory_free[node] / c.memory[guest] + ROOM))
+            if c.memory_bytes_per_core[guest] > 0 and openings.memory_free[node] < np.inf:
+                take = min(take, int(openings.memory_free[node] / c.memory_bytes_per_core[guest] + ROOM))
             if packed:
                 take = min(take, int(openings.room[node] * cores / cpu + ROOM))
             if given > 0 and take * given < wanted:
@@ -156,5 +158,5 @@ def take(view: View, openings: Openings, guest: int, count: int, share: float) -
         cores = min(even, openings.open_cores[node], wanted)
         openings.open_cores[node] -= cores
         openings.room[node] -= share
-        openings.memory_free[node] -= cores * c.memory[guest]
+        openings.memory_free[node] -= cores * c.memory_bytes_per_core[guest]
         wanted -= cores

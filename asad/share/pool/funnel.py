@@ -72,7 +72,7 @@ def account(
                 else:
                     pool += idle - kept
                 continue
-            mean = c.cpu[owner]
+            mean = c.cpu_fraction[owner]
             if np.isnan(mean):
                 mean = memo.mean[owner]
             peak = c.core_peak[core]

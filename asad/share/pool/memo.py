@@ -109,8 +109,8 @@ def meet_jobs(view: View, o: Options, memo: Memo) -> None:
     for rows in (view.queue, view.running, view.guests):
         for i in range(len(rows)):
             job = rows[i]
-            if memo.submit[job] != view.c.submit[job]:
-                memo.submit[job] = view.c.submit[job]
+            if memo.submit[job] != view.c.submit_s[job]:
+                memo.submit[job] = view.c.submit_s[job]
                 memo.share[job] = 0.0
                 memo.last_peak[job] = np.nan
                 memo.announced[job] = np.nan
@@ -125,5 +125,5 @@ def meet_jobs(view: View, o: Options, memo: Memo) -> None:
                 memo.quota[job] = np.nan
     for i in range(len(view.queue)):
         job = view.queue[i]
-        if memo.retry_at[job] == np.inf and np.isnan(view.c.offered[job]):
+        if memo.retry_at[job] == np.inf and np.isnan(view.c.offered_s[job]):
             memo.retry_at[job] = view.now + o.patience_s

@@ -99,12 +99,12 @@ def offer(
         guest = view.queue[i]
         if count == MOST or used + c.cores[guest] > len(offers.nodes):
             break
-        if c.guest_bar[guest] or not np.isnan(c.offered[guest]):
+        if c.guest_bar[guest] or not np.isnan(c.offered_s[guest]):
             continue
-        if np.isnan(c.limit[guest]) or c.host[guest] >= 0:
+        if np.isnan(c.time_limit_s[guest]) or c.host[guest] >= 0:
             continue
         start = counterfactual_start(view, memo, guest)
-        run = expected_run(history, c.application[guest], c.limit[guest])
+        run = expected_run(history, c.application[guest], c.time_limit_s[guest])
         demand = known_cpu(history, c.application[guest])
         if len(known_run):
             run, demand = known_run[guest], known_demand[guest]
@@ -130,7 +130,7 @@ def offer(
         if nodes == 0:
             cores = min(c.cores[guest], offers.widest[0])
             offers.needs[0] = min(offers.needs[0], float(cores))
-            offers.needs[1] = min(offers.needs[1], cores * c.memory[guest])
+            offers.needs[1] = min(offers.needs[1], cores * c.memory_bytes_per_core[guest])
             continue
         for k in range(nodes):
             offers.nodes[used + k] = offers.chosen[k]
@@ -204,7 +204,7 @@ def _hopeless(view: View, guest: int, use: float, failed: int, offers: Offers) -
             c.nodes[guest] == c.nodes[other]
             and c.cores[guest] >= c.cores[other]
             and use >= offers.failed_use[k]
-            and c.memory[guest] >= c.memory[other]
+            and c.memory_bytes_per_core[guest] >= c.memory_bytes_per_core[other]
             and c.share_group[guest] == c.share_group[other]
             and c.memory_bound[guest] >= c.memory_bound[other]
         ):
@@ -284,7 +284,7 @@ def _rate(
     """How fast a guest would run with so many cores of a node, as far as its pool goes; 0 where it may not."""
     if pools.closed[node] or pools.open[node] < cores:
         return 0.0
-    if pools.memory[node] < cores * view.c.memory[guest]:
+    if pools.memory[node] < cores * view.c.memory_bytes_per_core[guest]:
         return 0.0
     group = view.c.share_group[guest]
     if pools.group[node] != group and (pools.group[node] != NOBODY or pools.group[node] == MIXED):
@@ -309,7 +309,7 @@ def _take(view: View, pools: Pools, guest: int, nodes: int, use: float, chosen: 
         pools.open[node] -= cores
         pools.taken[node] += cores * use
         pools.pool[node] -= cores * use
-        pools.memory[node] -= cores * view.c.memory[guest]
+        pools.memory[node] -= cores * view.c.memory_bytes_per_core[guest]
         pools.bound[node] |= view.c.memory_bound[guest]
         pools.group[node] = view.c.share_group[guest]
 

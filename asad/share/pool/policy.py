@@ -58,7 +58,7 @@ def _learn(
     for i in range(len(rows)):
         add_peak(history, columns.application[rows[i]], memo.last_peak[rows[i]])
         memo.last_peak[rows[i]] = np.nan
-    add_ended(history, columns.application, columns.limit, rows, run_s, lost_s, cpu)
+    add_ended(history, columns.application, columns.time_limit_s, rows, run_s, lost_s, cpu)
     meet_jobs(view, o, memo)
     for i in range(len(running)):
         application = columns.application[running[i]]

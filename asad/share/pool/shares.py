@@ -124,22 +124,22 @@ def describe(
     """The state of a running job into `x`; what is not known, and what is of a guest, is NaN."""
     c = view.c
     x[:] = np.nan
-    cpu = memo.mean[host] if np.isnan(c.cpu[host]) else c.cpu[host]
+    cpu = memo.mean[host] if np.isnan(c.cpu_fraction[host]) else c.cpu_fraction[host]
     peak = memo.peak[host] if np.isnan(memo.last_peak[host]) else memo.last_peak[host]
     x[F_CPU] = cpu
     x[F_CPU_P95] = peak
     if not np.isnan(memo.last_peak[host]):
         x[F_STAGE] = 0.0 if memo.last_peak[host] * c.cores[host] <= ONE_CORE and c.cores[host] > 1 else 1.0
-    limit = c.limit_end[host] - c.start[host]
+    limit = c.limit_end_s[host] - c.start_s[host]
     if limit > 0 and not np.isinf(limit):
-        x[F_INTERVAL] = (view.now - c.start[host]) / limit
+        x[F_INTERVAL] = (view.now - c.start_s[host]) / limit
     x[F_HAPPINESS] = happiness(view, history, host)
     x[F_PRESSURE] = np.fmax(c.pressure[host], 1.0 - c.pace[host])  # unknown only where both are
     x[F_LOAD] = load
     node = memo.node[host]
     memory, cores = c.node_memory[node], c.node_first[node + 1] - c.node_first[node]
     if memory > 0:  # never of NaN
-        x[F_MEMORY] = min(1.0, c.memory[host] * min(cores, c.cores[host]) / memory)
+        x[F_MEMORY] = min(1.0, c.memory_bytes_per_core[host] * min(cores, c.cores[host]) / memory)
 
 
 @borrowing
@@ -147,10 +147,10 @@ def happiness(view: View, history: History, host: int) -> float:
     """Hp = time to the limit · pace / work left; NaN if its run time cannot be told from history or limit."""
     c = view.c
     application = c.application[host]
-    if history.runs[application] == 0 or np.isinf(c.limit_end[host]) or np.isnan(c.limit_end[host]):
+    if history.runs[application] == 0 or np.isinf(c.limit_end_s[host]) or np.isnan(c.limit_end_s[host]):
         return np.nan
-    done = view.now - c.start[host] - c.lost[host]
+    done = view.now - c.start_s[host] - c.lost_s[host]
     left = history.run[application] / history.runs[application] - done
     if left <= 0:
         return np.nan  # it runs longer than its application did before
-    return max(0.0, c.limit_end[host] - view.now) * c.pace[host] / left
+    return max(0.0, c.limit_end_s[host] - view.now) * c.pace[host] / left

@@ -24,14 +24,14 @@ def counterfactual_start(view: View, memo: Memo, job: int) -> float:
     As far as the twin knows; where it has not come so far, by what the cluster itself estimates. NaN if nobody does.
     """
     c = view.c
-    if not np.isnan(c.own_start[job]):
-        return c.own_start[job]
+    if not np.isnan(c.own_start_s[job]):
+        return c.own_start_s[job]
     early = memo.early[size_class(view, job), 0]
-    if not np.isnan(c.own_estimate[job]):  # as far as is known, it still waits there
-        known = max(view.own_known, c.submit[job])
-        return known + early * max(0.0, c.own_estimate[job] - known)
-    if not np.isnan(c.estimate[job]):
-        return view.now + early * max(0.0, c.estimate[job] - view.now)
+    if not np.isnan(c.own_estimate_s[job]):  # as far as is known, it still waits there
+        known = max(view.own_known, c.submit_s[job])
+        return known + early * max(0.0, c.own_estimate_s[job] - known)
+    if not np.isnan(c.estimated_start_s[job]):
+        return view.now + early * max(0.0, c.estimated_start_s[job] - view.now)
     return np.nan
 
 
@@ -45,14 +45,14 @@ def find_late(view: View, history: History, o: Options, memo: Memo) -> None:
     for i in range(len(view.running)):
         host = view.running[i]
         memo.late[host] = False
-        if not c.start[host] > c.own_start[host]:  # never of NaN: the twin has not come so far
+        if not c.start_s[host] > c.own_start_s[host]:  # never of NaN: the twin has not come so far
             continue
-        run = expected_run(history, c.application[host], c.limit[host])
+        run = expected_run(history, c.application[host], c.time_limit_s[host])
         if np.isnan(run):
             continue
-        left = max(0.0, run - (view.now - c.start[host] - c.lost[host]))
-        lost = c.start[host] - c.own_start[host] + c.lost[host] + o.host_loss * left
-        slack = max(o.slack_s, o.slack * (c.own_start[host] - c.submit[host] + run))
+        left = max(0.0, run - (view.now - c.start_s[host] - c.lost_s[host]))
+        lost = c.start_s[host] - c.own_start_s[host] + c.lost_s[host] + o.host_loss * left
+        slack = max(o.slack_s, o.slack * (c.own_start_s[host] - c.submit_s[host] + run))
         memo.late[host] = lost > slack >= lost - o.host_loss * left  # and not later than that already
 
 
@@ -65,17 +65,17 @@ def watch_starts(view: View, o: Options, memo: Memo) -> None:
     """
     for i in range(len(view.queue)):
         job = view.queue[i]
-        if np.isnan(memo.first_estimate[job]) and not np.isnan(view.c.own_estimate[job]):
-            memo.first_estimate[job], memo.first_seen[job] = view.c.own_estimate[job], view.own_known
+        if np.isnan(memo.first_estimate[job]) and not np.isnan(view.c.own_estimate_s[job]):
+            memo.first_estimate[job], memo.first_seen[job] = view.c.own_estimate_s[job], view.own_known
     for rows in (view.queue, view.guests, view.running):
         for i in range(len(rows)):
             job = rows[i]
-            if memo.counted[job] or np.isnan(memo.first_estimate[job]) or np.isnan(view.c.own_start[job]):
+            if memo.counted[job] or np.isnan(memo.first_estimate[job]) or np.isnan(view.c.own_start_s[job]):
                 continue
             memo.counted[job] = True
             estimated = memo.first_estimate[job] - memo.first_seen[job]
             if estimated >= 60.0:
-                ratio = (view.c.own_start[job] - memo.first_seen[job]) / estimated
+                ratio = (view.c.own_start_s[job] - memo.first_seen[job]) / estimated
                 early = memo.early[size_class(view, job)]
                 early[1] += 1
                 step = max(0.005, 1.0 / (10.0 + early[1]))
