@@ -125,8 +125,8 @@ docs: $(VENV)/.installed-docs
 	@echo "The documentation: file://$(CURDIR)/build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) build dist demo asad.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	find asad profiles sql plugins lab tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist demo asad.egg-info papers/build papers/asad_papers.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find asad profiles sql plugins papers lab tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -135,15 +135,17 @@ $(VENV)/bin/python:
 		{ echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# a stamp for each set of dependencies, renewed when setup.cfg has changed
+# a stamp for each set of dependencies, renewed when a setup.cfg has changed; the papers' evaluations are tested, and run here alone
 $(VENV)/.installed-run: EXTRA :=
-$(VENV)/.installed-test: EXTRA := [test,mesos,rl]
+$(VENV)/.installed-test: EXTRA := [test,mesos]
+$(VENV)/.installed-test: PAPERS := --editable './papers[rl]'
 $(VENV)/.installed-docs: EXTRA := [docs]
+$(VENV)/.installed-docs: PAPERS := --editable ./papers
 # pymesos alone: http-parser, which it wants, does not build on Python 3.11 and later, and asad_mesos stands in for it
 # torch is pinned: what networks learn, and how fast, is that of one version
-$(VENV)/.installed-%: setup.cfg pyproject.toml tests/constraints.txt | $(VENV)/bin/python
+$(VENV)/.installed-%: setup.cfg papers/setup.cfg pyproject.toml tests/constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint tests/constraints.txt \
-		--editable '.$(EXTRA)'
+		--editable '.$(EXTRA)' $(PAPERS)
 	$(if $(findstring mesos,$(EXTRA)),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps pymesos==0.3.15)
 	@touch $@
 

@@ -13,10 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from stated import beside
 
-from asad.replay import admission
-from asad.replay.instances import Instance, draw_instance, read_folder
-from asad.report import admission as report
 from asad.report.html import write_whole
+from asad_papers.oasis import scheme_figures as admission
+from asad_papers.oasis import scheme_page as report
+from asad_papers.oasis.scheme_instances import Instance, draw_instance, read_folder
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "oasis.html"
 

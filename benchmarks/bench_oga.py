@@ -13,10 +13,10 @@ import pytest
 from stated import beside
 
 from asad.place.oga import MODES
-from asad.replay import ports_bench
-from asad.replay.port_instances import PortInstance, draw_port_instance, read_port_instance
-from asad.report import ports as report
 from asad.report.html import write_whole
+from asad_papers.oga import port_figures as ports_bench
+from asad_papers.oga import port_page as report
+from asad_papers.oga.port_instances import PortInstance, draw_port_instance, read_port_instance
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "oga.html"
 

@@ -13,10 +13,10 @@ import pytest
 from stated import beside
 
 from asad.defer.jobs import Worth
-from asad.replay import defer_bench
-from asad.replay.defer_instances import draw_trajectories, read_trajectories
-from asad.report import deferral as report
 from asad.report.html import write_whole
+from asad_papers.osdec import deferral_figures as defer_bench
+from asad_papers.osdec import deferral_page as report
+from asad_papers.osdec.deferral_instances import draw_trajectories, read_trajectories
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "osdec.html"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from stated import beside
 
-from asad.replay import sow_bench
-from asad.replay.sow_instances import draw_sow_instance, read_sow_instance
-from asad.report import sow as report
 from asad.report.html import write_whole
+from asad_papers.sow import statement_figures as sow_bench
+from asad_papers.sow import statement_page as report
+from asad_papers.sow.statement_instances import draw_sow_instance, read_sow_instance
 
 PAGE = Path(__file__).resolve().parents[1] / "build" / "bench" / "sow.html"
 

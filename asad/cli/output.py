@@ -1,4 +1,4 @@
-"""Standard output belongs to what a command answers, so that `--json` is JSON whatever a library prints."""
+"""Where a command writes: standard output holds what it answers, so that `--json` is JSON whatever a library prints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import io
 import os
 import sys
 from pathlib import Path
+
+from asad.errors import UsageError
 
 
 def keep_stdout() -> None:
@@ -34,3 +36,13 @@ def keep_stdout() -> None:
         encoding=sys.stdout.encoding,
         errors="replace",
     )
+
+
+def require_folder(page: Path | None, option: str = "--page") -> None:
+    """Before minutes of work: could the page be written? Raises UsageError."""
+    if page is None:
+        return
+    if not page.parent.is_dir():
+        raise UsageError(f"{option} {page}: there is no folder {page.parent}; make it first")
+    if page.is_dir() or not os.access(page.parent, os.W_OK):
+        raise UsageError(f"{option} {page}: cannot be written; name a file in a folder that you can write to")

@@ -233,7 +233,7 @@ def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
       asactl replay log.txt --machine /etc/slurm/slurm.conf --report page.html
       asactl replay KTH-SP2.swf.gz --nodes 100 --cores 1 --policy slurm,fcfs,conservative,asax
     """
-    from asad.cli.evaluation import require_folder
+    from asad.cli.output import require_folder
 
     require_folder(report, "--report")
     result = replayed(log, **given)

@@ -4,7 +4,7 @@ Source: section 4.2 of the OSDEC paper. Rows of jobs, each with the cluster's ro
 beside it, are encoded by a linear layer and Transformer encoders (attention and feed-forward, each with a residual
 connection and then a norm); a head gives each row the mean of its score (tanh), another its deviation (softplus), a
 third a value, whose mean over the rows is that of the state. `mlp` and `pointer` are the networks of two variants of
-Table 1. `asad.rl.network` is the same in torch, and a test holds the two together.
+Table 1. `asad_papers.osdec.rl.torch_network` is the same in torch, and a test holds the two together.
 
 Cost of 200 jobs: 1 to 2 ms at width 32.
 """

@@ -30,14 +30,14 @@ from asad.experts.compiled import compile_experts
 from asad.experts.fitting import read_history
 from asad.node.progress import parse as parse_progress
 from asad.replay import machine as machines
-from asad.replay.defer_instances import read_trajectories
 from asad.replay.demand import assign, read_demand
-from asad.replay.instances import read_instance
-from asad.replay.port_instances import read_port_instance
 from asad.replay.readers import Recorded, read_log
 from asad.replay.settings import Settings
-from asad.replay.sow_instances import read_sow_instance
 from asad.replay.workload import build_workload
+from asad_papers.oasis.scheme_instances import read_instance
+from asad_papers.oga.port_instances import read_port_instance
+from asad_papers.osdec.deferral_instances import read_trajectories
+from asad_papers.sow.statement_instances import read_sow_instance
 from lab.fuzz import samples
 from lab.fuzz.mutations import Form, hostile
 from lab.fuzz.run import FaultError, Read, Reader, unfit

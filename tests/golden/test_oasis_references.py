@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from asad.admit.schemes import scheme_maker
-from asad.admit.slots import simulate
-from asad.replay.instances import read_instance
+from asad_papers.oasis.scheme_instances import read_instance
+from asad_papers.oasis.slots import simulate
 
 NAMES = [f"jobs{jobs}_seed{seed}" for jobs in (50, 100, 200) for seed in range(5)]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asad.place.best_fixed import best_fixed
 from asad.place.oga import Oga, Options
-from asad.replay import ports_bench
-from asad.replay.port_instances import PortInstance, draw_port_instance, read_port_instance
+from asad_papers.oga import port_figures as ports_bench
+from asad_papers.oga.best_fixed import best_fixed
+from asad_papers.oga.port_instances import PortInstance, draw_port_instance, read_port_instance
 
 pytestmark = pytest.mark.traces
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from asad.defer.deferral_options import Packing
-from asad.defer.environment import play
 from asad.defer.jobs import Trajectories, Worth
-from asad.defer.offline import optimum
 from asad.defer.scorers import make_scorer
-from asad.replay import defer_bench
-from asad.replay.defer_instances import draw_trajectories, read_trajectories
+from asad_papers.osdec import deferral_figures as defer_bench
+from asad_papers.osdec.deferral_instances import draw_trajectories, read_trajectories
+from asad_papers.osdec.environment import play
+from asad_papers.osdec.offline_starts import optimum
 
 pytestmark = pytest.mark.traces
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asad.defer.deferral_options import PACKINGS, Packing
-from asad.defer.environment import World, play
 from asad.defer.features import Weighted
 from asad.defer.jobs import Scorer, Waiting, Worth
 from asad.defer.packing import pack, starts
 from asad.defer.scorers import make_scorer
 from asad.model import Floats, Ints
+from asad_papers.osdec.environment import World, play
 
 scores = st.lists(
     st.one_of(st.floats(-10, 10), st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1.0])), max_size=30

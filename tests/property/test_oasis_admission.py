@@ -13,16 +13,16 @@ import pytest
 from numpy.typing import NDArray
 
 from asad.admit.best_schedule import refresh
-from asad.admit.constraints import violation
 from asad.admit.elastic import Allotment, ElasticJob, Schedule, Servers, Verdict
 from asad.admit.oasis import Ledger, Oasis
 from asad.admit.oasis_paper import OasisPaper
-from asad.admit.offline import optimum
 from asad.admit.prices import Bounds, bounds_of, whole
-from asad.admit.slots import simulate
 from asad.admit.utility import Constant, Deadline, Sigmoid
 from asad.errors import UsageError
-from asad.replay.instances import Instance, draw_instance, read_instance
+from asad_papers.oasis.constraints import violation
+from asad_papers.oasis.offline_schedule import optimum
+from asad_papers.oasis.scheme_instances import Instance, draw_instance, read_instance
+from asad_papers.oasis.slots import simulate
 
 Make = Callable[[Instance], Oasis]
 

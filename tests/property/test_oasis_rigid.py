@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from test_oasis_schedule import Case, draw
 
 from asad.admit.best_schedule import best_run, servers_for, take_run
-from asad.admit.constraints import violation
 from asad.admit.elastic import ElasticJob, Servers
 from asad.admit.oasis import Oasis
 from asad.admit.schemes import scheme_maker, scheme_names
-from asad.admit.slots import simulate
 from asad.admit.utility import Constant, Linear
+from asad_papers.oasis.constraints import violation
+from asad_papers.oasis.slots import simulate
 
 CASES = 600
 

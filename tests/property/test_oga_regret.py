@@ -11,16 +11,16 @@ from scipy.optimize import minimize
 
 from asad.errors import UsageError
 from asad.model import Floats
-from asad.place.best_fixed import best_fixed
 from asad.place.binpack import BinPack
 from asad.place.drf import Drf
 from asad.place.fairness import Fairness, fair
-from asad.place.gangs import GangOga, Gangs
 from asad.place.oga import MODES, Mode, Oga, Options, default_eta, gradient
 from asad.place.ports import Copies, Ports
-from asad.place.regret import regret_bound, step_size
 from asad.place.spread import Spread
 from asad.place.utilities import FORMS, curvature, gain, slope, taken_at
+from asad_papers.oga.best_fixed import best_fixed
+from asad_papers.oga.port_gangs import GangOga, Gangs
+from asad_papers.oga.regret import regret_bound, step_size
 
 seeds = st.integers(0, 2**32)
 

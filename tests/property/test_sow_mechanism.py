@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from asad.admit.sow.failures import Futures, sample_count
 from asad.admit.sow.launch import best_plan, row_starts
 from asad.admit.sow.mechanism import Posted
-from asad.admit.sow.misreport import search
-from asad.admit.sow.rounds import Instance, Job, simulate
 from asad.admit.sow.sow import Sow
 from asad.admit.sow.sow_paper import SowPaper
 from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
+from asad_papers.sow.misreport import search
+from asad_papers.sow.rounds import Instance, Job, simulate
 
 BOUNDS = Bounds(capacity=6, max_demand=3, max_duration=3, max_value=20.0, span=6)
 ROUNDS = 14

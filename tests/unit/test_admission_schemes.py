@@ -12,13 +12,13 @@ from asad.admit.dorm import Dorm, kinds_of
 from asad.admit.drf import Drf, dominant_share
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
 from asad.admit.fifo import Fifo
-from asad.admit.offline import optimum
 from asad.admit.placing import Room, most_at_once
 from asad.admit.rrh import Rrh
-from asad.admit.slots import simulate
 from asad.admit.utility import Constant, Deadline, Sigmoid
 from asad.errors import AsadError
-from asad.replay.instances import draw_instance
+from asad_papers.oasis.offline_schedule import optimum
+from asad_papers.oasis.scheme_instances import draw_instance
+from asad_papers.oasis.slots import simulate
 
 NOTHING = np.zeros(0)
 

@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
-from asad.cli.bench_oasis import PARTS
 from asad.errors import ConfigError, UsageError
-from asad.replay import admission
-from asad.replay.instances import Instance, draw_instance
-from asad.report import admission as report
+from asad_papers.oasis import scheme_figures as admission
+from asad_papers.oasis import scheme_page as report
+from asad_papers.oasis.oasis_command import PARTS
+from asad_papers.oasis.scheme_instances import Instance, draw_instance
 
 pytestmark = pytest.mark.slow
 

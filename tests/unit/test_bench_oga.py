@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
-from asad.cli.bench_oga import PARTS
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.place.ports import Ports
-from asad.replay import ports_bench
-from asad.replay.port_instances import PortInstance, draw_port_instance, read_port_instance
-from asad.report import ports as report
+from asad_papers.oga import port_figures as ports_bench
+from asad_papers.oga import port_page as report
+from asad_papers.oga.oga_command import PARTS
+from asad_papers.oga.port_instances import PortInstance, draw_port_instance, read_port_instance
 
 pytestmark = pytest.mark.slow
 

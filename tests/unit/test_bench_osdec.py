@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from asad.cli.asactl import asactl
 from asad.defer.scorers import make_scorer
 from asad.errors import ConfigError, UsageError
-from asad.replay import defer_bench
-from asad.replay.defer_instances import draw_trajectories
-from asad.report import deferral as report
+from asad_papers.osdec import deferral_figures as defer_bench
+from asad_papers.osdec import deferral_page as report
+from asad_papers.osdec.deferral_instances import draw_trajectories
 
 pytestmark = pytest.mark.slow
 

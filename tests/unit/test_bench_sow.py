@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from asad.admit.sow.hindsight import hindsight_lp
-from asad.admit.sow.rounds import Instance, Job, simulate
 from asad.admit.sow.sow import Sow
 from asad.admit.sow.statement import Bounds, Statement, Worth
 from asad.cli.asactl import asactl
-from asad.cli.bench_sow import PARTS
 from asad.errors import AsadError, ConfigError, UsageError
-from asad.replay import sow_bench
-from asad.replay.sow_instances import draw_sow_instance, read_sow_instance, to_document
+from asad_papers.sow import statement_figures as sow_bench
+from asad_papers.sow.hindsight import hindsight_lp
+from asad_papers.sow.rounds import Instance, Job, simulate
+from asad_papers.sow.sow_command import PARTS
+from asad_papers.sow.statement_instances import draw_sow_instance, read_sow_instance, to_document
 
 pytestmark = pytest.mark.slow
 

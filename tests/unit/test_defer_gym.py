@@ -7,17 +7,17 @@ import warnings
 import numpy as np
 import pytest
 
-pytest.importorskip("gymnasium", reason="gymnasium is not installed (pip install 'asad[rl]')")
+pytest.importorskip("gymnasium", reason="gymnasium is not installed (pip install 'asad-papers[rl]')")
 
 from gymnasium.utils.env_checker import check_env
 
 from asad.defer.deferral_options import PACKINGS, Packing
-from asad.defer.environment import play
-from asad.defer.gym import DeferEnv, DeferVectorEnv
 from asad.defer.jobs import Trajectories, Worth
 from asad.defer.scorers import make_scorer
 from asad.errors import UsageError
-from asad.replay.defer_instances import draw_trajectories
+from asad_papers.osdec.deferral_gym import DeferEnv, DeferVectorEnv
+from asad_papers.osdec.deferral_instances import draw_trajectories
+from asad_papers.osdec.environment import play
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asad.defer.environment import World
 from asad.defer.jobs import Trajectories
 from asad.errors import ConfigError, UsageError
-from asad.replay.defer_instances import (
+from asad_papers.osdec.deferral_instances import (
     SETTINGS,
     Setting,
     draw_trajectories,
@@ -19,6 +18,7 @@ from asad.replay.defer_instances import (
     read_trajectories,
     setting_of,
 )
+from asad_papers.osdec.environment import World
 
 JOBS = [[1, 2, 3, 4, 0], [2, 1, 1, 1, 1], [4, 3, 0, 2, 0]]
 

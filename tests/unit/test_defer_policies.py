@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asad.defer.environment import play
 from asad.defer.expected import Expected, fit, of_past, read_expected, written_expected
 from asad.defer.features import FEATURES, weights
 from asad.defer.jobs import Past, Trajectories, Waiting, Worth
-from asad.defer.linear import Linear, read_weights, tune, written_weights
+from asad.defer.linear import Linear, read_weights
 from asad.defer.lookahead import Lookahead
-from asad.defer.offline import optimum
 from asad.defer.packing import fill, score_of, starts, worth_most
 from asad.defer.scorers import make_scorer, scorer_names, scorer_options
 from asad.errors import ConfigError, UsageError
-from asad.replay.defer_instances import draw_trajectories
+from asad_papers.osdec.deferral_instances import draw_trajectories
+from asad_papers.osdec.environment import play
+from asad_papers.osdec.offline_starts import optimum
+from asad_papers.osdec.tuning import tune, written_weights
 
 BY_HAND = ("fifo", "sjf", "edf", "tetris", "biggest")
 

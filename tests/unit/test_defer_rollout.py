@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asad.defer.environment import World, play
 from asad.defer.jobs import Trajectories, Waiting, Worth
 from asad.defer.linear import Linear
 from asad.defer.lookahead import Lookahead
@@ -16,8 +15,9 @@ from asad.defer.packing import starts
 from asad.defer.rollout import Rollout, fit_sample, of_shown, read_sample, written_sample
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats, Ints
-from asad.replay.defer_bench import crowd
-from asad.replay.defer_instances import draw_trajectories, read_trajectories
+from asad_papers.osdec.deferral_figures import crowd
+from asad_papers.osdec.deferral_instances import draw_trajectories, read_trajectories
+from asad_papers.osdec.environment import World, play
 
 
 def learned(**options: int) -> Rollout:

@@ -54,19 +54,19 @@ from asad.experts import parse_expert
 from asad.experts.fitting import read_history
 from asad.model import Finished, Machine
 from asad.node.actor import lease_from_json
-from asad.replay.archives import read_archive
 from asad.replay.demand import read_demand
-from asad.replay.instances import read_instance
 from asad.replay.machine import infer, read_machine
 from asad.replay.readers import fields, read_log
 from asad.replay.readers.recorded import BadValue
-from asad.replay.sow_instances import read_sow_instance
 from asad.share.measured import Measured
 from asad.share.pool import Options
 from asad.share.static import Static
 from asad.stages import Circumstances, policy_of
 from asad.status import node_rows
 from asad.store.encoding import object_of
+from asad_papers.archives import read_archive
+from asad_papers.oasis.scheme_instances import read_instance
+from asad_papers.sow.statement_instances import read_sow_instance
 from lab.fuzz.slurm import LENDING, _cycles
 
 HUGE = 10**400

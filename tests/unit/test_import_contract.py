@@ -1,4 +1,4 @@
-"""Who may import whom. import-linter holds the rooms of asad to it; plugins are checked here."""
+"""Who may import whom. import-linter holds asad's rooms, plugins and papers to it; plugins are read here once more."""
 
 from __future__ import annotations
 
@@ -7,23 +7,37 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OPEN_TO_PLUGINS = (
-    "asad.decisions",
-    "asad.errors",
-    "asad.cluster",
-    "asad.ineligible",
-    "asad.model",
-    "asad.port",
-)
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+    "contracts"
+]
+(PLUGINS,) = (contract for contract in CONTRACTS if contract["id"] == "plugins")
+OPEN_TO_PLUGINS = {line.partition(" -> ")[2].removesuffix(".**") for line in PLUGINS["ignore_imports"]}
+"""What the contract leaves open to them."""
+
+
+PACKAGES = {
+    "asad": "asad",
+    "asad_slurm": "plugins/asad_slurm",
+    "asad_mesos": "plugins/asad_mesos",
+    "asad_papers": "papers/asad_papers",
+}
+"""Package → its folder here."""
+
+
+def copied(folder: Path) -> None:
+    """All packages, beside each other in `folder`."""
+    for name, where in PACKAGES.items():
+        shutil.copytree(ROOT / where, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
-    """import-linter over the package `asad` in `folder`, with this project's contracts."""
+    """import-linter over the packages in `folder`, with this project's contracts."""
     return subprocess.run(
         [
             str(Path(sys.executable).with_name("lint-imports")),
@@ -58,10 +72,16 @@ def test_the_contracts_are_kept() -> None:
         ("asad/cycle.py", "asad.replay.recorded"),  # the cycle sees the port alone
         ("asad/share/exclusive.py", "time"),  # what decides has no clock
         ("asad/guard.py", "random"),
+        ("asad/cli/bench.py", "asad_papers.oga.oga_command"),  # what runs needs no evaluations
+        ("asad_slurm/cluster.py", "asad_papers"),
+        ("asad_slurm/cluster.py", "asad.capacity"),  # a plugin knows the nouns alone
+        ("asad_slurm/cluster.py", "asad_mesos"),
+        ("asad/daemon/clusters.py", "asad_slurm"),
+        ("asad_mesos/cluster.py", "torch"),
     ],
 )
 def test_a_forbidden_import_is_found(module: str, imported: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "asad", tmp_path / "asad", ignore=shutil.ignore_patterns("__pycache__"))
+    copied(tmp_path)
     with (tmp_path / module).open("a") as file:
         file.write(f"\nimport {imported}\n")
     done = lint(tmp_path)
@@ -70,7 +90,7 @@ def test_a_forbidden_import_is_found(module: str, imported: str, tmp_path: Path)
 
 
 def test_a_room_without_a_place_is_found(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "asad", tmp_path / "asad", ignore=shutil.ignore_patterns("__pycache__"))
+    copied(tmp_path)
     (tmp_path / "asad" / "attic.py").touch()
     done = lint(tmp_path)
     assert done.returncode == 1

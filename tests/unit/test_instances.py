@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from asad.errors import ConfigError
-from asad.replay.instances import draw_instance, kind_of, read_folder, read_instance
+from asad_papers.oasis.scheme_instances import draw_instance, kind_of, read_folder, read_instance
 
 GOOD: dict[str, Any] = {
     "slots": 5,

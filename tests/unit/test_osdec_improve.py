@@ -8,11 +8,11 @@ import pytest
 from asad.defer.jobs import Past, Trajectories, Waiting
 from asad.defer.packing import pack
 from asad.defer.rollout import Rollout
-from asad.replay.defer_instances import Setting, draw_trajectories
+from asad_papers.osdec.deferral_instances import Setting, draw_trajectories
 
 pytest.importorskip("torch")
 
-from asad.rl.improve import MOST, advantages
+from asad_papers.osdec.rl.improve import MOST, advantages
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from asad.defer.deferral_options import PACKINGS
-from asad.defer.environment import World, play
 from asad.defer.jobs import Waiting, Worth
 from asad.defer.linear import Linear
 from asad.defer.network import (
@@ -39,7 +38,8 @@ from asad.defer.outlook import (
     fit_forecast,
 )
 from asad.errors import ConfigError
-from asad.replay.defer_instances import draw_trajectories, read_trajectories
+from asad_papers.osdec.deferral_instances import draw_trajectories, read_trajectories
+from asad_papers.osdec.environment import World, play
 
 
 def made(shape: Shape, seed: int = 0, **changed: object) -> Model:
@@ -66,7 +66,7 @@ SHAPES = [
 )
 def test_numpy_says_what_torch_says(shape: Shape) -> None:
     torch = pytest.importorskip("torch")
-    from asad.rl.network import Auxiliary, Scores, set_arrays
+    from asad_papers.osdec.rl.torch_network import Auxiliary, Scores, set_arrays
 
     model = made(shape)
     scores, auxiliary = Scores(shape), Auxiliary(shape) if shape.informed else None
@@ -105,7 +105,7 @@ def test_numpy_says_what_torch_says(shape: Shape) -> None:
 )
 def test_what_is_learned_from_is_what_is_served(shape: Shape) -> None:
     pytest.importorskip("torch")
-    from asad.rl.batch import Batch, Sight
+    from asad_papers.osdec.rl.batch import Batch, Sight
 
     trajectories = draw_trajectories([3, 4])
     scale = float(trajectories.capacity.mean())

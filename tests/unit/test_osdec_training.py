@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 from asad.cli.asactl import asactl
 from asad.defer.network import written
 from asad.errors import UsageError
-from asad.replay.defer_instances import Setting, draw_trajectories
+from asad_papers.osdec.deferral_instances import Setting, draw_trajectories
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 
-from asad.rl.recipes import VARIANTS, Data, Recipe, changed  # noqa: E402
-from asad.rl.training import CHECKPOINT, Training  # noqa: E402
+from asad_papers.osdec.rl.recipes import VARIANTS, Data, Recipe, changed  # noqa: E402
+from asad_papers.osdec.rl.training import CHECKPOINT, Training  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -71,8 +71,8 @@ def test_every_variant_learns_and_serves(name: str, few: Data, tmp_path: Path) -
     description, weights = written(model)
     (tmp_path / "it.json").write_text(description)
     (tmp_path / "it.npz").write_bytes(weights)
-    from asad.defer.environment import play
     from asad.defer.osdec import Osdec
+    from asad_papers.osdec.environment import play
 
     # what it reached in torch is what it reaches as it serves
     played = play(few.kept, Osdec(str(tmp_path / "it.json")), model.packing)  # type: ignore[arg-type]
@@ -170,18 +170,19 @@ def test_the_command_trains_and_shows(tmp_path: Path) -> None:
 
 
 def test_what_needs_no_network_is_fitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from asad.defer import linear
+    from asad.defer.linear import Linear
     from asad.defer.rollout import Rollout
+    from asad_papers.osdec import tuning
 
     # the search itself has tests of its own
-    monkeypatch.setattr(linear, "tune", lambda *_: np.arange(8.0))
+    monkeypatch.setattr(tuning, "tune", lambda *_: np.arange(8.0))
     done = asked("fit", "--generate", "8", "--out", str(tmp_path))
     assert done.exit_code == 0, (done.output, done.exception)
     names = {"expected.toml", "sample.toml", "linear.toml"}
     assert names == {path.name for path in tmp_path.iterdir()}
     scorer = Rollout(expected=str(tmp_path / "expected.toml"), sample=str(tmp_path / "sample.toml"))
     assert scorer.sample is not None and len(scorer.sample[0]) == 400
-    assert list(linear.Linear(weights=str(tmp_path / "linear.toml")).weights) == list(range(8))
+    assert list(Linear(weights=str(tmp_path / "linear.toml")).weights) == list(range(8))
 
 
 @pytest.mark.parametrize(
@@ -201,8 +202,8 @@ def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:
 
 
 def test_an_accounting_log_is_learned_from(tmp_path: Path) -> None:
-    from asad.replay.defer_logs import from_log, parse_deferrable
     from asad.replay.readers import read_log
+    from asad_papers.osdec.deferral_logs import from_log, parse_deferrable
 
     rng = np.random.default_rng(0)
     lines = ["; MaxNodes: 4", "; MaxProcs: 64"]

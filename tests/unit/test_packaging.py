@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+import asad
+import asad_papers
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +30,8 @@ INSTALLED_AS = {
 }
 """Folder here → package there."""
 NOT_INSTALLED = {"py.typed"}
+PAPERS = ROOT / "papers"
+"""A distribution of its own."""
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 
 USE_EVERYTHING = """
@@ -66,6 +71,29 @@ def run(*command: str, cwd: Path, **environment: str) -> subprocess.CompletedPro
     )
 
 
+def build(source: Path, out: Path) -> Path:
+    """The wheel of the distribution in `source`."""
+    pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index")
+    built = run(*pip, "--wheel-dir", str(out), str(source), cwd=out)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (found,) = out.glob("*.whl")
+    return found
+
+
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def files(folder: Path, package: str) -> set[str]:
+    """What a wheel should hold of the package in `folder`."""
+    return {
+        f"{package}/{path.relative_to(folder).as_posix()}"
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name not in NOT_INSTALLED
+    }
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built from a copy, so that nothing is left behind here."""
@@ -75,12 +103,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    out = tmp_path_factory.mktemp("wheel")
-    pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index")
-    built = run(*pip, "--wheel-dir", str(out), str(source), cwd=out)
-    assert built.returncode == 0, built.stdout + built.stderr
-    (found,) = out.glob("*.whl")
-    return found
+    return build(source, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -112,16 +135,17 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
-    wanted = {
-        f"{package}/{path.relative_to(ROOT / folder).as_posix()}"
-        for folder, package in INSTALLED_AS.items()
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and path.name not in NOT_INSTALLED
-    }
-    with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    wanted = set().union(*(files(ROOT / folder, package) for folder, package in INSTALLED_AS.items()))
+    held = contents(wheel)
     assert wanted - held == set(), "not in the wheel; see packages and package_data in setup.cfg"
     assert held - wanted == set(), "in the wheel, but not here"
+
+
+def test_the_papers_are_a_wheel_of_their_own(tmp_path: Path) -> None:
+    source = tmp_path / "papers"
+    shutil.copytree(PAPERS, source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+    (out := tmp_path / "wheel").mkdir()
+    assert contents(build(source, out)) == files(PAPERS / "asad_papers", "asad_papers")
 
 
 def test_the_wheel_carries_licence_and_readme(wheel: Path) -> None:
@@ -159,16 +183,23 @@ def test_commands_without_a_configuration_say_what_is_missing(
     assert "nowhere.toml" in done.stderr
 
 
-def test_every_package_of_the_tree_is_listed() -> None:
+@pytest.mark.parametrize(
+    ("root", "installed_as"), [(ROOT, INSTALLED_AS), (PAPERS, {"asad_papers": "asad_papers"})]
+)
+def test_every_package_of_the_tree_is_listed(root: Path, installed_as: dict[str, str]) -> None:
     config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
+    config.read(root / "setup.cfg")
     listed = set(config["options"]["packages"].split())
     found = {
-        ".".join((package, *path.parent.relative_to(ROOT / folder).parts))
-        for folder, package in INSTALLED_AS.items()
-        for path in (ROOT / folder).rglob("__init__.py")
+        ".".join((package, *path.parent.relative_to(root / folder).parts))
+        for folder, package in installed_as.items()
+        for path in (root / folder).rglob("__init__.py")
     }
     assert listed == found
+
+
+def test_the_papers_carry_asads_version() -> None:
+    assert asad_papers.__version__ == asad.__version__
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -15,14 +15,14 @@ from asad.admit.sow.demand import Demand
 from asad.admit.sow.failures import Futures
 from asad.admit.sow.mechanisms import mechanism_names, mechanism_of
 from asad.admit.sow.prices import Terms, paper_terms
-from asad.admit.sow.rounds import simulate
 from asad.admit.sow.sow import Sow
 from asad.admit.sow.sow_paper import SowPaper
 from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
-from asad.admit.sow.stochastic import SowStochastic, bundles_of
 from asad.catalog import policy_class
 from asad.errors import UsageError
-from asad.replay.sow_instances import draw_prior
+from asad_papers.sow.rounds import simulate
+from asad_papers.sow.statement_instances import draw_prior
+from asad_papers.sow.stochastic import SowStochastic, bundles_of
 
 BOUNDS = Bounds(capacity=20, max_demand=4, max_duration=3, max_value=20.0, span=8)
 

@@ -1,0 +1,1 @@
+"""ASAx: lending idle cores of running jobs; the evaluation of the paper."""

@@ -1,0 +1,1 @@
+"""OASiS: online admission of elastic jobs; the evaluation of the paper."""

@@ -1,0 +1,1 @@
+"""OgaSched: online placement by gradient ascent; the evaluation of the paper."""

@@ -1,0 +1,1 @@
+"""OSDEC: when deferrable jobs start; the evaluation of the paper."""

@@ -1,0 +1,161 @@
+"""`asactl defer train`: train a network that scores deferrable jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from asad.defer.jobs import Trajectories
+from asad.errors import AsadError, UsageError
+from asad_papers.harness import chosen
+from asad_papers.osdec.trajectories import of_trajectories, trajectories
+
+if TYPE_CHECKING:
+    from asad_papers.osdec.rl.recipes import Data
+
+KEPT = 0.2
+"""Part of the trajectories of a file that is not trained on, and decides what is best."""
+FIRST_SEED = 100_000
+"""Of generated trajectories: far from those that `asactl bench osdec` draws."""
+
+
+@click.command(short_help="Train a network.")
+@of_trajectories
+@click.option(
+    "--variant", default="osdec", show_default=True, metavar="NAME", help="The network and its recipe."
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Train so many networks.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="So many at a time, each on one core.",
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, min_open=True),
+    metavar="M",
+    help="Begin nothing new after M minutes a seed.",
+)
+@click.option(
+    "--set",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a number of the recipe (iterations, rate and the like); may be repeated, "
+    "and a wrong name lists them all.",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on from the last checkpoint; the result is the same, byte for byte, as "
+    "without the interruption.",
+)
+@click.option(
+    "--out", "folder", type=click.Path(path_type=Path), default=Path("osdec"), show_default=True, metavar="DIR",
+    help="Models, checkpoints and logs for TensorBoard go there.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def train(
+    path: Path | None,
+    many: int | None,
+    setting: str,
+    deferrable: str,
+    step: str,
+    cores: int | None,
+    variant: str,
+    seeds: int,
+    processes: int,
+    minutes: float | None,
+    options: tuple[str, ...],
+    resume: bool,
+    folder: Path,
+    as_json: bool,
+) -> None:
+    """Train a network that scores deferrable jobs; needs the extra asad-papers[rl], serving does not.
+
+    Of the trajectories a fifth is kept aside: it decides what is best, and when to stop. Each seed gives
+    DIR/VARIANT-sSEED.json and .npz, for `model` under [defer.osdec].
+
+    \b
+    Examples:
+      asactl defer train --generate 512
+      asactl defer train --log trajectories.npz --variant ppo-att --seeds 1 --out try
+      asactl defer train --log sacct.txt --deferrable share=0.3,window=6h --cores 1024
+    """
+    _need_torch()
+    from asad_papers.osdec.rl.recipes import VARIANTS, changed
+
+    (name,) = chosen(variant, "--variant", tuple(VARIANTS))[:1]
+    recipe = changed(VARIANTS[name], _assignments(options))
+    data = _split(*trajectories(FIRST_SEED, path, many, setting, deferrable, step, cores))
+    _make(folder)
+    from asad_papers.osdec.rl.seeds import train_seeds
+
+    found = train_seeds(
+        recipe, data, name, range(1, seeds + 1), folder, resume=resume, minutes=minutes, processes=processes,
+        show=sys.stderr.isatty(),
+    )  # fmt: skip
+    if as_json:
+        click.echo(json.dumps({"variant": name, "models": found}, indent=1))
+        return
+    for row in found:
+        figures = row["figures"]
+        click.echo(
+            f"{row['model']}: {figures['best']:,.1f} on what was kept aside, in {row['minutes']:.1f} min"
+        )
+    best = max(found, key=lambda row: row["figures"]["best"])
+    click.echo(f'The best: {best["model"]}. In asad.toml: [defer.osdec] model = "{best["model"]}"')
+
+
+def _need_torch() -> None:
+    try:
+        import stable_baselines3  # noqa: F401
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise AsadError(
+            f"defer train: {error.name} is missing; install the extra: pip install 'asad-papers[rl]' "
+            "(serving a trained network needs nothing more)"
+        ) from error
+
+
+def _assignments(options: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {text[:60]}: write KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be made ({error.strerror})") from error
+
+
+def _split(found: Trajectories, period: float) -> Data:
+    from asad_papers.osdec.rl.recipes import Data
+
+    many = len(found)
+    if many < 4:
+        raise UsageError(
+            f"defer train: {many} trajectories are too few to learn from; give at least 4 (of a log: a longer one)"
+        )
+    kept = max(1, round(KEPT * many))
+    return Data(found.take(range(many - kept)), found.take(range(many - kept, many)), period)

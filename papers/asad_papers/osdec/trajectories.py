@@ -1,0 +1,92 @@
+"""From where the commands of deferral learn: a file of trajectories, an accounting log, or drawn ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from asad.errors import UsageError
+
+if TYPE_CHECKING:
+    from asad.defer.jobs import Trajectories
+
+F = TypeVar("F", bound=Callable[..., Any])
+OPTIONS = (
+    click.option(
+        "--log",
+        "path",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Learn from FILE: trajectories (.npz), or an accounting log.",
+    ),
+    click.option(
+        "--generate", "many", type=click.IntRange(5), metavar="N", help="Learn from N drawn trajectories."
+    ),
+    click.option(
+        "--setting",
+        default="recorded",
+        show_default=True,
+        metavar="NAME",
+        help="From what they are drawn, as in asactl bench osdec.",
+    ),
+    click.option(
+        "--deferrable",
+        default="share=0.2,window=4h",
+        show_default=True,
+        metavar="WORDS",
+        help="Of an accounting log: which share of the jobs is taken for deferrable, and by how much.",
+    ),
+    click.option(
+        "--step", default="30m", show_default=True, metavar="TIME", help="Of an accounting log: one step."
+    ),
+    click.option(
+        "--cores",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Of an accounting log: cores of the cluster [default: the most in use].",
+    ),
+)
+
+
+def of_trajectories(command: F) -> F:
+    """The options that `trajectories` reads, for a command."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def trajectories(
+    first_seed: int,
+    path: Path | None,
+    many: int | None,
+    setting: str,
+    deferrable: str,
+    step: str,
+    cores: int | None,
+) -> tuple[Trajectories, float]:
+    """What there is to learn from, and the steps of a day; `first_seed` is that of the first drawn one.
+
+    Raises UsageError for none or two sources, and what reading them raises.
+    """
+    from asad_papers.osdec.deferral_instances import SETTINGS, Setting, draw_trajectories, read_trajectories
+
+    if path is None and many is not None:
+        from asad_papers.harness import chosen
+
+        (name,) = chosen(setting, "--setting", tuple(SETTINGS))[:1]
+        drawn = draw_trajectories(range(first_seed, first_seed + many), SETTINGS[name])
+        return drawn, float(SETTINGS[name].period)
+    if path is None or many is not None:
+        raise UsageError("asactl defer: learn from --log FILE or from --generate N; give one of them")
+    if path.suffix == ".npz":
+        return read_trajectories(path), float(Setting().period)
+    from asad.cli.replay import seconds
+    from asad.replay.readers import read_log
+    from asad_papers.osdec.deferral_logs import from_log, parse_deferrable
+
+    step_s = seconds(step, "--step")
+    share, window_s = parse_deferrable(deferrable)
+    return from_log(read_log(path).jobs, cores, step_s, share, window_s)
