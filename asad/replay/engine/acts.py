@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.replay.engine.lending import lend, lend_share, set_quota, spread
+from asad.replay.engine.lending import lend, spread
+from asad.replay.engine.rates import mark_nodes, refresh
+from asad.replay.engine.state import GUEST, NOW, RUNNING, is_job
 from asad.share.kept import Kept
 
 
@@ -34,13 +36,32 @@ def co_allocate(
 
 @compiled
 def allot(kept: Kept, guest: int, nodes: NDArray[np.int32], quota: NDArray[np.float64]) -> int:
-    """`set_quota`."""
+    """From now on a guest uses at most `quota[i]` cores' worth of CPU on `nodes[i]`.
+
+    Returns 0 if done, 1 if it does not run as a guest of pools, 2 if it is not on one of the nodes.
+    """
     s, _, _ = kept.all
-    return set_quota(s, guest, nodes, quota)
+    if not is_job(s, guest) or s.job[guest].state != GUEST or not s.job[guest].pooled:
+        return 1
+    for i in range(len(nodes)):
+        found = False
+        core = s.job[guest].guest_first
+        while core >= 0:
+            if s.core[core].node == nodes[i] and s.core[core].head:
+                s.core[core].quota = quota[i]
+                found = True
+            core = s.core[core].guest_next
+        if not found:
+            return 2
+    refresh(s, mark_nodes(s, s.job[guest].guest_first, True), s.f[NOW])
+    return 0
 
 
 @compiled
 def lend_more(kept: Kept, host: int, share: float) -> int:
-    """`lend_share`."""
+    """A batch job lends this share of itself to the pools. Returns 0, or 1 if it does not run."""
     s, _, _ = kept.all
-    return lend_share(s, host, share)
+    if not is_job(s, host) or s.job[host].state != RUNNING:
+        return 1
+    s.job[host].share = share
+    return 0

@@ -94,29 +94,25 @@ def run_until(s: State, until: float) -> None:
             break
         s.f[NOW] = now
         freed = False
-        while s.c[HEAP] > 0 and s.heap[0].time <= now and s.heap[0].job < n:
-            end_job(s, pop(s), now)
-            freed = True
-            if per_event:
-                _end_planned(s, now)
-                scheduling_pass(s, now, True)
-        while s.c[HEAP] > 0 and s.heap[0].time <= now:
-            if s.heap[0].job < n:  # a job that started and ended within this very moment
-                end_job(s, pop(s), now)
+        arrived = False
+        while (
+            s.c[HEAP] > 0 and s.heap[0].time <= now
+        ):  # ends first, but for jobs that start and end in this moment
+            what = pop(s)
+            if what < n:
+                end_job(s, what, now)
                 freed = True
-                if per_event:
-                    scheduling_pass(s, now, True)
-            elif s.heap[0].job < 2 * n:
-                job = pop(s) - n
-                enqueue(s, job, now)
+                if per_event and not arrived:
+                    _end_planned(s, now)
+            elif what < 2 * n:
+                enqueue(s, what - n, now)
                 if admission:
-                    join_group(s, job)
-                if per_event:
-                    scheduling_pass(s, now, False)
+                    join_group(s, what - n)
             else:
-                wake_group(s, pop(s) - 2 * n)
-                if per_event:
-                    scheduling_pass(s, now, False)
+                wake_group(s, what - 2 * n)
+            arrived = arrived or what >= n
+            if per_event:
+                scheduling_pass(s, now, what < n)
         while s.c[NEXT] < n and s.job[s.c[NEXT]].submit <= now:
             enqueue(s, s.c[NEXT], now)
             if admission:

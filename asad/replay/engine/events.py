@@ -23,7 +23,8 @@ def _seat(s: State, i: int, time: float, order: int, job: int) -> None:
 
 
 @borrowing
-def _sift_up(s: State, i: int) -> None:
+def _sift_up(s: State, i: int) -> int:
+    """Up to where it belongs; where that is."""
     time, order, job = s.heap[i].time, s.heap[i].order, s.heap[i].job
     while i > 0:
         up = (i - 1) >> 1
@@ -32,6 +33,7 @@ def _sift_up(s: State, i: int) -> None:
         _seat(s, i, s.heap[up].time, s.heap[up].order, s.heap[up].job)
         i = up
     _seat(s, i, time, order, job)
+    return i
 
 
 @borrowing
@@ -78,18 +80,18 @@ def pop(s: State) -> int:
 
 
 @borrowing
+def _move(s: State, i: int, time: float) -> None:
+    s.heap[i].time = time
+    _sift_down(s, _sift_up(s, i))
+
+
+@borrowing
 def move(s: State, job: int, time: float) -> None:
     """A job that runs will end at `time` instead."""
-    i = s.job[job].heap_at
-    s.heap[i].time = time
-    _sift_up(s, i)
-    _sift_down(s, s.job[job].heap_at)
+    _move(s, s.job[job].heap_at, time)
 
 
 @borrowing
 def move_wake(s: State, lead: int, time: float) -> None:
     """What is deferred will be so until `time` instead."""
-    i = s.task[lead].wake_at
-    s.heap[i].time = time
-    _sift_up(s, i)
-    _sift_down(s, s.task[lead].wake_at)
+    _move(s, s.task[lead].wake_at, time)

@@ -9,7 +9,7 @@ from asad.compiling import borrowing
 from asad.replay.engine.admission import leave_queue
 from asad.replay.engine.events import push
 from asad.replay.engine.queue import dequeue
-from asad.replay.engine.rates import aim, mark_leads, mark_nodes, refresh, settle
+from asad.replay.engine.rates import aim, mark_leads, mark_nodes, refresh, settle, touch
 from asad.replay.engine.state import (
     ADMISSION,
     CHANGED,
@@ -23,7 +23,6 @@ from asad.replay.engine.state import (
     RESERVED,
     RUNNING,
     SETTLE,
-    STAMP,
     WITHHELD,
     State,
     is_job,
@@ -37,11 +36,7 @@ def _undecide(s: State, guest: int, nodes: int) -> int:
         s.job[guest].share = np.nan
         core = s.job[guest].guest_first
         while core >= 0:
-            node = s.core[core].node
-            if s.node[node].stamp != s.c[STAMP]:
-                s.node[node].stamp = s.c[STAMP]
-                s.node[nodes].touched = node
-                nodes += 1
+            nodes = touch(s, s.core[core].node, nodes)
             core = s.core[core].guest_next
     return nodes
 
@@ -268,37 +263,6 @@ def lend(
     s.c[RESERVED] = 0
     s.c[SETTLE] = 1
     s.c[CHANGED] = 1
-    return 0
-
-
-@borrowing
-def set_quota(s: State, guest: int, nodes: NDArray[np.int32], quota: NDArray[np.float64]) -> int:
-    """From now on a guest uses at most `quota[i]` cores' worth of CPU on `nodes[i]`.
-
-    Returns 0 if done, 1 if it does not run as a guest of pools, 2 if it is not on one of the nodes.
-    """
-    if not is_job(s, guest) or s.job[guest].state != GUEST or not s.job[guest].pooled:
-        return 1
-    for i in range(len(nodes)):
-        found = False
-        core = s.job[guest].guest_first
-        while core >= 0:
-            if s.core[core].node == nodes[i] and s.core[core].head:
-                s.core[core].quota = quota[i]
-                found = True
-            core = s.core[core].guest_next
-        if not found:
-            return 2
-    refresh(s, mark_nodes(s, s.job[guest].guest_first, True), s.f[NOW])
-    return 0
-
-
-@borrowing
-def lend_share(s: State, host: int, share: float) -> int:
-    """A batch job lends this share of itself to the pools. Returns 0, or 1 if it does not run."""
-    if not is_job(s, host) or s.job[host].state != RUNNING:
-        return 1
-    s.job[host].share = share
     return 0
 
 

@@ -81,6 +81,16 @@ def _measured(s: State, job: int) -> float:
 
 
 @borrowing
+def _show_use(s: State, job: int, cpu: NDArray[np.float64]) -> bool:
+    """What is measured of a job that has run for a window into `cpu`; is it another than before?"""
+    young = s.f[NOW] - s.job[job].start < s.f[WINDOW]
+    if young or not (np.isnan(cpu[job]) or s.job[job].samples > 0):
+        return False
+    cpu[job] = _measured(s, job)
+    return True
+
+
+@borrowing
 def look(
     s: State, depth: int, queue: NDArray[np.int32], running: NDArray[np.int32], cpu: NDArray[np.float64]
 ) -> int:
@@ -95,16 +105,14 @@ def look(
         running[i] = job
         if s.c[PLACED] and s.job[job].rate < 1.0:
             settle(s, job, s.f[NOW])
-        if s.f[NOW] - s.job[job].start >= s.f[WINDOW] and (np.isnan(cpu[job]) or s.job[job].samples > 0):
-            cpu[job] = _measured(s, job)
+        if _show_use(s, job, cpu):
             core = s.job[job].owner_first
             while core >= 0 and s.f[USE_SD] == 0:
                 s.core[core].peak = cpu[job]
                 core = s.core[core].owner_next
     for i in range(s.c[GUESTS]):
         job = s.job[i].guest_row
-        if s.f[NOW] - s.job[job].start >= s.f[WINDOW] and (np.isnan(cpu[job]) or s.job[job].samples > 0):
-            cpu[job] = _measured(s, job)
+        _show_use(s, job, cpu)
         settle(s, job, s.f[NOW])
     count = 0
     position = s.c[HEAD]

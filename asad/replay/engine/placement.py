@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from asad.compiling import borrowing
+from asad.compiling import borrowing, compiled
 from asad.replay.engine.state import MEMORY, State
+
+
+@compiled(inline="always")
+def _most(cores: int, memory_free: float, memory: float) -> int:
+    """How many of so many cores a job can have that needs so much memory for each (0: it does not count)."""
+    return min(cores, int(memory_free / memory + 1e-9)) if memory > 0 else cores
 
 
 @borrowing
@@ -15,8 +21,8 @@ def place(s: State, job: int) -> None:
     last = -1
     for node in range(len(s.node)):
         take = min(s.node[node].free, wanted)
-        if s.c[MEMORY] and s.job[job].memory > 0:
-            take = min(take, int(s.node[node].memory_free / s.job[job].memory + 1e-9))
+        if s.c[MEMORY]:
+            take = _most(take, s.node[node].memory_free, s.job[job].memory)
         if take <= 0:
             continue
         wanted -= take
@@ -61,12 +67,8 @@ def release(s: State, job: int) -> None:
 def fits(s: State, job: int) -> bool:
     """Does `job` fit on what is free now, cores and memory?"""
     wanted = s.job[job].cores
-    memory = s.job[job].memory
     for node in range(len(s.node)):
-        take = s.node[node].free
-        if memory > 0:
-            take = min(take, int(s.node[node].memory_free / memory + 1e-9))
-        wanted -= take
+        wanted -= _most(s.node[node].free, s.node[node].memory_free, s.job[job].memory)
         if wanted <= 0:
             return True
     return False
@@ -76,12 +78,8 @@ def fits(s: State, job: int) -> bool:
 def fits_spare(s: State, job: int) -> bool:
     """Does `job` fit on the spare part of each node?"""
     wanted = s.job[job].cores
-    memory = s.job[job].memory
     for node in range(len(s.node)):
-        take = s.node[node].spare
-        if memory > 0:
-            take = min(take, int(s.node[node].memory_spare / memory + 1e-9))
-        wanted -= take
+        wanted -= _most(s.node[node].spare, s.node[node].memory_spare, s.job[job].memory)
         if wanted <= 0:
             return True
     return False
@@ -104,8 +102,7 @@ def keep_clear(s: State, head: int, reserved: bool) -> None:
             take = min(s.node[node].spare, wanted)
             if busy_now:
                 take = min(take, s.node[node].later - s.node[node].free)
-            if memory > 0:
-                take = min(take, int(s.node[node].memory_spare / memory + 1e-9))
+            take = _most(take, s.node[node].memory_spare, memory)
             if take > 0:
                 wanted -= take
                 s.node[node].spare -= take

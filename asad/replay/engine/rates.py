@@ -246,6 +246,16 @@ def _set_rate(s: State, job: int, rate: float, now: float) -> None:
 
 
 @borrowing
+def touch(s: State, node: int, count: int) -> int:
+    """A node into the scratch list, unless it is one of the `count` that are in it already; how many are then."""
+    if s.node[node].stamp == s.c[STAMP]:
+        return count
+    s.node[node].stamp = s.c[STAMP]
+    s.node[count].touched = node
+    return count + 1
+
+
+@borrowing
 def mark_nodes(s: State, first: int, of_guest: bool) -> int:
     """The nodes of a job's cores into the scratch list (of a batch job: those with guests); how many."""
     s.c[STAMP] += 1
@@ -253,10 +263,8 @@ def mark_nodes(s: State, first: int, of_guest: bool) -> int:
     core = first
     while core >= 0:
         node = s.core[core].node
-        if s.node[node].stamp != s.c[STAMP] and (of_guest or s.node[node].guests > 0):
-            s.node[node].stamp = s.c[STAMP]
-            s.node[count].touched = node
-            count += 1
+        if of_guest or s.node[node].guests > 0:
+            count = touch(s, node, count)
         core = s.core[core].guest_next if of_guest else s.core[core].owner_next
     return count
 
@@ -269,11 +277,7 @@ def mark_guest_nodes(s: State) -> int:
     for i in range(s.c[GUESTS]):
         core = s.job[s.job[i].guest_row].guest_first
         while core >= 0:
-            node = s.core[core].node
-            if s.node[node].stamp != s.c[STAMP]:
-                s.node[node].stamp = s.c[STAMP]
-                s.node[count].touched = node
-                count += 1
+            count = touch(s, s.core[core].node, count)
             core = s.core[core].guest_next
     return count
 

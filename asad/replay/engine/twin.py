@@ -70,6 +70,15 @@ def learn_ends(s: State, other: State, seen: Experience) -> None:
 
 
 @borrowing
+def _done(s: State, job: int) -> float:
+    """How much of its work a job has done by now: 0 of one that waits."""
+    if s.job[job].state not in (RUNNING, GUEST):
+        return 0.0
+    lost = s.job[job].lost + (1.0 - s.job[job].rate) * (s.f[NOW] - s.job[job].since)
+    return s.f[NOW] - s.job[job].start - lost
+
+
+@borrowing
 def known_until(s: State, other: State) -> float:
     """Until when `s` can go on with what is known in `other`: no job may run here for longer than it has come there.
 
@@ -78,15 +87,8 @@ def known_until(s: State, other: State) -> float:
     until = NEVER
     for i in range(s.c[RUN]):
         job = s.run[i].job
-        state = other.job[job].state
-        if state == DONE:
-            continue
-        done = 0.0
-        if state in (RUNNING, GUEST):
-            since = other.job[job].since
-            lost = other.job[job].lost + (1.0 - other.job[job].rate) * (other.f[NOW] - since)
-            done = other.f[NOW] - other.job[job].start - lost
-        until = min(until, s.job[job].start + done)
+        if other.job[job].state != DONE:
+            until = min(until, s.job[job].start + _done(other, job))
     return until
 
 
@@ -118,9 +120,7 @@ def _expected_run(s: State, other: State, seen: Experience, job: int) -> float:
     else:
         run = 0.5 * planned
     if state in (RUNNING, GUEST):
-        since = other.job[job].since
-        lost = other.job[job].lost + (1.0 - other.job[job].rate) * (other.f[NOW] - since)
-        done = other.f[NOW] - other.job[job].start - lost
+        done = _done(other, job)
         if run <= done:  # it outlasts what is usual: the longer it has run, the longer it runs on
             run = min(planned, 1.2 * done)
     return run
