@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TypeVar, overload
 
 import numpy as np
 from numba.core import event, types
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import PassManager, register_pass
@@ -191,8 +191,24 @@ class _PartLibrary(JITCodeLibrary):
         self._finalized = True
 
 
+class _CacheFile(IndexDataCacheFile):
+    """What is kept of one function on disk."""
+
+    def _load_index(self) -> Any:
+        """It names the types of arguments, and those of an earlier asad may be gone: then nothing is kept."""
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError):
+            return {}
+
+
 class _Cache(FunctionCache):
     """numba's cache of one function; its key tells what of other files is compiled into it, too."""
+
+    def __init__(self, py_func: Callable[..., Any]) -> None:
+        super().__init__(py_func)
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, stamp)
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         key = super()._index_key(sig, codegen)

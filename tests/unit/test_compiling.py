@@ -91,3 +91,30 @@ def test_a_function_is_compiled_once_for_rows_and_flags_of_any_kind() -> None:
     assert outer(np.array([3], np.int32), True) == 3 + 7 - 1
     assert len(inner.part.signatures) == 1
     assert inner(3, False) == -3  # and Python may call it all the same
+
+
+@pytest.mark.parametrize("renamed", ["class", "module"])
+def test_what_was_compiled_for_a_type_that_is_gone_keeps_nobody_from_starting(
+    renamed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "made_up_taker.py").write_text(
+        "from asad.compiling import compiled\n\n@compiled\ndef take(values):\n    return values[0]\n"
+    )
+
+    def taken(module: str, name: str, value: float) -> float:
+        text = f"from typing import NamedTuple\n\nclass {name}(NamedTuple):\n    first: float\n"
+        (tmp_path / f"{module}.py").write_text(text)
+        importlib.invalidate_caches()
+        kind = getattr(importlib.import_module(module), name)
+        found: float = importlib.import_module("made_up_taker").take(kind(value))
+        (tmp_path / f"{module}.py").unlink()
+        for gone in (module, "made_up_taker"):
+            del sys.modules[gone]
+        return found
+
+    assert taken("made_up_types", "Pair", 1.0) == 1.0
+    after = ("made_up_types", "Couple") if renamed == "class" else ("made_up_kinds", "Pair")
+    assert taken(*after, 2.0) == 2.0
+    assert taken(*after, 3.0) == 3.0
