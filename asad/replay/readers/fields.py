@@ -8,8 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
+from asad import nodesets
 from asad.replay.readers.recorded import BadValue, quoted
 
 PARTITION_LIMIT = -1.0
@@ -23,14 +22,8 @@ SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?", re.ASCII)
 MEMORY = re.compile(r"(\d{1,20})(\.\d{1,9})?\s*([KMGTPE]?)(i?B?)([nc]?)", re.ASCII | re.IGNORECASE)
 NODE_LIST = re.compile(r"[A-Za-z0-9_.\-\[\],]{1,8192}", re.ASCII)
-RANGE = re.compile(r"\[([^\[\]]*)\]")
-NODES = re.compile(r"(?:[^,\[]+|\[[^\]]*\]?)+")
-"""What stands between commas that are not within brackets."""
 UNIT_BYTES = {"": 2.0**20, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50, "E": 2.0**60}
 """Slurm's units are powers of 1024; without one it means mebibytes."""
-MOST_NODES = 200_000
-"""Of one list: more than any cluster has, and named in less than a second."""
-
 Value = TypeVar("Value")
 
 
@@ -218,7 +211,7 @@ def state(text: str) -> str:
 
 
 def node_list(text: str) -> tuple[str, ...]:
-    """`n[1-3],login` → the names; none for `None assigned`. At most `MOST_NODES`, and no group is looked up."""
+    """`n[1-3],login` → the names (`asad.nodesets`); none for `None assigned`."""
     text = text.strip()
     if text.lower() in NOT_A_TIME or text.lower() == "none assigned":
         return ()
@@ -226,24 +219,9 @@ def node_list(text: str) -> tuple[str, ...]:
         raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1")
     if "[" not in text and "," not in text:
         return (text,)
-    names = 0
-    for nodes in NODES.findall(text):
-        of_these = 1
-        for inside in RANGE.findall(nodes):
-            of_these *= sum(_range_size(part) for part in inside.split(","))
-        names += of_these
-    if names > MOST_NODES:
-        raise BadValue(f"{quoted(text)} names more than {MOST_NODES} nodes", "check its ranges")
+    if nodesets.size(text) > nodesets.MOST_NODES:
+        raise BadValue(f"{quoted(text)} names more than {nodesets.MOST_NODES} nodes", "check its ranges")
     try:
-        return tuple(NodeSet(text, resolver=RESOLVER_NOGROUP))
-    except (NodeSetException, ValueError, AssertionError) as error:  # digits behind brackets lengthen ranges
+        return tuple(nodesets.expand(text))
+    except ValueError as error:
         raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1") from error
-
-
-def _range_size(part: str) -> int:
-    first, dash, last = part.partition("-")
-    if dash and first.isdecimal() and last.isdecimal():
-        if max(len(first), len(last)) > 18:  # no node has such a number, and ClusterShell asserts that
-            return MOST_NODES + 1
-        return max(int(last) - int(first) + 1, 1)
-    return 1
