@@ -99,16 +99,11 @@ class Readings(Collector):
             if name not in reading:
                 continue
             value = reading[name]
-            family: GaugeMetricFamily | CounterMetricFamily
-            if described.kind == "counter":
-                family = CounterMetricFamily(name, described.about, labels=described.labels)
-            else:
-                family = GaugeMetricFamily(name, described.about, labels=described.labels)
-            if isinstance(value, Mapping):
-                for labels, number in sorted(value.items()):
-                    family.add_metric(list(labels), number)
-            else:
-                family.add_metric([], value)
+            kind = CounterMetricFamily if described.kind == "counter" else GaugeMetricFamily
+            family = kind(name, described.about, labels=described.labels)
+            rows = value if isinstance(value, Mapping) else {(): value}
+            for labels, number in sorted(rows.items()):
+                family.add_metric(list(labels), number)
             yield family
 
     def text(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Ints, Json, Snapshot
@@ -39,12 +40,16 @@ def name_of(snapshot: Snapshot, applications: Sequence[str], row: int) -> str:
     return applications[code].partition("/")[2].rpartition("/")[0]
 
 
+def _places(snapshot: Snapshot, cores: NDArray[Any]) -> list[tuple[int, int]]:
+    """The guest on each of these cores, and the number of its node."""
+    nodes = np.searchsorted(snapshot.machine.first_core, cores, side="right") - 1
+    return list(zip(snapshot.core_guest[cores].tolist(), nodes.tolist(), strict=True))
+
+
 def guest_nodes(snapshot: Snapshot) -> dict[int, list[str]]:
     """Guest → the names of the nodes it is on."""
-    cores = np.flatnonzero(snapshot.core_guest >= 0)
-    nodes = np.searchsorted(snapshot.machine.first_core, cores, side="right") - 1
     found: dict[int, list[str]] = {}
-    for guest, node in zip(snapshot.core_guest[cores].tolist(), nodes.tolist(), strict=True):
+    for guest, node in _places(snapshot, np.flatnonzero(snapshot.core_guest >= 0)):
         names = found.setdefault(guest, [])
         name = snapshot.machine.node_names[node]
         if not names or names[-1] != name:
@@ -59,9 +64,8 @@ def hosts_of(snapshot: Snapshot) -> dict[int, list[int]]:
     found = {row: [host for host in hosts if host >= 0] for row, hosts in found.items()}
     pooled = snapshot.guests[~np.isnan(jobs.demand[snapshot.guests])]
     cores = np.flatnonzero(np.isin(snapshot.core_guest, pooled))
-    nodes = np.searchsorted(first, cores, side="right") - 1
     on: dict[int, set[int]] = {row: set() for row in pooled.tolist()}
-    for guest, node in set(zip(snapshot.core_guest[cores].tolist(), nodes.tolist(), strict=True)):
+    for guest, node in set(_places(snapshot, cores)):
         on[guest].update(snapshot.core_owner[first[node] : first[node + 1]].tolist())
     return found | {guest: sorted(owners - {-1}) for guest, owners in on.items()}
 
@@ -72,8 +76,7 @@ def needs(snapshot: Snapshot) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     cores = np.flatnonzero(snapshot.core_guest >= 0)
     cores = cores[~np.isnan(demand[snapshot.core_guest[cores]])]
-    nodes = np.searchsorted(snapshot.machine.first_core, cores, side="right") - 1
-    for guest, node in zip(snapshot.core_guest[cores].tolist(), nodes.tolist(), strict=True):
+    for guest, node in _places(snapshot, cores):
         there, name = found.setdefault(guest, {}), snapshot.machine.node_names[node]
         there[name] = there.get(name, 0.0) + float(demand[guest])
     return found

@@ -130,18 +130,20 @@ def figures(
         worse = later(workload, end_s, baseline_end_s)
         slowed = stretched(workload, start_s, end_s, done_s, baseline_end_s) & (host | guest)
         loss = delay[worse & touched]
-        figures["losers"] = len(loss)
-        figures["loss_p95_s"] = _percentile(loss, 95)
-        figures["loss_max_s"] = float(loss.max()) if len(loss) else None
-        figures["late"] = int(worse.sum())
-        figures["late_guests"] = int((worse & guest).sum())
-        figures["stretched_guests"] = int((slowed & guest).sum())
-        figures["stretched_hosts"] = int((slowed & ~guest).sum())
-        figures["stretched_lateness_s"] = float(delay[slowed].sum())
-        figures["displaced"] = int((worse & ~slowed).sum())
-        figures["displaced_unshared"] = int((worse & ~touched).sum())
         saved_s = float(np.maximum(-delay, 0.0).sum())
-        figures["lateness_over_saved"] = float(delay[worse].sum()) / saved_s if saved_s > 0 else None
+        figures |= {
+            "losers": len(loss),
+            "loss_p95_s": _percentile(loss, 95),
+            "loss_max_s": float(loss.max()) if len(loss) else None,
+            "late": int(worse.sum()),
+            "late_guests": int((worse & guest).sum()),
+            "stretched_guests": int((slowed & guest).sum()),
+            "stretched_hosts": int((slowed & ~guest).sum()),
+            "stretched_lateness_s": float(delay[slowed].sum()),
+            "displaced": int((worse & ~slowed).sum()),
+            "displaced_unshared": int((worse & ~touched).sum()),
+            "lateness_over_saved": float(delay[worse].sum()) / saved_s if saved_s > 0 else None,
+        }
     return figures
 
 

@@ -12,21 +12,6 @@ from asad.model import Floats, Ints, Json
 INELIGIBLE = "opted out or ineligible: "
 """Begins a reason of the funnel; what follows says why those jobs do not lend."""
 
-FUNNEL = (
-    "unmeasured",
-    INELIGIBLE,
-    "p95 above the mean",
-    "headroom",
-    "kept for batch on free cores",
-    "share groups",
-    "expert's share",
-    "no memory",
-    "no cores",
-    "no waiting job that would gain",
-    "lent",
-)
-"""Why an idle core-hour was not lent, or that it was, in the order in which it is asked."""
-
 
 @dataclass(frozen=True, slots=True)
 class ExpertHistory:

@@ -70,9 +70,7 @@ def summarise(
         deferring=bench.settings.of(defers, name),
         stating=bench.settings.of(states, name),
         stretched=slowed,
-        funnel=tuple(
-            (str(reason), float(core_h)) for reason, core_h in getattr(played, "funnel", None) or ()
-        ),
+        funnel=played.funnel,
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from asad.replay.results import FUNNEL, INELIGIBLE, ExpertHistory, PolicyResult, ReplayResult, Verdict
+from asad.replay.results import INELIGIBLE, ExpertHistory, PolicyResult, ReplayResult, Verdict
 
 EXPERTS = ("cpu", "memory", "stage", "interval", "happiness", "pressure", "fair share", "cluster load")
 # how each policy treats a job: factor on its wait, share of jobs that become hosts and guests, and how far
@@ -47,7 +47,11 @@ def history(rounds: int, seed: int, count: int = len(EXPERTS)) -> ExpertHistory:
 
 def idle(core_h: float, more: float) -> tuple[tuple[str, float], ...]:
     """A funnel of `core_h` in all, of which a policy lends `more` than another."""
-    reasons = [f"{reason}it opted out" if reason == INELIGIBLE else reason for reason in FUNNEL]
+    reasons = [
+        *("unmeasured", f"{INELIGIBLE}it opted out", "p95 above the mean", "headroom"),
+        *("kept for batch on free cores", "share groups", "expert's share", "no memory", "no cores"),
+        *("no waiting job that would gain", "lent"),
+    ]
     parts = np.array(IDLE) * np.where(np.array(reasons) == "lent", 1 + more, 1)
     return tuple(zip(reasons, (parts / parts.sum() * core_h).tolist(), strict=True))
 
