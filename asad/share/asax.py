@@ -37,7 +37,7 @@ from asad.share.memory import grow
 from asad.share.pool import Options, PoolPolicy
 from asad.share.pool.cases import MOST, new_cases, taken
 from asad.share.pool.policy import seen
-from asad.share.pool.shares import draw_shares, new_draws
+from asad.share.pool.shares import draw_shares
 
 
 @compiled
@@ -50,9 +50,9 @@ def _draw(
     guests: NDArray[np.int32],
 ) -> None:
     """`draw_shares` in one call."""
-    columns, experts, weights, history, o, memo, actions, rng, draws, cases = kept.all
+    columns, experts, weights, history, o, memo, actions, rng, said, cases = kept.all
     view = see(columns, now, own_known, queue, running, guests)
-    draw_shares(view, experts, weights, history, o, memo, actions, rng, draws, cases)
+    draw_shares(view, experts, weights, history, o, memo, actions, rng, said, cases)
 
 
 CHANGE = 0.15
@@ -124,7 +124,7 @@ class Asax(PoolPolicy):
                 self._memo,
                 self.actions,
                 self.rng,
-                new_draws(len(self.experts), len(self.actions)),
+                np.zeros((len(self.experts), len(self.actions))),
                 self._cases,
             )
         _draw(self._drawing, *seen(snapshot))

@@ -115,8 +115,7 @@ def _draw(
     _describe(view, history, host, guest, load, node, x)
     evaluate_all(experts, x, p, leaf)
     meet(weights, view.c.application[host])
-    every = np.ones(len(actions), np.bool_)
-    return draw(p, weights.alpha[view.c.application[host]], every, 0.0, mixture, rng.random())
+    return draw(p, weights.alpha[view.c.application[host]], 0.0, mixture, rng.random())
 
 
 @compiled

@@ -85,30 +85,25 @@ def meet(w: Weights, application: int) -> None:
 def draw(
     p: NDArray[np.float64],
     alpha: NDArray[np.float64],
-    allowed: NDArray[np.bool_],
     exploration: float,
     mixture: NDArray[np.float64],
     u: float,
 ) -> int:
-    """Mix the experts, keep the allowed actions, add the exploration floor, draw one; its index."""
-    count = 0
+    """Mix the experts into `mixture`, add the exploration floor, draw an action by `u` in [0, 1); its index."""
+    count = len(mixture)
     total = 0.0
-    for j in range(len(mixture)):
+    for j in range(count):
         mixture[j] = 0.0
-        if allowed[j]:
-            count += 1
-            for i in range(len(alpha)):
-                mixture[j] += alpha[i] * p[i, j]
-            total += mixture[j]
+        for i in range(len(alpha)):
+            mixture[j] += alpha[i] * p[i, j]
+        total += mixture[j]
     drawn = -1
-    for j in range(len(mixture)):
-        if allowed[j]:
-            mixture[j] = exploration / count + (1 - exploration) * (
-                mixture[j] / total if total > 0 else 1 / count
-            )
-            if u >= 0:
-                drawn = j
-            u -= mixture[j]
+    for j in range(count):
+        part = mixture[j] / total if total > 0 else 1 / count
+        mixture[j] = exploration / count + (1 - exploration) * part
+        if u >= 0:
+            drawn = j
+        u -= mixture[j]
     return drawn
 
 

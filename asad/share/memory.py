@@ -8,6 +8,7 @@ was not there starts with the mean of what the others have lost, and is neither 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from asad.share.learner import Weights, gamma, new_weights
 
 CLUSTER = "*"
 """The row of the whole cluster; no application is called that, since a fingerprint has slashes."""
+Sums = TypeVar("Sums", History, Weights)
 BY_EXPERT = ("prior", "round_risk", "risk")
 LATER = ("peak", "peaks")
 """Columns of a history that one remembered by an earlier version lacks."""
@@ -73,15 +75,17 @@ def to_memory(
 
 def grow(weights: Weights | None, history: History, applications: int) -> tuple[Weights | None, History]:
     """The same with rows for `applications` applications, at least as many as before; the cluster's row stays last."""
-    more = new_history(applications)
-    for name in History._fields:
-        _copy(getattr(history, name), getattr(more, name))
-    if weights is None:
-        return None, more
-    wider = new_weights(applications, weights.alpha.shape[1])
-    for name in Weights._fields:
-        _copy(getattr(weights, name), getattr(wider, name))
-    return wider, more
+    history = _widened(history, new_history(applications))
+    if weights is not None:
+        weights = _widened(weights, new_weights(applications, weights.alpha.shape[1]))
+    return weights, history
+
+
+def _widened(old: Sums, new: Sums) -> Sums:
+    """`new` with what `old` holds; the last row stays the last."""
+    for before, after in zip(old, new, strict=True):
+        after[: len(before) - 1], after[-1] = before[:-1], before[-1]
+    return new
 
 
 def forget(weights: Weights | None, history: History, rows: Sequence[int]) -> None:
@@ -90,8 +94,8 @@ def forget(weights: Weights | None, history: History, rows: Sequence[int]) -> No
         column[rows] = 0.0
     if weights is not None:
         blank = new_weights(1, weights.alpha.shape[1])
-        for name in Weights._fields:
-            getattr(weights, name)[rows] = getattr(blank, name)[0]
+        for learned, nothing in zip(weights, blank, strict=True):
+            learned[rows] = nothing[0]
 
 
 NOTHING = np.array([0.0, 0.0, 0.0, -1.0, 0.0])
@@ -105,11 +109,6 @@ def marks(weights: Weights | None, history: History) -> NDArray[np.float64]:
     if weights is not None:
         counts[3:] = weights.rounds, weights.cases
     return counts
-
-
-def _copy(old: NDArray[np.generic], new: NDArray[np.generic]) -> None:
-    new[: len(old) - 1] = old[:-1]
-    new[-1] = old[-1]
 
 
 def fill(

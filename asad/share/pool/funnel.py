@@ -31,6 +31,7 @@ from asad.share.pool.memo import Memo
 """Places in the row of a funnel; from BARRED on the bars of jobs, and then those of nodes."""
 WIDTH = BARRED + len(Ineligible) + len(NodeIneligible)
 NODES_FROM = BARRED + len(Ineligible)
+INELIGIBLE = "opted out or ineligible: "
 
 
 @borrowing
@@ -110,24 +111,24 @@ def account(
             row[NO_GAIN] += left
 
 
+REASONS = (
+    ("unmeasured", UNMEASURED),
+    *((f"{INELIGIBLE}{why.text}", BARRED + why) for why in Ineligible if why),
+    *((f"{INELIGIBLE}node: {why.text}", NODES_FROM + why) for why in NodeIneligible if why),
+    (f"{INELIGIBLE}its node is not wholly held by one job", WHOLE),
+    ("p95 above the mean", PEAK),
+    ("headroom", HEADROOM),
+    ("kept for batch on free cores", KEPT),
+    ("share groups", GROUPS),
+    ("expert's share", SHARE),
+    ("no memory", MEMORY),
+    ("no cores", CORES),
+    ("no waiting job that would gain", NO_GAIN),
+    ("lent", LENT),
+)
+"""Why idle CPU was not lent, or that it was, and its place in the row of a funnel, in the order asked for."""
+
+
 def reasons(row: Floats) -> list[tuple[str, float]]:
     """(reason, amount) of a funnel's row (WIDTH,), in the fixed order; bars only where something is barred."""
-    found = [("unmeasured", float(row[UNMEASURED]))]
-    barred = [(why.text, BARRED + why) for why in Ineligible if why]
-    barred += [(f"node: {why.text}", NODES_FROM + why) for why in NodeIneligible if why]
-    barred.append(("its node is not wholly held by one job", WHOLE))
-    found += [
-        (f"opted out or ineligible: {text}", float(row[place])) for text, place in barred if row[place] > 0
-    ]
-    found += [
-        ("p95 above the mean", float(row[PEAK])),
-        ("headroom", float(row[HEADROOM])),
-        ("kept for batch on free cores", float(row[KEPT])),
-        ("share groups", float(row[GROUPS])),
-        ("expert's share", float(row[SHARE])),
-        ("no memory", float(row[MEMORY])),
-        ("no cores", float(row[CORES])),
-        ("no waiting job that would gain", float(row[NO_GAIN])),
-        ("lent", float(row[LENT])),
-    ]
-    return found
+    return [(text, float(row[place])) for text, place in REASONS if place < WHOLE or row[place] > 0]

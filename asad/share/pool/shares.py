@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,20 +28,6 @@ ONE_CORE = 1.5
 """A job is sequential that keeps no more cores busy."""
 
 
-class Draws(NamedTuple):
-    """Scratch of a draw; n experts, m shares."""
-
-    p: NDArray[np.float64]
-    """(n, m) what each expert says."""
-    allowed: NDArray[np.bool_]
-    """(m,) every share may be drawn."""
-
-
-def new_draws(experts: int, actions: int) -> Draws:
-    """Nothing has been drawn."""
-    return Draws(np.zeros((experts, actions)), np.ones(actions, np.bool_))
-
-
 @compiled
 def draw_shares(
     view: View,
@@ -54,10 +38,13 @@ def draw_shares(
     memo: Memo,
     actions: NDArray[np.float64],
     rng: np.random.Generator,
-    draws: Draws,
+    said: NDArray[np.float64],
     cases: Cases,
 ) -> None:
-    """Draw the shares that are due into `memo`, and learn the losses of those before, which become `cases`."""
+    """Draw the shares that are due into `memo`, and learn the losses of those before, which become `cases`.
+
+    `said` (n, m) is scratch: what each of n experts says of each of m shares.
+    """
     load = _load(view)
     for i in range(len(view.running)):
         host = view.running[i]
@@ -84,15 +71,13 @@ def draw_shares(
                 loss,
             )
         describe(view, history, memo, host, load, memo.state[host])
-        evaluate_all(experts, memo.state[host], draws.p, memo.leaf[host])
+        evaluate_all(experts, memo.state[host], said, memo.leaf[host])
         meet(weights, row)
-        drawn = draw(
-            draws.p, weights.alpha[row], draws.allowed, o.exploration, memo.mixture[host], rng.random()
-        )
+        drawn = draw(said, weights.alpha[row], o.exploration, memo.mixture[host], rng.random())
         memo.share[host] = actions[drawn]
         memo.drawn_at[host] = view.now
         memo.probability[host] = memo.mixture[host, drawn]
-        memo.opinion[host] = draws.p[:, drawn]
+        memo.opinion[host] = said[:, drawn]
         memo.slowdown[host] = memo.withheld[host] = 0.0
 
 
