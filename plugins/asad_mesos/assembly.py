@@ -53,7 +53,7 @@ class Assembly:
         self.units = {unit.name: unit for unit in found}
         ending = {one.unit for one in framework.endings}
         for name in [name for name in rows.of if name not in self.units and name not in ending]:
-            rows.drop(name)  # it never ran, or waits behind others of its array
+            rows.drop(rows.of[name])  # it never ran, or waits behind others of its array
         nodes.see(framework.agents, {agent for unit in found for agent in unit.cpus_of})
         machine = nodes.machine
         shown = self._show(found)
@@ -162,7 +162,8 @@ class Assembly:
         held_s = unit.job.hold_until_s
         jobs.begin_s[row] = held_s if not unit.tasks and held_s > now_s else NAN
         jobs.extended_s[row] = unit.extended_s if unit.tasks else 0.0
-        jobs.lost_s[row] = self._rows.kept(unit.name).lost_s if unit.tasks else 0.0
+        if not unit.tasks:
+            jobs.lost_s[row] = 0.0
         jobs.share_group[row] = 1 + int(jobs.user[row]) if self._settings.share_users == "same" else 0
         jobs.host[row], jobs.share[row] = -1, NAN
         jobs.demand[row] = unit.demand if unit.tasks and unit.guest else NAN
@@ -199,21 +200,21 @@ class Assembly:
 
     def _show_hosts(
         self, running: Ints, guests: Ints, core_owner: Ints, core_guest: Ints
-    ) -> dict[int, list[int]]:
+    ) -> dict[int, dict[int, float]]:
         """Beside whom the guest of each pair runs now, and the share that was decided for that pair; what hosts lend.
 
-        Returns for every guest the batch jobs beside which it runs, of one that draws from pools one for each core (-1
-        for none).
+        Returns for every guest the batch jobs beside which it runs, and its part from each (-1: free cores).
         """
         jobs = self._rows.jobs
-        hosts: dict[int, list[int]] = {}
+        hosts: dict[int, dict[int, float]] = {}
         for row in running.tolist():
             jobs.share[row] = self._rows.kept(str(jobs.job_id[row])).lent
         for row in guests.tolist():
             kept = self._rows.kept(str(jobs.job_id[row]))
             beside = core_owner[core_guest == row]
             if not math.isnan(jobs.demand[row]):
-                hosts[row] = beside.tolist()
+                found, counts = np.unique(beside, return_counts=True)
+                hosts[row] = dict(zip(found.tolist(), (counts / len(beside)).tolist(), strict=True))
                 continue
             beside = beside[beside >= 0]
             wanted = self._rows.of.get(kept.host, -1)
@@ -223,7 +224,7 @@ class Assembly:
                 kept.share, kept.capped, kept.share_host = NAN, False, ""
             jobs.host[row] = host
             jobs.share[row] = kept.share
-            hosts[row] = [host]
+            hosts[row] = {host: 1.0}
         return hosts
 
 

@@ -272,7 +272,7 @@ class MesosCluster:
         )
         for ending, row in zip(known, at.tolist(), strict=True):
             self._enter(ending.unit, row, ending.end_s)
-            rows.drop(ending.unit)
+            rows.drop(row)
         return told
 
     def _grant(self, snapshot: Snapshot) -> None:
@@ -281,7 +281,8 @@ class MesosCluster:
     def _enter(self, unit: str, row: int, end_s: float) -> None:
         """Into the ledger, if it has lent or was lent to. Mesos knows of no accounts: users stand for themselves."""
         kept = self._rows.kept(unit)
-        if kept.lent_core_s <= 0 and not kept.host:
+        lent_core_s = float(self._rows.extra.lent_core_s[row])
+        if lent_core_s <= 0 and not kept.host:
             return
         jobs = self._rows.jobs
         self.ledger.append(
@@ -290,7 +291,7 @@ class MesosCluster:
                 "account": self._assembly.users[int(jobs.user[row])],
                 "job_id": unit,
                 "role": "guest" if kept.host else "host",
-                "lent_core_s": kept.lent_core_s,
+                "lent_core_s": lent_core_s,
                 "extended_s": float(jobs.extended_s[row]),
             }
         )
@@ -300,7 +301,7 @@ class MesosCluster:
 
     def _unit(self, row: int) -> Unit | None:
         """The unit of a row, as the framework has it now."""
-        return unit_named(self._rows.unit(row), self.engine.framework)
+        return unit_named(self._rows.name(row), self.engine.framework)
 
     def _apply(self, decision: Decision) -> str:
         """Do it; why not, or the empty string. Raises UsageError for what the framework refuses."""

@@ -201,7 +201,7 @@ class Lending:
 
     def _unit(self, row: int) -> Unit | None:
         """The unit of a row, as the framework has it now."""
-        return unit_named(self._rows.unit(row), self._engine.framework)
+        return unit_named(self._rows.name(row), self._engine.framework)
 
 
 def _most(owners: Ints) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from asad.cluster.samples import memory_used, peaks
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Codes, Ints, Snapshot
 from asad.port import NodeLink
@@ -14,7 +15,7 @@ from asad_slurm.changes import Changes, is_ours
 from asad_slurm.cores import occupy
 from asad_slurm.jobs import JobTable
 from asad_slurm.lending import Lending
-from asad_slurm.measures import measure, memory_used
+from asad_slurm.measures import measure, samples_of
 from asad_slurm.nodes import Nodes
 from asad_slurm.offers import Offers
 from asad_slurm.records import INF, LEAVES, NAN, RUNS, WAITS
@@ -73,19 +74,17 @@ class Assembly:
         looked_at = self._monotonic()
         elapsed_s, self._looked_at = looked_at - self._looked_at, looked_at
         arrays = table.arrays
-        core_peak = measure(
+        samples = samples_of(rows, reports, holding, self._nodes.number)
+        seen = measure(
             rows,
             table.applications,
             arrays,
-            reports,
+            samples,
             holding,
             self._lending.hosts,
             now_s,
             elapsed_s,
             settings.window_s,
-            core_owner,
-            machine,
-            self._nodes.number,
         )
         self._show_own_starts(guests, now_s)
         node_bar: Codes = np.array(
@@ -112,9 +111,9 @@ class Assembly:
             classes=self._classes(queue, shown.waiting_row, waiting[jobs.begin_s[waiting] > now_s]),
             own_begins=self._own_begins(),
             partition_nodes=self._nodes.of_partition,
-            memory_used=memory_used(rows, reports, holding),
+            memory_used=memory_used(samples),
             memory_high=dict(self._lending.memory),
-            core_peak=core_peak,
+            core_peak=peaks(seen, core_owner, machine),
             lends_free_cores=settings.share_users in ("as-slurm", "any"),
             whole_nodes=False,
             widened=bars.widened(node_bar, [reports.get(node.name) for node in self._nodes.records]),
