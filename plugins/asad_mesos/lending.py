@@ -8,16 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
+from asad.cluster.lending import (
+    Role,
+    guest_nodes,
+    leases,
+    nodes_refused,
+    quota_refused,
+    share_refused,
+)
 from asad.decisions import CoAllocate, ExtendLimit, SetQuota, SetShare
-from asad.model import Ints, Snapshot
+from asad.model import Snapshot
 from asad.port import Lease, NodeLink
 from asad_mesos.engine import Engine
 from asad_mesos.events import Beside, Extended
 from asad_mesos.launch import key
 from asad_mesos.nodes import Nodes
-from asad_mesos.rows import INF, NAN, Rows
+from asad_mesos.rows import INF, NAN, Kept, Rows
 from asad_mesos.view import Unit, unit_named
 
 
@@ -35,6 +41,8 @@ class Lending:
         guest = self._unit(decision.guest)
         if guest is None or guest.tasks:
             return "it does not wait any more"
+        if why := nodes_refused(decision, len(self._nodes.agents)):
+            return why
         host_row, why = self._host(snapshot, decision)
         if why:
             return why
@@ -44,8 +52,6 @@ class Lending:
         if host.guest:
             return "its host is a guest itself"
         agents = self._nodes.agents
-        if not decision.nodes or not all(0 <= node < len(agents) for node in decision.nodes):
-            return "there is no such node"
         first = snapshot.machine.first_core
         for node in decision.nodes:
             here = slice(first[node], first[node + 1])
@@ -82,12 +88,6 @@ class Lending:
         if not decision.pooled:
             return decision.host, ""
         machine, first = snapshot.machine, snapshot.machine.first_core
-        if not decision.nodes or not all(0 <= node < len(self._nodes.agents) for node in decision.nodes):
-            return -1, "there is no such node"
-        if len(decision.demands) != len(decision.nodes) or not all(
-            0 <= one < INF for one in decision.demands
-        ):
-            return -1, f"demands {decision.demands} are not one for each of {len(decision.nodes)} nodes"
         hosts: set[int] = set()
         for node in decision.nodes:
             here = set(snapshot.core_owner[first[node] : first[node + 1]].tolist())
@@ -103,48 +103,38 @@ class Lending:
         return hosts.pop(), ""
 
     def set_share(self, decision: SetShare) -> str:
-        """So much of its host's cores has the guest of a pair from now on, or so much of itself lends a host."""
+        """So much of its host's cores has the guest of a pair from now on, or so much of itself lends a host, which is
+        a record: nothing binds that, and nobody has more or less."""
+        row, jobs = decision.guest if decision.host < 0 else decision.host, self._rows.jobs
+        if why := share_refused(decision, jobs, self._role):
+            return why
+        jobs.share[row] = decision.share
+        kept = self._kept(row)
         if decision.host >= 0:
-            return self._lend(decision.host, decision.share)
-        unit = self._unit(decision.guest)
-        if unit is None or not unit.tasks or not unit.guest:
-            return "it does not run as a guest any more"
-        if not math.isnan(unit.demand):
-            return "it draws from the pools of its nodes: quotas bind it, and no share of one host"
-        host = int(self._rows.jobs.host[decision.guest])
-        kept = self._rows.begin(unit.name, unit.run)
-        kept.share, kept.capped = decision.share, decision.capped
-        kept.share_host = str(self._rows.jobs.job_id[host]) if host >= 0 else ""
-        self._rows.jobs.share[decision.guest] = decision.share
-        return ""
-
-    def _lend(self, row: int, share: float) -> str:
-        """A record of what a host lends to the pools of its nodes: nothing binds it, and nobody has more or less."""
-        unit = self._unit(row)
-        if unit is None or not unit.tasks or unit.guest:
-            return "it does not run any more"
-        if not 0.0 <= share <= 1.0:
-            return f"a share of {share:g} is none"
-        self._rows.begin(unit.name, unit.run).lent = self._rows.jobs.share[row] = share
+            kept.lent = decision.share
+        else:
+            host = self._rows.name(int(jobs.host[row]))
+            kept.share, kept.capped, kept.share_host = decision.share, decision.capped, host
         return ""
 
     def set_quota(self, snapshot: Snapshot, decision: SetQuota) -> str:
         """So much CPU may a guest that draws from pools use on these nodes from now on."""
-        unit = self._unit(decision.guest)
-        if unit is None or not unit.tasks or not unit.guest:
-            return "it does not run as a guest any more"
-        if math.isnan(unit.demand):
-            return "it is the guest of a pair: a share of its host binds it"
-        if len(decision.nodes) != len(decision.cores) or not all(0 < cores < INF for cores in decision.cores):
-            return f"quotas {decision.cores} are not one above 0 for each of {len(decision.nodes)} nodes"
-        held = np.flatnonzero(snapshot.core_guest == decision.guest)
-        there = set((np.searchsorted(snapshot.machine.first_core, held, side="right") - 1).tolist())
-        if not set(decision.nodes) <= there:
-            return "it is not on such a node"
-        kept = self._rows.begin(unit.name, unit.run)
-        agents = (self._nodes.agents[node] for node in decision.nodes)
-        kept.quotas |= dict(zip(agents, decision.cores, strict=True))
-        return ""
+        why = quota_refused(decision, self._rows.jobs, self._role, lambda row: guest_nodes(snapshot, row))
+        if not why:
+            agents = (self._nodes.agents[node] for node in decision.nodes)
+            self._kept(decision.guest).quotas |= dict(zip(agents, decision.cores, strict=True))
+        return why
+
+    def _role(self, row: int) -> Role:
+        unit = self._unit(row)
+        if unit is None or not unit.tasks:
+            return ""
+        return "guest" if unit.guest else "host"
+
+    def _kept(self, row: int) -> Kept:
+        """What is kept of the present run of a unit that runs."""
+        unit = self._unit(row)
+        return self._rows.begin(self._rows.name(row), unit.run if unit else "")
 
     def extend(self, decision: ExtendLimit) -> str:
         """A running unit may run longer."""
@@ -162,49 +152,21 @@ class Lending:
 
     def leases(self, snapshot: Snapshot, units: Mapping[str, Unit]) -> dict[str, list[Lease]]:
         """By node everything that may bind a unit there until the lease runs out; `units` are those of the snapshot."""
-        wanted: dict[str, list[Lease]] = {}
-        kept_back: dict[tuple[int, int], float] = {}
-        machine, jobs = snapshot.machine, snapshot.jobs
-        first, names = machine.first_core, machine.node_names
-        node_of = np.repeat(np.arange(len(machine.cores)), machine.cores)
+        rows, number = self._rows, self._nodes.number
 
-        def key_of(row: int) -> str:
-            unit = units.get(str(jobs.job_id[row]))
+        def known_as(row: int) -> str:
+            unit = units.get(rows.name(row))
             return "" if unit is None else key(unit.name, unit.job.spec.uid)
 
-        for row in snapshot.guests.tolist():
-            guest_key = key_of(row)
-            if not guest_key:
-                continue
-            kept = self._rows.kept(str(jobs.job_id[row]))
-            pooled = not math.isnan(jobs.demand[row])
-            for node in np.unique(node_of[snapshot.core_guest == row]).tolist():
-                here = slice(first[node], first[node + 1])
-                host = _most(snapshot.core_owner[here]) if pooled else int(jobs.host[row])
-                host_key = key_of(host) if host >= 0 else ""
-                cores = int((snapshot.core_guest[here] == row).sum())
-                lent = int((snapshot.core_owner[here] == host).sum()) if host >= 0 else 0
-                bound = lent > 0 and cores > 0 and not math.isnan(kept.share)
-                quota = min(1.0, kept.share * lent / cores) if bound else NAN
-                agent = self._nodes.agents[node]
-                if pooled and host >= 0 and agent in kept.quotas:
-                    quota = min(1.0, kept.quotas[agent] / cores)
-                wanted.setdefault(names[node], []).append(Lease(guest_key, True, host_key, quota, cores))
-                if host >= 0:
-                    left = 1.0 - kept.share if kept.capped and bound else NAN
-                    kept_back[host, node] = float(np.fmin(kept_back.get((host, node), NAN), left))
-        for (host, node), quota in kept_back.items():
-            cores = int((snapshot.core_owner[first[node] : first[node + 1]] == host).sum())
-            lease = Lease(key_of(host), False, "", quota, max(1, cores))
-            wanted.setdefault(names[node], []).append(lease)
-        return wanted
+        nodes_of = {row: guest_nodes(snapshot, row) for row in snapshot.guests.tolist() if known_as(row)}
+        kept = {row: rows.kept(rows.name(row)) for row in nodes_of}
+        shares = {row: (one.share, one.capped) for row, one in kept.items()}
+        quotas = {
+            row: {number[agent]: cores for agent, cores in one.quotas.items() if agent in number}
+            for row, one in kept.items()
+        }
+        return leases(snapshot, nodes_of, shares, quotas, known_as, {})
 
     def _unit(self, row: int) -> Unit | None:
         """The unit of a row, as the framework has it now."""
         return unit_named(self._rows.name(row), self._engine.framework)
-
-
-def _most(owners: Ints) -> int:
-    """Who holds the most of these cores, -1 if nobody holds any."""
-    held = owners[owners >= 0]
-    return int(np.bincount(held).argmax()) if len(held) else -1

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from asad.cluster.lending import Role, beside, leases, quota_refused, share_refused
 from asad.decisions import CoAllocate, ExtendLimit, SetMemory, SetQuota, SetShare, Withdraw
 from asad.model import Ints, Snapshot
 from asad.port import Lease, NodeLink
@@ -18,7 +19,6 @@ from asad_slurm.admission import DENIED
 from asad_slurm.command import Transport
 from asad_slurm.cores import holders
 from asad_slurm.jobs import JobTable
-from asad_slurm.leases import leases
 from asad_slurm.marks import Marks, unmarked
 from asad_slurm.nodes import Nodes
 from asad_slurm.nodesets import expand
@@ -202,42 +202,36 @@ class Lending:
             kept[kept == row] = -1
 
     def set_share(self, decision: SetShare) -> str:
-        """So much of its host's cores has the guest of a pair from now on, or so much of itself lends a host."""
-        rows, row, jobs = self._jobs.rows, decision.guest, self._jobs.rows.jobs
+        """So much of its host's cores has the guest of a pair from now on, or so much of itself lends a host, which is
+        a record: nothing binds that, and nobody has more or less."""
+        row, jobs = decision.guest, self._jobs.rows.jobs
+        if why := share_refused(decision, jobs, self._role):
+            return why
         if decision.host >= 0:
-            return self._lend(decision.host, decision.share)
-        if not self._runs(row) or not rows.extra.guest[row]:
-            return "it does not run as a guest any more"
-        if not math.isnan(jobs.demand[row]):
-            return "it draws from the pools of its nodes: quotas bind it, and no share of one host"
-        if jobs.host[row] < 0:
+            self.lent[decision.host] = jobs.share[decision.host] = decision.share
+        elif jobs.host[row] < 0:
             return "its host has ended"
-        self._shares[row] = (decision.share, decision.capped)
-        jobs.share[row] = decision.share
-        return ""
-
-    def _lend(self, row: int, share: float) -> str:
-        """A record of what a host lends to the pools of its nodes: nothing binds it, and nobody has more or less."""
-        if not self._runs(row) or self._jobs.rows.extra.guest[row]:
-            return "it does not run any more"
-        if not 0.0 <= share <= 1.0:
-            return f"a share of {share:g} is none"
-        self.lent[row] = self._jobs.rows.jobs.share[row] = share
+        else:
+            self._shares[row] = (decision.share, decision.capped)
+            jobs.share[row] = decision.share
         return ""
 
     def set_quota(self, decision: SetQuota) -> str:
         """So much CPU may a guest that draws from pools use on these nodes from now on."""
-        rows, row = self._jobs.rows, decision.guest
-        if not self._runs(row) or not rows.extra.guest[row]:
-            return "it does not run as a guest any more"
-        if math.isnan(rows.jobs.demand[row]):
-            return "it is the guest of a pair: a share of its host binds it"
-        if len(decision.nodes) != len(decision.cores) or not all(0 < cores < INF for cores in decision.cores):
-            return f"quotas {decision.cores} are not one above 0 for each of {len(decision.nodes)} nodes"
-        if not set(decision.nodes) <= set(self._jobs.places[row].nodes.tolist()):
-            return "it is not on such a node"
-        self._quotas.setdefault(row, {}).update(zip(decision.nodes, decision.cores, strict=True))
-        return ""
+        why = quota_refused(decision, self._jobs.rows.jobs, self._role, self._nodes_of)
+        if not why:
+            quotas = self._quotas.setdefault(decision.guest, {})
+            quotas.update(zip(decision.nodes, decision.cores, strict=True))
+        return why
+
+    def _role(self, row: int) -> Role:
+        record = self._jobs.rows.at(row)
+        if record is None or record.phase != RUNS:
+            return ""
+        return "guest" if self._jobs.rows.extra.guest[row] else "host"
+
+    def _nodes_of(self, row: int) -> list[int]:
+        return [int(node) for node in self._jobs.places[row].nodes]
 
     def show(self, guests: Ints, running: Ints, core_owner: Ints) -> None:
         """Fill `host`, `share` and `demand` of what runs; `core_owner` has the batch job on each core.
@@ -289,7 +283,7 @@ class Lending:
             return ""
         if not 0 < decision.high_bytes < INF:
             return f"a limit of {decision.high_bytes:g} bytes is none"
-        if not self._runs(row):
+        if not self._role(row):
             return "it does not run any more"
         sharing = {guest: set(hosts) - {-1} for guest, hosts in self.hosts.items()}
         if not sharing.get(row) and not any(row in hosts for hosts in sharing.values()):
@@ -320,14 +314,10 @@ class Lending:
         jobs.limit_end_s[row] += 60.0 * minutes
         return ""
 
-    def _runs(self, row: int) -> bool:
-        record = self._jobs.rows.at(row)
-        return record is not None and record.phase == RUNS
-
     def leases(self, snapshot: Snapshot) -> dict[str, list[Lease]]:
         """By node everything that may bind a job until the lease runs out."""
         rows, offers = self._jobs.rows, self._offers.open
-        nodes_of = {row: self._jobs.places[row].nodes.tolist() for row in snapshot.guests.tolist()}
+        nodes_of = {row: self._nodes_of(row) for row in snapshot.guests.tolist()}
         raw = {row: str(rows.record(row).raw) for row in nodes_of}
         for text, offer in offers.items():
             row = rows.of.get(text)
@@ -342,17 +332,14 @@ class Lending:
             self._quotas.clear()
             self.memory.clear()
             return {}
-        first, owner = snapshot.machine.first_core, snapshot.core_owner
-        beside = {
-            node: sorted(set(owner[first[node] : first[node + 1]].tolist()) - {-1})
-            for node in {node for nodes in nodes_of.values() for node in nodes}
-        }
-        hosts = {row for rows in beside.values() for row in rows}
+        around = beside(snapshot, (node for nodes in nodes_of.values() for node in nodes))
+        hosts = {row for rows in around.values() for row in rows}
         raw |= {row: str(rows.record(row).raw) for row in hosts}
-        for row in self._shares.keys() - nodes_of.keys():
-            del self._shares[row]
-        for row in self._quotas.keys() - nodes_of.keys():
-            del self._quotas[row]
-        for row in self.memory.keys() - nodes_of.keys() - hosts:
-            del self.memory[row]  # it shares no more
-        return leases(snapshot, nodes_of, self._shares, self._quotas, raw, beside, self.memory)
+        for kept, there in (
+            (self._shares, nodes_of.keys()),
+            (self._quotas, nodes_of.keys()),
+            (self.memory, nodes_of.keys() | hosts),  # who is not among these shares no more
+        ):
+            for row in kept.keys() - there:
+                del kept[row]
+        return leases(snapshot, nodes_of, self._shares, self._quotas, raw.__getitem__, self.memory)

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.cluster.lending import nodes_refused
 from asad.decisions import CoAllocate
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Snapshot
 from asad_slurm import bars
 from asad_slurm.nodesets import expand
 from asad_slurm.offers import nodes_asked
-from asad_slurm.records import INF, MIB, JobRecord, NodeRecord
+from asad_slurm.records import MIB, JobRecord, NodeRecord
 from asad_slurm.settings import Settings
 
 
@@ -31,13 +32,8 @@ def refusal(
     Of a pair the host must hold all of each node. `guest_nodes` says for each guest partition which nodes are in it.
     """
     jobs, first, names = snapshot.jobs, snapshot.machine.first_core, snapshot.machine.node_names
-    if not decision.nodes or not all(0 <= node < len(names) for node in decision.nodes):
-        return "there is no such node"
-    if len(set(decision.nodes)) < len(decision.nodes):
-        return "a node is named twice"
-    asked = all(0 <= cores < INF for cores in decision.demands)
-    if decision.pooled and (len(decision.demands) != len(decision.nodes) or not asked):
-        return f"demands {decision.demands} are not one for each of {len(decision.nodes)} nodes"
+    if why := nodes_refused(decision, len(names)):
+        return why
     barred = bars.guest_bar(guest, settings) or int(jobs.guest_bar[decision.guest])
     if barred:
         return Ineligible(barred).text
