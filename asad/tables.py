@@ -33,7 +33,7 @@ class Is(NamedTuple):
     below: float | None = None
     """A number: at least, at most, above, below."""
     unit: str = ""
-    """Of a number, for who is told its range."""
+    """Of a number, shown with its range."""
     choices: Sequence[str] | Callable[[], Sequence[str]] = ()
     """Names of which it is one. Of those that never change `Literal` is shorter."""
     made: Callable[[Any], Any] | None = None
@@ -319,7 +319,7 @@ def printable(text: str) -> str:
 
 
 def key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """Path of keys → the line (from 1) on which it is written, as far as single lines tell it.
+    """Path of keys → the line (from 1) on which it is written, as far as single lines show it.
 
     Of `[[name]]` the keys of the n-th table are below `name`, n (as text, from 1), too.
     """
