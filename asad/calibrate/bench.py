@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from asad.calibrate.fitting import Lending
-from asad.calibrate.groups import HIGHEST_WEIGHT, CpuController, CpuGroup
+from asad.calibrate.groups import CpuController, CpuGroup
 from asad.calibrate.workloads import CHUNK_BYTES, Job
 from asad.errors import ClusterError
+from asad.node.kernel_files import MOST_SHARES, SHARES
 
 
 def busy_s(cores: Sequence[int]) -> float:
@@ -153,7 +154,9 @@ def bench_on(
             cleanup.callback(controller.enable())
             both = controller.create()
             cleanup.callback(both.remove)
-            both.weigh(HIGHEST_WEIGHT[both.version])  # other work must not pass for contention of the pair
+            both.write(
+                SHARES, MOST_SHARES[both.version]
+            )  # other work must not pass for contention of the pair
             groups = {role: both.child(role) for role in ("host", "guest")}
             idle_class = "cpu.idle" if groups["guest"].has_idle else "lowest weight"
         yield Bench(cores, seconds, groups), idle_class

@@ -1,7 +1,7 @@
 """The cgroups of a calibration: made under the `cpu` controller, and removed however it ends.
 
-The node actor's own writer (`asad.node.quotas`) is another one on purpose: it writes to the groups of Slurm's jobs, and
-never makes or removes one.
+Which files there are is the node actor's table (`asad.node.kernel_files`); its writer is another one on purpose, as it
+writes to the groups of Slurm's jobs, reads back, and takes nothing for broken that has just ended.
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asad.errors import ClusterError
+from asad.node.kernel_files import (
+    IDLE,
+    LEAST_SHARES,
+    LEAST_US,
+    PERIOD_US,
+    QUOTA,
+    SHARES,
+    UNLIMITED,
+    USUAL_SHARES,
+    Knob,
+)
 
-QUOTA_PERIOD_US = 100_000
-WEIGHT_FILE = {1: "cpu.shares", 2: "cpu.weight"}
-"""By cgroup version, as are the weights below."""
-LOWEST_WEIGHT = {1: 2, 2: 1}
-DEFAULT_WEIGHT = {1: 1024, 2: 100}
-HIGHEST_WEIGHT = {1: 262144, 2: 10000}
 GROUP_NAME = re.compile(r"asad-calibrate-(\d+)-(\d+)")
 """Process id and start time (ticks after boot) of the calibrator that made the group."""
 
@@ -39,16 +44,14 @@ class CpuGroup:
 
     def cap(self, cores: float | None) -> None:
         """Hold the group to `cores` cores' worth of CPU time (above 0), or lift its quota."""
-        quota = -1 if cores is None else max(1000, round(cores * QUOTA_PERIOD_US))
+        quota = UNLIMITED if cores is None else max(LEAST_US, round(cores * PERIOD_US))
         if self.version == 1:
-            (self.path / "cpu.cfs_period_us").write_text(str(QUOTA_PERIOD_US))
-            (self.path / "cpu.cfs_quota_us").write_text(str(quota))
-        else:
-            limit = "max" if cores is None else str(quota)
-            (self.path / "cpu.max").write_text(f"{limit} {QUOTA_PERIOD_US}")
+            (self.path / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+        self.write(QUOTA, quota)
 
-    def weigh(self, weight: int) -> None:
-        (self.path / WEIGHT_FILE[self.version]).write_text(str(weight))
+    def write(self, knob: Knob, value: int) -> None:
+        """Write one of the kernel's files."""
+        (self.path / knob.file(self.version)).write_text(knob.text(self.version, value))
 
     @property
     def has_idle(self) -> bool:
@@ -58,9 +61,9 @@ class CpuGroup:
     def set_idle(self, idle: bool) -> None:
         """Put the group into the idle class, or take it out again."""
         if self.has_idle:
-            (self.path / "cpu.idle").write_text(str(int(idle)))
+            self.write(IDLE, int(idle))
         else:
-            self.weigh((LOWEST_WEIGHT if idle else DEFAULT_WEIGHT)[self.version])
+            self.write(SHARES, (LEAST_SHARES if idle else USUAL_SHARES)[self.version])
 
     def child(self, name: str) -> CpuGroup:
         """A new group within this one."""

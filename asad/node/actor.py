@@ -28,11 +28,12 @@ from asad.errors import ClusterError
 from asad.model import Json
 from asad.node.cgroups import Cgroups, JobGroup
 from asad.node.cores import hyperthreaded_cores
+from asad.node.kernel_files import MOST_MEMORY, journal_of, write_durably
 from asad.node.leases import Leases
 from asad.node.pressure import LOOKS, Fractions, gives_way, hosts_beside, innocent
 from asad.node.profile import Profile
 from asad.node.progress import FOLDER
-from asad.node.quotas import MOST_MEMORY, Quotas, write_durably
+from asad.node.quotas import Quotas
 from asad.node.registered import Registered
 from asad.node.widen import Widening
 from asad.port import JobSample, Lease
@@ -471,21 +472,17 @@ class Actor:
 
     def _load_announced(self) -> dict[str, float]:
         now_s, default_s = self.clock(), PATIENCE_S + UNCONFIRMED_S
-        try:
-            plain = json.loads(self._announced_file.read_text(encoding="utf-8"))["announced"]
-            # what was left then is left now: neither clock means anything across a restart
-            left = {str(job_id): float(left_s) for job_id, left_s in plain.items()}
-            return {
-                job_id: now_s + (left_s if 0 <= left_s <= MOST_ANNOUNCED_S else default_s)
-                for job_id, left_s in left.items()
-            }
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning(
-                "%s cannot be read (%s); guests are known by their partition", self._announced_file, error
-            )
-            return {}
+        # what was left then is left now: neither clock means anything across a restart
+        left = journal_of(
+            self._announced_file,
+            lambda plain: {str(job_id): float(left_s) for job_id, left_s in plain["announced"].items()},
+            dict[str, float](),
+            "; guests are known by their partition",
+        )
+        return {
+            job_id: now_s + (left_s if 0 <= left_s <= MOST_ANNOUNCED_S else default_s)
+            for job_id, left_s in left.items()
+        }
 
     def _save_announced(self) -> None:
         now_s = self.clock()

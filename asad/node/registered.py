@@ -20,7 +20,6 @@ import contextlib
 import errno
 import json
 import logging
-import os
 import re
 import socket
 import struct
@@ -28,7 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,7 @@ from asad.node.cgroups import (
     place_of,
     with_subfolders,
 )
+from asad.node.kernel_files import journal_of, write_durably
 
 log = logging.getLogger(__name__)
 
@@ -436,28 +436,16 @@ class Registered:
     # ---------------------------------------------------------------------------------------------------------- file
 
     def _load(self) -> dict[str, Entry]:
-        try:
-            plain = json.loads(self._file.read_text(encoding="utf-8"))
-            return {str(job_id): Entry(**entry) for job_id, entry in plain["jobs"].items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning(
-                "%s cannot be read (%s); jobs of Mesos are known when they register", self._file, error
-            )
-            return {}
+        return journal_of(
+            self._file,
+            lambda plain: {str(job_id): Entry(**entry) for job_id, entry in plain["jobs"].items()},
+            dict[str, Entry](),
+            "; jobs of Mesos are known when they register",
+        )
 
     def _save(self) -> None:
-        names = Entry.__slots__
-        plain = {
-            job_id: {name: getattr(entry, name) for name in names} for job_id, entry in self._entries.items()
-        }
-        fresh = self._file.with_suffix(".new")
+        plain = {job_id: asdict(entry) for job_id, entry in self._entries.items()}
         try:
-            with fresh.open("w", encoding="utf-8") as file:
-                json.dump({"jobs": plain}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._file)
+            write_durably(self._file, json.dumps({"jobs": plain}))
         except OSError as error:
             log.warning("%s: %s; a restarted actor will not know these jobs", self._file, error.strerror)

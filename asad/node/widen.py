@@ -27,7 +27,8 @@ from typing import Any
 
 from asad.model import Json
 from asad.node.cgroups import Cgroups, JobGroup, core_ids, memberships, numbers, with_subfolders
-from asad.node.quotas import GONE, SETTLING, AuditRow, put, write_durably
+from asad.node.kernel_files import GONE, AuditRow, put, write_durably
+from asad.node.quotas import SETTLING
 
 log = logging.getLogger(__name__)
 

@@ -13,19 +13,9 @@ import pytest
 from node_tree import Tree, write
 
 from asad.node.cgroups import Cgroups, JobGroup
-from asad.node.quotas import (
-    BURST,
-    IDLE,
-    KNOBS,
-    LEAST_US,
-    MEMORY,
-    MOST_RECLAIM,
-    PAGE_BYTES,
-    QUOTA,
-    SHARES,
-    UNLIMITED,
-    Quotas,
-)
+from asad.node.kernel_files import BURST, IDLE, KNOBS, LEAST_US, MEMORY, PAGE_BYTES, QUOTA, SHARES, UNLIMITED
+from asad.node.memory_limits import MOST_RECLAIM
+from asad.node.quotas import Quotas
 
 
 class Node:
@@ -136,7 +126,7 @@ def test_a_group_that_vanishes_between_read_and_write_is_no_error(
     def vanish(path: Path, text: str) -> None:
         raise OSError(gone, "gone")
 
-    monkeypatch.setattr("asad.node.quotas.put", vanish)
+    monkeypatch.setattr("asad.node.kernel_files.put", vanish)
     assert not node.quotas.set_quota(node.job, 0.4, "leased")
     assert not node.quotas.rows
     assert math.isnan(node.quotas.quota_cores("7"))
@@ -153,7 +143,7 @@ def test_what_the_kernel_refuses_is_told_once(node: Node, monkeypatch: pytest.Mo
     def refuse(path: Path, text: str) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr("asad.node.quotas.put", refuse)
+    monkeypatch.setattr("asad.node.kernel_files.put", refuse)
     for _ in range(5):
         assert not node.quotas.set_quota(node.job, 0.4, "leased")
     assert [row.new for row in node.quotas.rows] == ["refused: Invalid argument"]

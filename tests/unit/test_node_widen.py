@@ -15,7 +15,7 @@ from asad.model import Json
 from asad.node import widen as widen_module
 from asad.node.actor import lease_from_json
 from asad.node.cgroups import Cgroups, JobGroup
-from asad.node.quotas import AuditRow
+from asad.node.kernel_files import AuditRow
 from asad.node.widen import Widening
 from asad.port import Lease
 
