@@ -24,8 +24,11 @@ class AdmitPolicy(Policy):
     """Does it promise jobs something that outlives the daemon?"""
     consents: Mapping[str, str] = MappingProxyType({})
     """By number of a job that may be evicted: how its owner agreed to that."""
-    changed: bool = False
-    """Has a promise changed since it was kept last?"""
+
+    @property
+    def changed(self) -> bool:
+        """Has a promise changed since it was kept last?"""
+        return False
 
     @property
     def ready(self) -> bool:

@@ -111,7 +111,7 @@ class Admission(AdmitPolicy):
         self._places = SavedPlaces()
         self._told_promises: dict[str, dict[str, Json]] = {}
         """By `changes`, when it was asked last."""
-        self.changed = False
+        self._changed = False
         """What `state` tells has changed since it was told last."""
 
     # ------------------------------------------------------------------------------------------------- the cycle
@@ -167,7 +167,7 @@ class Admission(AdmitPolicy):
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """What was done is known from now on; what was refused is wished again some time later."""
         for entry, outcome, _ in outcomes_of(self.name, self._jobs.values(), outcomes):
-            self.changed = entry.on_outcome(outcome, self._now_s) or self.changed
+            self._changed = entry.on_outcome(outcome, self._now_s) or self._changed
 
     def given_back(self) -> None:
         """Whatever was deferred or throttled is as its user had it: what is missing of it, nobody took by hand."""
@@ -179,6 +179,11 @@ class Admission(AdmitPolicy):
     def slot_s(self) -> float:
         """Length of the slots."""
         return self.options.slot_s
+
+    @property
+    def changed(self) -> bool:
+        """Is there something that `state` has not described?"""
+        return self._changed
 
     def warm_up(self) -> None:
         """Made-up jobs through a scheme that is thrown away."""
@@ -267,7 +272,7 @@ class Admission(AdmitPolicy):
         """Those that are gone release what was planned."""
         for key in [key for key in self._jobs if key not in seen]:
             self._leave(self._jobs.pop(key), slot)
-            self.changed = self._stale = True
+            self._changed = self._stale = True
         for key in [key for key in self._ignored if key not in seen]:
             del self._ignored[key]
         for key, entry in list(self._jobs.items()):
@@ -275,7 +280,7 @@ class Admission(AdmitPolicy):
             if entry.beside and (workers is None or workers.companion != key):
                 if not released(entry, seen[key]):
                     del self._jobs[key]
-                self.changed = True
+                self._changed = True
         self._gone.clear()
 
     def _leave(self, entry: Commitment, slot: int) -> None:
@@ -370,7 +375,7 @@ class Admission(AdmitPolicy):
             asked_at=self._endings,
         )
         self._jobs[key] = entry
-        self.changed = True
+        self._changed = True
         if isinstance(hint, Hint):
             companion = self._companion_of(snapshot, seen, key)
             entry.reason = self._measures.measure(snapshot, there, entry, hint, before, companion)
@@ -463,7 +468,7 @@ class Admission(AdmitPolicy):
                 more = self._plans.extend(entry.number, slot, left - planned)
                 past = {at: there for at, there in entry.schedule.items() if at < slot}
                 entry.schedule = past | dict(more)
-                self.changed = True
+                self._changed = True
 
     def _widths(self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int) -> Mapping[int, Allotment]:
         """Who has what in this slot."""
@@ -477,7 +482,7 @@ class Admission(AdmitPolicy):
                 # nothing of it waits: what still runs counts as held, and its plan is free
                 self._leave(entry, slot)
                 entry.state = "ended"
-                self.changed = self._stale = True
+                self._changed = self._stale = True
                 continue
             left[entry.number] = self._measures.work_left(snapshot, entry, there)
         if self._stale or self._allotted is None or self._allotted[0] != slot:
@@ -497,7 +502,7 @@ class Admission(AdmitPolicy):
                 # admitted workers whose companion has ended get the next one of that name
                 if workers.state != "admitted" or not workers.companion:
                     continue
-                workers.companion, self.changed = mate, True
+                workers.companion, self._changed = mate, True
             entry = self._jobs.get(mate)
             if entry is None or entry.beside != key:
                 if entry is not None:  # what had been planned for it as a job of its own is free
@@ -506,7 +511,7 @@ class Admission(AdmitPolicy):
                 number = self._number()
                 entry = taken_in(snapshot, seen[mate], mate, number, workers, entry, slot, self._endings)
                 self._jobs[mate] = entry
-            self.changed = follow(entry, workers, slot) or self.changed
+            self._changed = follow(entry, workers, slot) or self._changed
 
     def _steer(
         self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int, widths: Mapping[int, Allotment]
@@ -523,7 +528,7 @@ class Admission(AdmitPolicy):
             if entry.state == "admitted":
                 width = self._width_now(entry, seen, widths)
                 found, new = steer(snapshot, entry, there, slot, width, self._terms)
-                self.changed = new or self.changed
+                self._changed = new or self._changed
                 decisions += found
             elif entry.state == "released":
                 decisions += self._give_back(snapshot, entry, there)
@@ -542,7 +547,7 @@ class Admission(AdmitPolicy):
     def _give_back(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> list[Decision]:
         """A companion without workers gets back what is its own; then it is forgotten."""
         decisions, new = give_back(snapshot, entry, there, self._terms)
-        self.changed = new or self.changed
+        self._changed = new or self._changed
         if not decisions:
             # forgotten by the next `_forget`: what iterates over the jobs is not changed under its hands
             entry.state, entry.reported = "ended", True
@@ -601,14 +606,14 @@ class Admission(AdmitPolicy):
 
     def state(self) -> dict[str, dict[str, Json]]:
         """Everything that another process needs: commitments, by place, and how long applications ran."""
-        self.changed = False
+        self._changed = False
         if self._kept is not None:  # nothing was seen yet
             return {name: dict(known) for name, known in self._kept.items()}
         return self._run_times.to_json() | self._promises()
 
     def changes(self) -> dict[str, dict[str, Json] | None]:
         """What `state` tells otherwise than when this was asked last; None of applications that are forgotten."""
-        self.changed = False
+        self._changed = False
         if self._kept is not None:
             return {}
         before, self._told_promises = self._told_promises, self._promises()

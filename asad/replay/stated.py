@@ -88,9 +88,9 @@ class Stated:
             "payments": None,
         }
         if policy is not None:
-            counts = policy.counts
+            counts = policy.register.counts
             told |= {name: counts[name] for name in ("planned", "evicted", "cancelled")}
-            told["payments"] = policy.paid_micro / 1e6
+            told["payments"] = policy.register.paid_micro / 1e6
         return told
 
 
@@ -115,9 +115,9 @@ class Foretold(Statements):
     def decide(self, snapshot: Snapshot) -> list[Decision]:
         """Who was born by now is put to the mechanism first."""
         if self._coming and self._coming[0][1].birth_s <= snapshot.time_s:
-            self._begin(snapshot)
+            self.planning.begin(snapshot)
             while self._coming and self._coming[0][1].birth_s <= snapshot.time_s:
-                self._next, one = self._coming.popleft()  # the number that its job's hint names
+                self.register.next, one = self._coming.popleft()  # the number that its job's hint names
                 try:
                     self.submit([one.announcement], one.user, snapshot.time_s)
                 except AsadError:
@@ -127,9 +127,11 @@ class Foretold(Statements):
     def heed(self, outcomes: Sequence[Outcome]) -> None:
         """Nobody keeps what a replay promised: what is over is only counted."""
         super().heed(outcomes)
-        self.evicted_jobs.update(promise.job for promise in self._book.ended if promise.state == "evicted")
-        self._book.ended.clear()
-        self._book.lines.clear()
+        self.evicted_jobs.update(
+            promise.job for promise in self.register.book.ended if promise.state == "evicted"
+        )
+        self.register.book.ended.clear()
+        self.register.book.lines.clear()
 
     def wake_s(self) -> float:
         """The next birth, too."""

@@ -289,7 +289,7 @@ class World:
 
     def submit(self, *announcements: Announcement, owner: str = "ann") -> list[dict[str, Json]]:
         """Announce, as the daemon does: what was promised is kept before it is told."""
-        if self.policy._mechanism is None:
+        if self.policy.planning.mechanism is None:
             self.cycle.run_once()
         told = self.policy.submit(announcements, owner, self.cluster.now_s)
         self.keep()

@@ -39,7 +39,7 @@ def test_a_job_starts_in_its_planned_round_completes_and_is_charged() -> None:
     assert world.charged(2) == {"ann": -4_000_000, HOUSE: 4_000_000}  # 2 cores for 2 rounds
     assert world.charged(1) == {"ann": -16_000_000, HOUSE: 16_000_000}
     assert world.cluster.illegal == [] and not world.policy.consents
-    assert world.policy.paid_micro == 20_000_000
+    assert world.policy.register.paid_micro == 20_000_000
 
 
 def test_it_pays_for_the_rounds_that_it_ran_at_the_price_of_its_birth() -> None:
@@ -203,7 +203,7 @@ def test_prices_of_what_is_over_are_not_kept_in_memory() -> None:
     world.policy.withdraw(2, "ann", EPOCH)
     world.run(6)
     assert world.state_of(1) == "completed" and world.charged(1)["ann"] < 0
-    assert [promise.price.size for promise in world.policy.over] == [0, 0]
+    assert [promise.price.size for promise in world.policy.register.over] == [0, 0]
     assert all(plan["plan"]["price"] for plan in world.plans)  # type: ignore[index, call-overload]
 
 
@@ -395,7 +395,7 @@ def test_a_restart_finds_every_plan_and_makes_none_twice() -> None:
 def test_rounds_that_were_not_sold_are_not_charged() -> None:
     world = World([job("7", run=5, hint="sow=1")])
     world.submit(announced("", due=1))
-    row = world.policy._promises[1].price[0]
+    row = world.policy.register.open[1].price[0]
     # as mechanisms mark what is not sold: from the fourth round on
     row[3:] = [price + 2.0 * OPTIONS.most_value * at for at, price in enumerate(row[3:], 1)]
     world.run(9)
