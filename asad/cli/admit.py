@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import ask
-from asad.cli.live import JSON, SOCKET, clock_of, control_socket, print_screen, rows_of
-from asad.cli.runs import ADMISSION, STORE, ask_about, duration, moment, printable
+from asad.cli.explain import ADMISSION, ask_about
+from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
+from asad.cli.screen import JSON, STORE, cells, duration, moment, printable, respond, table_of
 from asad.decisions import Admit, Decline, Defer, Evict, SetThrottle, Start
 from asad.errors import UsageError
 from asad.store.records import DecisionRecord, RunRecord
@@ -52,11 +51,7 @@ def explain(
         told = ask_about(job, "admission", socket_path)
     if told is None:
         told = _stored(job, run_id, store_url)
-    if as_json:
-        click.echo(json.dumps(told, indent=2))
-        return
-    for line in story(told):
-        click.echo(printable(line))
+    respond(as_json, told, lambda: map(printable, story(told)))
 
 
 @admit.command(short_help="All jobs that admission knows, and what is planned by slot.")
@@ -67,10 +62,7 @@ def status(socket_path: str | None, as_json: bool) -> None:
     what a core costs.
     """
     facts = ask(control_socket(socket_path), "admission")
-    if as_json:
-        click.echo(json.dumps(facts, indent=2))
-        return
-    print_screen(Group(Text(_head(facts)), _jobs_table(facts), Text(""), _slots_table(facts)))
+    respond(as_json, facts, lambda: [Text(_head(facts)), _jobs_table(facts), Text(""), _slots_table(facts)])
 
 
 def _stored(job: str, run_id: int | None, store_url: str | None) -> dict[str, Any]:
@@ -212,21 +204,12 @@ def _head(facts: Mapping[str, Any]) -> str:
 
 def _jobs_table(facts: Mapping[str, Any]) -> Table:
     now_s = clock_of(facts)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, right in (
-        ("job", False),
-        ("verdict", False),
-        ("workers", True),
-        ("next", True),
-        ("done in", True),
-        ("payoff", True),
-        ("utility", False),
-    ):
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    table.add_column("reason")
+    table = table_of(
+        "job", "verdict", "workers>", "next>", "done in>", "payoff>", "utility", "reason", folded="reason"
+    )
     jobs = rows_of(facts, "jobs")
     for job in jobs[:MOST_SHOWN]:
-        cells = (
+        shown = (
             job.get("job"),
             job.get("verdict"),
             job.get("workers"),
@@ -236,25 +219,23 @@ def _jobs_table(facts: Mapping[str, Any]) -> Table:
             job.get("utility"),
             job.get("reason"),
         )
-        table.add_row(*(Text("-" if cell is None else printable(str(cell))) for cell in cells))
+        table.add_row(*cells(*shown))
     if len(jobs) > MOST_SHOWN:
         table.add_row(Text(f"… {len(jobs) - MOST_SHOWN} more"))
     return table
 
 
 def _slots_table(facts: Mapping[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("slot", "planned cores", "held by others", "price of a core"):
-        table.add_column(heading, justify="left" if heading == "slot" else "right", no_wrap=True)
+    table = table_of("slot", "planned cores>", "held by others>", "price of a core>")
     for slot in rows_of(facts, "slots")[:MOST_SHOWN]:
         other, price = slot.get("other_cores"), slot.get("price")
-        cells = (
+        shown = (
             moment(slot.get("start_s") or 0.0),
             str(slot.get("planned_cores")),
             f"{other:.0f}" if _number(other) else "-",
             f"{price:.4g}" if _number(price) else "-",
         )
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        table.add_row(*cells(*shown))
     return table
 
 

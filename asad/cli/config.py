@@ -15,8 +15,8 @@ import click
 
 from asad.api.control import ask
 from asad.catalog import STAGES
-from asad.cli.live import JSON, SOCKET, control_socket
-from asad.cli.runs import printable
+from asad.cli.live import SOCKET, control_socket
+from asad.cli.screen import JSON, printable, respond
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import ConfigError, UsageError
 from asad.stages import Circumstances, memory_loss, policy_of, stages_of
@@ -76,11 +76,7 @@ def show(file: str, live: bool, socket_path: str | None, as_json: bool) -> None:
         found = load(file)
         settings = found.to_json()
         settings["daemon"]["store"] = shown_text(found.daemon.store)
-    if as_json:
-        click.echo(json.dumps(settings, indent=2))
-        return
-    for line in toml_lines(settings):
-        click.echo(printable(line))
+    respond(as_json, settings, lambda: map(printable, toml_lines(settings)))
 
 
 def faults_of(settings: Config) -> list[str]:

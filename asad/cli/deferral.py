@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import ask
-from asad.cli.live import JSON, SOCKET, cells, clock_of, control_socket, print_screen, rows_of, table_of
-from asad.cli.runs import duration, moment, printable
+from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
+from asad.cli.screen import JSON, cells, duration, moment, printable, respond, table_of
 
 MOST_SHOWN = 40
 """So many jobs are shown; JSON holds all."""
@@ -39,11 +37,10 @@ def status(socket_path: str | None, as_json: bool) -> None:
     latest start; and what is foretold to be left to them.
     """
     facts = ask(control_socket(socket_path), "deferral")
-    if as_json:
-        click.echo(json.dumps(facts, indent=2))
-        return
-    print_screen(
-        Group(*(Text(line) for line in _head(facts)), Text(""), _jobs_table(facts), *_forecast(facts))
+    respond(
+        as_json,
+        facts,
+        lambda: [*(Text(line) for line in _head(facts)), Text(""), _jobs_table(facts), *_forecast(facts)],
     )
 
 

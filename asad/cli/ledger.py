@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
-from asad.cli.live import JSON, daemon_store, print_screen
-from asad.cli.runs import duration, printable
+from asad.cli.live import daemon_store
+from asad.cli.screen import JSON, cells, duration, printable, respond, table_of
 from asad.store import ledger as stored
 from asad.store.records import AccountTotal
 from asad.store.store import Store
@@ -41,27 +40,17 @@ def ledger(store_url: str | None, days: float | None, as_json: bool) -> None:
     since_s = -math.inf if days is None else time.time() - days * DAY_S
     with Store.open(store_url or daemon_store(), create=False) as store:
         totals, place = stored.totals(store, since_s), str(store)
-    if as_json:
-        click.echo(json.dumps([asdict(total) for total in totals], indent=2))
-    elif totals:
-        _print(totals)
-    else:
-        click.echo(f"{printable(place)} holds no entry: no job that lent or was a guest has ended")
+    respond(as_json, [asdict(total) for total in totals], lambda: _listed(totals, place))
 
 
-def _print(totals: list[AccountTotal]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("account", overflow="fold")
-    table.add_column("role")
-    for heading in ("jobs", "core-hours", "extended by"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _listed(totals: list[AccountTotal], place: str) -> Iterator[RenderableType]:
+    if not totals:
+        yield f"{printable(place)} holds no entry: no job that lent or was a guest has ended"
+        return
+    table = table_of("account", "role", "jobs>", "core-hours>", "extended by>", folded="account")
     for total in totals:
-        cells = (
-            printable(total.account) or "-",
-            total.role,
-            f"{total.jobs}",
-            f"{total.lent_core_s / 3600.0:.2f}",
-            duration(total.extended_s),
+        core_h = f"{total.lent_core_s / 3600.0:.2f}"
+        table.add_row(
+            *cells(total.account or None, total.role, total.jobs, core_h, duration(total.extended_s))
         )
-        table.add_row(*(Text(cell) for cell in cells))
-    print_screen(table)
+    yield table

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 import math
 import os
 import select
@@ -24,16 +22,23 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import DaemonDown, Refused, ask
-from asad.cli.runs import cores_on, duration, gives_to, printable, sources_of
+from asad.cli.screen import (
+    JSON,
+    cell_text,
+    cells,
+    cores_on,
+    duration,
+    gives_to,
+    printable,
+    respond,
+    sources_of,
+    table_of,
+)
 from asad.config import DEFAULT_PATH, MODES, Config, DaemonSettings, load
 from asad.errors import AsadError, ConfigError
 from asad.report import funnel, units
 
 Facts = Mapping[str, Any]
-PIPE_WIDTH = 160
-"""What a pipe reads is not cut to a width that nobody looks at."""
-NAMED = 4
-"""So many nodes or jobs are named in one cell."""
 REASONED = 12
 """So many are named with what bars them."""
 
@@ -44,7 +49,6 @@ SOCKET = click.option(
     envvar="ASAD_SOCKET",
     help="The daemon's control socket [default: as asad.toml says, else /run/asad/asad.sock].",
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
 
 def control_socket(given: str | None) -> Path:
@@ -77,7 +81,7 @@ def status(socket_path: str | None, as_json: bool) -> None:
     gains and vetoes since the start, where the idle CPU goes and what would free most of it, and who lends to whom.
     """
     facts = ask(control_socket(socket_path), "status")
-    _show(facts, as_json, lambda: status_screen(facts, clock_of(facts)))
+    respond(as_json, facts, lambda: [status_screen(facts, clock_of(facts))])
 
 
 @click.command(short_help="The same, live; q quits.")
@@ -107,7 +111,7 @@ def top(socket_path: str | None, interval: float, once: bool, as_json: bool) -> 
 
     if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         facts = look()
-        _show(facts, as_json, lambda: screen(facts))
+        respond(as_json, facts, lambda: [screen(facts)])
         return
 
     def shown() -> RenderableType:
@@ -148,7 +152,7 @@ def jobs(socket_path: str | None, state: str | None, user: str | None, limit: in
     arguments: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
     facts = ask(control_socket(socket_path), "jobs", limit=limit, **arguments)
     found = rows_of(facts, "jobs")
-    _show(found, as_json, lambda: jobs_table(found, clock_of(facts)))
+    respond(as_json, found, lambda: [jobs_table(found, clock_of(facts))])
     if facts.get("total", 0) > len(found):
         click.echo(f"{facts['total'] - len(found)} more; --limit shows them", err=as_json)
 
@@ -159,7 +163,7 @@ def jobs(socket_path: str | None, state: str | None, user: str | None, limit: in
 def nodes(socket_path: str | None, as_json: bool) -> None:
     """List nodes, whether their actors answer, who is on them, and why nothing is lent there."""
     found = rows_of(ask(control_socket(socket_path), "nodes"), "nodes")
-    _show(found, as_json, lambda: nodes_table(found))
+    respond(as_json, found, lambda: [nodes_table(found)])
 
 
 # ------------------------------------------------------------------------------------------------------ changing
@@ -167,16 +171,16 @@ def nodes(socket_path: str | None, as_json: bool) -> None:
 
 def _change(socket_path: str | None, as_json: bool, verb: str, done: str, **arguments: Any) -> None:
     answer = ask(control_socket(socket_path), verb, **arguments)
-    if as_json:
-        click.echo(json.dumps(answer, indent=2))
-        return
-    click.echo(done)
-    told = answer.get("done", []) if isinstance(answer, Mapping) else answer
-    for sentence in told if isinstance(told, list) else []:
-        click.echo(f"  {printable(str(sentence))}")
-    meanwhile = answer.get("meanwhile") if isinstance(answer, Mapping) else None
-    if meanwhile:
-        click.echo(f"  it holds from now on, although the daemon is {printable(str(meanwhile))}")
+
+    def lines() -> Iterator[str]:
+        yield done
+        deeds = answer.get("done", []) if isinstance(answer, Mapping) else answer
+        yield from (f"  {printable(str(one))}" for one in (deeds if isinstance(deeds, list) else []))
+        meanwhile = answer.get("meanwhile") if isinstance(answer, Mapping) else None
+        if meanwhile:
+            yield f"  it holds from now on, although the daemon is {printable(str(meanwhile))}"
+
+    respond(as_json, answer, lines)
 
 
 @click.command(short_help="Lend nothing new until `resume`.")
@@ -222,7 +226,7 @@ def mode(name: str | None, socket_path: str | None, as_json: bool) -> None:
         _change(socket_path, as_json, "mode", f"mode is {name}", mode=name)
         return
     now = str(ask(control_socket(socket_path), "status").get("mode", ""))
-    click.echo(json.dumps({"mode": now}) if as_json else printable(now))
+    respond(as_json, {"mode": now}, lambda: [printable(now)], indent=None)
 
 
 # ------------------------------------------------------------------------------------------------------ screens
@@ -233,7 +237,7 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     cluster, cycle = facts.get("cluster") or {}, facts.get("cycle") or {}
     gains, actors = facts.get("gains") or {}, facts.get("actors") or {}
     head = Text.assemble(
-        ("asad ", "bold"), _text(facts.get("version")), " · ", (_text(facts.get("mode")), "bold")
+        ("asad ", "bold"), cell_text(facts.get("version")), " · ", (cell_text(facts.get("mode")), "bold")
     )
     if facts.get("paused"):
         head.append(" · paused", "bold yellow")
@@ -242,18 +246,18 @@ def status_screen(facts: Facts, now_s: float) -> Group:
     lines = Table.grid(padding=(0, 2))
     lines.add_column(no_wrap=True, style="dim")
     lines.add_column()
-    lines.add_row("cluster", Text(_text(cluster.get("sentence") or "nothing has been seen yet")))
+    lines.add_row("cluster", Text(cell_text(cluster.get("sentence") or "nothing has been seen yet")))
     if cluster.get("nodes"):
         lines.add_row("jobs", _jobs_line(cluster))
     lines.add_row("cycle", _cycle_line(cycle, now_s, str(facts.get("doing") or "")))
     lines.add_row("actors", _actors_line(actors))
     lines.add_row("gains", _gains_line(gains))
     if advice := funnel.advice(funnel_of(facts), live=True):
-        lines.add_row("idle", Text(_text(advice.replace(units.THIN, " "))))
+        lines.add_row("idle", Text(cell_text(advice.replace(units.THIN, " "))))
     vetoes = facts.get("vetoes") or {}
     if vetoes:
         told = sorted(vetoes.items(), key=lambda item: -item[1])
-        lines.add_row("vetoes", Text(", ".join(f"{_text(name)} {number}" for name, number in told)))
+        lines.add_row("vetoes", Text(", ".join(f"{cell_text(name)} {number}" for name, number in told)))
     lending = [pair for pair in facts.get("lending") or [] if isinstance(pair, Mapping)]
     body: RenderableType = lending_table(lending, now_s) if lending else Text("nobody lends at the moment")
     return Group(head, lines, Text(""), body)
@@ -284,7 +288,7 @@ def _cycle_line(cycle: Facts, now_s: float, doing: str) -> Text:
         words.append(f"{max(0.0, now_s - cycle['time_s']):.0f} s ago")
     if isinstance(cycle.get("wall_ms"), int | float):
         words.append(f"took {cycle['wall_ms']:.0f} ms")
-    sentence = _text(cycle.get("sentence")).removeprefix(f"cycle {cycle['number']}").lstrip(": ")
+    sentence = cell_text(cycle.get("sentence")).removeprefix(f"cycle {cycle['number']}").lstrip(": ")
     told = f"{', '.join(words)}: {sentence}"
     return Text(f"{told}; now {printable(doing)}" if doing else told)
 
@@ -292,7 +296,7 @@ def _cycle_line(cycle: Facts, now_s: float, doing: str) -> Text:
 def _actors_line(actors: Facts) -> Text:
     connected = actors.get("connected", 0)
     text = Text(f"{len(connected) if isinstance(connected, list) else _whole(connected)} connected")
-    silent = [_text(node) for node in actors.get("silent") or []]
+    silent = [cell_text(node) for node in actors.get("silent") or []]
     if silent:
         more = f" and {len(silent) - 8} more" if len(silent) > 8 else ""
         text.append(f"; silent: {', '.join(silent[:8])}{more}", "yellow")
@@ -412,7 +416,9 @@ class Reasoned:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         every = range(len(self.headings))
-        told = [column for column in every if any(_text(row[column]) not in ("-", "") for row in self.rows)]
+        told = [
+            column for column in every if any(cell_text(row[column]) not in ("-", "") for row in self.rows)
+        ]
         for columns in (every, told):
             table = self._table(columns)
             table.add_column("why not")
@@ -430,7 +436,7 @@ class Reasoned:
         for row, reason in zip(self.rows, self.reasons, strict=True):
             table.add_row(*cells(*(row[column] for column in told)))
             if reason:
-                held.setdefault(reason, []).append(_text(row[0]))
+                held.setdefault(reason, []).append(cell_text(row[0]))
         yield table
         for reason, names in held.items():
             more = f" and {len(names) - REASONED} more" if len(names) > REASONED else ""
@@ -457,29 +463,6 @@ def rows_of(answer: Any, key: str) -> list[Facts]:
     return found
 
 
-def table_of(*headings: str) -> Table:
-    """Columns by heading; a `>` at its end puts them to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        right = heading.endswith(">")
-        table.add_column(heading.rstrip(">"), justify="right" if right else "left", no_wrap=True)
-    return table
-
-
-def cells(*values: Any) -> Iterator[Text]:
-    """Cells of a table, safe to print."""
-    return (Text(_text(value)) for value in values)  # Text: names are no markup
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, list):
-        more = f",… {len(value)}" if len(value) > NAMED else ""
-        return printable(",".join(str(item) for item in value[:NAMED])) + more
-    return printable(str(value))
-
-
 def _known(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -498,25 +481,6 @@ def _figure(value: Any) -> str:
 
 def _since(time_s: Any, now_s: float) -> str:
     return duration(max(0.0, now_s - time_s)) if _known(time_s) else "-"
-
-
-def _show(facts: Any, as_json: bool, screen: Callable[[], RenderableType]) -> None:
-    if as_json:
-        click.echo(json.dumps(facts, indent=2))
-        return
-    print_screen(screen())
-
-
-def print_screen(screen: RenderableType) -> None:
-    """As wide as the terminal; to a pipe without colours and blanks at line ends."""
-    if sys.stdout.isatty():
-        Console(file=sys.stdout, highlight=False).print(screen)
-        return
-    console = Console(file=io.StringIO(), width=PIPE_WIDTH, highlight=False, color_system=None)
-    with console.capture() as captured:
-        console.print(screen)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
 
 
 @contextlib.contextmanager

@@ -18,17 +18,23 @@ from rich.text import Text
 from asad.admit.sow.announcements import MOST_CHARACTERS, read_announcements, time_s, written
 from asad.api.control import ask
 from asad.cli.live import (
-    JSON,
     SOCKET,
-    cells,
     clock_of,
     control_socket,
     daemon_store,
-    print_screen,
     rows_of,
+)
+from asad.cli.screen import (
+    EPOCH_FROM_S,
+    JSON,
+    cells,
+    duration,
+    moment,
+    print_screen,
+    printable,
+    respond,
     table_of,
 )
-from asad.cli.runs import EPOCH_FROM_S, duration, moment, printable
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.model import HOUSE
 
@@ -277,9 +283,7 @@ def submit(
     found = read_announcements(_text_of(file), str(file), time.time())
     if dry_run:
         checked = {"statements": [one.to_json() for one in found]}
-        click.echo(
-            json.dumps(checked, indent=1) if as_json else f"{len(found)} statements, nothing wrong with them"
-        )
+        respond(as_json, checked, lambda: [f"{len(found)} statements, nothing wrong with them"], indent=1)
         return
     arguments: dict[str, Any] = {"statements": [one.to_json() for one in found], "times": times}
     if user is not None:
@@ -337,11 +341,9 @@ def _text_of(file: Path) -> str:
 def cancel(statements: tuple[int, ...], socket_path: str | None, as_json: bool) -> None:
     """Take back statements whose jobs do not run yet. A job that waits keeps its place in the queue, without a plan."""
     answers = [ask(control_socket(socket_path), "sow-cancel", statement=number) for number in statements]
-    if as_json:
-        click.echo(json.dumps(answers, indent=1))
-        return
-    for number in statements:
-        click.echo(f"statement {number} is taken back")
+    respond(
+        as_json, answers, lambda: [f"statement {number} is taken back" for number in statements], indent=1
+    )
 
 
 # --------------------------------------------------------------------------------------------------------- prices
@@ -375,12 +377,9 @@ def quote(cores: int, takes: str, plot: Path | None, socket_path: str | None, as
     rows = menu_rows(menu, takes_s)
     if plot is not None:
         _write_plot(plot, menu, rows, takes)
-    if as_json:
-        click.echo(json.dumps({**menu, "takes_s": takes_s, "menu": rows}, indent=1))
-        return
-    print_screen(Group(*_menu(menu, rows, takes)))
-    if plot is not None:
-        click.echo(f"\nThe picture: {printable(str(plot))}")
+    drawn = () if plot is None else (f"\nThe picture: {printable(str(plot))}",)
+    plain = {**menu, "takes_s": takes_s, "menu": rows}
+    respond(as_json, plain, lambda: [*_menu(menu, rows, takes), *drawn], indent=1)
 
 
 def menu_rows(menu: Mapping[str, Any], takes_s: float) -> list[dict[str, Any]]:
@@ -464,13 +463,12 @@ def status(statement: int | None, socket_path: str | None, as_json: bool) -> Non
             raise UsageError(
                 f"there is no statement {statement}, or it was over long ago; asactl sow ledger has its line"
             )
-    if as_json:
-        click.echo(json.dumps({**facts, "statements": rows}, indent=1))
-    elif statement is not None:
-        for line in story(rows[0]):
-            click.echo(printable(line))
-    else:
-        print_screen(Group(*_status(facts, rows)))
+    respond(
+        as_json,
+        {**facts, "statements": rows},
+        lambda: _status(facts, rows) if statement is None else map(printable, story(rows[0])),
+        indent=1,
+    )
 
 
 def _status(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
@@ -564,10 +562,7 @@ def ledger(
             facts: Mapping[str, Any] = stated.ledger(store, None, None, since_s)
     else:
         facts = ask(control_socket(socket_path), "sow-ledger")
-    if as_json:
-        click.echo(json.dumps(facts, indent=1))
-    else:
-        print_screen(Group(*_ledger(facts, lines)))
+    respond(as_json, facts, lambda: _ledger(facts, lines), indent=1)
 
 
 def _ledger(facts: Mapping[str, Any], lines: bool) -> Iterator[Any]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import RenderableType
 from rich.text import Text
 
 from asad.api.control import ask
-from asad.cli.live import JSON, SOCKET, cells, clock_of, control_socket, print_screen, rows_of, table_of
-from asad.cli.runs import duration, printable
+from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
+from asad.cli.screen import JSON, cells, duration, printable, respond, table_of
 from asad.errors import UsageError
 from asad.replay.readers import fields
 from asad.replay.readers.recorded import BadValue
@@ -137,12 +137,8 @@ def submit(
     if given["dry_run"]:
         arguments["dry_run"] = True
     answer = ask(control_socket(socket_path), "submit", **arguments)
-    if as_json:
-        click.echo(json.dumps(answer, indent=2))
-    elif given["dry_run"]:
-        click.echo(f"it would be submitted: {told(answer['spec'])}")
-    else:
-        click.echo(f"submitted {printable(str(answer['job']))}: {told(answer['spec'])}")
+    done = "it would be submitted" if given["dry_run"] else f"submitted {printable(str(answer['job']))}"
+    respond(as_json, answer, lambda: [f"{done}: {told(answer['spec'])}"])
 
 
 def _after_dashes(context: click.Context, words: Sequence[str]) -> bool:
@@ -335,12 +331,8 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 def cancel(job: str, socket_path: str | None, as_json: bool) -> None:
     """End JOB (m17): its tasks are asked to end, and killed if they do not. It must be yours, or you root."""
     answer = ask(control_socket(socket_path), "cancel", job=job)
-    if as_json:
-        click.echo(json.dumps(answer, indent=2))
-    elif answer["cancelled"]:
-        click.echo(f"{printable(job)} is cancelled; its tasks end")
-    else:
-        click.echo(f"{printable(job)} has ended already")
+    done = "is cancelled; its tasks end" if answer["cancelled"] else "has ended already"
+    respond(as_json, answer, lambda: [f"{printable(job)} {done}"])
 
 
 @click.command(short_help="Jobs submitted to Mesos, and their tasks.")
@@ -359,13 +351,13 @@ def tasks(
         for one in rows_of(facts, "jobs")
         if state in (None, one.get("state")) and user in (None, (one.get("spec") or {}).get("user"))
     ]
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
+    respond(as_json, found, lambda: _listed(found, clock_of(facts), of_one=bool(job)))
+
+
+def _listed(found: Sequence[Mapping[str, Any]], now_s: float, of_one: bool) -> Iterator[RenderableType]:
     if not found:
-        click.echo("no jobs")
+        yield "no jobs"
         return
-    now_s = clock_of(facts)
     table = table_of("job", "name", "user", "state", "tasks>", "for>", "why")
     for one in found:
         spec = one.get("spec") or {}
@@ -384,9 +376,9 @@ def tasks(
                 one.get("why") or "",
             )
         )
-    print_screen(table)
-    if job:
-        _print_tasks(found[0])
+    yield table
+    if of_one:
+        yield from _tasks_of(found[0])
 
 
 @click.command(short_help="End the Mesos framework with all its tasks.")
@@ -406,13 +398,11 @@ def teardown(yes: bool, socket_path: str | None, as_json: bool) -> None:
             f"End the framework with all its {len(alive)} jobs and {count} tasks?", abort=True, err=True
         )
     answer = ask(path, "teardown")
-    if as_json:
-        click.echo(json.dumps(answer, indent=2))
-        return
-    click.echo(f"the framework ends: {answer['jobs']} jobs are cancelled, {answer['tasks']} tasks killed")
+    done = f"the framework ends: {answer['jobs']} jobs are cancelled, {answer['tasks']} tasks killed"
+    respond(as_json, answer, lambda: [done])
 
 
-def _print_tasks(one: Mapping[str, Any]) -> None:
+def _tasks_of(one: Mapping[str, Any]) -> Iterator[RenderableType]:
     table = table_of("task", "group", "index>", "state", "on", "exit>")
     for task in one.get("tasks") or []:
         table.add_row(
@@ -425,8 +415,8 @@ def _print_tasks(one: Mapping[str, Any]) -> None:
                 None if task.get("exit") is None else str(task["exit"]),
             )
         )
-    print_screen(Text(""))
-    print_screen(table)
+    yield Text("")
+    yield table
 
 
 def told(spec: Mapping[str, Any]) -> str:

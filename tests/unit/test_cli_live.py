@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console, RenderableType
 
 from asad.api.control import ControlServer, DaemonDown, NotAllowed, Peer, Refused, Request
-from asad.cli import live, runs
+from asad.cli import explain, live
 from asad.cli.asactl import COMMANDS, asactl
 from asad.cli.config import toml_lines
 from asad.decisions import Cause, CoAllocate, Outcome
@@ -609,7 +609,7 @@ def test_explain_without_a_daemon_looks_into_the_store(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("ASAD_SOCKET", raising=False)
-    monkeypatch.setattr(live, "control_socket", lambda given: Path(given or tmp_path / "none.sock"))
+    monkeypatch.setattr(explain, "control_socket", lambda given: Path(given or tmp_path / "none.sock"))
     monkeypatch.setenv("ASAD_CONFIG", str(tmp_path / "asad.toml"))
     (tmp_path / "asad.toml").write_text(f'[daemon]\nstate_dir = "{tmp_path}/state"\n')
     result = call("explain", "5")
@@ -617,7 +617,7 @@ def test_explain_without_a_daemon_looks_into_the_store(
     told = f"no daemon answers at {tmp_path}/none.sock"
     assert told in result.stderr and f"--store {tmp_path}/state/asad.db is the daemon's" in result.stderr
     monkeypatch.delenv("ASAD_CONFIG")
-    monkeypatch.setattr(runs, "DEFAULT_PATH", tmp_path / "none.toml")
+    monkeypatch.setattr(explain, "DEFAULT_PATH", tmp_path / "none.toml")
     assert not call("explain", "5").stderr, "where no daemon is configured nobody misses it"
     assert isinstance(call("explain", "5", "--socket", str(tmp_path / "none.sock")).exception, DaemonDown)
 

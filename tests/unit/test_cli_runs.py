@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from asad.cli.asactl import asactl
-from asad.cli.runs import detail_lines, duration, moment, printable
+from asad.cli.explain import detail_lines
+from asad.cli.screen import duration, moment, printable
 from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetQuota, SetShare
 from asad.errors import UsageError
 from asad.store.records import JobEnd

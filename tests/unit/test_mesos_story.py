@@ -18,7 +18,7 @@ from asad_mesos.settings import Settings
 from asad_mesos.state import STORY_KEPT
 from mesos_on_paper import PaperMesos, WillingNodes
 
-from asad.cli.runs import live_lines
+from asad.cli.explain import live_lines
 from asad.model import Json
 
 MIB = 2.0**20
