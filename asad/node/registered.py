@@ -26,30 +26,23 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from asad.errors import ClusterError
 from asad.node.cgroups import (
-    INSIDE,
-    V1_CONTROLLERS,
     JobGroup,
     memberships,
-    numbers,
     place_of,
-    with_subfolders,
 )
 from asad.node.kernel_files import journal_of, write_durably
+from asad.node.registered_groups import Entry, RegisteredGroups
 
 log = logging.getLogger(__name__)
 
 NAME = re.compile(r"[A-Za-z0-9_+\-][A-Za-z0-9_.+\-]{0,50}\.(\d{1,10})", re.ASCII)
-CONTAINER = re.compile(r"(?:.*/)?mesos/[0-9a-f]{8}-[0-9a-f-]{27}(?=/|$)", re.ASCII)
-"""The path of an executor's container, of its parts the first."""
-LEAF = "leaf"
-"""In v2 Mesos keeps the processes of a container in a group of this name below it."""
 AGENTS = ("mesos-agent", "mesos-slave", "lt-mesos-agent", "mesos-containeri")
 """What the processes are called that start executors (the kernel keeps 15 characters)."""
 REQUEST_BYTES = 4096
@@ -61,25 +54,7 @@ PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNA
 MOST_JOBS = 10_000
 ANCESTORS = 32
 PEER = struct.Struct("3i")
-OWN = "asad-mesos_"
 MOST_BYTES = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One job that has registered."""
-
-    path: str
-    inode: int
-    uid: int
-    keeper: int
-    """Process of its executor."""
-    controller: str
-    """Hierarchy of v1 in which it is listed; "" in v2."""
-    own: bool
-    """We made its group."""
-    tied: str = ""
-    """Of a guest in its host's container (v1): its group in `freezer`."""
 
 
 class Registered:
@@ -98,7 +73,7 @@ class Registered:
         proc: Path = Path("/proc"),
         started_by_agent: Callable[[int], bool] | None = None,
     ) -> None:
-        self.root, self.version, self.node, self.proc = root, version, node, proc
+        self.groups, self.proc = RegisteredGroups(root, version, node), proc
         self._file = state_dir / "registered.json"
         self._started_by_agent = started_by_agent or self._has_agent
         self._lock = threading.Lock()
@@ -203,18 +178,18 @@ class Registered:
             return "it is in a job of Slurm's"
         with self._lock:
             known = self._entries.get(job_id)
-            there = known is not None and self._alive(known)
+            there = known is not None and self.groups.alive(known)
             if inside:
                 why = self._beside(job_id, owner, pid, inside, memory_bytes)
                 if why:
                     return why
-            elif known is not None and there and known.keeper != pid and not self._is_over(known):
+            elif known is not None and there and known.keeper != pid and not self.groups.is_over(known):
                 return self._join(job_id, known, pid)
             elif len(self._entries) >= MOST_JOBS:
                 return "there are too many"
             else:
                 try:
-                    entry = self._container(groups, owner, pid) or self._make(job_id, owner, pid)
+                    entry = self.groups.container(groups, owner, pid) or self.groups.make(job_id, owner, pid)
                 except OSError as error:
                     return f"its group could not be made ({error.strerror})"
                 if entry is None:
@@ -226,23 +201,12 @@ class Registered:
         self.heard()
         return ""
 
-    def _is_over(self, entry: Entry) -> bool:
-        """Is there nothing left of it but an executor that keeps guests?"""
-        if entry.own:
-            return False
-        folder = str(self.root / entry.controller / entry.path)
-        return not any(
-            pid != entry.keeper
-            for group in with_subfolders(folder, INSIDE)
-            for pid in numbers(f"{group}/cgroup.procs")
-        )
-
     # ----------------------------------------------------------------------------------------- guests in executors
 
     def _beside(self, job_id: str, owner: int, pid: int, inside: str, memory_bytes: Any) -> str:
         """A process that becomes a task of a guest, in the executor of the job `inside`; why not, or ""."""
         host = self._entries.get(inside)
-        if host is None or not self._alive(host):
+        if host is None or not self.groups.alive(host):
             return f"its host {inside[:60]} is not here"
         if host.keeper not in self._ancestors(pid):
             return "the executor of its host has not started it"
@@ -251,130 +215,31 @@ class Registered:
             return "it does not say how much memory it may use"
         known = self._entries.get(job_id)
         try:
-            if known is not None and self._alive(known):  # another task of the same guest
+            if known is not None and self.groups.alive(known):  # another task of the same guest
                 if not known.own or known.keeper != host.keeper:
                     return f"job {job_id} is here already, in another container"
-                self._move_guest(known, pid)
+                self.groups.move_guest(known, pid)
                 return ""
             if len(self._entries) >= MOST_JOBS:
                 return "there are too many"
             if known is not None and known.own:  # of an earlier attempt, which nobody has looked for since
-                self._remove(known)
-            entry = self._make_guest(job_id, owner, host, int(memory_bytes))
-            self._move_guest(entry, pid)
+                self.groups.remove(known)
+            entry = self.groups.make_guest(job_id, owner, host, int(memory_bytes))
+            self.groups.move_guest(entry, pid)
         except OSError as error:
             return f"its group could not be made ({error.strerror}: {error.filename})"
         self._entries[job_id] = entry
         return ""
-
-    def _make_guest(self, job_id: str, owner: int, host: Entry, memory_bytes: int) -> Entry:
-        """The group of a guest in its host's container. Raises OSError."""
-        if host.own:  # the agent makes no containers
-            path = f"{OWN}{self.node}/{job_id}"
-            made = [(controller, path) for controller in ("",) if self.version == 2]
-            made = made or [(controller, path) for controller in self._own_hierarchies()]
-        elif self.version == 2:
-            container = host.path.removesuffix(f"/{LEAF}")
-            if numbers(self.root / container / "cgroup.procs"):
-                raise OSError(errno.EBUSY, "its host's container keeps processes beside groups", container)
-            made = [("", f"{container}/{INSIDE}{job_id}")]
-        else:
-            path = f"{OWN}{self.node}/{job_id}"
-            made = [(controller, path) for controller in self._own_hierarchies() if controller != "freezer"]
-        tied = ""
-        if self.version == 1 and not host.own and (self.root / "freezer" / host.path).is_dir():
-            tied = f"{host.path}/{INSIDE}{job_id}"
-            (self.root / "freezer" / tied).mkdir(exist_ok=True)
-        if not made:
-            raise OSError(errno.ENOENT, "no cgroup hierarchy can list it", str(self.root))
-        for controller, path in made:
-            (self.root / controller / path).mkdir(parents=True, exist_ok=True)
-        listed, path = made[0]
-        if self.version == 2:
-            self._delegate(path)
-        self._bound(path, memory_bytes)
-        inode = (self.root / listed / path).stat().st_ino
-        return Entry(path, inode, owner, host.keeper, listed, True, tied)
-
-    def _bound(self, path: str, memory_bytes: int) -> None:
-        """No more memory than this. Raises OSError where memory is counted and cannot be bounded."""
-        file = self.root / path / "memory.max"
-        if self.version == 1:
-            file = self.root / "memory" / path / "memory.limit_in_bytes"
-            if not file.parent.is_dir():
-                return
-        elif not file.exists():
-            raise OSError(errno.ENOENT, "the memory controller is not there", str(file))
-        file.write_text(str(memory_bytes))
-
-    def _move_guest(self, entry: Entry, pid: int) -> None:
-        for controller in ("",) if self.version == 2 else self._own_hierarchies():
-            if controller != "freezer" or not entry.tied:
-                folder = self.root / controller / entry.path
-                if folder.is_dir():
-                    (folder / "cgroup.procs").write_text(str(pid))
-        if entry.tied:
-            (self.root / "freezer" / entry.tied / "cgroup.procs").write_text(str(pid))
-
-    def _delegate(self, path: str) -> None:
-        """Have the controllers that we write in the groups below these (v2)."""
-        parts = path.split("/")
-        for depth in range(len(parts)):
-            folder = self.root.joinpath(*parts[:depth])
-            for controller in ("+cpu", "+memory", "+cpuset"):
-                with contextlib.suppress(OSError):  # what is not there cannot be held
-                    (folder / "cgroup.subtree_control").write_text(controller)
 
     def _join(self, job_id: str, entry: Entry, pid: int) -> str:
         """Another executor of the same job on this node (its agent gave it a container of its own)."""
         if not entry.own:
             return f"job {job_id} is here already, in another container"
         try:
-            self._move(entry.path, pid)
+            self.groups.move(entry.path, pid)
         except OSError as error:
             return f"it could not be moved ({error.strerror})"
         return ""
-
-    def _container(self, groups: Mapping[str, str], uid: int, pid: int) -> Entry | None:
-        """The container that the agent made for the process; None if it made none."""
-        for controller in ("",) if self.version == 2 else V1_CONTROLLERS:
-            found = CONTAINER.match(groups.get(controller, ""))
-            if found is not None:
-                path = found[0]
-                if self.version == 2 and groups[controller] == f"{path}/{LEAF}":
-                    path = groups[controller]  # guests will be beside it
-                    self._delegate(path)
-                inode = (self.root / controller / path).stat().st_ino
-                return Entry(path, inode, uid, pid, controller, False)
-        return None
-
-    def _make(self, job_id: str, uid: int, pid: int) -> Entry | None:
-        parent = f"{OWN}{self.node}"
-        path = f"{parent}/{job_id}"
-        if self.version == 2:
-            (self.root / path).mkdir(parents=True, exist_ok=True)
-            self._delegate(path)
-            self._move(path, pid)
-            return Entry(path, (self.root / path).stat().st_ino, uid, pid, "", True)
-        listed = ""
-        for controller in self._own_hierarchies():
-            (self.root / controller / path).mkdir(parents=True, exist_ok=True)
-            listed = listed or controller
-        if not listed:
-            return None
-        self._move(path, pid)
-        return Entry(path, (self.root / listed / path).stat().st_ino, uid, pid, listed, True)
-
-    def _own_hierarchies(self) -> list[str]:
-        """Hierarchies of v1 in which a group of ours changes nothing but what is counted and listed."""
-        names = ["freezer", "memory"]
-        if not (self.root / "cpu" / "cpuacct.usage").exists():
-            names.insert(1, "cpuacct")
-        return [name for name in names if (self.root / name / "cgroup.procs").exists()]
-
-    def _move(self, path: str, pid: int) -> None:
-        for controller in ("",) if self.version == 2 else self._own_hierarchies():
-            (self.root / controller / path / "cgroup.procs").write_text(str(pid))
 
     def _has_agent(self, pid: int) -> bool:
         """Is a Mesos agent of root among its ancestors?"""
@@ -404,34 +269,17 @@ class Registered:
     def jobs(self) -> dict[str, JobGroup]:
         """The registered jobs that are here now, by job id; the groups of those that have ended are removed."""
         with self._lock:
-            over = [job_id for job_id, entry in self._entries.items() if not self._alive(entry)]
+            over = [job_id for job_id, entry in self._entries.items() if not self.groups.alive(entry)]
             for job_id in over:
                 entry = self._entries.pop(job_id)
                 if entry.own:
-                    self._remove(entry)
+                    self.groups.remove(entry)
             if over:
                 self._save()
             return {
                 job_id: JobGroup(job_id, entry.uid, entry.path, entry.inode, entry.keeper, entry.controller)
                 for job_id, entry in self._entries.items()
             }
-
-    def _alive(self, entry: Entry) -> bool:
-        folder = self.root / entry.controller / entry.path
-        try:
-            if folder.stat().st_ino != entry.inode:
-                return False
-        except OSError:
-            return False
-        return any(numbers(f"{group}/cgroup.procs") for group in with_subfolders(str(folder)))
-
-    def _remove(self, entry: Entry) -> None:
-        for controller in ("",) if self.version == 2 else self._own_hierarchies():
-            with contextlib.suppress(OSError):
-                (self.root / controller / entry.path).rmdir()
-        if entry.tied:
-            with contextlib.suppress(OSError):
-                (self.root / "freezer" / entry.tied).rmdir()
 
     # ---------------------------------------------------------------------------------------------------------- file
 

@@ -55,6 +55,76 @@ class Widened:
     files: dict[str, str] = field(default_factory=dict)
     """v2: path of each `cpuset.cpus` that was written → its text before."""
 
+    def to_json(self) -> dict[str, Json]:
+        """As plain data, that `of` takes."""
+        group = self.group
+        masks: dict[str, Json] = {
+            str(thread): [started, list(mask)] for thread, (started, mask) in self.masks.items()
+        }
+        return {
+            "job_id": group.job_id,
+            "uid": group.uid,
+            "path": group.path,
+            "inode": group.inode,
+            "own": list(self.own),
+            "wide": list(self.wide),
+            "masks": masks,
+            "files": dict(self.files),
+        }
+
+    @classmethod
+    def of(cls, job: Any) -> Widened:
+        """What `to_json` returned. Raises KeyError, ValueError, TypeError or AttributeError of anything else."""
+        return cls(
+            JobGroup(str(job["job_id"]), int(job["uid"]), str(job["path"]), int(job["inode"])),
+            tuple(map(int, job["own"])),
+            tuple(map(int, job["wide"])),
+            masks={
+                int(thread): (str(started), tuple(map(int, mask)))
+                for thread, (started, mask) in job["masks"].items()
+            },
+            files={str(path): str(text) for path, text in job["files"].items()},
+        )
+
+
+class Threads:
+    """What /proc says of the threads of jobs."""
+
+    def __init__(self, cgroups: Cgroups) -> None:
+        self.cgroups = cgroups
+
+    def leaders(self, group: JobGroup, threads: Sequence[int]) -> set[int]:
+        """Those of the threads that slurmstepd has started itself: what they have, Slurm gave them."""
+        stepds = set(self.cgroups.stepds(group))
+        return {thread for thread in threads if self._parent(thread) in stepds}
+
+    def starting(self, group: JobGroup, threads: Sequence[int]) -> set[int]:
+        """Those of the threads that are slurmstepd still, on their way to the task's program.
+
+        Slurm binds them before it comes to that, which would undo a widening: they are taken along by the next look.
+        """
+        return {thread for thread in self.leaders(group, threads) if self._comm(thread) == "slurmstepd"}
+
+    def _comm(self, pid: int) -> str:
+        with contextlib.suppress(OSError):
+            return (self.cgroups.proc / str(pid) / "comm").read_text(errors="replace").strip()
+        return ""
+
+    def _parent(self, pid: int) -> int:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            return int(self._stat(pid)[1])
+        return 0
+
+    def started(self, pid: int) -> str:
+        """When a thread was started, in the kernel's ticks: numbers of threads are used again."""
+        with contextlib.suppress(OSError, IndexError):
+            return self._stat(pid)[19]
+        return ""
+
+    def _stat(self, pid: int) -> list[str]:
+        """The fields of /proc/PID/stat from the state on."""
+        return (self.cgroups.proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+
 
 class Widening:
     """All guests of a node that run wide. `folder` is where `widened.json` is kept; `tell` takes audit rows.
@@ -66,6 +136,7 @@ class Widening:
         self, cgroups: Cgroups, folder: Path, wall: Callable[[], float], tell: Callable[[AuditRow], object]
     ) -> None:
         self.cgroups, self.wall, self.tell = cgroups, wall, tell
+        self.threads = Threads(cgroups)
         self.state = folder / "widened.json"
         self.held: dict[str, Widened] = {}
         self.place = cgroups.root / "cpuset" / f"asad_{cgroups.node}"
@@ -235,7 +306,7 @@ class Widening:
         for _ in range(SETTLING):
             threads = set(self.cgroups.threads(held.group))
             fresh = threads - held.seen
-            fresh -= self._starting(held, sorted(fresh))
+            fresh -= self.threads.starting(held.group, sorted(fresh))
             held.seen &= threads
             held.masks = {thread: was for thread, was in held.masks.items() if thread in threads}
             if not fresh:
@@ -244,7 +315,7 @@ class Widening:
         return False
 
     def _widen(self, held: Widened, threads: list[int]) -> None:
-        leaders = self._leaders(held, threads)
+        leaders = self.threads.leaders(held.group, threads)
         narrow: dict[int, tuple[int, ...]] = {}
         known = len(held.masks)
         for thread in threads:
@@ -256,7 +327,7 @@ class Widening:
                 if thread in leaders:
                     held.given.add(mask)
                 if mask != held.own:
-                    held.masks[thread] = (self._started(thread), mask)
+                    held.masks[thread] = (self.threads.started(thread), mask)
                 if mask != held.own and mask not in held.given:
                     narrow[thread] = mask
         if len(held.masks) > known and not self._save():
@@ -270,38 +341,6 @@ class Widening:
                 if error.errno not in GONE:
                     log.warning("thread %d of job %s stays where it is: %s", thread, held.group.job_id, error)
             held.seen.add(thread)
-
-    def _leaders(self, held: Widened, threads: Sequence[int]) -> set[int]:
-        """Those of the threads that slurmstepd has started itself: what they have, Slurm gave them."""
-        stepds = set(self.cgroups.stepds(held.group))
-        return {thread for thread in threads if self._parent(thread) in stepds}
-
-    def _starting(self, held: Widened, threads: Sequence[int]) -> set[int]:
-        """Those of the threads that are slurmstepd still, on their way to the task's program.
-
-        Slurm binds them before it comes to that, which would undo a widening: they are taken along by the next look.
-        """
-        return {thread for thread in self._leaders(held, threads) if self._comm(thread) == "slurmstepd"}
-
-    def _comm(self, pid: int) -> str:
-        with contextlib.suppress(OSError):
-            return (self.cgroups.proc / str(pid) / "comm").read_text(errors="replace").strip()
-        return ""
-
-    def _parent(self, pid: int) -> int:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            return int(self._stat(pid)[1])
-        return 0
-
-    def _started(self, pid: int) -> str:
-        """When a thread was started, in the kernel's ticks: numbers of threads are used again."""
-        with contextlib.suppress(OSError, IndexError):
-            return self._stat(pid)[19]
-        return ""
-
-    def _stat(self, pid: int) -> list[str]:
-        """The fields of /proc/PID/stat from the state on."""
-        return (self.cgroups.proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
 
     def _put_back(self, held: Widened) -> bool:
         if self.cgroups.version == 2:
@@ -333,7 +372,7 @@ class Widening:
     def _restore(self, held: Widened, thread: int) -> None:
         """Its own group and affinity for a thread; what was started meanwhile gets all cores of the job."""
         started, mask = held.masks.get(thread, ("", held.own))
-        if started and started != self._started(thread):
+        if started and started != self.threads.started(thread):
             mask = held.own
         try:
             if self.cgroups.version == 1:
@@ -381,21 +420,7 @@ class Widening:
         """Write down what is wide and what it was before; is that on the disk?"""
         if not self.held and not self.state.exists():
             return True
-        jobs: list[Json] = [
-            {
-                "job_id": held.group.job_id,
-                "uid": held.group.uid,
-                "path": held.group.path,
-                "inode": held.group.inode,
-                "own": list(held.own),
-                "wide": list(held.wide),
-                "masks": {
-                    str(thread): [started, list(mask)] for thread, (started, mask) in held.masks.items()
-                },
-                "files": dict(held.files),
-            }
-            for held in self.held.values()
-        ]
+        jobs: list[Json] = [held.to_json() for held in self.held.values()]
         try:
             write_durably(self.state, json.dumps({"jobs": jobs}))
         except OSError as error:
@@ -407,20 +432,9 @@ class Widening:
         """What a predecessor has written down; nothing if that is not there or broken."""
         try:
             plain: Any = json.loads(self.state.read_text(encoding="utf-8"))
-            for job in plain["jobs"]:
-                files = {str(path): str(text) for path, text in job["files"].items()}
-                if not all(Path(path).is_relative_to(self.cgroups.root) for path in files):
-                    continue
-                yield Widened(
-                    JobGroup(str(job["job_id"]), int(job["uid"]), str(job["path"]), int(job["inode"])),
-                    tuple(map(int, job["own"])),
-                    tuple(map(int, job["wide"])),
-                    masks={
-                        int(thread): (str(started), tuple(map(int, mask)))
-                        for thread, (started, mask) in job["masks"].items()
-                    },
-                    files=files,
-                )
+            for held in map(Widened.of, plain["jobs"]):
+                if all(Path(path).is_relative_to(self.cgroups.root) for path in held.files):
+                    yield held
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
