@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from asad.cluster.occupancy import occupy
 from asad.cluster.samples import memory_used, peaks
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Codes, Ints, Snapshot
 from asad.port import NodeLink
 from asad_slurm import bars
 from asad_slurm.changes import Changes, is_ours
-from asad_slurm.cores import occupy
 from asad_slurm.jobs import JobTable
 from asad_slurm.lending import Lending
 from asad_slurm.measures import measure, samples_of

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from desk_of_the_docs import desk_cluster
 from mesos_on_paper import paper_cluster
 
 from asad.contention import load_contention
@@ -95,7 +96,14 @@ def mesos(inside: bool = False) -> Driven:
     return Driven(cluster, total, paper.advance)
 
 
+def desk() -> Driven:
+    """The toy that docs/how-to/write-a-cluster.md makes."""
+    cluster, manager = desk_cluster(NODES, NODE_CORES, JOBS)
+    return Driven(cluster, JOBS, manager.advance)
+
+
 CLUSTERS: dict[str, Callable[[], Driven]] = {
+    "desk": desk,
     "mesos": mesos,
     "mesos-inside": lambda: mesos(inside=True),
     "recorded-easy": lambda: recorded("easy"),
