@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from asad.replay.results import ReplayResult
+from asad.replay.results import PolicyResult, ReplayResult
 from asad.report import funnel, units, verdict
 from asad.report.measures import (
     BASELINE,
@@ -42,19 +43,12 @@ def render_table(result: ReplayResult, console: Console) -> None:
     Names are cleaned of control characters and never taken as markup; a terminal without Unicode gets ASCII.
     No figure is ever cut short: on a narrower terminal the lines run over.
     """
-    console.print(_Uncut(_gains(result, console)), crop=False)
-    console.print()
+    asked = (("utility", _worths), ("deferrable", _deferrals), ("stated", _statements))
+    for make in (_gains, *(make for key, make in asked if key in result.policies[BASELINE].metrics)):
+        console.print(_Uncut(make(result, console)), crop=False)
+        console.print()
     others = [name for name in ordered_policies(result) if name not in SCHEDULERS]
     lenders = [name for name in others if result.policies[name].managed is None]
-    if "utility" in result.policies[BASELINE].metrics:
-        console.print(_Uncut(_worths(result, console)), crop=False)
-        console.print()
-    if "deferrable" in result.policies[BASELINE].metrics:
-        console.print(_Uncut(_deferrals(result, console)), crop=False)
-        console.print()
-    if "stated" in result.policies[BASELINE].metrics:
-        console.print(_Uncut(_statements(result, console)), crop=False)
-        console.print()
     if lenders:
         console.print(_Uncut(_payers(result, lenders, console)), crop=False)
         console.print()
@@ -106,168 +100,180 @@ class _Uncut:
         yield from console.render(self.table, options.update(width=room))
 
 
+Cell = Callable[[PolicyResult], str | tuple[str, str]]
+"""What a column shows of a policy: a text, or a text and its style."""
+Column = tuple[str, Cell]
+"""Head and cell."""
+
+
+def _by_policy(
+    result: ReplayResult, console: Console, title: str, columns: Iterable[Column], names: Sequence[str] = ()
+) -> Table:
+    """A row for each policy, of all if none is named."""
+    table, columns = _table(console, title), list(columns)
+    for head, _ in columns:
+        table.add_column(_for(console, head), justify="right")
+    for name in names or ordered_policies(result):
+        shown = (cell(result.policies[name]) for _, cell in columns)
+        cells = (_for(console, one) if isinstance(one, str) else _for(console, *one) for one in shown)
+        table.add_row(_name(console, name), *cells)
+    return table
+
+
+def _in_one_unit(result: ReplayResult, key: str) -> tuple[str, Callable[[float | None], str]]:
+    """The unit in which a figure is written for all policies, and how."""
+    values = [metric(policy, key) for policy in result.policies.values()]
+    symbol, factor, decimals = row_unit(MEASURES[key], values)
+    return symbol, lambda value: units.number(None if value is None else value / factor, decimals)
+
+
+def _measure(result: ReplayResult, key: str, head: str) -> Column:
+    """A figure, its unit below the head; the leading space sets it and its difference apart from the next pair."""
+    symbol, show = _in_one_unit(result, key)
+    return f" {head}\n{symbol}", lambda policy: f" {show(metric(policy, key))}"
+
+
+def _moved(result: ReplayResult, key: str) -> Column:
+    """The difference of a figure from slurm's."""
+
+    def cell(policy: PolicyResult) -> tuple[str, str]:
+        moved, tone = difference(result, policy.name, MEASURES[key])
+        return moved, {1: "green", 0: "", -1: "yellow"}[tone]
+
+    return "", cell
+
+
+def _count(key: str, head: str) -> Column:
+    return head, lambda policy: units.number(metric(policy, key))
+
+
+def _where(is_shown: Callable[[PolicyResult], bool], *columns: Column, blank: str = "") -> list[Column]:
+    """Columns that are empty for other policies: what they say of these stands in another table."""
+    return [
+        (head, lambda policy, cell=cell: cell(policy) if is_shown(policy) else blank)  # type: ignore[misc]
+        for head, cell in columns
+    ]
+
+
+def _of_all(result: ReplayResult, key: str) -> int:
+    """A number of jobs that is the same under all policies."""
+    return int(metric(result.policies[BASELINE], key) or 0)
+
+
 def _gains(result: ReplayResult, console: Console) -> Table:
     """Response, waiting, bounded slowdown and delivered core-hours, each with its difference from slurm."""
-    names = ordered_policies(result)
-    jobs = units.plural(len(result.submit_s), "job")
-    table = _table(
-        console,
-        f"What {jobs} {'gets' if len(result.submit_s) == 1 else 'get'}, and the difference from {BASELINE}",
-    )
-    columns = []
-    for key, head in LEAD:
-        measure = MEASURES[key]
-        values = [metric(result.policies[name], key) for name in names]
-        symbol, factor, decimals = row_unit(measure, values)
-        table.add_column(_for(console, f" {head}\n{symbol}"), justify="right")
-        table.add_column(justify="right")
-        columns.append((measure, factor, decimals))
-    for name in names:
-        cells = [_name(console, name)]
-        for measure, factor, decimals in columns:
-            value = metric(result.policies[name], measure.key)
-            # the leading space sets each figure and its difference apart from the next pair
-            shown = " " + units.number(None if value is None else value / factor, decimals)
-            moved, tone = difference(result, name, measure)
-            cells.append(_for(console, shown))
-            cells.append(_for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]))
-        table.add_row(*cells)
-    return table
+    jobs, get = units.plural(len(result.submit_s), "job"), "gets" if len(result.submit_s) == 1 else "get"
+    columns = [column for key, head in LEAD for column in (_measure(result, key, head), _moved(result, key))]
+    return _by_policy(result, console, f"What {jobs} {get}, and the difference from {BASELINE}", columns)
 
 
 def _worths(result: ReplayResult, console: Console) -> Table:
     """What jobs are worth under every policy, who was admitted, and who ends later because of it."""
-    jobs = units.plural(int(metric(result.policies[BASELINE], "valued") or 0), "job")
-    table = _table(console, f"What {jobs} with a utility are worth, and who pays for it")
-    utility = MEASURES["utility"]
-    names = ordered_policies(result)
-    _, _, decimals = row_unit(utility, [metric(result.policies[name], "utility") for name in names])
-    worst = MEASURES["loss_max_s"]
-    symbol, factor, places = row_unit(worst, [metric(result.policies[name], worst.key) for name in names])
-    for head in (
-        "utility",
-        "",
-        " in time",
-        " admitted",
-        " not",
-        " losers",
-        "",
-        f"worst\n{symbol}",
-        "displaced",
-    ):
-        table.add_column(_for(console, head), justify="right")
-    for name in names:
-        policy = result.policies[name]
-        moved, tone = difference(result, name, utility)
-        cells = [
-            _name(console, name),
-            _for(console, units.number(metric(policy, "utility"), decimals)),
-            _for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]),
-            *(
-                _for(console, units.number(metric(policy, key)))
-                for key in ("in_time", "admitted", "declined")
+    jobs = units.plural(_of_all(result, "valued"), "job")
+    _, worth = _in_one_unit(result, "utility")
+    symbol, loss = _in_one_unit(result, "loss_max_s")
+
+    def share(policy: PolicyResult) -> str:
+        losers, of = metric(policy, "losers"), affected(policy)
+        return units.percent(losers / of) if losers is not None and of else ""
+
+    return _by_policy(
+        result,
+        console,
+        f"What {jobs} with a utility are worth, and who pays for it",
+        [
+            ("utility", lambda policy: worth(metric(policy, "utility"))),
+            _moved(result, "utility"),
+            _count("in_time", " in time"),
+            _count("admitted", " admitted"),
+            _count("declined", " not"),
+            *_where(
+                lambda policy: policy.managed is not None and not (policy.deferring or policy.stating),
+                _count("losers", " losers"),
+                ("", share),
+                (f"worst\n{symbol}", lambda policy: loss(metric(policy, "loss_max_s"))),
+                ("displaced", lambda policy: units.number(unshared(policy)[0])),
             ),
-        ]
-        other = policy.deferring or policy.stating
-        if policy.managed is None or other:  # who pays for those stands in other tables
-            cells += [_for(console, "")] * 4
-        else:
-            losers, of, loss = metric(policy, "losers"), affected(policy), metric(policy, worst.key)
-            cells += [
-                _for(console, units.number(losers)),
-                _for(console, units.percent(losers / of) if losers is not None and of else ""),
-                _for(console, units.number(None if loss is None else loss / factor, places)),
-                _for(console, units.number(unshared(policy)[0])),
-            ]
-        table.add_row(*cells)
-    return table
+        ],
+    )
 
 
 def _deferrals(result: ReplayResult, console: Console) -> Table:
     """What becomes of deferrable jobs, and what others have of it."""
-    jobs = units.plural(int(metric(result.policies[BASELINE], "deferrable") or 0), "deferrable job")
-    table = _table(console, f"What becomes of {jobs}, and of the others beside them")
-    names = ordered_policies(result)
-    columns = []
-    for key, head, moves in (
-        ("on_demand_wait_mean_s", "on-demand\nwait", True),
-        ("missed", "missed", False),
-        ("deferrable_delay_mean_s", "delay", False),
-        ("deferrable_utilization", "utilization", False),
-        ("displaced", "displaced", False),
-        ("displaced_placebo", "placebo", False),
-    ):
-        measure = MEASURES[key]
-        symbol, factor, decimals = row_unit(measure, [metric(result.policies[name], key) for name in names])
-        table.add_column(_for(console, f" {head}\n{symbol}" if symbol else f" {head}"), justify="right")
-        if moves:
-            table.add_column(justify="right")
-        columns.append((measure, factor, decimals, moves))
-    for name in names:
-        policy = result.policies[name]
-        cells = [_name(console, name)]
-        for measure, factor, decimals, moves in columns:
-            value = metric(policy, measure.key)
-            if measure.key.startswith("displaced"):
-                value = unshared(policy)[measure.key == "displaced_placebo"]
-            blank = measure.key.startswith("displaced") and not policy.deferring
-            shown = "" if blank else units.number(None if value is None else value / factor, decimals)
-            cells.append(_for(console, f" {shown}"))
-            if moves:
-                moved, tone = difference(result, name, measure)
-                cells.append(_for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]))
-        table.add_row(*cells)
-    return table
+    jobs = units.plural(_of_all(result, "deferrable"), "deferrable job")
+    wait = "on_demand_wait_mean_s"
+    return _by_policy(
+        result,
+        console,
+        f"What becomes of {jobs}, and of the others beside them",
+        [
+            _measure(result, wait, "on-demand\nwait"),
+            _moved(result, wait),
+            (" missed", lambda policy: f" {units.number(metric(policy, 'missed'))}"),
+            _measure(result, "deferrable_delay_mean_s", "delay"),
+            _measure(result, "deferrable_utilization", "utilization"),
+            *_where(
+                lambda policy: policy.deferring,
+                (" displaced", lambda policy: f" {units.number(unshared(policy)[0])}"),
+                (" placebo", lambda policy: f" {units.number(unshared(policy)[1])}"),
+                blank=" ",
+            ),
+        ],
+    )
 
 
 def _statements(result: ReplayResult, console: Console) -> Table:
     """What statements of work are worth under every policy, and what became of those that were planned."""
-    jobs = units.plural(int(metric(result.policies[BASELINE], "stated_jobs") or 0), "stated job")
-    table = _table(console, f"What {jobs} are worth to their owners, and what became of their plans")
-    names, welfare = ordered_policies(result), MEASURES["welfare"]
-    _, _, decimals = row_unit(welfare, [metric(result.policies[name], "welfare") for name in names])
-    for head in ("welfare", "", " planned", " evicted", " cancelled", " payments", " losers", " displaced"):
-        table.add_column(_for(console, head), justify="right")
-    for name in names:
-        policy = result.policies[name]
-        moved, tone = difference(result, name, welfare)
-        cells = [
-            _name(console, name),
-            _for(console, units.number(metric(policy, "welfare"), decimals)),
-            _for(console, moved, {1: "green", 0: "", -1: "yellow"}[tone]),
-        ]
-        keys = ("planned", "evicted", "cancelled", "payments", "losers", "displaced")
-        for key in keys:
-            value = unshared(policy)[0] if key == "displaced" else metric(policy, key)
-            told = units.number(value, decimals if key == "payments" else 0)
-            cells.append(_for(console, f" {told}" if policy.stating else ""))
-        table.add_row(*cells)
-    return table
+    jobs = units.plural(_of_all(result, "stated_jobs"), "stated job")
+    _, worth = _in_one_unit(result, "welfare")
+    counts = ("planned", "evicted", "cancelled", "payments", "losers", "displaced")
+
+    def counted(policy: PolicyResult, key: str) -> str:
+        value = unshared(policy)[0] if key == "displaced" else metric(policy, key)
+        return f" {worth(value) if key == 'payments' else units.number(value)}"
+
+    return _by_policy(
+        result,
+        console,
+        f"What {jobs} are worth to their owners, and what became of their plans",
+        [
+            ("welfare", lambda policy: worth(metric(policy, "welfare"))),
+            _moved(result, "welfare"),
+            *_where(
+                lambda policy: policy.stating, *((f" {key}", partial(counted, key=key)) for key in counts)
+            ),
+        ],
+    )
 
 
 def _payers(result: ReplayResult, lenders: list[str], console: Console) -> Table:
     """What was lent, who ends later because of it, and why."""
-    table = _table(console, "What was lent, who ends late, and why")
-    for head in (
-        "guests", "lent\ncore-h", "late", "stretched\nguests", "\nhosts", "displaced", "placebo", "lost/\nsaved",
-        "killed\nby it",
-    ):  # fmt: skip
-        table.add_column(_for(console, head), justify="right")
-    for name in lenders:
-        policy = result.policies[name]
-        lent, killed = metric(policy, "lent_core_s"), metric(policy, "killed_by_lending")
-        table.add_row(
-            _name(console, name),
-            _for(console, units.number(metric(policy, "guests"))),
-            _for(console, units.number(None if lent is None else lent / 3_600)),
-            *(
-                _for(console, units.number(metric(policy, key)))
-                for key in ("late", "stretched_guests", "stretched_hosts", "displaced", "displaced_placebo")
-            ),
-            _for(console, units.percent(metric(policy, "lateness_over_saved"))),
-            _for(console, units.number(killed), "bold red" if killed else ""),
-        )
-    return table
+
+    def killed(policy: PolicyResult) -> tuple[str, str]:
+        count = metric(policy, "killed_by_lending")
+        return units.number(count), "bold red" if count else ""
+
+    def lent(policy: PolicyResult) -> str:
+        core_s = metric(policy, "lent_core_s")
+        return units.number(None if core_s is None else core_s / 3_600)
+
+    return _by_policy(
+        result,
+        console,
+        "What was lent, who ends late, and why",
+        [
+            _count("guests", "guests"),
+            ("lent\ncore-h", lent),
+            _count("late", "late"),
+            _count("stretched_guests", "stretched\nguests"),
+            _count("stretched_hosts", "\nhosts"),
+            _count("displaced", "displaced"),
+            _count("displaced_placebo", "placebo"),
+            ("lost/\nsaved", lambda policy: units.percent(metric(policy, "lateness_over_saved"))),
+            ("killed\nby it", killed),
+        ],
+        lenders,
+    )
 
 
 def _funnel(result: ReplayResult, name: str, console: Console) -> Table:
