@@ -47,6 +47,13 @@ def shown(text: str, most: int = 60) -> str:
     return "".join(char if char.isprintable() else "?" for char in cut)
 
 
+def printable(text: str) -> str:
+    """Text of others for a terminal: what could steer it is spelt out (controls, direction marks, lone surrogates)."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
 def toml_of(text: str) -> dict[str, Any]:
     """What a TOML document holds. Raises ValueError if it is none, or nested too deeply."""
     if any(line.count(".") >= MOST_PARTS and _LONG_KEY.search(line) for line in text.split("\n")):

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from asad.bounded import toml_of
+from asad.bounded import printable, toml_of
 from asad.catalog import policy_names
 from asad.errors import ConfigError
-from asad.tables import Fault, Is, Words, columns_of, key_lines, nearest_of, printable, read_table
+from asad.tables import Fault, Is, Words, columns_of, key_lines, nearest_of, read_table
 
 DEFAULT_PATH = Path("/etc/asad/asad.toml")
 MAX_FILE_BYTES = 1024 * 1024

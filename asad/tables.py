@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
-from asad.bounded import MOST_NUMBER, toml_of
+from asad.bounded import MOST_NUMBER, printable, toml_of
 from asad.errors import ConfigError
 
 NEEDED: Any = dataclasses.MISSING
@@ -124,8 +124,7 @@ class Fault(NamedTuple):
 
     def located(self, path: str, lines: Mapping[tuple[str, ...], int]) -> str:
         """With the file, and the line of the key or of the closest thing around it that has one."""
-        around = (self.key[:end] for end in range(len(self.key), 0, -1))
-        line = next((lines[key] for key in around if key in lines), None)
+        line = line_of(lines, self.key)
         return f"{path}:{line}: {self.text}" if line else f"{path}: {self.text}"
 
 
@@ -308,13 +307,6 @@ def nearest_of(name: str, names: Mapping[str, Any] | Sequence[str], known: str =
     return f"did you mean {close[0]!r}?" if close else f"{known} {', '.join(names)}"
 
 
-def printable(text: str) -> str:
-    """Text of others for a terminal: what could steer it is spelt out."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
 # ----------------------------------------------------------------------------------------------------------- lines
 
 
@@ -343,6 +335,11 @@ def key_lines(text: str) -> dict[tuple[str, ...], int]:
         if path:
             lines.setdefault(path, number)
     return lines
+
+
+def line_of(lines: Mapping[tuple[str, ...], int], key: tuple[str, ...]) -> int | None:
+    """The line of a key, or of the closest thing around it that has one."""
+    return next((lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in lines), None)
 
 
 def _keys(line: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from asad.admit.commitments import Commitment
-from asad.admit.hints import shown
+from asad.bounded import shown
 from asad.hold import Hold, plain
 from asad.model import Json
 

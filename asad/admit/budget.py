@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from asad.admit.admission_options import Options, read_share
 from asad.admit.commitments import Commitment
-from asad.admit.hints import Hint, shown
+from asad.admit.hints import Hint
 from asad.admit.utility import Maker, parse_utility
+from asad.bounded import shown
 from asad.errors import UsageError
 
 NOBODY = ("", "-")

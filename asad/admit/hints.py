@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
+from asad.bounded import shown
+
 MOST_CHARACTERS = 1000
 MOST_WORKERS = 1_000_000
 WORKERS_PER_SERVER = 5.0
@@ -102,12 +104,6 @@ def _companion(text: str) -> tuple[str, float]:
             "write ps=NAME or ps=NAME:4"
         )
     return name.strip(), served
-
-
-def shown(text: str) -> str:
-    """A hostile text as it may be told back: short, and without what could steer a terminal."""
-    short = text if len(text) <= 60 else text[:59] + "…"
-    return "".join(char if char.isprintable() else "?" for char in short)
 
 
 def _fits_any(name: str, patterns: Sequence[str]) -> bool:

@@ -13,10 +13,11 @@ from asad.admit.admission_options import Options
 from asad.admit.capacity import World, fits
 from asad.admit.commitments import Commitment
 from asad.admit.elastic import ElasticJob, Utility
-from asad.admit.hints import Hint, Rule, read_hint, shown
+from asad.admit.hints import Hint, Rule, read_hint
 from asad.admit.run_times import RunTimes
 from asad.admit.seen import Seen, own_throttle_of
 from asad.admit.utility import Maker, parse_utility, target_slots
+from asad.bounded import shown
 from asad.errors import UsageError
 from asad.model import Snapshot
 

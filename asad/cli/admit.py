@@ -10,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import ask
+from asad.bounded import printable
 from asad.cli.explain import ADMISSION, ask_about
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
-from asad.cli.screen import JSON, STORE, cells, duration, moment, printable, respond, table_of
+from asad.cli.screen import JSON, STORE, cells, duration, moment, respond, table_of
 from asad.decisions import Admit, Decline, Defer, Evict, SetThrottle, Start
 from asad.errors import UsageError
 from asad.store.records import DecisionRecord, RunRecord

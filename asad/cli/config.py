@@ -14,9 +14,10 @@ from typing import Any
 import click
 
 from asad.api.control import ask
+from asad.bounded import printable
 from asad.catalog import STAGES
 from asad.cli.live import SOCKET, control_socket
-from asad.cli.screen import JSON, printable, respond
+from asad.cli.screen import JSON, respond
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import ConfigError, UsageError
 from asad.stages import Circumstances, memory_loss, policy_of, stages_of

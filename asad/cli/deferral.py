@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import ask
+from asad.bounded import printable
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
-from asad.cli.screen import JSON, cells, duration, moment, printable, respond, table_of
+from asad.cli.screen import JSON, cells, duration, moment, respond, table_of
 
 MOST_SHOWN = 40
 """So many jobs are shown; JSON holds all."""

@@ -18,10 +18,11 @@ from rich.text import Text
 from asad.api.control import ask
 from asad.api.munge import Munge
 from asad.api.tls import Tls
+from asad.bounded import printable
 from asad.cli.config import faults_of
 from asad.cli.live import SOCKET, funnel_of
 from asad.cli.machine_checks import PROPERTIES, UNITS, cgroup_finding, state_dir_findings
-from asad.cli.screen import JSON, print_screen, printable
+from asad.cli.screen import JSON, print_screen
 from asad.cluster.findings import COMMAND_S, Finding, Site, read, run
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from asad.api.control import DaemonDown, Refused, ask
+from asad.bounded import printable
 from asad.cli.deferral import told_lines
 from asad.cli.live import control_socket, daemon_store
 from asad.cli.screen import (
@@ -24,7 +25,6 @@ from asad.cli.screen import (
     duration,
     gives_to,
     moment,
-    printable,
     respond,
     sources_of,
 )

@@ -10,8 +10,9 @@ from dataclasses import asdict
 import click
 from rich.console import RenderableType
 
+from asad.bounded import printable
 from asad.cli.live import daemon_store
-from asad.cli.screen import JSON, cells, duration, printable, respond, table_of
+from asad.cli.screen import JSON, cells, duration, respond, table_of
 from asad.store import ledger as stored
 from asad.store.records import AccountTotal
 from asad.store.store import Store

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from asad.api.control import DaemonDown, Refused, ask
+from asad.bounded import printable
 from asad.cli.screen import (
     JSON,
     cell_text,
@@ -29,7 +30,6 @@ from asad.cli.screen import (
     cores_on,
     duration,
     gives_to,
-    printable,
     respond,
     sources_of,
     table_of,

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from asad.cli.screen import printable
+from asad.bounded import printable
 from asad.errors import ClusterError
 from asad.node.progress import write_progress
 

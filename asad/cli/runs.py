@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 import click
 from rich.console import Console, RenderableType
 
+from asad.bounded import printable
 from asad.cli.explain import log_name
-from asad.cli.screen import JSON, STORE, YES, cells, counted, duration, printable, respond, table_of
+from asad.cli.screen import JSON, STORE, YES, cells, counted, duration, respond, table_of
 from asad.store.records import RunRecord
 from asad.store.store import Store
 

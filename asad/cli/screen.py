@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from asad.bounded import printable
 from asad.status import FREE
 
 PIPE_WIDTH = 160
@@ -93,15 +94,6 @@ def cell_text(value: Any) -> str:
         more = f",… {len(value)}" if len(value) > NAMED else ""
         return printable(",".join(str(item) for item in value[:NAMED])) + more
     return printable(str(value))
-
-
-def printable(text: str) -> str:
-    """`text` with all that could steer a terminal spelt out (controls, direction marks, lone surrogates)."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text
-    )
 
 
 def duration(seconds: float, *, sign: bool = False) -> str:

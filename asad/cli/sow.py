@@ -17,6 +17,7 @@ from rich.text import Text
 
 from asad.admit.sow.announcements import MOST_CHARACTERS, read_announcements, time_s, written
 from asad.api.control import ask
+from asad.bounded import printable
 from asad.cli.live import (
     SOCKET,
     clock_of,
@@ -31,7 +32,6 @@ from asad.cli.screen import (
     duration,
     moment,
     print_screen,
-    printable,
     respond,
     table_of,
 )

@@ -15,8 +15,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from asad.api.control import ask
+from asad.bounded import printable
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
-from asad.cli.screen import JSON, cells, duration, printable, respond, table_of
+from asad.cli.screen import JSON, cells, duration, respond, table_of
 from asad.errors import UsageError
 from asad.replay.readers import fields
 from asad.replay.readers.recorded import BadValue

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from asad.bounded import printable
 from asad.cli.replay import replay, replayed
-from asad.cli.screen import printable
 from asad.config import Config, load
 from asad.errors import UsageError
 from asad.model import Json

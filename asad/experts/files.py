@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from asad.bounded import toml_of
+from asad.bounded import printable, toml_of
 from asad.errors import ConfigError
 from asad.experts.state import ACTIONS
 from asad.experts.tree import (
@@ -27,6 +27,7 @@ from asad.experts.tree import (
     nearest,
 )
 from asad.model import Json
+from asad.tables import key_lines, line_of
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_FILES = 256
@@ -127,9 +128,9 @@ def parse_expert(text: str, path: str) -> tuple[Expert | None, list[Problem]]:
     expert, found = _build(document)
     if not found:
         return expert, []
-    lines = _lines(text)
+    lines = key_lines(text)
     return None, [
-        Problem(path, _line(lines, fault.key), _place(fault.key), fault.problem, fault.mend)
+        Problem(path, line_of(lines, fault.key), _place(fault.key), fault.problem, fault.mend)
         for fault in found
     ]
 
@@ -144,16 +145,6 @@ def bell(actions: Sequence[float], around: float, spread: float) -> tuple[float,
     width = max(spread, 1e-6)
     weight = np.where(close, np.exp(np.minimum(0, (distance.min() ** 2 - distance**2) / (2 * width**2))), 0.0)
     return tuple((weight / weight.sum()).tolist())
-
-
-def printable(text: str) -> str:
-    """`text` with control characters and the like escaped, so that a terminal shows them and does
-    nothing else.
-    """
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
-    )
 
 
 # ------------------------------------------------------------------------------------------------------ files
@@ -386,45 +377,3 @@ def _place(key: tuple[str, ...]) -> str:
     if key[0] in ("nodes", "leaves") and len(key) > 1:
         return f"{'node' if key[0] == 'nodes' else 'leaf'} {key[1][:MAX_NAME]!r}"
     return key[0] if key[0] in EXPERT_KEYS else ""
-
-
-def _line(lines: Mapping[tuple[str, ...], int], key: tuple[str, ...]) -> int | None:
-    """The line of a key, or of the closest thing around it that has one."""
-    while key:
-        if key in lines:
-            return lines[key]
-        key = key[:-1]
-    return None
-
-
-def _lines(text: str) -> dict[tuple[str, ...], int]:
-    """Path of keys → the line (from 1) on which it is written; tables over several lines as far as they
-    can be told.
-    """
-    lines: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.strip()
-        if line.startswith("["):
-            path = _keys(line)
-            table = path or table
-        else:
-            path = _keys(f"{line.partition('=')[0]}= 0") if "=" in line and not line.startswith("#") else ()
-            path = (*table, *path) if path else ()
-        if path:
-            lines.setdefault(path, number)
-    return lines
-
-
-def _keys(line: str) -> tuple[str, ...]:
-    """The path of keys that one line of TOML opens, empty if it opens none."""
-    try:
-        level: Any = toml_of(line)
-    except ValueError:
-        return ()
-    path: list[str] = []
-    while isinstance(level, dict) and level:
-        key = next(iter(level))
-        path.append(key)
-        level = level[key]
-    return tuple(path)

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 
-from asad.bounded import BROKEN_ARCHIVE
+from asad.bounded import BROKEN_ARCHIVE, printable
 from asad.errors import ConfigError, LogError, UsageError
-from asad.experts.files import MAX_FILE_BYTES, printable
+from asad.experts.files import MAX_FILE_BYTES
 from asad.experts.state import ACTIONS, FEATURES, INDEX
 from asad.experts.tree import NAME, Expert, Leaf, Node, faults, faults_of_actions, nearest
 from asad.model import Floats, ShareCases

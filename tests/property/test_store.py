@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asad.cli.screen import duration, printable
+from asad.bounded import printable
+from asad.cli.screen import duration
 from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare
 from asad.model import Json
 from asad.store.encoding import to_text

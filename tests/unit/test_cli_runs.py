@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from asad.bounded import printable
 from asad.cli.asactl import asactl
 from asad.cli.explain import detail_lines
-from asad.cli.screen import duration, moment, printable
+from asad.cli.screen import duration, moment
 from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetQuota, SetShare
 from asad.errors import UsageError
 from asad.store.records import JobEnd

@@ -19,19 +19,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-from asad.admit.hints import shown
-from asad.bounded import toml_of
+from asad.bounded import shown, toml_of
 from asad.decisions import EVICTIONS
 from asad.errors import ConfigError, UsageError
 from asad.model import Json
+from asad.tables import NEEDED, Column, Fault, Is, Words, key_lines, read
 
 SHAPES = ("deadline", "linear")
 KEYS = ("name", "cores", "due", "every", "runs", "value", "shape", "deadline", "eviction")
-NEEDED = ("cores", "due", "runs", "value", "deadline")
 MOST_CHARACTERS = 256 * 1024
 MOST_STATEMENTS = 1000
 MOST_ROWS = 64
@@ -103,24 +103,15 @@ class Announcement:
         }
 
 
-class Fault(NamedTuple):
-    """Something wrong with one statement."""
-
-    key: str
-    """Where; empty: of the statement as a whole."""
-    problem: str
-    mend: str
-
-
 def announcement_of(plain: Mapping[str, Any], now_s: float) -> Announcement:
     """The announcement that `plain` holds, as of a table of the file or of `Announcement.to_json`.
 
     Raises UsageError with the first problem and its mend.
     """
-    made = _checked(plain, now_s)
-    if isinstance(made, Announcement):
-        return made
-    raise UsageError(_told(made[0]))
+    made, faults = _checked(plain, now_s)
+    if made is None:
+        raise UsageError(faults[0].text)
+    return made
 
 
 def read_announcements(text: str, path: str, now_s: float) -> list[Announcement]:
@@ -135,7 +126,6 @@ def read_announcements(text: str, path: str, now_s: float) -> list[Announcement]
         document = toml_of(text)
     except ValueError as error:  # of TOML, and of numbers and dates that Python refuses to read
         raise ConfigError(f"{place}: not TOML: {shown(str(error)[:200])}; mend what it names") from None
-    lines = list(_lines(text))
     if document.get("version") != 1 or isinstance(document["version"], bool):
         raise ConfigError(
             f"{place}: the version of the format is missing or not known; write version = 1 at its top"
@@ -154,14 +144,14 @@ def read_announcements(text: str, path: str, now_s: float) -> list[Announcement]
         raise ConfigError(f"{place}: {len(tables)} statements; keep to {MOST_STATEMENTS} in a file")
     found = []
     for number, table in enumerate(tables, 1):
-        made = _checked(table, now_s)
-        if isinstance(made, Announcement):
-            found.append(made)
-            continue
-        fault = made[0]
-        at = lines[number - 1] if len(lines) == len(tables) else {}
-        line = at.get(fault.key, at.get(""))
-        raise ConfigError(f"{place}{f':{line}' if line else ''}: statement {number}: {_told(fault)}")
+        made, faults = _checked(table, now_s)
+        if made is None:
+            lines, name = key_lines(text), "statement"
+            if (name, str(len(tables))) not in lines or (name, str(len(tables) + 1)) in lines:
+                lines = {}  # a text of several lines that looks like tables
+            at = Fault((name, str(number), *faults[0].key), f"{name} {number}: {faults[0].text}")
+            raise ConfigError(at.located(place, lines))
+        found.append(made)
     return found
 
 
@@ -209,85 +199,72 @@ def time_s(value: object, *, signed: bool = False) -> float:
 # ------------------------------------------------------------------------------------------------------- checking
 
 
-def _told(fault: Fault) -> str:
-    return f"{f'{fault.key}: ' if fault.key else ''}{fault.problem}; {fault.mend}"
+WORDS = Words(
+    unknown=f"{{place}}: unknown key; use {', '.join(KEYS)}",
+    missing="`{place}` is missing; write {place} = … below its [[statement]]",
+    made="{place}: {why}",
+)
 
 
-def _checked(plain: Mapping[str, Any], now_s: float) -> Announcement | list[Fault]:
+def _checked(plain: Mapping[str, Any], now_s: float) -> tuple[Announcement | None, list[Fault]]:
     """The announcement, or what is wrong."""
-    faults = list(_faults_of_keys(plain))
-    name: Any = plain.get("name", "")
-    cores: Any = plain.get("cores")
-    value: Any = plain.get("value")
-    shape, eviction = plain.get("shape", SHAPES[0]), plain.get("eviction", EVICTIONS[0])
-    if not isinstance(name, str) or not name.isprintable() or len(name) > MOST_NAME:
-        faults.append(Fault("name", "it is no printable text", f"write at most {MOST_NAME} characters"))
-    if "cores" in plain and not (_whole(cores) and 1 <= cores <= MOST_CORES):
-        faults.append(Fault("cores", f"{_word(cores)} is no number of cores", "write a whole number from 1"))
-    if "value" in plain and not (_number(value) and 0 < value <= MOST_VALUE):
-        faults.append(
-            Fault("value", f"{_word(value)} is no value", f"write a number above 0, to {MOST_VALUE:g}")
-        )
-    if shape not in SHAPES:
-        faults.append(Fault("shape", f"{_word(shape)} is no shape", f"choose {' or '.join(SHAPES)}"))
-    if eviction not in EVICTIONS:
-        faults.append(Fault("eviction", f"{_word(eviction)} is no way", f"choose {' or '.join(EVICTIONS)}"))
-    due_s = _due_s(plain.get("due"), now_s) if "due" in plain else 0.0
-    if math.isnan(due_s):
-        mend = 'write 2026-01-31T02:00:00Z (with its zone), or "+2h" from now'
-        faults.append(Fault("due", f"{_word(plain.get('due'))} is no time", mend))
-    every_s = time_s(plain.get("every", 0))
-    if math.isnan(every_s):
-        mend = 'write "24h", or leave it out for a job that comes once'
-        faults.append(Fault("every", f"{_word(plain.get('every'))} is no period", mend))
-    deadline_s = time_s(plain["deadline"]) if "deadline" in plain else 0.0
-    if math.isnan(deadline_s) or (deadline_s <= 0 and "deadline" in plain):
-        faults.append(
-            Fault("deadline", f"{_word(plain['deadline'])} is no time after due", 'write "4h" or the like')
-        )
-    runs = _runs(plain.get("runs"), faults) if "runs" in plain else ()
+    columns = COLUMNS | {"due": _that(partial(_due_s, now_s=now_s), "time", DUE)}
+    values, faults = read(columns, plain, WORDS, ())
     if faults:
-        return faults
-    return Announcement(
-        name, int(plain["cores"]), due_s, runs, float(plain["value"]), shape, deadline_s, eviction, every_s
-    )
+        return None, faults
+    given = {name: asked.default for name, asked in columns.items()} | values
+    return Announcement(**{RENAMED.get(name, name): value for name, value in given.items()}), []
 
 
-def _faults_of_keys(plain: Mapping[str, Any]) -> Iterator[Fault]:
-    for key in plain:
-        if key not in KEYS:
-            yield Fault(shown(str(key)), "unknown key", f"use {', '.join(KEYS)}")
-    for key in NEEDED:
-        if key not in plain:
-            yield Fault("", f"`{key}` is missing", f"write {key} = … below its [[statement]]")
+def _that(read_: Callable[[Any], Any], noun: str, hint: str, default: Any = NEEDED) -> Column:
+    """A key of which `read_` makes None if it is wrong, or NaN."""
+
+    def made(value: Any) -> Any:
+        found = read_(value)
+        if found is None or found != found:
+            raise ValueError(f"{shown(str(value))} is no {noun}; {hint}")
+        return found
+
+    return Column(Any, default, Is(made=made, raw=True))
 
 
-def _runs(value: object, faults: list[Fault]) -> tuple[Run, ...]:
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_NAME:
+        raise ValueError(f"it is no printable text; write at most {MOST_NAME} characters")
+    return value
+
+
+def _cores(value: Any) -> int | None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_CORES
+    return value if fits else None
+
+
+def _one_of(choices: Sequence[str], noun: str) -> Column:
+    """The first is the default."""
+    hint = f"choose {' or '.join(choices)}"
+    return _that(lambda value: value if value in choices else None, noun, hint, choices[0])
+
+
+def _runs(value: object) -> tuple[Run, ...]:
     form = 'write [["0m", "1h", 0.7], ["10m", "90m", 0.3]]: offset to due, duration, probability'
     if not isinstance(value, list) or not value or len(value) > MOST_ROWS:
-        faults.append(Fault("runs", f"it is no list of 1 to {MOST_ROWS} rows", form))
-        return ()
+        raise ValueError(f"it is no list of 1 to {MOST_ROWS} rows; {form}")
     found = []
     for number, row in enumerate(value, 1):
         if not isinstance(row, list) or len(row) != 3:
-            faults.append(Fault("runs", f"row {number} has not three parts", form))
-            return ()
+            raise ValueError(f"row {number} has not three parts; {form}")
         offset_s, duration_s, probability = time_s(row[0], signed=True), time_s(row[1]), row[2]
         if math.isnan(offset_s):
-            faults.append(Fault("runs", f"row {number}: offset {_word(row[0])} is no time", form))
-        elif not duration_s > 0:  # NaN too
-            faults.append(Fault("runs", f"row {number}: duration {_word(row[1])} is no time above 0", form))
-        elif not (_number(probability) and 0 < probability <= 1):
-            mend = "write a number above 0, at most 1"
-            faults.append(Fault("runs", f"row {number}: {_word(probability)} is no probability", mend))
-        else:
-            found.append(Run(offset_s, duration_s, float(probability)))
-            continue
-        return ()
+            raise ValueError(f"row {number}: offset {shown(str(row[0]))} is no time; {form}")
+        if not duration_s > 0:  # NaN too
+            raise ValueError(f"row {number}: duration {shown(str(row[1]))} is no time above 0; {form}")
+        if not (_number(probability) and 0 < probability <= 1):
+            problem = f"{shown(str(probability))} is no probability"
+            raise ValueError(f"row {number}: {problem}; write a number above 0, at most 1")
+        found.append(Run(offset_s, duration_s, float(probability)))
     total = math.fsum(run.probability for run in found)
     if abs(total - 1.0) > PROBABILITY_ERROR:
-        faults.append(Fault("runs", f"the probabilities sum to {total:.4g}", "make them sum to 1"))
-        return ()
+        raise ValueError(f"the probabilities sum to {total:.4g}; make them sum to 1")
     return tuple(run._replace(probability=run.probability / total) for run in found)
 
 
@@ -309,12 +286,23 @@ def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _word(value: object) -> str:
-    return shown(str(value))
+DUE = 'write 2026-01-31T02:00:00Z (with its zone), or "+2h" from now'
+RENAMED = {"due": "due_s", "every": "every_s", "deadline": "deadline_s"}
+COLUMNS: dict[str, Column] = {
+    "name": Column(Any, "", Is(made=_name, raw=True)),
+    "cores": _that(_cores, "number of cores", "write a whole number from 1"),
+    "every": _that(time_s, "period", 'write "24h", or leave it out for a job that comes once', 0.0),
+    "runs": Column(Any, NEEDED, Is(made=_runs, raw=True)),
+    "value": _that(
+        lambda value: float(value) if _number(value) and 0 < value <= MOST_VALUE else None,
+        "value",
+        f"write a number above 0, to {MOST_VALUE:g}",
+    ),
+    "shape": _one_of(SHAPES, "shape"),
+    "deadline": _that(lambda value: time_s(value) or None, "time after due", 'write "4h" or the like'),
+    "eviction": _one_of(EVICTIONS, "way"),
+}
+"""All keys but `due`, which may count from now."""
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
@@ -332,18 +320,3 @@ def _seconds(seconds: float) -> str:
 def _basic(text: str) -> str:
     """A basic string of TOML; the text is printable, but may hold its marks."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _lines(text: str) -> Iterator[dict[str, int]]:
-    """Of each `[[statement]]` the line (from 1) of its keys, and of its own as the empty key."""
-    at: dict[str, int] | None = None
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.strip()
-        if re.fullmatch(r"\[\[\s*statement\s*\]\]\s*(#.*)?", line):
-            if at is not None:
-                yield at
-            at = {"": number}
-        elif at is not None and "=" in line and not line.startswith("#"):
-            at.setdefault(line.partition("=")[0].strip().strip("\"'"), number)
-    if at is not None:
-        yield at
