@@ -201,8 +201,8 @@ def main(shown: list[str]) -> None:
         return
     most = allowed() if COUNTS.exists() else {}
     lines = [
-        "# What is still otherwise than tests/unit/house.py asks. No count may grow; `python tests/unit/house.py` "
-        "lowers them."
+        "# What is still otherwise than tests/unit/house.py asks. No count may grow;",
+        "# `python tests/unit/house.py` lowers them.",
     ]
     for kind, there in counts().items():
         lines += ["", f"[{kind}]"]
