@@ -119,7 +119,7 @@ def parted(options: Mapping[str, Any], kind: Any) -> tuple[Any, dict[str, Any]]:
 
 
 @runtime_checkable
-class Remembers(Protocol):
+class Stateful(Protocol):
     """A policy whose knowledge outlives the process."""
 
     def state(self) -> Memory:
@@ -132,7 +132,7 @@ class Remembers(Protocol):
 
 
 @runtime_checkable
-class RemembersChanges(Remembers, Protocol):
+class StatefulByChanges(Stateful, Protocol):
     """One that keeps so much that only what has changed is worth writing."""
 
     def changes(self) -> Changes:

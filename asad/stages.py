@@ -27,7 +27,7 @@ from asad.errors import ConfigError, UsageError
 from asad.experts import Expert, load_experts
 from asad.guard import Guard, guard_for
 from asad.place import PlacePolicy
-from asad.policy import Given, Policy, Remembers, Truth
+from asad.policy import Given, Policy, Stateful, Truth
 from asad.share import SharePolicy
 from asad.tables import OPTION_WORDS, Column, Is, read
 from asad.warm_up import warm_up as warm_up_lending
@@ -70,9 +70,9 @@ class Stages(NamedTuple):
         return self.admit.promises or self.defer.holds
 
     @property
-    def learners(self) -> dict[str, Remembers]:
+    def learners(self) -> dict[str, Stateful]:
         """By stage, the policies whose knowledge outlives the process."""
-        return {stage: policy for stage, policy in self._asdict().items() if isinstance(policy, Remembers)}
+        return {stage: policy for stage, policy in self._asdict().items() if isinstance(policy, Stateful)}
 
     def scope(self, stage: str) -> str:
         """Under which the knowledge of a stage's policy is kept, among all of a cluster."""

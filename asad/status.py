@@ -1,4 +1,4 @@
-"""What a daemon tells of a snapshot, as plain data for `asactl`: who lends to whom, jobs, nodes."""
+"""What a daemon shows of a snapshot, as plain data for `asactl`: who lends to whom, jobs, nodes."""
 
 from __future__ import annotations
 

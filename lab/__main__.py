@@ -73,7 +73,7 @@ class Lab:
 
     def __init__(self, slurm: RealSlurm, mix: Mix, runs: int, learning: int, console: Console) -> None:
         self.slurm, self.mix, self.runs, self.learning, self.console = slurm, mix, runs, learning, console
-        self.runner = MixRunner(slurm, self.tell)
+        self.runner = MixRunner(slurm, self.show)
         self.done: dict[str, list[list[JobRun]]] = {}
         self.looks: dict[str, list[list[ArrayLook]]] = {}
         """Of each run that was measured, how its arrays were seen."""
@@ -84,12 +84,12 @@ class Lab:
         slot_s = self.mix.shape.slot_s
 
         def of(utility: str) -> Callable[[float], float]:
-            told = parse_utility(utility, slot_s)
-            return lambda took_s: told(took_s / slot_s)
+            reported = parse_utility(utility, slot_s)
+            return lambda took_s: reported(took_s / slot_s)
 
         return {number: of(job.utility) for number, job in enumerate(self.mix.jobs) if job.utility}
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """A line for whoever watches; jobs' names may be in it, so control characters are left out."""
         printable = "".join(letter if letter.isprintable() else " " for letter in text)
         self.console.print(
@@ -135,10 +135,10 @@ class Lab:
                     makespan_s = max(job.end_s for job in jobs) - min(job.submit_s for job in jobs)
                     if self.mix.has_worth:
                         utility = sum(worths(jobs, self.worth).values())
-                        self.tell(f"{title}: {makespan_s:.0f} s, total utility {utility:.1f}")
+                        self.show(f"{title}: {makespan_s:.0f} s, total utility {utility:.1f}")
                     else:
                         guests = sum(job.guest for job in jobs)
-                        self.tell(f"{title}: {makespan_s:.0f} s, {guests} guests")
+                        self.show(f"{title}: {makespan_s:.0f} s, {guests} guests")
         except LabError as error:
             self.console.print(f"{policy} ends here: {error}", markup=False, highlight=False, soft_wrap=True)
         finally:
@@ -332,10 +332,10 @@ def main(
                 lab = Lab(slurm, replace(jobs, shape=shape), runs, learning, console)
                 lab.runner.calibrate()
                 rates = ", ".join(f"{name} {rate:.0f}" for name, rate in lab.runner.units_per_s.items())
-                lab.tell(
+                lab.show(
                     f"{shape.nodes} nodes of {shape.cpus} cores are up; units of work a CPU second: {rates}"
                 )
-                lab.tell(
+                lab.show(
                     f"{jobs.name}: {len(jobs.jobs)} jobs, {jobs.core_s:.0f} core-seconds, {jobs.light_part:.0%} of "
                     "them in jobs that use less than half of their CPU"
                 )

@@ -135,7 +135,7 @@ def may_change(peer: Peer, operators: str) -> bool:
 class ControlServer:
     """The daemon's end, in a thread of its own.
 
-    `handle` is given what may be asked by that peer, in one of a few worker threads, and gives back the data. An
+    `handle` is given what may be asked by that peer, in one of a few worker threads, and returns the data. An
     AsadError of it is answered with its message and exit status. Anything else is logged.
     """
 
@@ -273,8 +273,8 @@ class ControlServer:
             if request.verb in CHANGING and not may_change(peer, self.operators):
                 whom = ", ".join(dict.fromkeys(("root", Peer(os.geteuid(), 0, 0).user)))
                 whom += f" and members of the group {self.operators}" if self.operators else ""
-                mend = f"only {whom} may"
-                return _line(_failure(f"{peer.user} may not {request.verb}", mend, NotAllowed.exit_status))
+                hint = f"only {whom} may"
+                return _line(_failure(f"{peer.user} may not {request.verb}", hint, NotAllowed.exit_status))
             if request.verb in (*CHANGING, *OWN):
                 log.info("%s (uid %d, pid %d) asks: %s", peer.user, peer.uid, peer.pid, request.verb)
             return _line({"ok": True, "data": self.handle(request, peer)})
@@ -366,8 +366,8 @@ def ask(path: str | Path, verb: str, *, timeout_s: float = ANSWER_S + 5.0, **arg
     raise Refused(message, status)
 
 
-def _failure(error: str, mend: str, code: int) -> dict[str, Json]:
-    return {"ok": False, "error": error, "mend": mend, "code": code}
+def _failure(error: str, hint: str, code: int) -> dict[str, Json]:
+    return {"ok": False, "error": error, "mend": hint, "code": code}
 
 
 def _line(plain: Mapping[str, Json]) -> bytes:

@@ -72,7 +72,7 @@ class NodeClient:
     """The actor's end: one connection to the daemon at `address` (host:port), made again whenever it is lost.
 
     `on_message` is given every lease and announcement, in the client's thread; what it raises is logged. `cgroup` is
-    the version that the daemon is told. Nothing here blocks its caller.
+    the version that the daemon is sent. Nothing here blocks its caller.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class NodeClient:
                     async with asyncio.timeout(WRITE_S):
                         await writer.drain()
                 except BaseException:
-                    if audit:  # told twice is better than never
+                    if audit:  # reported twice is better than never
                         with self._lock:
                             self._audit.appendleft(payload)
                     raise
@@ -286,7 +286,7 @@ class Clients:
 
     @property
     def connected(self) -> bool:
-        """Is there a daemon that could be told something?"""
+        """Is there a daemon that could be sent something?"""
         return any(client.connected for client in self.clients)
 
     def send(self, message: Message) -> bool:

@@ -40,7 +40,7 @@ from asad.port import Lease, NodeReport
 log = logging.getLogger(__name__)
 
 PING_S = 5.0
-"""An end that has been told nothing for so long is told that we live; it answers."""
+"""An end that has been sent nothing for so long is informed that we live; it answers."""
 SILENCE_S = 4 * PING_S
 """An end that says nothing for so long is gone."""
 GREETING_S = 10.0
@@ -51,7 +51,7 @@ STRANGERS = 4096
 """Connections that have not proved who they are; above it the oldest go."""
 AUDIT_ROWS = 10_000
 LATEST_S = 1e12
-"""No audit tells of a later time."""
+"""No audit is of a later time."""
 BUFFER_BYTES = 256 << 10
 ANNOUNCEMENTS = 256
 
@@ -59,9 +59,9 @@ ANNOUNCEMENTS = 256
 class NodeServer:
     """The daemon's end; the `NodeLink` that cluster plugins see.
 
-    `listen` is host:port (port 0: any; `address` tells), `lease_s` how long a granted lease holds without renewal,
+    `listen` is host:port (port 0: any; `address` reports), `lease_s` how long a granted lease holds without renewal,
     `answer_s` how long an announcement may wait for all nodes together, `clock` the daemon's (UTC epoch, s); silence
-    is measured by the monotonic clock. `audit` holds the last rows that actors told, oldest first, to be drained by
+    is measured by the monotonic clock. `audit` holds the last rows that actors reported, oldest first, to be drained by
     `popleft`; `refused` counts connections closed because the other end did not prove who it is, or talked nonsense.
     """
 
@@ -150,7 +150,7 @@ class NodeServer:
             connection.close("the daemon stops")
 
     async def _sweep(self) -> None:
-        """Once a second: close what proves nothing, takes nothing or is gone; ping where nothing was said."""
+        """Once a second: close what proves nothing, takes nothing or is gone; ping where nothing was stated."""
         while True:
             await asyncio.sleep(min(1.0, self.greeting_s / 2, self.write_s / 2))
             now = time.monotonic()
@@ -162,7 +162,7 @@ class NodeServer:
                     connection.close(f"it took nothing for {self.write_s:.0f} s")
                 elif now - connection.heard > SILENCE_S:
                     connection.close(f"it said nothing for {SILENCE_S:.0f} s")
-                elif now - connection.told > PING_S:
+                elif now - connection.reported > PING_S:
                     connection.send({"kind": "ping"})
 
     # ------------------------------------------------------------------------------------ what others ask
@@ -188,7 +188,7 @@ class NodeServer:
         return bool(nodes) and 2 * len(self._refusing & nodes.keys()) > len(nodes)
 
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
-        """Tell the actors of these nodes that a job will come as a guest; did all note it within `answer_s`?"""
+        """Notify the actors of these nodes that a job will come as a guest; did all note it within `answer_s`?"""
         loop = self._loop
         if loop is None:
             return False
@@ -326,13 +326,13 @@ class _Connection(asyncio.Protocol):
         self.state = "new"
         self.node = self.version = self.peer = ""
         self.cgroup = 2
-        self.opened = self.heard = self.told = time.monotonic()
+        self.opened = self.heard = self.reported = time.monotonic()
         self.stuck_since: float | None = None
         self._frames = Frames(MAX_GREETING_BYTES)
         self._early: bytes | None = None
         self._waiting: deque[Message] = deque()
         self._lease: list[Json] | None = None
-        self._lease_told: bool | None = None
+        self._lease_reported: bool | None = None
 
     # asyncio's calls
 
@@ -361,7 +361,7 @@ class _Connection(asyncio.Protocol):
                 self.server.refuse(self, f"no TLS: {error}")
             return
         if transport is None or self.state == "closed":
-            self.close("it went before it had said who it is")
+            self.close("it went before it had stated who it is")
             return
         self._transport = transport
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
@@ -370,10 +370,10 @@ class _Connection(asyncio.Protocol):
             self.data_received(early)
 
     def data_received(self, data: bytes) -> None:
-        if self._early is not None:  # after TLS's handshake, and before we were told that it is over
+        if self._early is not None:  # after TLS's handshake, and before we were informed that it is over
             self._early += data
             if len(self._early) > 2 * MAX_GREETING_BYTES:
-                self.server.refuse(self, "it talks before it has said who it is")
+                self.server.refuse(self, "it talks before it has stated who it is")
             return
         try:
             for sealed in self._frames.feed(data):
@@ -397,7 +397,7 @@ class _Connection(asyncio.Protocol):
             held, self._lease = self._lease, None
             self.lease(held)
 
-    # what the server tells
+    # what the server reports
 
     def send(self, message: Message) -> bool:
         """Write it, or keep it until the other end takes something; False if too much is kept already."""
@@ -411,17 +411,17 @@ class _Connection(asyncio.Protocol):
 
     def lease(self, jobs: list[Json]) -> None:
         """Grant; only the latest counts. Nothing is renewed where nothing was granted."""
-        if self.state != "open" or (not jobs and self._lease_told is False and self._lease is None):
+        if self.state != "open" or (not jobs and self._lease_reported is False and self._lease is None):
             return
         if self.stuck_since is not None:
             self._lease = jobs
             return
         self._write({"kind": "lease", "lease_s": self.server.lease_s, "jobs": jobs})
-        self._lease_told = bool(jobs)
+        self._lease_reported = bool(jobs)
 
     def lease_is_news(self) -> None:
-        """The next lease is sent even if it grants nothing: the other end has been told something since the last."""
-        self._lease_told = None
+        """The next lease is sent even if it grants nothing: the other end has been sent something since the last."""
+        self._lease_reported = None
 
     def close(self, why: str) -> None:
         """Now, whatever was still to be sent."""
@@ -433,10 +433,10 @@ class _Connection(asyncio.Protocol):
             self.server.left(self, why)
 
     def _write(self, message: Message) -> None:
-        self.told = time.monotonic()
+        self.reported = time.monotonic()
         self._transport.write(frame(self._channel.seal(pack(message))))
 
-    # what the other end tells
+    # what the other end reports
 
     def _take(self, sealed: bytes) -> None:
         if self.state == "new":

@@ -27,7 +27,7 @@ from asad.errors import ConfigError
 
 
 class Tls:
-    """Certificate, key and authority are PEM files. Raises ConfigError, naming key and mend, if one will not do."""
+    """Certificate, key and authority are PEM files. Raises ConfigError, naming key and hint, if one will not do."""
 
     name = "tls"
     server_tls: ssl.SSLContext | None

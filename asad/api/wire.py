@@ -143,7 +143,7 @@ class Authenticator(Protocol):
     client_tls: ssl.SSLContext | None
 
     def check(self) -> None:
-        """Raises ConfigError with the mend if there are no keys, or nobody who holds them."""
+        """Raises ConfigError with the hint if there are no keys, or nobody who holds them."""
         ...
 
     def greet(self, node: str) -> Greeting:

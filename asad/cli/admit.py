@@ -47,7 +47,7 @@ def explain(
 
     A daemon that runs and knows the job is asked first; --run or --store look at what is stored instead.
     """
-    told: Mapping[str, Any] | None = None
+    answer: Mapping[str, Any] | None = None
     if run_id is None and store_url is None:
         told = ask_about(job, "admission", socket_path)
     if told is None:
@@ -77,7 +77,7 @@ def _stored(job: str, run_id: int | None, store_url: str | None) -> dict[str, An
     where = "any run" if run_id is None else f"run {run_id}"
     raise UsageError(
         printable(
-            f"job {job}: admission decided nothing about it in {where}: it told no utility, or there is no such job; "
+            f"job {job}: admission decided nothing about it in {where}: it stated no utility, or there is no such job; "
             "`asactl runs` lists what is stored"
         )
     )
@@ -100,16 +100,16 @@ def _decided(store: Store, run: RunRecord, job: str) -> list[DecisionRecord]:
 
 def _of_records(job: str, run: RunRecord, found: Sequence[DecisionRecord]) -> dict[str, Any]:
     verdict = next((record for record in reversed(found) if record.kind in (Admit.kind, Decline.kind)), None)
-    told: dict[str, Any] = {"job": job, "run": run.id, "policy": found[-1].policy}
+    answer: dict[str, Any] = {"job": job, "run": run.id, "policy": found[-1].policy}
     if verdict is not None:
-        told |= verdict.detail | {
+        answer |= verdict.detail | {
             "verdict": "admitted"
             if verdict.kind == Admit.kind
             else verdict.detail.get("verdict", "declined"),
             "reason": verdict.reason,
             "decided_s": verdict.time_s,
         }
-    told["decisions"] = [
+    answer["decisions"] = [
         {
             "time_s": record.time_s,
             "kind": record.kind,
@@ -120,64 +120,64 @@ def _of_records(job: str, run: RunRecord, found: Sequence[DecisionRecord]) -> di
         }
         for record in found
     ]
-    return told
+    return answer
 
 
 # ------------------------------------------------------------------------------------------------------- wording
 
 
-def story(told: Mapping[str, Any]) -> Iterator[str]:
+def story(answer: Mapping[str, Any]) -> Iterator[str]:
     """One job's admission as lines; not yet safe to print."""
-    where = f" in run {told['run']}" if "run" in told else ""
-    yield f"job {told.get('job')}{where}: {_verdict(told)} by {told.get('policy')}: {told.get('reason', '-')}"
-    if told.get("utility"):
-        by = "by rule" if told.get("by_rule") else "as its user told"
-        yield f"  utility   {told['utility']} ({by})"
-    if _number(told.get("budget")):
-        cut = told["counted"] < told["claim"]
-        counts = f"{told['counted']:.4g} of it counts" if cut else "all of it counts"
-        yield f"  claim     {told['claim']:.4g}; {counts}: its user's jobs may claim {told['budget']:.4g} together"
-    if _number(told.get("task_s")):
+    where = f" in run {answer['run']}" if "run" in answer else ""
+    yield f"job {answer.get('job')}{where}: {_verdict(answer)} by {answer.get('policy')}: {answer.get('reason', '-')}"
+    if answer.get("utility"):
+        by = "by rule" if answer.get("by_rule") else "as its user stated"
+        yield f"  utility   {answer['utility']} ({by})"
+    if _number(answer.get("budget")):
+        cut = answer["counted"] < answer["claim"]
+        counts = f"{answer['counted']:.4g} of it counts" if cut else "all of it counts"
+        yield f"  claim     {answer['claim']:.4g}; {counts}: its user's jobs may claim {answer['budget']:.4g} together"
+    if _number(answer.get("task_s")):
         yield (
-            f"  work      {told.get('work')} worker-slots of {duration(told.get('slot_s') or 0.0)}: a task is "
-            f"expected to run {duration(told['task_s'])}; at most {told.get('most_workers')} at one time"
+            f"  work      {answer.get('work')} worker-slots of {duration(answer.get('slot_s') or 0.0)}: a task is "
+            f"expected to run {duration(answer['task_s'])}; at most {answer.get('most_workers')} at one time"
         )
-    if told.get("companion"):
-        yield f"  servers   array {told['companion']}: one for every {told.get('workers_per_server')} workers"
-    if _number(told.get("worth")):
-        cost = f", it costs {told['cost']:.4g}" if _number(told.get("cost")) else ""
-        payoff = f": a payoff of {told['payoff']:.4g}" if _number(told.get("payoff")) else ""
-        yield f"  payoff    at its planned end it is worth {told['worth']:.4g}{cost}{payoff}"
-    if _number(told.get("let_in_at")):
-        yield f"            it would have been let in at {told['let_in_at']:.1%} of the prices of that moment"
-    yield from _plan_lines(told)
-    if _number(told.get("deferred_s")) and told["deferred_s"] > clock_of(told):
-        yield f"  deferred  until {moment(told['deferred_s'])}; it starts then even if asad is gone"
-    if told.get("let_go"):
+    if answer.get("companion"):
+        yield f"  servers   array {answer['companion']}: one for every {answer.get('workers_per_server')} workers"
+    if _number(answer.get("worth")):
+        cost = f", it costs {answer['cost']:.4g}" if _number(answer.get("cost")) else ""
+        payoff = f": a payoff of {answer['payoff']:.4g}" if _number(answer.get("payoff")) else ""
+        yield f"  payoff    at its planned end it is worth {answer['worth']:.4g}{cost}{payoff}"
+    if _number(answer.get("let_in_at")):
+        yield f"            it would have been let in at {answer['let_in_at']:.1%} of the prices of that moment"
+    yield from _plan_lines(answer)
+    if _number(answer.get("deferred_s")) and answer["deferred_s"] > clock_of(answer):
+        yield f"  deferred  until {moment(answer['deferred_s'])}; it starts then even if asad is gone"
+    if answer.get("let_go"):
         yield "  somebody has taken its deferral back by hand: it is not deferred again"
-    for record in told.get("decisions") or []:
+    for record in answer.get("decisions") or []:
         yield f"  {moment(record['time_s'])}  {deed(record)}"
 
 
-def _verdict(told: Mapping[str, Any]) -> str:
+def _verdict(answer: Mapping[str, Any]) -> str:
     words = {
         "admitted": "admitted",
         "ended": "admitted, and nothing of it waits any more,",
-        "released": "given back",
+        "released": "released",
         "declined": "not admitted",
         "unfit": "not admitted",
     }
-    return words.get(str(told.get("verdict")), "no verdict")
+    return words.get(str(answer.get("verdict")), "no verdict")
 
 
-def _plan_lines(told: Mapping[str, Any]) -> Iterator[str]:
+def _plan_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """Workers by slot, and what one costs there."""
-    plan = [pair for pair in told.get("schedule") or [] if isinstance(pair, list) and len(pair) == 2]
-    prices = {pair[0]: pair[1] for pair in told.get("prices") or [] if isinstance(pair, list)}
+    plan = [pair for pair in answer.get("schedule") or [] if isinstance(pair, list) and len(pair) == 2]
+    prices = {pair[0]: pair[1] for pair in answer.get("prices") or [] if isinstance(pair, list)}
     if not plan:
         return
     widest = max(width for _, width in plan)
-    yield f"  plan      {len(plan)} slots, done by {moment(told['end_s']) if told.get('end_s') else '-'}"
+    yield f"  plan      {len(plan)} slots, done by {moment(answer['end_s']) if answer.get('end_s') else '-'}"
     for start_s, width in plan[:MOST_SHOWN]:
         price = f"  a worker costs {prices[start_s]:.4g}" if _number(prices.get(start_s)) else ""
         yield f"    {moment(start_s)}  {width:>5}  {'█' * max(1, round(BAR * width / widest))}{price}"
@@ -198,7 +198,7 @@ def _head(facts: Mapping[str, Any]) -> str:
     jobs = rows_of(facts, "jobs")
     admitted = sum(job.get("verdict") == "admitted" for job in jobs)
     return printable(
-        f"{facts.get('policy')}: {len(jobs)} jobs told a utility, {admitted} of them are admitted; slots of "
+        f"{facts.get('policy')}: {len(jobs)} jobs stated a utility, {admitted} of them are admitted; slots of "
         f"{duration(facts.get('slot_s') or 0.0)}, {facts.get('horizon')} ahead, {facts.get('cores', 0):.0f} cores"
     )
 

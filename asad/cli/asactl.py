@@ -28,7 +28,7 @@ COMMANDS = {
     "nodes": ("asad.cli.live", "nodes", "Nodes as the live daemon sees them."),
     "pause": ("asad.cli.live", "pause", "Lend nothing new until `resume`."),
     "progress": ("asad.cli.progress", "progress", "Say, inside a job, how far it is."),
-    "release": ("asad.cli.live", "release", "Give everything back now."),
+    "release": ("asad.cli.live", "release", "Release everything now."),
     "replay": ("asad.cli.replay", "replay", "Replay an accounting log under several policies."),
     "whatif": (
         "asad.cli.whatif",
@@ -80,7 +80,7 @@ def main() -> None:
     keep_stdout()
     try:
         status = asactl(standalone_mode=False)  # what a command gave to ctx.exit
-        sys.stdout.flush()  # while it can still be told that nobody takes it
+        sys.stdout.flush()  # while it can still be determined that nobody takes it
         sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)

@@ -26,7 +26,7 @@ from asad.calibrate.workloads import PAIRS
 from asad.errors import UsageError
 
 NOISY_FRACTION = 0.05
-"""Above this share of the cores taken by others, the operator is told to measure again."""
+"""Above this share of the cores taken by others, the operator is asked to measure again."""
 
 
 def leave(number: int, frame: FrameType | None) -> None:

@@ -26,7 +26,7 @@ from asad.tables import key_lines
 
 FILE = click.argument("file", envvar="ASAD_CONFIG", default=str(DEFAULT_PATH), metavar="[FILE]")
 OWNERS_PLACE = re.compile(r"\[([\w.+-]+)\]:? ([\w-]+)?")
-"""How the owner of a table begins to tell what is wrong in it: `[defer.rollout] reserve …`."""
+"""How the owner of a table begins to say what is wrong in it: `[defer.rollout] reserve …`."""
 
 
 @click.group()

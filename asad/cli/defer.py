@@ -59,10 +59,10 @@ def show(model: str, as_json: bool) -> None:
     )
     figures = found.recipe.get("figures")
     if isinstance(figures, Mapping):
-        told = ", ".join(
+        reported = ", ".join(
             f"{plain(str(key), 20)} {value:,.1f}" for key, value in figures.items() if _is_number(value)
         )
-        click.echo(f"reached: {told}")
+        click.echo(f"reached: {reported}")
 
 
 def _is_number(value: Any) -> bool:

@@ -88,7 +88,7 @@ def _jobs_table(facts: Mapping[str, Any]) -> Table:
 
 
 def _forecast(facts: Mapping[str, Any]) -> Iterator[Text]:
-    """What will be left, by hour, where the history tells."""
+    """What will be left, by hour, where the history reports."""
     ahead = [pair for pair in facts.get("forecast") or [] if isinstance(pair, list) and _number(pair[1])]
     step_s = facts.get("step_s")
     if len(ahead) < 2 or not _number(step_s):
@@ -101,23 +101,28 @@ def _forecast(facts: Mapping[str, Any]) -> Iterator[Text]:
         yield Text(f"  {moment(time_s)}  {value:>8.0f}  {'█' * round(BAR * value / widest)}")
 
 
-def told_lines(told: Mapping[str, Any]) -> Iterator[str]:
+def report_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     """What the defer stage says of a job, as lines; not yet safe to print."""
-    state = STATES.get(str(told.get("state")), told.get("state"))
-    reason = told.get("reason")
-    yield f"deferrable ({told.get('because') or told.get('policy')}): {state}" + (
+    state = STATES.get(str(answer.get("state")), answer.get("state"))
+    reason = answer.get("reason")
+    yield f"deferrable ({answer.get('because') or answer.get('policy')}): {state}" + (
         f"; {reason}" if reason else ""
     )
-    if _number(told.get("latest_s")) and _number(told.get("earliest_s")):
-        slack_s = _known(told.get("slack_s"))
+    if _number(answer.get("latest_s")) and _number(answer.get("earliest_s")):
+        slack_s = _known(answer.get("slack_s"))
         slack = f", {duration(slack_s)} from now" if slack_s > 0 else ""
-        yield f"  may start from {moment(told['earliest_s'])} to {moment(told['latest_s'])}{slack}"
-    if _number(told.get("score")):
-        free = f"; {told['free_cores']:.0f} cores were free for it" if _number(told.get("free_cores")) else ""
-        yield f"  score {told['score']:.4g}, {told.get('rank')} of {told.get('of')} by {told.get('policy')}{free}"
-    if _number(told.get("held_until_s")):
-        yield f"  held back until {moment(told['held_until_s'])}; it starts then even if asad is gone"
-    if told.get("missed"):
+        yield f"  may start from {moment(answer['earliest_s'])} to {moment(answer['latest_s'])}{slack}"
+    if _number(answer.get("score")):
+        free = (
+            f"; {answer['free_cores']:.0f} cores were free for it"
+            if _number(answer.get("free_cores"))
+            else ""
+        )
+        place = f"{answer.get('rank')} of {answer.get('of')} by {answer.get('policy')}"
+        yield f"  score {answer['score']:.4g}, {place}{free}"
+    if _number(answer.get("held_until_s")):
+        yield f"  held back until {moment(answer['held_until_s'])}; it starts then even if asad is gone"
+    if answer.get("missed"):
         yield "  it has missed its latest start"
 
 

@@ -95,7 +95,7 @@ def _print(findings: list[Finding], lines: list[str]) -> None:
 def examine(
     config_path: str | None, slurm_conf: str | None, socket_path: str | None = None
 ) -> Iterator[Finding]:
-    """All findings, in the order in which they should be mended. The daemon is asked at `socket_path`, if given."""
+    """All findings, in the order in which they should be corrected. The daemon is asked at `socket_path`, if given."""
     config, finding = _configuration(config_path)
     socket = Path(socket_path) if socket_path else config.daemon.socket
     yield finding
@@ -146,8 +146,8 @@ def _configuration(path: str | None) -> tuple[Config, Finding]:
     place = path or str(DEFAULT_PATH)
     if path is None and not DEFAULT_PATH.exists():
         why = f"there is no {place}; asad's defaults are looked at"
-        mend = f"copy profiles/asad.toml to {place} and change what differs on your cluster"
-        return Config(), Finding("configuration", "warn", why, mend)
+        hint = f"copy profiles/asad.toml to {place} and change what differs on your cluster"
+        return Config(), Finding("configuration", "warn", why, hint)
     try:
         config = load(place)
     except ConfigError as error:
@@ -187,12 +187,12 @@ def _store(config: Config) -> Finding:
 
 
 def _folder(folder: Path, user: str) -> Finding:
-    mend = f"install -d -o {user} -g {user} -m 0750 {folder}"
+    hint = f"install -d -o {user} -g {user} -m 0750 {folder}"
     try:
         found, owner = folder.stat(), pwd.getpwnam(user)
     except FileNotFoundError:
         why = f"there is no folder {folder} for state and store yet; asad.service makes its own at its first start"
-        return Finding("store", "warn", why, mend)
+        return Finding("store", "warn", why, hint)
     except PermissionError:
         return Finding("store", "warn", f"{folder} is closed to you", "run the doctor as root")
     except KeyError:
@@ -202,7 +202,7 @@ def _folder(folder: Path, user: str) -> Finding:
     mine = owner.pw_uid == 0 or (found.st_uid == owner.pw_uid and found.st_mode & 0o200)
     if mine or (found.st_gid == owner.pw_gid and found.st_mode & 0o020):
         return Finding("store", "ok", f"{user} can write to {folder}")
-    return Finding("store", "fail", f"{user} cannot write to {folder}", mend)
+    return Finding("store", "fail", f"{user} cannot write to {folder}", hint)
 
 
 def _idle(socket: Path) -> Iterator[Finding]:
@@ -226,10 +226,10 @@ def _daemon(socket: Path) -> Finding:
     if failing:
         last = "cycle" if failing == 1 else f"{failing} cycles"
         why = f"it runs, but its last {last} failed: {(status.get('cycle') or {}).get('sentence')}"
-        return Finding("daemon", "fail", why, "mend what it says; journalctl -u asad tells more")
+        return Finding("daemon", "fail", why, "correct what it says; journalctl -u asad reports more")
     silent = (status.get("actors") or {}).get("silent") or []
     if silent:
         names = ", ".join(str(node) for node in silent[:8])
-        mend = "systemctl status asad-node on those nodes"
-        return Finding("daemon", "warn", f"it runs, but actors are silent: {names}", mend)
+        hint = "systemctl status asad-node on those nodes"
+        return Finding("daemon", "warn", f"it runs, but actors are silent: {names}", hint)
     return Finding("daemon", "ok", f"it runs, mode {status.get('mode')}")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FEATURE_LIST = "\n".join(f"  {one.name:<12} {one.range:<6} {one.meaning}" for one in FEATURES)
 FOLDER = click.Path(path_type=Path)
 LEAST_CASES = 100
-"""Fewer recorded cases tell nothing."""
+"""Fewer recorded cases report nothing."""
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
@@ -56,7 +56,7 @@ def experts() -> None:
 def check(paths: tuple[Path, ...], as_json: bool) -> None:
     """Check files and folders of experts (default: the set that asad ships).
 
-    Names file, line, node and mend of everything that is wrong. Exit status 0 if nothing is, else 2.
+    Names file, line, node and hint of everything that is wrong. Exit status 0 if nothing is, else 2.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def check(paths: tuple[Path, ...], as_json: bool) -> None:
             click.echo(f"{expert.name}: sound ({size})")
     if problems:
         raise ConfigError(
-            f"experts check: {len(problems)} problem{'s' if len(problems) > 1 else ''}; mend the above"
+            f"experts check: {len(problems)} problem{'s' if len(problems) > 1 else ''}; correct the above"
         )
 
 
@@ -378,7 +378,7 @@ def _comparison(found: Comparison) -> str:
     meaning = {
         "better": "it is better than those in force",
         "worse": "those in force are better",
-        "cannot tell": "that is too little to tell which is better; gather more history, or replay a log with both",
+        "cannot tell": "that is too little to say which is better; gather more history, or replay a log with both",
     }
     lines.append(f"The learned tree loses {by} than those in force together: {meaning[found.verdict]}.")
     return "\n".join(lines)
@@ -392,7 +392,7 @@ def _experts_of(paths: tuple[Path, ...]) -> list[Expert]:
 
 
 def _plain(expert: Expert) -> dict[str, Json]:
-    """An expert as data; what a test compares with is float32, and told by its fewest digits."""
+    """An expert as data; what a test compares with is float32, and reported by its fewest digits."""
     plain: dict[str, Json] = asdict(expert)
     plain["nodes"] = [asdict(node) | {"above": float(str(np.float32(node.above)))} for node in expert.nodes]
     return plain

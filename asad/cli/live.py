@@ -202,7 +202,7 @@ def resume(socket_path: str | None, as_json: bool) -> None:
     _change(socket_path, as_json, "resume", "resumed")
 
 
-@click.command(short_help="Give everything back now.")
+@click.command(short_help="Release everything now.")
 @SOCKET
 @JSON
 def release(socket_path: str | None, as_json: bool) -> None:
@@ -264,7 +264,7 @@ def status_screen(facts: Facts, now_s: float) -> Group:
 
 
 def funnel_of(facts: Facts) -> list[tuple[str, float]]:
-    """Where the CPU went that batch left idle, as a daemon tells it; empty if it does not."""
+    """Where the CPU went that batch left idle, as a daemon reports it; empty if it does not."""
     return [
         (str(row.get("reason")), float(row["core_h"]))
         for row in facts.get("funnel") or []
@@ -430,11 +430,11 @@ class Reasoned:
             ):
                 yield table
                 return
-        table = self._table(told)
+        table = self._table(reported)
         table.padding = (0, 1, 0, 0)
         held: dict[str, list[str]] = {}
         for row, reason in zip(self.rows, self.reasons, strict=True):
-            table.add_row(*cells(*(row[column] for column in told)))
+            table.add_row(*cells(*(row[column] for column in reported)))
             if reason:
                 held.setdefault(reason, []).append(cell_text(row[0]))
         yield table

@@ -74,7 +74,7 @@ def asad_node(path: Path, node: str, cgroup_root: Path, once: bool) -> None:
 
 
 def run(config: Config, node: str, cgroups: Cgroups) -> None:
-    """Run the actor until it is told to stop (SIGTERM or SIGINT)."""
+    """Run the actor until it is asked to stop (SIGTERM or SIGINT)."""
     settings = Settings(
         node=node,
         state_dir=config.node.state_dir / node,
@@ -147,7 +147,7 @@ def _raise_file_limit() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit status: 0 stopped as told, 2 wrong usage, configuration or keys, 1 anything else."""
+    """Entry point. Exit status: 0 stopped as instructed, 2 wrong usage, configuration or keys, 1 anything else."""
     try:
         asad_node(standalone_mode=False)
     except click.exceptions.Abort:

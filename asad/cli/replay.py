@@ -129,7 +129,7 @@ def _of(stage: str) -> str:
     "utilities",
     multiple=True,
     metavar="RULE",
-    help="What jobs are worth that do not tell it: sigmoid(10,0.5,2h), or user=NAME:… or partition=NAME:… for some; "
+    help="What jobs are worth that do not state it: sigmoid(10,0.5,2h), or user=NAME:… or partition=NAME:… for some; "
     "may be given again.",
 )
 @click.option(
@@ -387,7 +387,7 @@ def _run(
 
 
 def _leave_out(recorded: Recorded, rows: NDArray[np.intp]) -> tuple[Recorded, int]:
-    """The log without the jobs that do not fit, which are counted and told; and how many they are."""
+    """The log without the jobs that do not fit, which are counted and reported; and how many they are."""
     missing = len(recorded.jobs) - len(rows)
     if missing == 0:
         return recorded, 0

@@ -134,7 +134,7 @@ def infer(
             one.to_json() | {"next_due_s": due_s, "statement": statement.to_json()}
             for one, due_s, statement in zip(shown, dues, announced, strict=True)
         ]
-        told = {
+        view = {
             "log": place,
             "as_of_s": as_of_s,
             "jobs": found.jobs,
@@ -144,7 +144,7 @@ def infer(
             "calibration": found.calibration.to_json(),
             "recurring": rows,
         }
-        click.echo(json.dumps(told, indent=1))
+        click.echo(json.dumps(view, indent=1))
     else:
         print_screen(Group(*_inferred(found, shown, dues)))
         if "user" in recorded.absent:
@@ -244,7 +244,7 @@ def _inferred(found: Inferred, shown: Sequence[Any], dues: Sequence[float]) -> I
 
 def _calibration(total: Calibration) -> Iterator[Any]:
     if not total.runs:
-        yield Text("too few runs to tell how far that can be relied on")
+        yield Text("too few runs to say how far that can be relied on")
         return
     facts: Mapping[str, Any] = total.to_json()
     yield Text(f"calibration over {total.runs} runs, each foreseen from those before it alone")
@@ -275,7 +275,7 @@ def _calibration(total: Calibration) -> Iterator[Any]:
 def submit(
     file: Path, times: int, user: str | None, dry_run: bool, socket_path: str | None, as_json: bool
 ) -> None:
-    """Announce the statements of FILE (TOML; - is standard input) to the daemon, and tell the plan of each.
+    """Announce the statements of FILE (TOML; - is standard input) to the daemon, and report the plan of each.
 
     A plan binds. When the job comes it starts by it: submit it with --comment=asad:sow=NUMBER, or under the name that
     is stated. Its owner is who asks, as the kernel says.
@@ -292,8 +292,8 @@ def submit(
     if as_json:
         click.echo(json.dumps(answer, indent=1))
         return
-    for told in rows_of(answer, "statements"):
-        for line in announced_lines(told):
+    for view in rows_of(answer, "statements"):
+        for line in announced_lines(view):
             click.echo(printable(line))
     if not answer.get("acts"):
         click.echo("the daemon only advises: jobs are not held to these plans")
@@ -301,20 +301,20 @@ def submit(
         click.echo("the state store is away: a restart of the daemon may forget this", err=True)
 
 
-def announced_lines(told: Mapping[str, Any]) -> Iterator[str]:
+def announced_lines(view: Mapping[str, Any]) -> Iterator[str]:
     """What became of one statement, for its owner; not yet safe to print."""
-    name = f" ({told['name']})" if told.get("name") else ""
-    if told.get("state") != "planned":
-        yield f"statement {told['statement']}{name}: {told.get('state')}: {told.get('reason')}"
+    name = f" ({view['name']})" if view.get("name") else ""
+    if view.get("state") != "planned":
+        yield f"statement {view['statement']}{name}: {view.get('state')}: {view.get('reason')}"
         return
-    yield f"statement {told['statement']}{name}: {told.get('reason')}"
-    for arrival_s, start_s, failed in (told.get("plan") or [])[:MOST_SHOWN]:
+    yield f"statement {view['statement']}{name}: {view.get('reason')}"
+    for arrival_s, start_s, failed in (view.get("plan") or [])[:MOST_SHOWN]:
         if start_s is None:
             yield f"  if it comes by {moment(arrival_s)}: no start is worth its price"
         else:
             yield f"  if it comes by {moment(arrival_s)}: starts {moment(start_s)}, fails with {failed:.1%}"
-    yield f"  submit it with --comment=asad:sow={told['statement']}" + (
-        f", or under the name {told['name']}" if told.get("name") else ""
+    yield f"  submit it with --comment=asad:sow={view['statement']}" + (
+        f", or under the name {view['name']}" if view.get("name") else ""
     )
 
 
@@ -411,9 +411,9 @@ def _menu(menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str
     for row in rows[:MOST_SHOWN]:
         price = row["price"]
         bar = "" if price is None or most <= 0 else "█" * max(1, round(BAR * price / most))
-        told = "sold out" if price is None else f"{price:.4g}"
+        view = "sold out" if price is None else f"{price:.4g}"
         failed = "-" if price is None else f"{row['failure']:.1%}"
-        table.add_row(*cells(moment(row["start_s"]), told, bar, failed))
+        table.add_row(*cells(moment(row["start_s"]), view, bar, failed))
     yield table
     if len(rows) > MOST_SHOWN:
         yield Text(f"… {len(rows) - MOST_SHOWN} more starts; --json shows them")
@@ -473,10 +473,10 @@ def status(statement: int | None, socket_path: str | None, as_json: bool) -> Non
 
 def _status(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iterator[Any]:
     counts = facts.get("counts") or {}
-    told = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
+    view = ", ".join(f"{number} {state}" for state, number in counts.items() if number)
     yield Text(
         printable(
-            f"{facts.get('policy')}, rounds of {duration(facts.get('round_s') or 0.0)}: {told or 'nothing stated'}"
+            f"{facts.get('policy')}, rounds of {duration(facts.get('round_s') or 0.0)}: {view or 'nothing stated'}"
         )
     )
     if not rows:
@@ -505,28 +505,28 @@ def _status(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iter
         yield Text(f"… {len(rows) - MOST_SHOWN} more; --json shows them")
 
 
-def story(told: Mapping[str, Any]) -> Iterator[str]:
+def story(view: Mapping[str, Any]) -> Iterator[str]:
     """One statement as lines; not yet safe to print."""
-    job = f", job {told['job']}" if told.get("job") else ""
-    name = told.get("name") or "no name"
-    yield f"statement {told.get('statement')} of {told.get('owner')}: {name}{job}: {told.get('state')}"
-    if told.get("reason"):
-        yield f"  {told['reason']}"
+    job = f", job {view['job']}" if view.get("job") else ""
+    name = view.get("name") or "no name"
+    yield f"statement {view.get('statement')} of {view.get('owner')}: {name}{job}: {view.get('state')}"
+    if view.get("reason"):
+        yield f"  {view['reason']}"
     yield (
-        f"  announced {moment(told['born_s'])}: {told.get('cores')} cores, due {moment(told['due_s'])}, comes from "
-        f"{moment(told['first_s'])} to {moment(told['last_s'])}"
+        f"  announced {moment(view['born_s'])}: {view.get('cores')} cores, due {moment(view['due_s'])}, comes from "
+        f"{moment(view['first_s'])} to {moment(view['last_s'])}"
     )
-    if told.get("value") is not None:
-        until = moment(told["deadline_s"])
-        yield f"  worth {told['value']:.4g} ({told.get('shape')}) until {until}; evicted by {told.get('eviction')}"
-        pays, gains = told["expected_payment"], told["expected_utility"]
+    if view.get("value") is not None:
+        until = moment(view["deadline_s"])
+        yield f"  worth {view['value']:.4g} ({view.get('shape')}) until {until}; evicted by {view.get('eviction')}"
+        pays, gains = view["expected_payment"], view["expected_utility"]
         yield f"  expected to pay {pays:.4g}, and to gain {gains:.4g} beyond that"
     for key, word in (("start_s", "starts"), ("started_s", "started"), ("ended_s", "ended")):
-        if told.get(key) is not None:
-            yield f"  {word} {moment(told[key])}"
-    if told.get("paid") is not None:
-        yield f"  paid {told['paid']:.6g}"
-    for arrival_s, start_s, failed in (told.get("plan") or [])[:MOST_SHOWN]:
+        if view.get(key) is not None:
+            yield f"  {word} {moment(view[key])}"
+    if view.get("paid") is not None:
+        yield f"  paid {view['paid']:.6g}"
+    for arrival_s, start_s, failed in (view.get("plan") or [])[:MOST_SHOWN]:
         start = "never" if start_s is None else moment(start_s)
         yield f"    comes by {moment(arrival_s)}  starts {start}  fails {failed:.1%}"
 
@@ -549,7 +549,7 @@ def ledger(
     """Show balances by account: owners pay, the house is paid, in the site's unit of value, which is no money.
 
     Who completes pays the price that was announced; who was evicted, cancelled or failed has a line of nothing. Without
-    --store the daemon tells you of your own account; operators read all.
+    --store the daemon shows you your own account; operators read all.
     """
     if days is not None and store_url is None:
         store_url = daemon_store()

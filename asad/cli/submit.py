@@ -32,7 +32,7 @@ TYPED = "asad.cli.submit.typed"
 
 
 class AsTyped(click.Command):
-    """Remembers the words as they were typed: click drops `--`, which tells a command from a script."""
+    """Keeps the words as they were typed: click drops `--`, which distinguishes a command from a script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = list(args)
@@ -149,7 +149,7 @@ def _after_dashes(context: click.Context, words: Sequence[str]) -> bool:
 
 
 def _no_tasks(context: click.Context) -> None:
-    """Groups tell their amounts themselves. Raises UsageError."""
+    """Groups report their amounts themselves. Raises UsageError."""
     for key in ("tasks", "cpus", "mem", "gpus", "disk", "apart"):
         if context.get_parameter_source(key) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(
@@ -158,7 +158,7 @@ def _no_tasks(context: click.Context) -> None:
 
 
 def specification(words: Sequence[str], is_command: bool, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The job as plain data. Raises UsageError that names the option and the mend."""
+    """The job as plain data. Raises UsageError that names the option and the hint."""
     plain: dict[str, Any] = {}
     if not words:
         if not given["worker"]:
@@ -420,7 +420,7 @@ def _tasks_of(one: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield table
 
 
-def told(spec: Mapping[str, Any]) -> str:
+def reported(spec: Mapping[str, Any]) -> str:
     """A job in one line."""
     parts = []
     for group in spec["groups"]:

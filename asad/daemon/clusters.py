@@ -46,7 +46,7 @@ class LiveCluster(Cluster, Protocol):
         ...
 
     def close(self) -> None:
-        """Give back what is open."""
+        """Release what is open."""
         ...
 
 
@@ -70,7 +70,7 @@ class TakesJobs(Protocol):
 
 
 @runtime_checkable
-class TellsStories(Protocol):
+class HasStories(Protocol):
     """A cluster on which more becomes of a job than asad decides."""
 
     def story(self, job: str) -> Json:
@@ -87,7 +87,7 @@ class ActsByItself(Protocol):
     """What it did: the job's name, and the outcome of a decision about row 0. Whoever reads it empties it."""
 
     def may_act(self, may: bool) -> None:
-        """May it, until told otherwise? Not before the first time."""
+        """May it, until instructed otherwise? Not before the first time."""
         ...
 
 

@@ -30,12 +30,11 @@ from asad.daemon.clusters import (
     open_cluster,
     settings_of,
 )
-from asad.daemon.errands import Errands
 from asad.daemon.figures import Figures
 from asad.daemon.identity import only_one, take_identity
-from asad.daemon.knowledge import Knowledge
 from asad.daemon.leases import FAILURES, Leases
 from asad.daemon.pace import Pace, Steady, WallClock
+from asad.daemon.policy_state import PolicyState
 from asad.daemon.reload import but_for_what_is_fixed, leaves_behind
 from asad.daemon.requests import Requests, plain_config
 from asad.daemon.systemd import Heartbeat, notify
@@ -80,7 +79,7 @@ class Daemon:
         self.config, self.clock = config, WallClock(clock, monotonic)
         self._reread, self._given, self._monotonic = reread, cluster, monotonic
         self._stopping = self._reloading = False
-        self.errands = Errands(monotonic)
+        self.task_queue = TaskQueue(monotonic)
         self.requests = Requests(self)
         self.figures = Figures(clock())
         self.endpoint: Endpoint | None = None
@@ -90,22 +89,22 @@ class Daemon:
         self._superseded = False
         """Another daemon of this cluster was started later, and the nodes obey it."""
         self._pausing = threading.Lock()
-        self._told_at = -math.inf
+        self._reported_at = -math.inf
         self._forgot_at = monotonic()
 
     def stop(self) -> None:
         """Stop after the cycle under way."""
         self._stopping = True
-        self.errands.wake()
+        self.task_queue.wake()
 
     def reload(self) -> None:
         """Read the configuration again."""
         self._reloading = True
-        self.errands.wake()
+        self.task_queue.wake()
 
     def handle_signals(self) -> None:
         """SIGTERM and SIGINT stop, SIGHUP reloads. Only in the main thread."""
-        signal.set_wakeup_fd(self.errands.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.task_queue.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: setattr(self, "_stopping", True))
         signal.signal(signal.SIGHUP, lambda *_: setattr(self, "_reloading", True))
@@ -116,7 +115,7 @@ class Daemon:
         Raises AsadError if it cannot start.
         """
         with contextlib.ExitStack() as opened:
-            opened.callback(self.errands.close)
+            opened.callback(self.task_queue.close)
             if threading.current_thread() is threading.main_thread():
                 opened.callback(signal.set_wakeup_fd, -1)
             opened.enter_context(only_one(self.config.daemon.state_dir))
@@ -146,14 +145,14 @@ class Daemon:
             self._record,
             mode=self.config.daemon.mode,
             paused=self._pause_file.exists(),
-            keep=self.knowledge.keep_promises,
+            keep=self.policy_state.keep_promises,
         )
         self.pace: Pace
         if isinstance(self.cluster, Playback):
             self.pace = self.cluster
         else:
             self.pace = Steady(self.config.daemon.interval_s, self._monotonic)
-        self.knowledge.remember()
+        self.policy_state.load()
         self._recover()
         self.read()
         self._open_doors(opened)
@@ -205,12 +204,12 @@ class Daemon:
             cluster.acting_s = max(LEAST_ACTING_S, ACTING * config.daemon.interval_s)
 
     def _open_store(self, stages: Stages, opened: contextlib.ExitStack) -> None:
-        """Who writes the store, and what is to be remembered from it."""
+        """Who writes the store, and what is to be loaded from it."""
         config = self.config
         machine = {"cluster": config.daemon.cluster}
         self.writer = Writer(config.store_url, RunStart(stages.run, machine, plain_config(config)))
         opened.callback(self.writer.close, {})
-        self.knowledge = Knowledge(config, self.writer, stages, self._monotonic)
+        self.policy_state = PolicyState(config, self.writer, stages, self._monotonic)
 
     def _open_doors(self, opened: contextlib.ExitStack) -> None:
         """The control socket, and the metrics endpoint."""
@@ -227,7 +226,7 @@ class Daemon:
         try:
             done = self.cluster.recover()
             acts = self.cycle.mode == "enforce"
-            stages = self.knowledge.stages
+            stages = self.policy_state.stages
             if not (acts and stages.admit.promises) and isinstance(self.cluster, KeepsPromises):
                 # an earlier daemon promised what this one does not keep; begin times the defer stage takes up
                 done += self.cluster.give_back(begin=not (acts and stages.defer.holds))
@@ -244,12 +243,12 @@ class Daemon:
         notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * REHEARSAL_S)}", "STATUS=compiling the policy")
         begin = self._monotonic()
         try:
-            with self.errands.busy("compiling its policies, as it does after an installation or upgrade"):
+            with self.task_queue.busy("compiling its policies, as it does after an installation or upgrade"):
                 warm_up(self.config)
         except Exception:
-            log.exception("the policy could not be rehearsed; its first cycle may take long")
+            log.exception("the policy could not be compiled; its first cycle may take long")
         names = f"{self.cycle.admit.name}, {self.cycle.place.name} and {self.cycle.share.name}"
-        log.info("rehearsed %s in %.1f s", names, self._monotonic() - begin)
+        log.info("compiled %s in %.1f s", names, self._monotonic() - begin)
 
     # ------------------------------------------------------------------------------------------------------ cycles
 
@@ -261,7 +260,7 @@ class Daemon:
                 if self.figures.cycles
                 else " to its first cycle; what plays it is compiled at the first start"
             )
-            with self.errands.busy(f"playing its log{first}"):  # one that is live does not have to
+            with self.task_queue.busy(f"playing its log{first}"):  # one that is live does not have to
                 due = self.pace.next_cycle(wake_s)
             if due is None:
                 log.info("the log has ended: %s", self.cluster.sentence())
@@ -272,22 +271,22 @@ class Daemon:
             self._wait(due)
             if not self._stopping:
                 first = "" if self.figures.cycles else ", the first, which compiles what is not compiled yet"
-                with self.errands.busy(f"in cycle {self.cycle.number + 1}{first}"):
+                with self.task_queue.busy(f"in cycle {self.cycle.number + 1}{first}"):
                     wake_s = self._one_cycle()
 
     def _wait(self, until: float) -> None:
-        """Until then, or until stopped: tell systemd that we live, do errands, reload."""
+        """Until then, or until stopped: notify systemd that we live, do the tasks of the queue, reload."""
         while True:
             self._heart.beat()
-            self.errands.do(until)
+            self.task_queue.do(until)
             if self._reloading:
                 self._reloading = False
-                with self.errands.busy("reading its configuration again"):
+                with self.task_queue.busy("reading its configuration again"):
                     self._reload()
             left = until - self._monotonic()
             if self._stopping or left <= 0:
                 return
-            self.errands.wait(min(left, self._heart.every_s, 60.0))
+            self.task_queue.wait(min(left, self._heart.every_s, 60.0))
 
     def _one_cycle(self) -> float:
         """A cycle and what follows from it. Whatever goes wrong in it, the next one comes."""
@@ -323,7 +322,7 @@ class Daemon:
             self._after(wall_s, sentence)
         except Exception:
             log.exception("a fault of asad's after cycle %d", self.cycle.number)
-        self._tell(sentence)
+        self._report(sentence)
         if self.nodes is not None and self.nodes.superseded:
             log.error(
                 "another daemon of this cluster was started later, and the nodes obey it: this one stops"
@@ -339,7 +338,7 @@ class Daemon:
             self.writer.record(number, snapshot.time_s, news, jobs.job_id, jobs.host, nodes)
 
     def _after(self, wall_s: float, sentence: str) -> None:
-        """Keep and tell what the cycle has left."""
+        """Keep and report what the cycle has left."""
         cycle, figures = self.cycle, self.figures
         snapshot, finished = cycle.snapshot, cycle.finished
         cycle.finished = None  # a cycle that fails early must not count the same ends twice
@@ -352,7 +351,7 @@ class Daemon:
         self._drain()
         figures.end_cycle(cycle, wall_s, sentence)
         self.read()
-        self.knowledge.save_in_time()
+        self.policy_state.save_in_time()
         if snapshot is not None and self._monotonic() - self._forgot_at >= FORGET_S:
             self._forgot_at = self._monotonic()
             passed_s = None if isinstance(self.cluster, Playback) else self._forgot_at
@@ -360,9 +359,9 @@ class Daemon:
 
     def _drain(self) -> None:
         """Cases, ledger and quota changes into the store, and what cluster and policies have to say into the log."""
-        said = _emptied(self.cluster.said)
-        said += self.cycle.defer.reports()
-        for sentence in said:
+        reported = _emptied(self.cluster.said)
+        reported += self.cycle.defer.reports()
+        for sentence in reported:
             log.info("%s", sentence)
         if self.cycle.snapshot is not None:
             cases = self.cycle.share.take_cases(self.cycle.snapshot, MOST_CASES)
@@ -379,15 +378,15 @@ class Daemon:
             self.writer.add_quota_changes(_quota_changes(self.nodes))
 
     def read(self) -> None:
-        """What is told until the next cycle."""
+        """What is reported until the next cycle."""
         if isinstance(self.pace, Steady):
             self.figures.skipped = self.pace.skipped
         self.figures.read(self.config, self.cycle, self.cluster, self.link, self.writer)
 
-    def _tell(self, sentence: str) -> None:
+    def _report(self, sentence: str) -> None:
         now = self._monotonic()
-        if now - self._told_at >= SENTENCE_S:
-            self._told_at = now
+        if now - self._reported_at >= SENTENCE_S:
+            self._reported_at = now
             log.info("%s", sentence)
             notify(f"STATUS={sentence[:500]}")
         else:
@@ -436,7 +435,7 @@ class Daemon:
         return {"mode": mode, "before": before}
 
     def _set_mode(self, mode: Mode) -> None:
-        """A daemon that acts no more gives back what is out."""
+        """A daemon that acts no more releases what is out."""
         if self.cycle.mode == "enforce" and mode != "enforce":
             self._release()
         self.cycle.mode = mode
@@ -451,8 +450,8 @@ class Daemon:
             with self._heart.beating():  # a slow controller takes its time for every single one
                 done = self.cluster.release()
         except Exception as error:
-            log.error("not everything could be given back: %s", error)
-            return [f"not everything could be given back: {error}"]
+            log.error("not everything could be released: %s", error)
+            return [f"not everything could be released: {error}"]
         for sentence in done:
             log.info("released: %s", sentence)
         return done
@@ -478,7 +477,7 @@ class Daemon:
         old = self.config
         new = but_for_what_is_fixed(old, new)
         cluster = self._cluster_of(new)
-        stages = before = self.knowledge.stages
+        stages = before = self.policy_state.stages
         with contextlib.ExitStack() as failed:
             if cluster is not self.cluster:
                 failed.callback(cluster.close)
@@ -486,11 +485,11 @@ class Daemon:
                 stages = stages_of(new, cluster.applications, _seed(new))
             guard = live_guard(new, stages)
             if stages is not before:
-                self.knowledge.save()  # what is not kept yet is not handed over
+                self.policy_state.save()  # what is not kept yet is not handed over
                 stages.take_over(before)
             failed.pop_all()
         # nothing of the new configuration can be wrong any more
-        self.knowledge.switch(stages)
+        self.policy_state.switch(stages)
         if self.cycle.mode == "enforce" and leaves_behind(before, stages):
             self._release()
         self.config = new
@@ -498,7 +497,7 @@ class Daemon:
         self.cycle.guard = guard
         if cluster is not self.cluster:
             self._move_to(cluster)
-        self.knowledge.remember()
+        self.policy_state.load()
         if isinstance(self.pace, Steady):
             self.pace.interval_s = new.daemon.interval_s
         self._pace(self.cluster, new)
@@ -531,11 +530,11 @@ class Daemon:
     # -------------------------------------------------------------------------------------------------------- stop
 
     def _stop(self) -> None:
-        """Give back what can be given back, keep what was learned; nothing here may fail the rest."""
-        self.errands.refuse()
+        """Release what can be released, keep what was learned; nothing here may fail the rest."""
+        self.task_queue.refuse()
         if self.cycle.mode == "enforce":
             self._release()
-        self.knowledge.save()
+        self.policy_state.save()
         figures = self.figures
         metrics = figures.gains.to_json() | {
             "cycles": figures.completed,
@@ -554,7 +553,7 @@ def _seed(config: Config) -> int | None:
 
 
 def _quota_changes(nodes: NodeServer) -> list[QuotaChange]:
-    """What node actors have told of the files they wrote, and nobody has asked for before."""
+    """What node actors have reported of the files they wrote, and nobody has asked for before."""
     changes = []
     while nodes.audit:
         row = nodes.audit.popleft()

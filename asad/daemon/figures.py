@@ -1,4 +1,4 @@
-"""What `status` and the metrics tell: read once a cycle by the main thread, told from then on in any."""
+"""What `status` and the metrics report: read once a cycle by the main thread, reported from then on in any."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from asad.status import cluster_counts, hosts_of, lending
 from asad.store.writer import Writer
 
 STATES = (("waiting", "waiting"), ("running", "running"), ("guest", "guests"), ("offered", "offered"))
-"""Of jobs: as the metric is labelled, and as `cluster_counts` tells them."""
+"""Of jobs: as the metric is labelled, and as `cluster_counts` reports them."""
 
 
 class Figures:
@@ -79,7 +79,7 @@ class Figures:
     def read(
         self, config: Config, cycle: Cycle, cluster: LiveCluster, link: NodeLink, writer: Writer
     ) -> None:
-        """Tell what is so now until the next time."""
+        """Report what is so now until the next time."""
         self.number += 1
         reports = link.reports()
         silent: list[str] = []

@@ -51,7 +51,7 @@ class Gains:
         return ends
 
     def enter(self, rows: Sequence[Mapping[str, Any]]) -> list[LedgerEntry]:
-        """Count what a cluster has told of jobs that ended; the same as the store keeps it."""
+        """Count what a cluster has reported of jobs that ended; the same as the store keeps it."""
         entries = [
             LedgerEntry(
                 str(row["job_id"]),

@@ -16,7 +16,7 @@ FIXED_TABLES = ("nodes", "metrics", "recorded")
 
 
 def but_for_what_is_fixed(old: Config, new: Config) -> Config:
-    """The new configuration with what a start alone can change as it was; the log tells what that is."""
+    """The new configuration with what a start alone can change as it was; the log states what that is."""
     fixed = {name: getattr(old.daemon, name) for name in FIXED}
     tables = {name: getattr(old, name) for name in FIXED_TABLES}
     later = [f"[daemon] {name}" for name, value in fixed.items() if getattr(new.daemon, name) != value]

@@ -1,5 +1,5 @@
 """What `asactl` asks of a daemon. Called in threads of the control socket: whatever needs the cluster or a policy is an
-errand of the main thread, the rest is answered from what the last cycle left and from the state store. Jobs for a
+task of the main thread, the rest is answered from what the last cycle left and from the state store. Jobs for a
 cluster that has a queue through us alone are handed to it at once, however long the main thread is at something else.
 
 Tables of everything are made once a cycle, by the main thread, when somebody asks; who asks again gets the same.
@@ -20,9 +20,9 @@ from asad.admit.sow.announcements import MOST_CORES, MOST_STATEMENTS, Announceme
 from asad.admit.sow.statements_policy import Statements
 from asad.api.control import Peer, Request, may_change
 from asad.config import Config
-from asad.daemon import errands
-from asad.daemon.clusters import TakesJobs, TellsStories
-from asad.daemon.errands import SOON_S
+from asad.daemon import task_queue
+from asad.daemon.clusters import TakesJobs, HasStories
+from asad.daemon.task_queue import SOON_S
 from asad.defer.deferral_policy import Deferral
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Snapshot
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 TABLES = ("jobs", "nodes", "admission", "deferral")
 """What is made once a cycle at the most, whoever asks."""
 WRITTEN_S = 2.0
-"""So long a reader of the store waits for what was said before to be written."""
+"""So long a reader of the store waits for what was stated before to be written."""
 
 
 class Requests:
@@ -52,7 +52,7 @@ class Requests:
 
     def handle(self, request: Request, peer: Peer) -> Json:
         """The answer to one request. Raises AsadError."""
-        daemon, ask = self._daemon, self._daemon.errands.ask
+        daemon, ask = self._daemon, self._daemon.task_queue.ask
         match request.verb:
             case "status":
                 return self._status()
@@ -95,23 +95,23 @@ class Requests:
         raise UsageError(f"the daemon does not know how to {request.verb}")
 
     def _pause(self, paused: bool, peer: Peer) -> Json:
-        """Pause or resume now; `meanwhile` tells what the main thread is still at, None if it has seen it."""
+        """Pause or resume now; `meanwhile` reports what the main thread is still at, None if it has seen it."""
         self._daemon.pause(paused, peer)
         meanwhile = None
         try:
-            self._daemon.errands.ask(self._daemon.read, SOON_S)
+            self._daemon.task_queue.ask(self._daemon.read, SOON_S)
         except AsadError:
-            meanwhile = self._daemon.errands.doing() or None
+            meanwhile = self._daemon.task_queue.doing() or None
         return {"paused": paused, "meanwhile": meanwhile}
 
     def _release(self, peer: Peer) -> Json:
-        """Pause now, and give everything back as soon as the main thread comes to it."""
+        """Pause now, and release everything as soon as the main thread comes to it."""
         self._daemon.pause(True, peer)
         try:
-            return {"paused": True, "done": cast(Json, self._daemon.errands.ask(self._daemon.give_back))}
+            return {"paused": True, "done": cast(Json, self._daemon.task_queue.ask(self._daemon.give_back))}
         except AsadError as error:
             raise AsadError(
-                f"it is paused, so nothing new is lent, but not all is given back: {error}"
+                f"it is paused, so nothing new is lent, but not all is released: {error}"
             ) from None
 
     # ------------------------------------------------------------------------------------------- the daemon, and a job
@@ -128,7 +128,7 @@ class Requests:
             "defer": cycle.defer.name,
             "place": cycle.place.name,
             "now_s": daemon.now_s,
-            "doing": daemon.errands.doing(),
+            "doing": daemon.task_queue.doing(),
             **daemon.figures.to_json(),
             "store": {
                 "url": shown_text(daemon.config.store_url),
@@ -144,9 +144,9 @@ class Requests:
         with contextlib.suppress(AsadError):
             daemon.writer.wait_until_written(WRITTEN_S)
         live = deferral = None
-        gang = daemon.cluster.story(job) if isinstance(daemon.cluster, TellsStories) else None
+        gang = daemon.cluster.story(job) if isinstance(daemon.cluster, HasStories) else None
         if daemon.figures.cycles:
-            live, deferral = daemon.errands.ask(lambda: self._as_it_is(job))
+            live, deferral = daemon.task_queue.ask(lambda: self._as_it_is(job))
         with Store.open(daemon.config.store_url, create=False) as store:
             runs = store.runs_of(job)
             if not runs and live is None and deferral is None and gang is None:
@@ -191,12 +191,12 @@ class Requests:
         if name in ("jobs", "nodes"):
             self._first_cycle_is_over()
         begin_s, making = time.monotonic(), self._making[name]
-        alone = making.acquire(timeout=errands.ANSWER_S)  # another has it made already
+        alone = making.acquire(timeout=task_queue.ANSWER_S)  # another has it made already
         try:
             known = self._tables.get(name)
             if known is None or known[0] != self._daemon.figures.number:
-                left_s = max(0.0, errands.ANSWER_S - (time.monotonic() - begin_s))
-                known = self._daemon.errands.ask(lambda: (self._daemon.figures.number, make()), left_s)
+                left_s = max(0.0, task_queue.ANSWER_S - (time.monotonic() - begin_s))
+                known = self._daemon.task_queue.ask(lambda: (self._daemon.figures.number, make()), left_s)
                 self._tables[name] = known
         finally:
             if alone:
@@ -206,9 +206,9 @@ class Requests:
     def _first_cycle_is_over(self) -> None:
         """Raises AsadError that says what is waited for, if it is not."""
         if not self._daemon.figures.cycles:
-            doing = self._daemon.errands.doing() or "about to begin its first cycle"
+            doing = self._daemon.task_queue.doing() or "about to begin its first cycle"
             raise AsadError(
-                f"nothing has been seen yet: the daemon is {doing}; asactl status tells when it is over"
+                f"nothing has been seen yet: the daemon is {doing}; asactl status shows when it is over"
             )
 
     def _snapshot(self) -> Snapshot:
@@ -247,17 +247,17 @@ class Requests:
         return {"now_s": daemon.now_s, "nodes": cast(Json, rows)}
 
     def _progress(self, job: str) -> Json:
-        """What a job tells of itself, by node, and its happiness."""
+        """What a job states of itself, by node, and its happiness."""
         table = cast("dict[str, Any]", self._table("jobs", self._all_jobs))
         row = next((row for row in table["rows"] if row["job"] == job), None)
         if row is None:
             raise UsageError(f"job {job!r:.40} neither runs nor waits; asactl jobs lists those that do")
-        told: dict[str, Json] = {
+        reported: dict[str, Json] = {
             name: known(report.jobs[job].progress)
             for name, report in self._daemon.link.reports().items()
             if job in report.jobs
         }
-        return {"job": job, "state": row["state"], "happiness": row["happiness"], "progress": told}
+        return {"job": job, "state": row["state"], "happiness": row["happiness"], "progress": reported}
 
     def _of_the_cluster(self, request: Request, peer: Peer) -> Json:
         """What the cluster answers; jobs run as whom the kernel says that asks."""
@@ -276,42 +276,42 @@ class Requests:
     def _admission(self) -> Admission:
         admit = self._daemon.cycle.admit
         if isinstance(admit, Statements):
-            raise UsageError(f"[policies] admit is {admit.name}: asactl sow status tells of statements")
+            raise UsageError(f"[policies] admit is {admit.name}: asactl sow status shows statements")
         if not isinstance(admit, Admission):
             raise UsageError("every job is admitted here: [policies] admit is everyone")
         return admit
 
     def _admission_of(self, job: str) -> Json:
         """What admission says of a job and has planned for it."""
-        told = self._admission.explain(job)
-        if told is None:
+        reported = self._admission.explain(job)
+        if reported is None:
             raise UsageError(
-                f"job {job!r:.40}: admission does not know it: it is gone, or tells no utility and no rule has one; "
+                f"job {job!r:.40}: admission does not know it: it is gone, or states no utility and no rule has one; "
                 "asactl admit status lists those that it knows"
             )
-        return cast(Json, told)
+        return cast(Json, reported)
 
     @property
     def _deferral(self) -> Deferral:
         defer = self._daemon.cycle.defer
         if not isinstance(defer, Deferral):
-            raise UsageError("nothing is put off here: [policies] defer is at-once")
+            raise UsageError("nothing is deferred here: [policies] defer is at-once")
         return defer
 
     def _deferral_of(self, job: str) -> Json:
         """What the defer stage says of a job."""
-        told = self._deferral.explain(job)
-        if told is None:
+        reported = self._deferral.explain(job)
+        if reported is None:
             raise UsageError(
                 f"job {job!r:.40}: the defer stage does not know it: it is gone, not deferrable, or steered by "
                 "admission; asactl defer status lists those that it knows"
             )
-        return cast(Json, told)
+        return cast(Json, reported)
 
     # ---------------------------------------------------------------------------------------------- statements of work
 
     def _statements(self, request: Request, peer: Peer) -> Json:
-        """Statements of work: taken, taken back, quoted and told of; his who asks, as the kernel says."""
+        """Statements of work: taken, taken back, quoted and described; his who asks, as the kernel says."""
         daemon = self._daemon
         admit = daemon.cycle.admit
         if not isinstance(admit, Statements):
@@ -338,8 +338,8 @@ class Requests:
         number = request.arguments.get("statement")
         if not isinstance(number, int) or isinstance(number, bool):
             raise UsageError("the number of the statement is missing; asactl sow status lists them")
-        told = admit.withdraw(number, whose, self._daemon.now_s)
-        return {"statement": cast(Json, told), "kept": self._daemon.knowledge.kept_now()}
+        reported = admit.withdraw(number, whose, self._daemon.now_s)
+        return {"statement": cast(Json, reported), "kept": self._daemon.policy_state.kept_now()}
 
     def _submit(self, admit: Statements, request: Request, peer: Peer) -> Json:
         daemon, cycle, now_s = self._daemon, self._daemon.cycle, self._daemon.now_s
@@ -353,7 +353,7 @@ class Requests:
         return {
             "statements": cast(Json, answers),
             "acts": cycle.mode == "enforce",
-            "kept": daemon.knowledge.kept_now(),
+            "kept": daemon.policy_state.kept_now(),
             "now_s": now_s,
             "round_s": admit.options.round_s,
         }
@@ -365,7 +365,7 @@ class Requests:
             daemon.writer.wait_until_written(WRITTEN_S)
         account = None if may_change(peer, daemon.control.operators) else peer.user
         with Store.open(daemon.config.store_url, create=False) as store:
-            return cast(Json, stated.ledger(store, daemon.knowledge.scope("admit"), account))
+            return cast(Json, stated.ledger(store, daemon.policy_state.scope("admit"), account))
 
 
 def _announced(request: Request, now_s: float) -> list[Announcement]:
@@ -393,6 +393,6 @@ def _announced(request: Request, now_s: float) -> list[Announcement]:
 
 def plain_config(config: Config) -> dict[str, Any]:
     """Settings as plain data, without a password."""
-    told = config.to_json()
-    told["daemon"]["store"] = shown_text(config.store_url)
-    return told
+    reported = config.to_json()
+    reported["daemon"]["store"] = shown_text(config.store_url)
+    return reported

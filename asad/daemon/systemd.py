@@ -1,4 +1,4 @@
-"""What systemd is told: that we are ready, what we do, and that we live."""
+"""What systemd is notified of: that we are ready, what we do, and that we live."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTIFY_S = 1.0
 
 
 def notify(*words: str) -> None:
-    """Tell systemd (`READY=1`, `STATUS=…`); nothing without it, and no error ever."""
+    """Notify systemd (`READY=1`, `STATUS=…`); nothing without it, and no error ever."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -36,7 +36,7 @@ def watchdog_s() -> float:
 
 
 class Heartbeat:
-    """Tells systemd that we live, as often as it wants to hear."""
+    """Notifies systemd that we live, as often as it wants to hear."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.every_s = watchdog_s() / 4

@@ -49,7 +49,7 @@ def default_path() -> Path:
 class Database:
     """An open database. Also a context manager that closes it.
 
-    Every method raises StoreError, with the store's name and the mend, if the database fails it.
+    Every method raises StoreError, with the store's name and the hint, if the database fails it.
     """
 
     def __init__(self, url: URL, cache_mib: int = CACHE_MIB) -> None:
@@ -87,7 +87,7 @@ class Database:
         return store
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Release the connections."""
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -105,13 +105,13 @@ class Database:
     @contextmanager
     def reading(self, doing: str) -> Iterator[Connection]:
         """A transaction that only reads; `doing` is what an error says was being done."""
-        with self._told(doing), self._engine.connect() as connection:
+        with self._reported(doing), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def writing(self, doing: str) -> Iterator[Connection]:
         """A transaction that writes, all of it or nothing; waits for other writers."""
-        with self._told(doing), self._write_engine.begin() as connection:
+        with self._reported(doing), self._write_engine.begin() as connection:
             yield connection
 
     def insert(self, table: Table) -> Any:
@@ -120,8 +120,8 @@ class Database:
         return of_dialect(table)
 
     @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
-        """Database errors become StoreErrors that say where, what and how to mend it."""
+    def _reported(self, doing: str) -> Iterator[None]:
+        """Database errors become StoreErrors that say where, what and how to correct it."""
         try:
             yield
         except SQLAlchemyError as error:
@@ -134,7 +134,7 @@ class Database:
         """SQLite keeps the pages of what was removed until it is asked; PostgreSQL minds its own."""
         if self.url.get_backend_name() != "sqlite":
             return
-        with self._told("giving back space"), self._engine.connect() as connection:
+        with self._reported("freeing space"), self._engine.connect() as connection:
             driver = connection.connection.driver_connection
             if driver is not None:
                 # frees one page a step; of the driver's ways only a script is stepped to its end

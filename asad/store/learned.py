@@ -30,14 +30,14 @@ def replace(connection: Connection, scope: str, memory: Mapping[str, Mapping[str
     """The same within a transaction of somebody else."""
     saved_at, table = time.time(), tables.learned
     # by the name that is stored: users may give two names that are spelt out alike
-    told = {text(name): None if known is None else to_text(known) for name, known in memory.items()}
-    names = list(told)
+    reported = {text(name): None if known is None else to_text(known) for name, known in memory.items()}
+    names = list(reported)
     for begin in range(0, len(names), PAGE):
         of_page = table.c.application.in_(names[begin : begin + PAGE])
         connection.execute(delete(table).where(table.c.scope == text(scope), of_page))
     rows = [
         {"scope": text(scope), "application": name, "saved_at": saved_at, "memory": known}
-        for name, known in told.items()
+        for name, known in reported.items()
         if known is not None
     ]
     if rows:

@@ -1,6 +1,6 @@
 """The ledger of a live cluster: what lending gave to guests and took from hosts that have ended.
 
-Every function raises StoreError, with the store's name and the mend, if the database fails it.
+Every function raises StoreError, with the store's name and the hint, if the database fails it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """A process, told apart from any other that will ever have its number."""
+    """A process, distinguished from any other that will ever have its number."""
 
     host: str
     boot_id: str

@@ -1,6 +1,6 @@
 """Which files of quotas node actors have written, for which job and why.
 
-Every function raises StoreError, with the store's name and the mend, if the database fails it.
+Every function raises StoreError, with the store's name and the hint, if the database fails it.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Run:
         `outcomes` are what the cluster answered and what the guard held back: an outcome that is not done is
         `vetoed` if its reason begins with that word, else `refused`. Decisions name rows of `job_names`, the
         log's own names. `host_rows` (`Jobs.host` of the snapshot) says beside which host a guest ran whose
-        share was changed, so that its host's story tells it too. `node_names` are those of the machine's nodes,
+        share was changed, so that its host's story has it too. `node_names` are those of the machine's nodes,
         for decisions about guests that have no host.
 
         Raises StoreError if the rows gathered cannot be written or a kind is unknown, IndexError for a row

@@ -1,4 +1,4 @@
-"""What the state store gives back: plain rows, frozen."""
+"""What the state store returns: plain rows, frozen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = {
 }
 """Field of a decision → its column; the other fields are kept together in `more`."""
 NODE_NAMES = "node_names"
-"""In `more` of a decision about a guest that draws from pools: the names of its nodes, which no field of it tells."""
+"""In `more` of a decision about a guest that draws from pools: the names of its nodes, which no field of it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RunRecord:
     kind: RunKind
     policy: str
     log: dict[str, Any]
-    """What the caller said of the log: `path` and `sha256`, and whatever else."""
+    """What the caller knows of the log: `path` and `sha256`, and whatever else."""
     machine: dict[str, Any]
     settings: dict[str, Any]
     started_at: float

@@ -1,11 +1,11 @@
 """How long what live clusters have written is kept.
 
-Nothing is removed on the word of a clock that leapt further than time has passed. So the store remembers a time that it
+Nothing is removed on the word of a clock that leapt further than time has passed. So the store keeps a time that it
 believes: from look to look this goes on by no more than the monotonic clock did. It follows a clock that is further
 ahead only when as much has passed as rows are kept, since that leapt last: then what was written before is old by any
 clock.
 
-Every function raises StoreError, with the store's name and the mend, if the database fails it.
+Every function raises StoreError, with the store's name and the hint, if the database fails it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def forget(store: Store, run_id: int, clock_s: float, keep_s: float, passed_s: f
     """Remove what is older than `keep_s` by the time that is believed (see `forget_before`); how many rows.
 
     `passed_s` is by the monotonic clock; None for the clock of a log, which is as it is. `run_id` is the run of the
-    daemon that asks: at its first look the newest row of an earlier run tells how late it is at least.
+    daemon that asks: at its first look the newest row of an earlier run shows how late it is at least.
     """
     time_s = clock_s
     if passed_s is not None:

@@ -1,6 +1,6 @@
 """What hosts lent, in which state, and what it cost: what trees are learned from.
 
-Every function raises StoreError, with the store's name and the mend, if the database fails it.
+Every function raises StoreError, with the store's name and the hint, if the database fails it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def forget_oldest(connection: Connection, most: int = MOST_LIVE) -> int:
 
 
 def _state_text(state: Sequence[float]) -> str:
-    """What is known, in as many digits as a tree that people read tells apart."""
+    """What is known, in as many digits as a tree that people read distinguishes."""
     known = {
         feature.name: float(f"{value:.4g}")
         for feature, value in zip(FEATURES, state, strict=True)

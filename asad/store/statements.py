@@ -1,6 +1,6 @@
 """Statements of work in the state store: what was announced, planned and charged. Kept by the daemon, read by all.
 
-`scope` names the cluster and policy. Every function raises StoreError, with the store's name and the mend, if the
+`scope` names the cluster and policy. Every function raises StoreError, with the store's name and the hint, if the
 database fails it.
 """
 
@@ -205,7 +205,7 @@ def _object(encoded: str) -> dict[str, Any]:
 
 
 def changes_of(plain: Mapping[str, Any]) -> StatementChanges:
-    """What a policy tells of what has changed: `statements`, `plans` and `entries` as rows by column, and `memory`."""
+    """What has changed of a policy: `statements`, `plans` and `entries` as rows by column, and `memory`."""
     return StatementChanges(
         {row["number"]: StatementRecord(**row) for row in plain["statements"]},
         {row["number"]: PlanRecord(**row) for row in plain["plans"]},
@@ -215,26 +215,26 @@ def changes_of(plain: Mapping[str, Any]) -> StatementChanges:
 
 
 def memory(store: Store, scope: str) -> dict[str, dict[str, Json]]:
-    """What a policy that starts is told: its own memory, and as `statement NUMBER` those that are open, with plans."""
-    told = learned.load(store, scope)
+    """What a policy that starts is given: its own memory, and as `statement NUMBER` those that are open, with plans."""
+    reported = learned.load(store, scope)
     open_still = statements(store, scope, over=False)
     planned = plans(store, scope, [one.number for one in open_still])
     for one in open_still:
         plan = planned.get(one.number)
-        told[f"statement {one.number}"] = {
+        reported[f"statement {one.number}"] = {
             "row": one.to_json(),
             "plan": None
             if plan is None
             else {"number": plan.number, "made_s": plan.made_s, "plan": dict(plan.plan)},
         }
     newest = newest_number(store, scope)
-    following = told.get("*", {}).get("next")
+    following = reported.get("*", {}).get("next")
     if newest:  # numbers are never given again, whatever has become of the memory
-        told["*"] = {
-            **told.get("*", {}),
+        reported["*"] = {
+            **reported.get("*", {}),
             "next": max(newest + 1, following if isinstance(following, int) else 1),
         }
-    return told
+    return reported
 
 
 def ledger(

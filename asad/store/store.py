@@ -2,7 +2,7 @@
 
 SQLite in WAL mode by default, PostgreSQL by URL; one process writes a run, any number read it meanwhile. What live
 clusters keep besides stands in `learned`, `ledger`, `quota_audit`, `share_cases` and `statements`, for as long as
-`retention` tells.
+`retention` says.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def file_sha256(path: Path) -> str:
 class Store(Database):
     """An open state store. Also a context manager that closes it.
 
-    Every method raises StoreError, with the store's name and the mend, if the database fails it.
+    Every method raises StoreError, with the store's name and the hint, if the database fails it.
     """
 
     def begin_run(
@@ -202,7 +202,7 @@ class Store(Database):
 
 
 def _mark_killed(connection: Connection) -> None:
-    """Note which runs are gone while that can still be told: after a move or a reboot it may not be."""
+    """Note which runs are gone while that can still be determined: after a move or a reboot it may not be."""
     running = select(tables.runs).where(tables.runs.c.state == "running")
     for record in map(_run_record, connection.execute(running).all()):
         if record.state == "killed":

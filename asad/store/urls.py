@@ -1,4 +1,4 @@
-"""The URL of a state store: read, and told without what is secret in it.
+"""The URL of a state store: read, and shown without what is secret in it.
 
 Of a URL only what is known to be harmless is ever shown. One that cannot be read is not shown at all: nobody knows
 which part of it is the password.
@@ -66,7 +66,7 @@ def shown_text(url: str) -> str:
 
 
 def shown_words(words: list[str]) -> list[str]:
-    """The words of a command, with every URL in them as it may be told."""
+    """The words of a command, with every URL in them as it may be shown."""
     return [
         re.sub(r"(?<![\w+])[\w+]+://.*", lambda url: shown_text(url[0]), word, flags=re.S) for word in words
     ]
@@ -84,7 +84,7 @@ def without_secrets(text: str, url: URL) -> str:
 
 
 def _read(url: str) -> URL | None:
-    """A path is SQLite's. None where it cannot be told for certain what is secret in it."""
+    """A path is SQLite's. None where it cannot be determined for certain what is secret in it."""
     if "://" not in url:
         # `postgresql:/…`, `user:password@host` and `host=… password=…` are nobody's paths
         odd = re.match(r"[^/]*:", url) or re.search(r"password\s*=", url, re.IGNORECASE)

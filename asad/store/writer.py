@@ -1,6 +1,6 @@
 """Writes to a state store that may be away: full, locked, corrupt or on a server that does not answer.
 
-A daemon hands over what it has to say and goes on at once. A thread writes it; while it cannot, what is said waits in
+A daemon hands over what it has to say and goes on at once. A thread writes it; while it cannot, what is stated waits in
 memory, the newest of it when it is too much, and is written when the store is back.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 MOST_WAITING = 20_000
 """Rows of each kind that wait for a store that is away; then the oldest are dropped, and counted."""
 MOST_LEARNED = 3 * MOST
-"""Entries of what was learned that wait; then nobody is told any more what is forgotten."""
+"""Entries of what was learned that wait; then what is forgotten is not passed on any more."""
 UNASKED = 2 * MOST_WAITING
 """Rows after which a run would write by itself: never, so that a batch is written whole or not at all."""
 FORGET_S = 3600.0
@@ -37,7 +37,7 @@ AGAIN_S, AGAIN_MOST_S = 2.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What `Store.begin_run` is told of a live run."""
+    """What `Store.begin_run` is given of a live run."""
 
     policy: str
     machine: Mapping[str, Json]
@@ -70,7 +70,7 @@ class _Waiting:
     stated: dict[str, StatementChanges] = field(default_factory=dict)
     """By scope; never dropped: who was promised a start, and what was charged, is kept however long that takes."""
     forget: tuple[float, float, float | None] | None = None
-    """What `Writer.forget` was told last."""
+    """What `Writer.forget` was given last."""
 
     def __bool__(self) -> bool:
         lists = self.decided, self.ends, self.cases, self.ledger, self.quotas, self.learned, self.stated
@@ -230,7 +230,7 @@ class Writer:
                 wait_s = min(2 * wait_s, self._again_s[1])
 
     def _failed(self, error: Exception) -> None:
-        if not self.trouble:  # told once, not at every try
+        if not self.trouble:  # reported once, not at every try
             log.warning("the state store cannot be written; what is decided waits in memory: %s", error)
             if not isinstance(error, AsadError):
                 log.error("writing to the store failed in a way nobody foresaw", exc_info=error)
@@ -301,7 +301,7 @@ class Writer:
             raise
 
     def _put_back(self, batch: _Waiting) -> None:
-        """What could not be written comes before what was said meanwhile."""
+        """What could not be written comes before what was stated meanwhile."""
         with self._changed:
             new = self._waiting
             for kind in ("decided", "ends", "cases", "ledger", "quotas"):

@@ -284,7 +284,7 @@ def _control(admit: str, defer: str) -> Any:
         daemon._start(opened)
         link.watch(slurm.look().jobs, now_s)
         daemon._one_cycle()
-        daemon.errands.ask = lambda function, within_s=None: function()  # type: ignore[method-assign]
+        daemon.task_queue.ask = lambda function, within_s=None: function()  # type: ignore[method-assign]
 
         def read(data: bytes, chance: Random) -> bool:
             daemon.cycle.paused, daemon.cycle.mode = False, "enforce"

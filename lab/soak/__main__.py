@@ -25,7 +25,7 @@ from lab.soak.slurm import DAY_S, Load, MadeUpSlurm
 
 OUT = Path("build") / "soak.json"
 ALLOCATION = {"MALLOC_MMAP_THRESHOLD_": "1048576"}
-"""What asad.service sets: memory that squeue's answer took is given back after each cycle."""
+"""What asad.service sets: memory that squeue's answer took is released after each cycle."""
 HOUR_S = 3600.0
 SETTLED_DAYS = 2.0
 """From then on nothing may grow."""
@@ -173,7 +173,7 @@ def show(console: Console, result: dict[str, Any], slopes: Mapping[str, Slope]) 
 @click.option("--admit", default="everyone", show_default=True)
 @click.option("--defer", default="at-once", show_default=True)
 @click.option(
-    "--trace", is_flag=True, help="Tell where in the code what has grown since it settled was made (slow)."
+    "--trace", is_flag=True, help="Report where in the code what has grown since it settled was made (slow)."
 )
 @click.option("--out", type=click.Path(path_type=Path), default=OUT, show_default=True)
 def main(

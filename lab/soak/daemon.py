@@ -195,7 +195,7 @@ class SoakDaemon(Daemon):
             config, cluster=self.cluster, monotonic=lambda: self._passed_s, clock=lambda: float(slurm.now_s)
         )
         self.asker = Asker(config.daemon.socket)
-        self.errands.wait = self._pass  # type: ignore[method-assign]
+        self.task_queue.wait = self._pass  # type: ignore[method-assign]
         self.cpu_s = self.wall_s = 0.0
         """Of the last cycle, with all that follows from it, but without the made-up Slurm's own work."""
         self.after_cycle = lambda: None
@@ -212,9 +212,9 @@ class SoakDaemon(Daemon):
     def _pass(self, seconds: float) -> None:
         """Time goes on by so much, unless somebody asks: then it stands until he has his answer."""
         if self.asker.busy:
-            select.select([self.errands._wake_in], [], [], 0.02)
+            select.select([self.task_queue._wake_in], [], [], 0.02)
             with contextlib.suppress(BlockingIOError):
-                while self.errands._wake_in.recv(4096):
+                while self.task_queue._wake_in.recv(4096):
                     pass
             return
         self._passed_s += min(seconds, 60.0)

@@ -59,7 +59,7 @@ class Doing:
             self.status.stop()
 
 
-def tell(
+def present(
     document: Mapping[str, Any],
     as_json: bool,
     page: Path | None,

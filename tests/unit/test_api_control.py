@@ -142,7 +142,7 @@ def test_errors_come_with_their_words_and_status(serve: Callable[..., Path]) -> 
     errors = {
         "status": AsadError("broken"),
         "jobs": UsageError("wrong"),
-        "explain": LogError("f", 1, None, "bad", "mend it"),
+        "explain": LogError("f", 1, None, "bad", "correct it"),
         "nodes": ValueError("inner secret"),
     }
 
@@ -153,7 +153,7 @@ def test_errors_come_with_their_words_and_status(serve: Callable[..., Path]) -> 
     for verb, said, status in (
         ("status", "^broken$", 1),
         ("jobs", "^wrong$", 2),
-        ("explain", "mend it$", 2),
+        ("explain", "correct it$", 2),
         ("nodes", "^the daemon failed to answer; see its log", 1),
     ):
         with pytest.raises(Refused, match=said) as error:

@@ -155,7 +155,7 @@ def serve() -> Iterator[Callable[..., NodeServer]]:
 
 
 class Actor:
-    """A client that keeps what it is told, and notes announcements unless it is told not to."""
+    """A client that keeps what it is reported, and notes announcements unless it is reported not to."""
 
     def __init__(self, address: str, node: str, auth: Authenticator, *, notes: bool = True) -> None:
         self.told: list[Message] = []
@@ -214,7 +214,7 @@ def test_a_daemon_that_was_started_before_another_learns_that_it_is_not_obeyed(
         clients.append(NodeClient(address, "n1", auth, told.append, seniority=seniority, retry_s=(0.05, 0.2)))
         clients[-1].start()
         until(lambda server=server: server.connected, "the actor is connected")
-    until(lambda: clients[1].obeyed, "the second has said who it is")
+    until(lambda: clients[1].obeyed, "the second has stated who it is")
     servers[0].grant({"n1": [Lease("1", True, "", 0.5, 2)]})
     until(lambda: servers[0].superseded, "the first is refused")
     servers[1].grant({"n1": [Lease("2", True, "", 0.5, 2)]})

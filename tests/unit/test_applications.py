@@ -22,7 +22,7 @@ from asad.admit.run_times import RunTimes
 from asad.admit.sow.others import Others
 from asad.applications import MOST, MOST_OF_ONE, UNUSED_S, Applications, Turnover, fingerprint, named, normal
 from asad.config import Config
-from asad.daemon.knowledge import Knowledge
+from asad.daemon.policy_state import PolicyState
 from asad.defer.at_once import AtOnce
 from asad.experts import load_experts
 from asad.model import Finished, JobLog, Jobs, Snapshot, blank_jobs
@@ -361,7 +361,7 @@ def test_the_store_keeps_the_last_learned_and_all_promises(
 
 
 class Heard:
-    """A writer that notes what it is told."""
+    """A writer that notes what it is reported."""
 
     trouble = ""
 
@@ -375,19 +375,19 @@ class Heard:
 def test_a_save_tells_the_store_what_has_changed_alone() -> None:
     policy, writer = Measured(names := [f"ann/{letter}/4" for letter in "ab"]), Heard()
     stages = Stages(Everyone(), AtOnce(), Native(), policy)
-    knowledge = Knowledge(Config(), cast(Any, writer), stages)
-    knowledge.remembered.add("share")
+    policy_state = PolicyState(Config(), cast(Any, writer), stages)
+    policy_state.loaded.add("share")
     policy.learn(of_codes(0, 1), ended(0, 1))
     for expected in ({*names, "*"}, set[str]()):
-        knowledge.save()
+        policy_state.save()
         assert writer.told.pop() == expected
     policy.learn(of_codes(0, 1), ended(1))
     again = Stages(Everyone(), AtOnce(), Native(), Measured(names))
-    knowledge.save()
+    policy_state.save()
     again.take_over(stages)
-    knowledge.switch(again)
-    knowledge.save()
-    assert writer.told == [{"ann/b/4", "*"}, set()], "what is handed over is not told anew"
+    policy_state.switch(again)
+    policy_state.save()
+    assert writer.told == [{"ann/b/4", "*"}, set()], "what is handed over is not reported anew"
 
 
 # ------------------------------------------------------------------------------------------------------ many of them

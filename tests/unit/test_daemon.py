@@ -24,11 +24,11 @@ from small_cluster import GUEST, HOST, NOW, OFFERED, OTHER_HOST, WAITING, cluste
 
 from asad.api.control import NotAllowed, Peer, Refused, Request, ask
 from asad.config import Config, parse
-from asad.daemon import Daemon, NoNodes, check, errands, knowledge, only_one, requests, systemd
+from asad.daemon import Daemon, NoNodes, check, only_one, policy_state, requests, systemd, task_queue
 from asad.daemon import daemon as daemon_file
 from asad.daemon.gains import Gains
-from asad.daemon.knowledge import within
 from asad.daemon.pace import DOUBT_S, Steady, WallClock
+from asad.daemon.policy_state import within
 from asad.daemon.systemd import notify, watchdog_s
 from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
@@ -61,7 +61,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 300.0) -> None:
 
 
 class Held:
-    """A cluster that shows what the test puts there, and remembers what it was told to do."""
+    """A cluster that shows what the test puts there, and keeps what it was asked to do."""
 
     def __init__(self) -> None:
         self.applications = ["ann/sim/4"]
@@ -104,7 +104,7 @@ class Held:
 
 
 class Wishes(SharePolicy):
-    """A share policy that wants what the test wants, and knows what it was told."""
+    """A share policy that wants what the test wants, and knows what it was reported."""
 
     name = "asax"
     properties: frozenset[str] = frozenset()
@@ -693,7 +693,7 @@ def test_what_oga_has_learned_outlives_the_process_and_another_policy_gives_back
 def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(
     live: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(knowledge, "SAVE_S", 0.05)
+    monkeypatch.setattr(policy_state, "SAVE_S", 0.05)
     monkeypatch.setattr("asad.store.writer.AGAIN_S", 0.02)
     life = live()
     life.cycles(2)
@@ -710,7 +710,7 @@ def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(
     assert again.cluster.done
     wait_for(lambda: "not a database" in again.ask("status")["store"]["trouble"])
     (tmp_path / "kept.db").rename(database)
-    wait_for(lambda: again.daemon.knowledge.remembered)
+    wait_for(lambda: again.daemon.policy_state.loaded)
     again.cycles(2)
     wait_for(lambda: again.ask("status")["store"]["trouble"] == "")
     stop(again)
@@ -900,7 +900,7 @@ def test_who_asks_without_a_pause_does_not_keep_cycles_from_coming(live: Callabl
 
     def ask_on() -> None:
         while not stopped.is_set():
-            life.daemon.errands.ask(lambda: time.sleep(0.005))
+            life.daemon.task_queue.ask(lambda: time.sleep(0.005))
             answered.append(1)
 
     threads = [threading.Thread(target=ask_on) for _ in range(16)]
@@ -947,7 +947,7 @@ def test_tables_are_made_once_a_cycle_whoever_asks(
 
     monkeypatch.setattr(daemon_file, "Steady", Rare)
     life = live(first_cycle=False)
-    wait_for(lambda: life.daemon.figures.cycles and not life.daemon.errands.doing())
+    wait_for(lambda: life.daemon.figures.cycles and not life.daemon.task_queue.doing())
     before = life.daemon.figures.number
     for _ in range(3):
         assert life.ask("jobs")["total"] == len(life.ask("jobs", limit=1)["jobs"]) + 4
@@ -961,7 +961,7 @@ def test_tables_are_made_once_a_cycle_whoever_asks(
 
 def test_only_what_was_asked_before_is_done_and_no_longer_than_until_the_next_cycle() -> None:
     now = 0.0
-    asked, done = errands.Errands(lambda: now), list[str]()
+    asked, done = task_queue.TaskQueue(lambda: now), list[str]()
 
     def asking(name: str, *, takes_s: float = 0.0) -> Callable[[], None]:
         def function() -> None:
@@ -987,7 +987,7 @@ def test_a_request_that_comes_in_a_long_cycle_is_told_so(
     live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life = live()
-    monkeypatch.setattr(errands, "ANSWER_S", 0.1)
+    monkeypatch.setattr(task_queue, "ANSWER_S", 0.1)
     gate = threading.Event()
 
     class Hung(Held):
@@ -1002,7 +1002,7 @@ def test_a_request_that_comes_in_a_long_cycle_is_told_so(
     with pytest.raises(AsadError, match=long):
         life.daemon.requests.handle(Request("mode", {"mode": "observe"}), NOBODY)
     with pytest.raises(
-        AsadError, match=f"^it is paused, so nothing new is lent, but not all is given back: {long}"
+        AsadError, match=f"^it is paused, so nothing new is lent, but not all is released: {long}"
     ):
         life.daemon.requests.handle(Request("release"), NOBODY)
     assert life.ask("status")["mode"] == "enforce", "what needs no cycle is answered all the same"
@@ -1071,8 +1071,8 @@ def test_before_the_first_cycle_is_over_the_daemon_tells_what_it_is_at(
 
 
 def test_whoever_asks_for_what_takes_long_is_told_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errands, "ANSWER_S", 0.1)
-    asked, begun, gate = errands.Errands(), threading.Event(), threading.Event()
+    monkeypatch.setattr(task_queue, "ANSWER_S", 0.1)
+    asked, begun, gate = task_queue.TaskQueue(), threading.Event(), threading.Event()
     done: list[str] = []
 
     def release() -> None:
@@ -1097,7 +1097,7 @@ def test_whoever_asks_for_what_takes_long_is_told_that_it_goes_on(monkeypatch: p
 
 @pytest.mark.usefixtures("many_descriptors")
 def test_the_main_thread_is_woken_beside_more_than_a_thousand_connections() -> None:
-    asked = errands.Errands()
+    asked = task_queue.TaskQueue()
     asked.wake()
     begin = time.monotonic()
     asked.wait(300.0)
@@ -1106,7 +1106,7 @@ def test_the_main_thread_is_woken_beside_more_than_a_thousand_connections() -> N
 
 
 def test_whoever_asks_a_daemon_that_stops_is_told_at_once() -> None:
-    asked = errands.Errands()
+    asked = task_queue.TaskQueue()
     asked.refuse()
     with pytest.raises(AsadError, match="the daemon stops"):
         asked.ask(lambda: None)
@@ -1222,7 +1222,7 @@ def test_a_stop_goes_on_when_nothing_can_be_given_back(
 
     life.cluster.release = fail  # type: ignore[method-assign]
     stop(life)
-    assert "not everything could be given back: slurmctld does not answer" in caplog.text
+    assert "not everything could be released: slurmctld does not answer" in caplog.text
 
 
 def test_a_daemon_that_cannot_start_leaves_nothing_behind(

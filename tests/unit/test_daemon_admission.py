@@ -1,4 +1,4 @@
-"""The daemon with an admit policy: what it keeps before it acts, what it tells, and what a restart finds."""
+"""The daemon with an admit policy: what it keeps before it acts, what it reports, and what a restart finds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from asad.api.control import Refused, ask
 from asad.cli.admit import story
 from asad.cli.asactl import asactl
 from asad.config import Config, parse
-from asad.daemon import Daemon, knowledge
-from asad.daemon.knowledge import Knowledge
+from asad.daemon import Daemon, policy_state
+from asad.daemon.policy_state import PolicyState
 from asad.decisions import Decision, Outcome
 from asad.defer.at_once import AtOnce
 from asad.errors import ClusterError, ConfigError
@@ -72,7 +72,7 @@ class Live(Obedient):
         self.released += 1
         for job in self.jobs:
             job.begin_s, job.throttle, job.admitted = math.nan, 0, False
-        return ["all is given back"]
+        return ["all is released"]
 
     def close(self) -> None:
         pass
@@ -129,7 +129,7 @@ def test_a_daemon_that_is_killed_finds_its_promises_and_repeats_nothing(begin: A
     cluster = Live([2], two())
     begin(cluster)
     told = len(cluster.done)
-    # what a kill leaves: the store as it is now, and a cluster that was given nothing back
+    # what a kill leaves: the store as it is now, and a cluster that was released nothing
     url = str(tmp_path / "asad.db")
     kept = seats(url)
     policy = Admission("as-soon", AsSoonAsRoom, cluster.applications, OPTIONS)
@@ -137,7 +137,7 @@ def test_a_daemon_that_is_killed_finds_its_promises_and_repeats_nothing(begin: A
         policy.restore(learned.load(store, "slurm/admit/as-soon"))
     decisions = policy.decide(cluster.snapshot())
     assert {decision.kind for decision in decisions} == {"admit"}, (
-        "told again that it is admitted, and no more"
+        "informed again that it is admitted, and no more"
     )
     assert len(cluster.done) == told and set(kept) == {"7", "8"}
 
@@ -169,12 +169,12 @@ def test_a_store_that_does_not_tell_is_asked_once_a_minute_and_not_in_every_cycl
         asked[0] += 1
         raise TimeoutError
 
-    monkeypatch.setattr(knowledge, "within", silent)
+    monkeypatch.setattr(policy_state, "within", silent)
     writer = Writer(str(tmp_path / "asad.db"), RunStart("asax", {}, {}))
     policy = Admission("as-soon", AsSoonAsRoom, Live.applications, OPTIONS)
     policies = Stages(policy, AtOnce(), Native(), Exclusive())
-    known = Knowledge(configuration(tmp_path), writer, policies, lambda: now_s[0])
-    known.remember()
+    known = PolicyState(configuration(tmp_path), writer, policies, lambda: now_s[0])
+    known.load()
     for _ in range(5):
         policy.changed = True
         known.keep_promises()
@@ -196,7 +196,7 @@ def test_a_stop_gives_everything_back_and_a_start_makes_it_so_again(begin: Any) 
     daemon.stop()
     wait_for(lambda: cluster.released)
     assert math.isnan(cluster.jobs[1].begin_s) and cluster.jobs[0].throttle == 0
-    wait_for(lambda: daemon.errands.fileno() == -1)
+    wait_for(lambda: daemon.task_queue.fileno() == -1)
     begin(cluster)
     assert (cluster.jobs[1].begin_s, cluster.jobs[0].throttle) == (begin_s, throttle)
     assert cluster.illegal == []
@@ -227,7 +227,7 @@ def test_what_admission_says_is_asked_for_by_asactl(begin: Any) -> None:
 
     told = asactl_says("admit", "explain", "8")
     assert "job 8: admitted by as-soon: there is room for it" in told
-    assert "deferred  until 1" in told.replace("t=", "") and "constant(10) (as its user told)" in told
+    assert "deferred  until 1" in told.replace("t=", "") and "constant(10) (as its user stated)" in told
     assert "at its planned end it is worth 10, it costs 0: a payoff of 10" in told
     assert "not admitted by as-soon: utility bribe(1): no kind of that name" in asactl_says(
         "admit", "explain", "9"
@@ -235,7 +235,7 @@ def test_what_admission_says_is_asked_for_by_asactl(begin: Any) -> None:
     plain = json.loads(asactl_says("admit", "explain", "7_2", "--json"))
     assert plain["job"] == "7" and len(plain["schedule"]) == 4
     screen = asactl_says("admit", "status")
-    assert "as-soon: 3 jobs told a utility, 2 of them are admitted" in screen and "constant(10)" in screen
+    assert "as-soon: 3 jobs stated a utility, 2 of them are admitted" in screen and "constant(10)" in screen
     assert json.loads(asactl_says("admit", "status", "--json"))["cores"] == 2.0
     assert "deferred until" in asactl_says("explain", "8")
     with pytest.raises(Refused, match="admission does not know it"):

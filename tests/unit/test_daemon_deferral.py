@@ -1,4 +1,5 @@
-"""The daemon with a defer policy: its configuration, what it keeps and tells, and what a restart and a reload find."""
+"""The daemon with a defer policy: its configuration, what it keeps and reports, and what a restart and a reload
+find."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ class Live(Yielding):
         for one in self.jobs:
             one.begin_s = math.nan
         self.held.clear()
-        return ["all is given back"]
+        return ["all is released"]
 
     def close(self) -> None:
         pass
@@ -156,7 +157,7 @@ def test_what_was_learned_outlives_the_process(begin: Any, tmp_path: Path) -> No
     cluster.pass_by(4000.0)
     after(cluster, 2)
     daemon.stop()
-    wait_for(lambda: daemon.errands.fileno() == -1)
+    wait_for(lambda: daemon.task_queue.fileno() == -1)
     with Store.open(str(tmp_path / "asad.db")) as store:
         kept = learned.load(store, "slurm/defer")
     assert any(name.startswith("day ") for name in kept)
@@ -192,7 +193,7 @@ def test_what_is_put_off_no_more_is_given_back(
     wait_for(lambda: cluster.released == 1)
     after(cluster, 2)
     assert cluster.held == set()
-    with pytest.raises(Refused, match="nothing is put off here"):
+    with pytest.raises(Refused, match="nothing is deferred here"):
         ask(daemon.config.daemon.socket, "deferral")
 
 

@@ -211,7 +211,7 @@ def test_systemd_is_told_of_start_life_reload_and_stop(
         one.process.send_signal(signal.SIGHUP)
         wait_for(lambda: one.ask("config")["guard"]["guests_cap"] == 7)
         assert one.ask("status")["mode"] == "advise"
-        assert one.ask("config")["recorded"]["stay"] is True, "what was said on the command line stays"
+        assert one.ask("config")["recorded"]["stay"] is True, "what was stated on the command line stays"
         one.process.send_signal(signal.SIGTERM)
         assert one.end() == 0, one.said()
         assert hears("STOPPING=1")

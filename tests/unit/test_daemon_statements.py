@@ -1,4 +1,4 @@
-"""The daemon with statements of work: what it takes, keeps before it acts, tells, and finds again; asactl sow."""
+"""The daemon with statements of work: what it takes, keeps before it acts, reports, and finds again; asactl sow."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Live(Evicting):
     def release(self) -> list[str]:
         for one in self.jobs:
             one.begin_s = math.nan
-        return ["all is given back"]
+        return ["all is released"]
 
     def close(self) -> None:
         pass
@@ -161,11 +161,13 @@ def test_a_statement_is_announced_followed_and_charged(begin: Any, tmp_path: Pat
     assert "statement 1 (train): it starts as planned: expected to pay" in told
     assert "starts t=1000400 s, fails with 0.0%" in told and "--comment=asad:sow=1" in told
     assert "statement 2 (cheap): declined: no start pays" in told
-    with Store.open(str(tmp_path / "asad.db")) as store:  # it is kept before it is told
+    with Store.open(str(tmp_path / "asad.db")) as store:  # it is kept before it is reported
         assert {one.number for one in stated.statements(store, SCOPE)} == {1}, "what was declined is not"
         assert set(stated.plans(store, SCOPE, [1, 2])) == {1}
     cluster.pass_rounds(3)
-    assert kept and all("1 arrived" in one for one in kept), "the store knows it before the cluster is told"
+    assert kept and all("1 arrived" in one for one in kept), (
+        "the store knows it before the cluster is informed"
+    )
     assert cluster.jobs[0].begin_s == EPOCH + 400.0
     shown = run("sow", "status", socket=socket)
     assert "arrived" in shown and "declined" in shown and "train" in shown
@@ -221,7 +223,7 @@ def test_a_daemon_that_starts_again_goes_on_with_what_was_promised(begin: Any, t
     cluster.pass_rounds(2)
     assert cluster.jobs[0].begin_s == EPOCH + 600.0
     begin.stop(first)
-    assert math.isnan(cluster.jobs[0].begin_s), "a daemon that stops gives back"
+    assert math.isnan(cluster.jobs[0].begin_s), "a daemon that stops releases"
     begin(cluster)
     wait_for(lambda: cluster.jobs[0].begin_s == EPOCH + 600.0)
     (told,) = ask(tmp_path / "s", "sow-submit", statements=[announced("b", due=9).to_json()])["statements"]
@@ -264,7 +266,7 @@ def test_nothing_is_promised_by_a_daemon_that_only_looks_on(begin: Any, tmp_path
     ask(tmp_path / "s", "resume")
     seen(daemon.cluster, 2)
     assert ask(tmp_path / "s", "sow-submit", statements=[one])["statements"][0]["state"] == "planned"
-    with pytest.raises(Refused, match="asactl sow status tells of statements"):
+    with pytest.raises(Refused, match="asactl sow status shows statements"):
         ask(tmp_path / "s", "admission")
 
 

@@ -421,7 +421,7 @@ def test_starting_again_supersedes_the_killed_run_and_no_other(url: str) -> None
         kill_a_run(url, policy, sha256, seed)
     with Store.open(url) as opened:
         live = opened.begin_run("replay", "asax", {"path": "x", "sha256": "aa"}, {}, {"seed": 1})
-        assert len(opened.runs()) == 5, "without being told to, nothing is superseded"
+        assert len(opened.runs()) == 5, "without being asked to, nothing is superseded"
         again = opened.begin_run(
             "replay", "asax", {"path": "elsewhere", "sha256": "aa"}, {}, {"seed": 1}, supersede_killed=True
         )

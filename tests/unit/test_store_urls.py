@@ -86,7 +86,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_repeating_it(url: str) -> 
 
 def test_what_a_driver_repeats_of_a_secret_is_struck_out() -> None:
     store = Database(parse("postgresql://asad:hunter2@db/asad?sslpassword=hunter22"))
-    with pytest.raises(StoreError) as caught, store._told("opening"):
+    with pytest.raises(StoreError) as caught, store._reported("opening"):
         raise OperationalError("", {}, Exception('cannot use "hunter2" and "hunter22" at db'))
     store.close()
     assert not leaks(caught.value) and 'cannot use "***" and "***" at db' in str(caught.value)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from asad.cli.output import require_folder
-from asad_papers.harness import JSON, PAGE, Doing, chosen, tell, titled
+from asad_papers.harness import JSON, PAGE, Doing, chosen, present, titled
 
 PARTS = ("instances", "small", "sweep", "timeliness", "sensitivity", "growth")
 GIVEN = ("instances", "small")
@@ -96,7 +96,7 @@ def oasis(
         words += ["--part", parts] if parts else []
         return report.page(document, shlex.join(words))
 
-    tell(document, as_json, page, html, _print)
+    present(document, as_json, page, html, _print)
 
 
 def _print(document: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asad.cli.output import require_folder
-from asad_papers.harness import JSON, PAGE, Doing, chosen, tell, titled
+from asad_papers.harness import JSON, PAGE, Doing, chosen, present, titled
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -103,7 +103,7 @@ def oga(
         words += ["--part", parts] if parts != "instance" else []
         return report.page(document, shlex.join(words))
 
-    tell(document, as_json, page, html, _print)
+    present(document, as_json, page, html, _print)
 
 
 def _print(document: Mapping[str, Any]) -> None:

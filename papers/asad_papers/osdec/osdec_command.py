@@ -13,7 +13,7 @@ import click
 
 from asad.cli.output import require_folder
 from asad.errors import UsageError
-from asad_papers.harness import JSON, PAGE, Doing, chosen, tell, titled
+from asad_papers.harness import JSON, PAGE, Doing, chosen, present, titled
 
 PARTS = ("instances", "offline", "real-time", "settings", "speed")
 
@@ -127,7 +127,7 @@ def osdec(
         words += ["--as-printed"] if as_printed else []
         return report.page(document, shlex.join(words))
 
-    tell(document, as_json, page, html, _print)
+    present(document, as_json, page, html, _print)
 
 
 def _print(document: Mapping[str, Any]) -> None:

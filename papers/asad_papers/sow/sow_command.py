@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from asad.cli.output import require_folder
-from asad_papers.harness import JSON, PAGE, Doing, chosen, tell, titled
+from asad_papers.harness import JSON, PAGE, Doing, chosen, present, titled
 
 PARTS = ("instance", "truthfulness", "speed", "seeds", "stochastic")
 
@@ -79,7 +79,7 @@ def sow(path: Path | None, load: float, seed: int, parts: str, as_json: bool, pa
         words += ["--part", parts] if parts != "instance" else []
         return report.page(document, instance.name, shlex.join(words))
 
-    tell(document, as_json, page, html, _print)
+    present(document, as_json, page, html, _print)
 
 
 def _print(document: Mapping[str, Any]) -> None:
@@ -109,7 +109,7 @@ def _print(document: Mapping[str, Any]) -> None:
         console.print(
             f"{found['jobs']} jobs, mean utility {found['utility_mean']:.2f}. With announced probabilities taken as "
             f"true {found['announced']:.2g}; no misreport at birth gains more than {found['bound']:.4f}; allowed "
-            f"{found['allowed']:g} (2μ·v_max). Births put off gain {found['birth_mean']:.4f} in the mean over jobs "
+            f"{found['allowed']:g} (2μ·v_max). Births deferred gain {found['birth_mean']:.4f} in the mean over jobs "
             f"(standard error of the best, {found['birth_error']:.3f}); that of the last job to be born, "
             f"{found['birth_of_last']:.4f}.",
             soft_wrap=True,

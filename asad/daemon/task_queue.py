@@ -17,11 +17,11 @@ from asad.errors import AsadError
 ANSWER_S = 25.0
 """So long a request waits for the main thread, which may be in the middle of a cycle."""
 SOON_S = 2.0
-"""So long one waits that has been done already, to tell what the main thread is still at."""
+"""So long one waits that has been done already, to say what the main thread is still at."""
 T = TypeVar("T")
 
 
-class Errands:
+class TaskQueue:
     """A queue of functions to call. `ask`, `doing` and `wake` may be called from any thread, the others by the main
     one."""
 
@@ -36,7 +36,7 @@ class Errands:
 
     @contextlib.contextmanager
     def busy(self, at: str) -> Iterator[None]:
-        """The main thread is `at` something and does no errands: whoever waits is told so."""
+        """The main thread is `at` something and does no tasks: whoever waits is informed."""
         before, self._busy = self._busy, (at, self._monotonic())
         try:
             yield
@@ -44,7 +44,7 @@ class Errands:
             self._busy = before
 
     def doing(self) -> str:
-        """What keeps the main thread from errands, and for how long; empty if nothing does."""
+        """What keeps the main thread from tasks, and for how long; empty if nothing does."""
         busy = self._busy
         return "" if busy is None else f"{busy[0]}, for {self._monotonic() - busy[1]:.0f} s now"
 
@@ -91,7 +91,8 @@ class Errands:
                 return
 
     def refuse(self) -> None:
-        """Whoever has asked and got no answer is told that there will be none, and so is whoever asks from now on."""
+        """Whoever has asked and got no answer is informed that there will be none, and so is whoever asks from now
+        on."""
         self._refusing = True
         with contextlib.suppress(queue.Empty):
             while True:

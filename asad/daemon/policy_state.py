@@ -13,7 +13,7 @@ from asad.admit.sow.statements_policy import Statements
 from asad.config import Config
 from asad.errors import AsadError
 from asad.model import Json
-from asad.policy import Changes, Memory, Remembers, RemembersChanges
+from asad.policy import Changes, Memory, Stateful, StatefulByChanges
 from asad.stages import Stages
 from asad.store import learned
 from asad.store import statements as stated
@@ -27,7 +27,7 @@ KEEP_S = 1.0
 SAVE_S = 60.0
 """What was learned is kept this often, and at the end."""
 LOAD_S = 10.0
-"""So long a store may take to tell what was learned before."""
+"""So long a store may take to say what was learned before."""
 T = TypeVar("T")
 
 
@@ -45,8 +45,8 @@ def within(seconds: float, function: Callable[[], T]) -> T:
     return answer.result(seconds)
 
 
-class Knowledge:
-    """Of the policies of all stages. A store that does not tell what was known costs no cycle: it is asked again."""
+class PolicyState:
+    """Of the policies of all stages. A store that does not say what was saved costs no cycle: it is asked again."""
 
     def __init__(
         self, config: Config, writer: Writer, stages: Stages, monotonic: Callable[[], float] = time.monotonic
@@ -55,10 +55,10 @@ class Knowledge:
         self.stages = stages
         self._cluster, self._url = config.daemon.cluster, config.store_url
         self._writer, self._monotonic = writer, monotonic
-        self.remembered: set[str] = set()
+        self.loaded: set[str] = set()
         """Stages that know what they had learned before this start."""
         self._saved: dict[str, Memory] = {}
-        """By stage whose policy does not tell what has changed: what is kept."""
+        """By stage whose policy does not report what has changed: what is kept."""
         self._saved_at = monotonic()
 
     def scope(self, stage: str) -> str:
@@ -67,14 +67,14 @@ class Knowledge:
 
     # -------------------------------------------------------------------------------------------------- known again
 
-    def remember(self) -> None:
-        """What was learned before this start. A store that does not tell is asked again when it is time to save, and
+    def load(self) -> None:
+        """What was learned before this start. A store that does not report is asked again when it is time to save, and
         no sooner: it may hold up the main thread for as long as it is given."""
         for stage, policy in self.stages.learners.items():
-            if stage not in self.remembered and not self._remember(stage, policy):
+            if stage not in self.loaded and not self._load(stage, policy):
                 return
 
-    def _remember(self, stage: str, policy: Remembers) -> bool:
+    def _load(self, stage: str, policy: Stateful) -> bool:
         url, scope = self._url, self.scope(stage)
 
         def read() -> dict[str, dict[str, Json]]:
@@ -87,14 +87,14 @@ class Knowledge:
             memory = within(LOAD_S, read)
         except (AsadError, TimeoutError) as error:
             why = str(error) or f"it did not answer within {LOAD_S:.0f} s"
-            log.warning("what was learned before is not known, until the store tells: %s", why)
+            log.warning("what was learned before is not known, until the store reports: %s", why)
             return False
         policy.restore(memory)
-        self.remembered.add(stage)
-        if not isinstance(policy, RemembersChanges):
+        self.loaded.add(stage)
+        if not isinstance(policy, StatefulByChanges):
             self._saved[stage] = dict(memory)
         if memory:
-            log.info("remembers %s", _told(stage, memory))
+            log.info("restored %s", _reported(stage, memory))
         return True
 
     # -------------------------------------------------------------------------------------------------------- kept
@@ -109,7 +109,7 @@ class Knowledge:
         if self._monotonic() - self._saved_at >= SAVE_S:
             self._saved_at = self._monotonic()
             if not self._writer.trouble:
-                self.remember()
+                self.load()
             self.save()
 
     def save(self) -> None:
@@ -119,7 +119,7 @@ class Knowledge:
 
     def save_stage(self, stage: str) -> None:
         """Keep what one stage has learned since the last time."""
-        if stage not in self.remembered:
+        if stage not in self.loaded:
             return  # what is kept is more than what a few minutes have taught
         policy = self.stages.learners[stage]
         if isinstance(policy, Statements):
@@ -127,53 +127,54 @@ class Knowledge:
             return
         try:
             changed = (
-                policy.changes() if isinstance(policy, RemembersChanges) else self._changes(stage, policy)
+                policy.changes() if isinstance(policy, StatefulByChanges) else self._changes(stage, policy)
             )
         except Exception:
-            log.exception("what was learned could not be told")
+            log.exception("what was learned could not be reported")
             return
         self._writer.save_learned(self.scope(stage), changed)
 
-    def _changes(self, stage: str, policy: Remembers) -> Changes:
-        """What a policy that tells all that it knows did not tell so the last time."""
+    def _changes(self, stage: str, policy: Stateful) -> Changes:
+        """What a policy that reports all that it knows did not report so the last time."""
         saved, state = self._saved.get(stage, {}), dict(policy.state())
         self._saved[stage] = state
         return {name: entry for name, entry in state.items() if saved.get(name) != entry}
 
     def keep_promises(self) -> None:
-        """What admission has promised is in the store before the cluster is told of it, unless the store is away."""
+        """What admission has promised is in the store before the cluster is informed of it, unless the store is
+        away."""
         admit = self.stages.admit
-        if not admit.changed or "admit" not in self.remembered:
+        if not admit.changed or "admit" not in self.loaded:
             return
         if not self.kept_now() and not self._writer.trouble:
             log.warning("the state store did not take within %g s what admission has promised", KEEP_S)
 
     def kept_now(self) -> bool:
-        """Keep what admission has promised, and wait for it; False if the store is away, or has not told yet what was
-        promised before."""
+        """Keep what admission has promised, and wait for it; False if the store is away, or has not reported yet what
+        was promised before."""
         self.save_stage("admit")
-        known = "admit" in self.remembered
+        known = "admit" in self.loaded
         return known and not self._writer.trouble and self._writer.wait_until_written(KEEP_S)
 
     def switch(self, stages: Stages) -> None:
-        """Others take over. What those of another name knew is kept first; `remember` asks what the new ones knew."""
+        """Others take over. What those of another name knew is kept first; `load` asks what the new ones knew."""
         before, now = self.stages.scopes, stages.scopes
         changed = [stage for stage in stages._fields if before.get(stage) != now.get(stage)]
         if changed:
             self.save()
         for stage in changed:
-            self.remembered.discard(stage)
+            self.loaded.discard(stage)
             self._saved.pop(stage, None)
         self.stages = stages
 
 
-def _told(stage: str, memory: Memory) -> str:
-    """What was remembered, for the log."""
+def _reported(stage: str, memory: Memory) -> str:
+    """What was saved, for the log."""
     if stage == "defer":
         return f"{len(memory) - ('*' in memory)} days of what on-demand jobs left"
     if stage == "admit":
         promised = sum(
             name.startswith(("seat ", "statement ")) and bool(known) for name, known in memory.items()
         )
-        return f"what admission said of {promised} jobs"
+        return f"what admission decided about {promised} jobs"
     return f"{len(memory) - ('*' in memory)} applications"
