@@ -38,6 +38,7 @@ from asad.daemon.policy_state import PolicyState
 from asad.daemon.reload import but_for_what_is_fixed, leaves_behind
 from asad.daemon.requests import Requests, plain_config
 from asad.daemon.systemd import Heartbeat, notify
+from asad.daemon.task_queue import TaskQueue
 from asad.decisions import Outcome
 from asad.errors import AsadError, UsageError
 from asad.metrics import Endpoint

@@ -21,7 +21,7 @@ from asad.admit.sow.statements_policy import Statements
 from asad.api.control import Peer, Request, may_change
 from asad.config import Config
 from asad.daemon import task_queue
-from asad.daemon.clusters import TakesJobs, HasStories
+from asad.daemon.clusters import HasStories, TakesJobs
 from asad.daemon.task_queue import SOON_S
 from asad.defer.deferral_policy import Deferral
 from asad.errors import AsadError, UsageError

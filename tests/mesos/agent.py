@@ -29,7 +29,7 @@ def interpreter(user: str | None) -> str:
 
 
 class Agent:
-    """Takes one executor, hands it tasks, and keeps what it tells."""
+    """Takes one executor, hands it tasks, and keeps what it reports."""
 
     def __init__(self, data: str = "", heard: Callable[[dict[str, Any]], None] | None = None) -> None:
         """`heard` is given every new status instead of its being acknowledged at once."""
@@ -157,7 +157,7 @@ class Agent:
             )
 
     def states(self, task_id: str) -> list[str]:
-        """What was told of a task, in order."""
+        """What was reported of a task, in order."""
         return [status["state"] for status in self.updates if status["task_id"]["value"] == task_id]
 
     def until(self, true: Callable[[], Any], timeout_s: float = 300.0) -> bool:

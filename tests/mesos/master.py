@@ -145,7 +145,7 @@ class Container:
 
 
 class Runner(Protocol):
-    """Runs the tasks of an agent for real, and tells the master by `hear` how they fare."""
+    """Runs the tasks of an agent for real, and notifies the master by `hear` how they fare."""
 
     def launch(self, task: Task) -> None: ...
 
@@ -192,7 +192,7 @@ class Master:
         host: str = "node{}",
         quiet: bool = False,
     ) -> None:
-        """`task_s` tells how long a task runs (0: until it is killed); `split` cuts the stream into odd chunks;
+        """`task_s` reports how long a task runs (0: until it is killed); `split` cuts the stream into odd chunks;
         `credentials` are secrets by principal; `quiet` sends no updates of running tasks but the first, and does not
         look at each field of a call."""
         self.master_id = master_id or str(uuid.uuid4())
@@ -977,7 +977,7 @@ class Master:
         self._loop.call_soon_threadsafe(take)
 
     def _advance(self, task: Task, state: str, **more: Any) -> None:
-        """The task comes to a state, and its agent tells it until that is acknowledged."""
+        """The task comes to a state, and its agent reports it until that is acknowledged."""
         if task.over:
             return
         task.state = state

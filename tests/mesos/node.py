@@ -81,7 +81,7 @@ class Node:
                 known[0].send(event)
 
     def end(self, executor: str) -> None:
-        """An executor is killed, and its agent tells what that means for its tasks."""
+        """An executor is killed, and its agent reports what that means for its tasks."""
         self.executors[executor][1].kill()
         for task in list(self.master.tasks.values()):
             if task.executor == executor and not task.over:

@@ -242,7 +242,7 @@ def refused_call(call: Mapping[str, Any]) -> str:
 
 
 def refused_framework(info: Mapping[str, Any], known: Mapping[str, Any] | None) -> str:
-    """Why a subscription ends with an ERROR; `known` is what the framework said of itself before."""
+    """Why a subscription ends with an ERROR; `known` is what the framework stated of itself before."""
     roles = info.get("roles", [])
     if {"type": "MULTI_ROLE"} in info.get("capabilities", []):
         if "role" in info:

@@ -1,4 +1,4 @@
-"""A daemon over the master double: it takes jobs before its first cycle is over, and tells the stories of gangs."""
+"""A daemon over the master double: it takes jobs before its first cycle is over, and describes the stories of gangs."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_the_double_answers_as_the_real_master_did(name: str, data: Path) -> Non
                         assert master.until(lambda first=first: first.offered["mem"] > 0)
                         master.lose_agent(first)
                     if event["type"] == "UPDATE" and "Agent 127.0.0.1 disconnected" in json.dumps(event):
-                        continue  # only a framework without checkpoints is told so at once; ours has them
+                        continue  # only a framework without checkpoints is informed at once; ours has them
                     mine = seen(conn, key(event))
                     assert mine is not None, f"{conn}: the double never said {key(event)}"
                     if event["type"] == "OFFERS":

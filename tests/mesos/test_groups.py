@@ -78,7 +78,7 @@ class Mesos:
             self.say(task, "TASK_RUNNING")
 
     def obey(self) -> None:
-        """What was told to end has ended."""
+        """What was asked to end has ended."""
         for task in list(dict.fromkeys(self.killed)):
             if task in self.where:
                 self.say(task, "TASK_KILLED")

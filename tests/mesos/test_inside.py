@@ -133,7 +133,7 @@ def test_a_successor_knows_guests_and_sends_another_into_the_same_executor(
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert master.until(lambda: not any(f.active for f in master.frameworks.values()))
-    # the settings have changed meanwhile: what runs is still told as it was told first
+    # the settings have changed meanwhile: what runs is still reported as it was reported first
     with session(master, tmp_path, executor="another", executor_memory_mb=7.0) as opened:
         assert wait(lambda: opened.subscribed and state(opened, "m2") == "running")
         assert inside(opened, "m2") == {"m1"}

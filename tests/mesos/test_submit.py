@@ -118,7 +118,7 @@ def test_a_throttle_scales_workers_and_servers_together(tmp_path: Path) -> None:
         assert set(master.launches.values()) == {1}, "no task is launched twice"
         snapshot = cluster.snapshot()
         names = {str(snapshot.jobs.job_id[row]).rpartition("_")[0] for row in snapshot.running}
-        assert names == {"m1", "m1.server"}, "two arrays, which admission tells apart"
+        assert names == {"m1", "m1.server"}, "two arrays, which admission distinguishes"
         assert len(np.unique(snapshot.jobs.array[snapshot.running])) == 2
 
 
@@ -259,7 +259,7 @@ def test_a_job_of_slurm_runs_on_agents_and_ends_in_slurm(tmp_path: Path) -> None
 
 
 def test_a_job_of_slurm_outlives_the_daemon(tmp_path: Path) -> None:
-    """Another daemon finds its gang by its origin: it is launched once, and told once."""
+    """Another daemon finds its gang by its origin: it is launched once, and reported once."""
     master = Master(agents=1)
     slurm = PaperSlurm()
     slurm.add(17, tasks=1, cpus=1)

@@ -255,7 +255,7 @@ class Lent:
     guests: list[str]
     gate: Path
     witness: Callable[[], str] = str
-    """What else tells why a lending does not come."""
+    """What else reports why a lending does not come."""
 
     @property
     def guest(self) -> str:

@@ -1,4 +1,4 @@
-"""The admit stage's decisions on a real Slurm: arrays throttled and deferred, jobs put first, all of it given back."""
+"""The admit stage's decisions on a real Slurm: arrays throttled and deferred, jobs put first, all of it released."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_the_reason_stands_where_the_user_reads_it(port: Port) -> None:
         rows = port.slurm.sacct("-X", "-j", other, fields="State,AdminComment")
         return {row["AdminComment"] for row in rows if row["State"] == "COMPLETED"}
 
-    until(lambda: told() == {said}, lambda: f"accounting tells: {told()}")
+    until(lambda: told() == {said}, lambda: f"accounting reports: {told()}")
 
 
 @pytest.fixture

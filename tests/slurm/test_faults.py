@@ -48,7 +48,7 @@ def asad_of_module(slurm_session: RealSlurm) -> Iterator[Asad]:
 
 @pytest.fixture
 def asad(asad_of_module: Asad, slurm: RealSlurm) -> Iterator[Asad]:
-    """The same, whole; what a test has broken is mended after it."""
+    """The same, whole; what a test has broken is corrected after it."""
     yield asad_of_module
     asad_of_module.mend()
 
@@ -148,7 +148,7 @@ def test_both_start_again_in_either_order_and_the_lending_goes_on(asad: Asad, le
     for names in (("asad", node), (node, "asad")):
         for name in ("asad", node):
             asad.kill(name, signal.SIGTERM)
-        assert lent.quota() is None, "both give back what they hold when they stop"
+        assert lent.quota() is None, "both release what they hold when they stop"
         assert lent.runs_as_guest()
         for name in names:
             asad.start(name)
@@ -305,11 +305,11 @@ def store_path(asad: Asad) -> Path:
 
 
 def lending_goes_on_without_the_store(asad: Asad, told: bool = True) -> Lent:
-    """A lending while the store is broken; the status tells of that."""
+    """A lending while the store is broken; the status describes that."""
     lent = queue(asad.slurm)
     lent.await_lending()
     if told:
-        until(lambda: asad.status()["store"]["trouble"], "the trouble is told")
+        until(lambda: asad.status()["store"]["trouble"], "the trouble is reported")
     asad.next_cycles(2)
     assert lent.quota() is not None
     return lent

@@ -156,7 +156,7 @@ def test_a_gang_goes_beside_a_host_of_two_nodes_whole_or_not_at_all(slurm: RealS
             lambda: f"a quota on both nodes: {held(slurm)}",
         )
         asad.next_cycles(3)
-        assert not lent.runs_as_guest(wide), "three components were told, and there are two nodes"
+        assert not lent.runs_as_guest(wide), "three components were reported, and there are two nodes"
         gate.touch()
         slurm.wait(host, pair, wide)
         assert {slurm.job(job)["JobState"] for job in (host, pair, wide)} == {"COMPLETED"}

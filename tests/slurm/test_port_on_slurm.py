@@ -112,7 +112,7 @@ class Port:
         return jobs
 
     def look(self) -> Snapshot:
-        """A snapshot that stays as it is; the jobs that ended are told, as in every cycle."""
+        """A snapshot that stays as it is; the jobs that ended are reported, as in every cycle."""
         snapshot = copied(self.cluster.snapshot())
         self.cluster.finished(snapshot.time_s)
         return snapshot
@@ -214,12 +214,12 @@ def closed(slurm: RealSlurm) -> Iterator[None]:
 
 @dataclass
 class Story:
-    """Jobs from first to last, as the port showed and told them."""
+    """Jobs from first to last, as the port showed and reported them."""
 
     jobs: list[str]
     looks: list[Snapshot] = field(default_factory=list)
     told: list[tuple[str, float, float, float]] = field(default_factory=list)
-    """Job, end, run and lost seconds of those that were told to have ended."""
+    """Job, end, run and lost seconds of those that were asked to have ended."""
     decided: list[list[Decision]] = field(default_factory=list)
     became: list[list[Outcome]] = field(default_factory=list)
 
@@ -649,7 +649,7 @@ def test_a_guest_that_ends_before_its_share_changes_is_told_so(port: Port) -> No
 def test_a_cgroup_that_vanishes_between_read_and_write_leaves_nothing_behind(
     port: Port, actors: Asad, tmp_path: Path
 ) -> None:
-    """An actor that has seen a job is told to hold it when its groups have gone."""
+    """An actor that has seen a job is asked to hold it when its groups have gone."""
     node = port.slurm.node_names[0]
     actors.kill(node, signal.SIGTERM)
     actor = Actor(Settings(node, tmp_path / "actor"), Cgroups(CGROUP, node), progress=tmp_path / "progress")
@@ -730,7 +730,7 @@ def test_a_jump_of_the_clock_lifts_no_quota_and_pins_no_offer(
 
 
 def test_an_offer_from_the_future_is_taken_back_by_the_timer(port: Port, closed: None) -> None:
-    """As it looks when the clock was set back, and neither daemon nor clock can tell how old it is."""
+    """As it looks when the clock was set back, and neither daemon nor clock can say how old it is."""
     hosts = port.hosts()
     guest = port.run()
     assert port.lend(port.see_waiting(guest), guest, hosts[0]).done

@@ -1,4 +1,5 @@
-"""Slurm's queue served by Mesos, with a real Slurm: what a partition that is down does, and how Slurm tells of the end.
+"""Slurm's queue served by Mesos, with a real Slurm: what a partition that is down does, and how Slurm describes the
+end.
 
 Mesos is on paper here (its own tests have a master); the wrapped script of a job is run by the test itself.
 """
@@ -89,7 +90,7 @@ def test_a_job_runs_its_own_script_under_its_user_and_slurm_tells_how_it_ended(b
     (spec,) = between.mesos.specs.values()
     assert (spec.user, spec.uid, spec.time_limit_s) == ("nobody", NOBODY.pw_uid, 600.0)
     between.mesos.start("m1", "a1", "a2")
-    between.step_until(lambda: between.told(job) == "asad: runs on Mesos as m1 on a1,a2", "it is told")
+    between.step_until(lambda: between.told(job) == "asad: runs on Mesos as m1 on a1,a2", "it is reported")
 
     folder = Path(spec.environment["SLURM_SUBMIT_DIR"])
     wrapped = between.slurm.folder / "jobs" / "wrapped.sh"
@@ -146,7 +147,7 @@ def test_slurm_starts_nothing_of_it_and_has_it_back_as_it_was(between: Between) 
     )
     assert "denied" in refused.stderr, "its user cannot let Slurm run it meanwhile"
     between.ahead_s = 700.0
-    between.step_until(lambda: not between.queue.taken, "it is given back")
+    between.step_until(lambda: not between.queue.taken, "it is released")
     after = between.slurm.job(job)
     differ = {
         key for key in before.keys() | after.keys() if before.get(key, "(null)") != after.get(key, "(null)")
@@ -249,7 +250,7 @@ def test_a_task_of_an_array_goes_back_alone(between: Between) -> None:
     between.mesos.start("m1", "a1")
     between.step_until(lambda: "a1" in between.told_by(job, 0), "one runs")
     between.ahead_s = 700.0
-    between.step_until(lambda: len(between.queue.taken) == 1, "the other is given back")
+    between.step_until(lambda: len(between.queue.taken) == 1, "the other is released")
     by_task = {one["array_task_id"]: one["priority"] for one in between.slurm.squeue()}
     assert by_task[0] == 0
     assert by_task[1] > 0

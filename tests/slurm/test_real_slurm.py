@@ -85,7 +85,7 @@ def test_accounting_tells_cpu_time_that_was_used(slurm: RealSlurm) -> None:
     rows: list[dict[str, str]] = []
 
     def accounted() -> bool:
-        # with -X it would tell no CPU time: that is summed over the steps
+        # with -X it would report no CPU time: that is summed over the steps
         rows[:] = slurm.sacct("-j", job, fields="TotalCPU,ElapsedRaw,State")
         return bool(rows) and rows[0]["State"] == "COMPLETED"
 
@@ -108,7 +108,7 @@ def test_a_moved_job_starts_beside_its_host_on_the_same_core_and_no_other_follow
 
 
 def test_a_job_that_was_moved_while_pending_says_guest_in_its_environment(slurm: RealSlurm) -> None:
-    """The node actor tells guests by this when the daemon has never spoken to it."""
+    """The node actor reports guests by this when the daemon has never spoken to it."""
     full(slurm)
     guest = slurm.submit('echo "$SLURM_JOB_PARTITION"', MINUTES)
     offer(slurm, guest, slurm.node_names[0])

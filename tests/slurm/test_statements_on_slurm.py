@@ -60,7 +60,7 @@ def asactl(asad: Asad, *words: str) -> Any:
 
 
 def announce(asad: Asad, folder: Path, due: str, takes: str, **facts: str) -> Mapping[str, Any]:
-    """Submit a statement by a file, as its owner does; what is told of it."""
+    """Submit a statement by a file, as its owner does; what is informed of it."""
     known = {
         "cores": "1",
         "due": f'"{due}"',
@@ -79,7 +79,7 @@ def announce(asad: Asad, folder: Path, due: str, takes: str, **facts: str) -> Ma
 
 
 def state(asad: Asad, number: int) -> Mapping[str, Any]:
-    """What is told of one statement."""
+    """What is reported of one statement."""
     rows = asactl(asad, "sow", "status", str(number))["statements"]
     return rows[0]  # type: ignore[no-any-return]
 

@@ -137,7 +137,7 @@ NODES = [
 
 
 class Daemon:
-    """Answers as the daemon does, and remembers what it was asked."""
+    """Answers as the daemon does, and keeps what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, Json]]] = []
@@ -596,7 +596,7 @@ def test_what_the_daemon_does_not_know_is_looked_for_in_the_store(
     daemon.answers["explain"] = UsageError("job 5: neither runs nor waits")
     result = call("explain", "5")
     assert "in run 1: replay of log under asax" in result.stdout
-    assert "the daemon: job 5: neither runs nor waits. Told from your own store" in result.stderr
+    assert "the daemon: job 5: neither runs nor waits. What follows is from your own store" in result.stderr
     daemon.answers["explain"] = AsadError("broken")
     assert isinstance(call("explain", "5").exception, Refused)
     asked = len(daemon.asked)

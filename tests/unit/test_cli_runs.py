@@ -184,7 +184,7 @@ def test_the_story_of_a_guest_without_a_host_says_what_it_needs_where(tmp_path: 
         run.record(
             1, EPOCH_S, outcomes(offer, quota, lends, wide), NAMES, host_rows=[-1] * 4, node_names=names
         )
-        run.record(2, EPOCH_S, [Outcome(offer, False, "too late")], NAMES)  # by whom no names are told
+        run.record(2, EPOCH_S, [Outcome(offer, False, "too late")], NAMES)  # by whom no names are reported
         run.finish({})
     story = call("explain", "101", "--store", path, "--json").output
     assert json.loads(story)["decisions"][0]["host"] is None

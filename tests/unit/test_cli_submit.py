@@ -1,4 +1,5 @@
-"""`asactl submit`, `cancel` and `tasks`: what is asked of the daemon, as whom a job runs, and what is said when not."""
+"""`asactl submit`, `cancel` and `tasks`: what is asked of the daemon, as whom a job runs, and what is stated when
+not."""
 
 from __future__ import annotations
 
