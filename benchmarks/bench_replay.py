@@ -23,12 +23,12 @@ from asad.decisions import Decision
 from asad.experts import load_experts
 from asad.model import Finished, Snapshot
 from asad.replay import playing
-from asad.replay.bench import Bench
-from asad.replay.demand import assign
+from asad.replay.cpu_demand import assign
 from asad.replay.machine import infer
 from asad.replay.playing import leave_alone
 from asad.replay.readers import Recorded, read_log
-from asad.replay.settings import Settings
+from asad.replay.replay_settings import Settings
+from asad.replay.workbench import Bench
 from asad.replay.workload import build_workload
 from asad.share.asax import Asax
 

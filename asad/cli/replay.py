@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from asad.replay.bench import Progress
     from asad.replay.readers import Recorded
+    from asad.replay.replay_settings import Settings
     from asad.replay.results import ReplayResult
-    from asad.replay.settings import Settings
+    from asad.replay.workbench import Progress
 
 
 def _of(stage: str) -> str:
@@ -299,11 +299,11 @@ def replayed(
     Raises UsageError, LogError, MachineError, ConfigError for what they name, StoreError.
     """
     from asad.config import load
-    from asad.replay.demand import DemandProfile, read_demand
+    from asad.replay.cpu_demand import DemandProfile, read_demand
     from asad.replay.machine import from_flags, infer, read_machine
     from asad.replay.policies import CONFIGURED, PLAIN, usual_policies
     from asad.replay.readers import read_log
-    from asad.replay.settings import Settings
+    from asad.replay.replay_settings import Settings
     from asad.replay.workload import fitting_rows
 
     if (nodes is None) != (cores is None):

@@ -20,7 +20,7 @@ from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
 from asad.cli.screen import JSON, cells, duration, respond, table_of
 from asad.errors import UsageError
 from asad.replay.readers import fields
-from asad.replay.readers.recorded import BadValue
+from asad.replay.readers.accounting_log import BadValue
 
 MOST_SCRIPT_BYTES = 512 << 10
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

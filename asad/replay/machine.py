@@ -12,7 +12,7 @@ import numpy as np
 from asad.errors import LogError, MachineError
 from asad.model import JobLog, Machine
 from asad.replay.readers import Recorded, fields, sacct_json
-from asad.replay.readers.recorded import BadValue, quoted
+from asad.replay.readers.accounting_log import BadValue, quoted
 
 MOST_NODES = 1_000_000
 MOST_CORES = 2**31 - 1

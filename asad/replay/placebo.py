@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asad.replay.bench import Bench
-from asad.replay.metrics import later
 from asad.replay.playing import Played, leave_alone
-from asad.replay.settings import VERDICT_JOBS
+from asad.replay.replay_settings import VERDICT_JOBS
+from asad.replay.schedule_figures import later
+from asad.replay.workbench import Bench
 
 PLACEBOS, PLACEBOS_LONG = 20, 3
 """Draws of the placebo, and for logs above VERDICT_JOBS."""

@@ -18,11 +18,11 @@ from asad.decisions import Decision, Outcome
 from asad.errors import UsageError
 from asad.experts import load_experts
 from asad.model import Finished, Snapshot
-from asad.replay.bench import Bench
-from asad.replay.demand import DemandProfile, assign, read_demand
+from asad.replay.cpu_demand import DemandProfile, assign, read_demand
 from asad.replay.machine import from_flags, infer
 from asad.replay.readers import read_log
-from asad.replay.settings import Settings
+from asad.replay.replay_settings import Settings
+from asad.replay.workbench import Bench
 from asad.replay.workload import build_workload
 from asad.replay.worth import arrays_of, hints_of
 

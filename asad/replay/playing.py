@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from asad.cycle import Cycle, is_renewal
 from asad.decisions import Outcome
 from asad.model import Floats, ShareCases, Snapshot
-from asad.replay.bench import Bench
 from asad.replay.policies import PLAIN, SCHEDULING
-from asad.replay.recorded import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster, Workload
 from asad.replay.results import ExpertHistory
 from asad.replay.stated import Foretold
 from asad.replay.watched import ExpertWatch, Managed
+from asad.replay.workbench import Bench
 from asad.replay.worth import arrays_of, hints_of
 from asad.share.pool.cases import MOST
 from asad.stages import Stages, memory_loss

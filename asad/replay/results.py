@@ -62,7 +62,8 @@ class PolicyResult:
     stretched: NDArray[np.bool_] | None = None
     """Hosts and guests that are late because sharing slowed them; None if nobody counted them."""
     funnel: tuple[tuple[str, float], ...] = ()
-    """(reason, core-hours) of the cores·time that batch left idle, in the order of `FUNNEL`; empty if nobody counted.
+    """(reason, core-hours) of the cores·time that batch left idle; empty if nobody counted. Reasons are
+    in the order of `asad.share.pool.idle_funnel.REASONS`.
 
     Reasons exclude each other, so they sum to all that was idle.
     """

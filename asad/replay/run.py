@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import Json, Machine
-from asad.replay.bench import Bench, Progress, prepare
-from asad.replay.demand import assign
+from asad.replay.cpu_demand import assign
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.policies import FLUID, SCHEDULING, lends
 from asad.replay.readers import Recorded
+from asad.replay.replay_settings import VERDICT_JOBS, Settings
 from asad.replay.results import PolicyResult, ReplayResult, Verdict
-from asad.replay.settings import VERDICT_JOBS, Settings
 from asad.replay.summary import job_ends, summarise, with_placebo
+from asad.replay.workbench import Bench, Progress, prepare
 from asad.store import share_cases
 from asad.store.store import Store
 

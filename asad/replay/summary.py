@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from asad.replay.bench import Bench
-from asad.replay.metrics import figures, later, over_time, stretched
 from asad.replay.placebo import Moved, placebo
 from asad.replay.playing import Played
 from asad.replay.policies import admits, defers, states
 from asad.replay.results import PolicyResult
+from asad.replay.schedule_figures import figures, later, over_time, stretched
+from asad.replay.workbench import Bench
 from asad.store.records import JobEnd
 
 

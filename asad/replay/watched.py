@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from asad.decisions import Admit, Decline, Defer, Evict, Outcome, SetThrottle
 from asad.model import Floats
-from asad.replay.recorded import Workload
+from asad.replay.recorded_cluster import Workload
 from asad.replay.results import ExpertHistory
 from asad.share import SharePolicy
 from asad.share.learner import Weights, bound, excess_risk

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from asad.errors import MachineError
 from asad.model import Floats, Ints, JobLog, Machine
-from asad.replay.demand import Demand, believed
+from asad.replay.cpu_demand import Demand, believed
 from asad.replay.readers import Recorded
-from asad.replay.recorded import Workload
-from asad.replay.settings import Settings
+from asad.replay.recorded_cluster import Workload
+from asad.replay.replay_settings import Settings
 
 YEAR_S = 365 * 86400.0
 """What the scheduler plans with for a job of unlimited time."""

@@ -12,7 +12,8 @@ points side by side with `asax-paper`, which is the letter). Each cycle:
    sooner than by waiting.
 
 Options: `asad.share.pool.Options`. Cost a cycle: O(cores + waiting · nodes), a draw O(nodes + experts). The parts, from
-the ground up, are files of `asad.share.pool`: options, memo, starts, shares, quotas, offers, funnel, policy.
+the ground up, are files of `asad.share.pool`: pool_options, memo, starts, shares, guest_quotas,
+guest_offers, idle_funnel, pool_policy.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from asad.experts import Expert
 from asad.experts.compiled import compile_experts, leaf_names
 from asad.model import Json, ShareCases, Snapshot
 from asad.policy import Given
-from asad.share.kept import Kept, keep
+from asad.share.jit_args import JitArgs, bind
 from asad.share.learner import Weights, new_weights
-from asad.share.memory import grow
 from asad.share.pool import Options, PoolPolicy
 from asad.share.pool.cases import MOST, new_cases, taken
-from asad.share.pool.policy import seen
+from asad.share.pool.pool_policy import seen
 from asad.share.pool.shares import draw_shares
+from asad.share.saved_state import grow
 
 
 @compiled
 def _draw(
-    kept: Kept,
+    args: JitArgs,
     now: float,
     own_known: float,
     queue: NDArray[np.int32],
@@ -50,9 +51,9 @@ def _draw(
     guests: NDArray[np.int32],
 ) -> None:
     """`draw_shares` in one call."""
-    columns, experts, weights, history, o, memo, actions, rng, said, cases = kept.all
+    columns, experts, weights, history, o, memo, actions, rng, opinions, cases = args.all
     view = see(columns, now, own_known, queue, running, guests)
-    draw_shares(view, experts, weights, history, o, memo, actions, rng, said, cases)
+    draw_shares(view, experts, weights, history, o, memo, actions, rng, opinions, cases)
 
 
 CHANGE = 0.15
@@ -102,7 +103,7 @@ class Asax(PoolPolicy):
         self.weights: Weights = new_weights(len(application_names), len(self.experts))
         self.rng = rng
         self._cases = new_cases()
-        self._drawing: Kept | None = None
+        self._drawing: JitArgs | None = None
         self._drawing_for: object = None
 
     @classmethod
@@ -113,9 +114,9 @@ class Asax(PoolPolicy):
 
     def _draw(self, snapshot: Snapshot) -> None:
         """Shares that are due."""
-        if self._drawing is None or self._drawing_for is not self._kept:
-            self._drawing_for = self._kept
-            self._drawing = keep(
+        if self._drawing is None or self._drawing_for is not self._args:
+            self._drawing_for = self._args
+            self._drawing = bind(
                 self._columns,
                 self.compiled,
                 self.weights,

@@ -43,11 +43,11 @@ from asad.experts.state import (
 )
 from asad.model import Finished, Floats, Json, Snapshot
 from asad.policy import Given
-from asad.share.history import History, expected_cpu, expected_run, new_history, record, require_known
 from asad.share.learner import PAPER, Weights, add_case, draw, meet, new_weights
-from asad.share.memory import forget, grow
 from asad.share.openings import Openings, fit
 from asad.share.pair import MOST, PairPolicy, Pairs, choose
+from asad.share.run_history import History, expected_cpu, expected_run, new_history, record, require_known
+from asad.share.saved_state import forget, grow
 
 LARGEST = 0.9
 """The greatest action; a node from which anything is lent already has no room for it, and so for no second guest."""
@@ -191,7 +191,7 @@ class AsaxPaper(PairPolicy):
         n, m = len(self.experts), len(self.actions)
         self._ceiling = np.zeros(0)
         self._mixtures, self._opinions = np.zeros((MOST, m)), np.zeros((MOST, n))
-        self._leaves, self._said = np.zeros((MOST, n), np.int32), np.empty((n, m))
+        self._leaves, self._scratch = np.zeros((MOST, n), np.int32), np.empty((n, m))
         self._unlearned: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
 
     @classmethod
@@ -242,9 +242,9 @@ class AsaxPaper(PairPolicy):
     def _anew(self, snapshot: Snapshot, view: View, guest: int, host: int) -> tuple[str, float] | None:
         if math.isnan(snapshot.jobs.cpu_fraction[host]):
             return None
-        told = (host, guest, 0, self._mixtures[0], self._said, self._leaves[0])
+        told = (host, guest, 0, self._mixtures[0], self._scratch, self._leaves[0])
         action = _draw(*(view, *self._tools(snapshot), *told))
-        self._unlearned[host].append(self._said[:, action].copy())
+        self._unlearned[host].append(self._scratch[:, action].copy())
         share = float(self.actions[max(action, 1)])  # a job that runs cannot be given nothing
         return f"its share of its new host {snapshot.jobs.job_id[host]} is {share:.0%}", share
 

@@ -30,9 +30,9 @@ from asad.experts.compiled import compile_experts
 from asad.experts.fitting import read_history
 from asad.node.progress import parse as parse_progress
 from asad.replay import machine as machines
-from asad.replay.demand import assign, read_demand
+from asad.replay.cpu_demand import assign, read_demand
 from asad.replay.readers import Recorded, read_log
-from asad.replay.settings import Settings
+from asad.replay.replay_settings import Settings
 from asad.replay.workload import build_workload
 from asad_papers.oasis.scheme_instances import read_instance
 from asad_papers.oga.port_instances import read_port_instance

@@ -11,7 +11,7 @@ from typing import TypeVar
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 from ClusterShell.NodeUtils import GroupResolverError
 
-from asad import nodesets
+from asad.cluster import node_names
 
 MOST_BYTES = 64 * 2**20
 """Answers that are remembered of each function here, as far as their memory can be told. A list of all nodes of a large
@@ -63,7 +63,7 @@ def expand(text: str) -> tuple[str, ...]:
         return ()
     if _NAME.fullmatch(text):  # a group is no node's name, and is not looked up
         return (text,)
-    return tuple(map(sys.intern, nodesets.expand(text)))  # large sets share their names
+    return tuple(map(sys.intern, node_names.expand(text)))  # large sets share their names
 
 
 _NAME = re.compile(r"@?[\w.\-]{1,255}", re.ASCII)
@@ -73,6 +73,6 @@ _NAME = re.compile(r"@?[\w.\-]{1,255}", re.ASCII)
 def fold(names: tuple[str, ...]) -> str:
     """The shortest text for `names`. Raises ValueError for what are no names of nodes."""
     try:
-        return str(NodeSet.fromlist(names, resolver=nodesets.NO_GROUPS))
+        return str(NodeSet.fromlist(names, resolver=node_names.NO_GROUPS))
     except (NodeSetException, GroupResolverError) as error:
         raise ValueError(f"{names[:1]!r:.80} … is no node set ({str(error)[:80]!r})") from None

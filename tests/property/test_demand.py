@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from asad.model import Floats
-from asad.replay.demand import LEAST, believed
+from asad.replay.cpu_demand import LEAST, believed
 
 
 @dataclass(frozen=True)

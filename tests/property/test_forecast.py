@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asad.replay import engine
-from asad.replay.engine.state import NEXT, NOW, WAITING
+from asad.replay.engine.simulation_state import NEXT, NOW, WAITING
 from asad.replay.engine.twin import forecast_starts, no_experience
 
 from .test_lending import Case, cases

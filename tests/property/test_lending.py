@@ -18,7 +18,7 @@ from asad.contention import Contention
 from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, SetShare
 from asad.model import Machine, Snapshot
 from asad.replay import engine
-from asad.replay.recorded import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster, Workload
 
 from .reference_scheduler import Held, easy_pass
 

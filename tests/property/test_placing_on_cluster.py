@@ -23,7 +23,7 @@ from asad.place.first_fit import FirstFit
 from asad.place.live import PortPlacing
 from asad.place.options import OgaOptions
 from asad.place.rooms import bounds_of
-from asad.replay.recorded import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster, Workload
 from asad.share.exclusive import Exclusive
 
 JOBS, NODES, CORES, APPLICATIONS = 40, 5, 4, 6

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from asad.errors import LogError, MachineError
 from asad.replay import machine as machines
 from asad.replay.readers import Recorded, fields, read_log
-from asad.replay.readers.recorded import BadValue
+from asad.replay.readers.accounting_log import BadValue
 
 LOGS = Path(__file__).resolve().parent.parent / "golden" / "logs"
 SAMPLES = sorted(path for path in LOGS.iterdir() if path.suffix in (".swf", ".sacct", ".csv", ".json"))

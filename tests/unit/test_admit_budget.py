@@ -25,7 +25,7 @@ from asad.defer.at_once import AtOnce
 from asad.errors import ConfigError, UsageError
 from asad.guard import guard_for
 from asad.place.native import Native
-from asad.replay.settings import Settings
+from asad.replay.replay_settings import Settings
 from asad.share.exclusive import Exclusive
 from asad.stages import policy_of
 

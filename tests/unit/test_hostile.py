@@ -54,10 +54,10 @@ from asad.experts import parse_expert
 from asad.experts.fitting import read_history
 from asad.model import Finished, Machine
 from asad.node.actor import lease_from_json
-from asad.replay.demand import read_demand
+from asad.replay.cpu_demand import read_demand
 from asad.replay.machine import infer, read_machine
 from asad.replay.readers import fields, read_log
-from asad.replay.readers.recorded import BadValue
+from asad.replay.readers.accounting_log import BadValue
 from asad.share.measured import Measured
 from asad.share.pool import Options
 from asad.share.static import Static

@@ -17,7 +17,7 @@ from slurm_golden import check_logs
 
 from asad.errors import LogError
 from asad.replay.readers import Recorded, fields, read_log
-from asad.replay.readers.recorded import BadValue
+from asad.replay.readers.accounting_log import BadValue
 
 LOGS = Path(__file__).resolve().parent.parent / "golden" / "logs"
 SAMPLES = Path(__file__).resolve().parents[2] / "profiles" / "samples"

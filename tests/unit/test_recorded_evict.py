@@ -10,7 +10,7 @@ from test_recorded_admission import CAUSE, cluster, do, starts
 
 from asad.decisions import Admit, Evict, SetShare
 from asad.replay import engine
-from asad.replay.recorded import RELEASED_S
+from asad.replay.recorded_cluster import RELEASED_S
 
 TWO = [(0.0, 1000.0, 2, -1), (0.0, 1000.0, 2, -1), (50.0, 300.0, 2, -1)]
 

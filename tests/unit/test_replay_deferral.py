@@ -24,10 +24,10 @@ from asad.errors import UsageError
 from asad.guard import guard_for
 from asad.model import Machine
 from asad.place.native import Native
-from asad.replay.deferrable import Declared, deferrable_of, read_declared
+from asad.replay.deferrable_in_log import Declared, deferrable_of, read_declared
 from asad.replay.policies import DEFAULT_POLICIES, usual_policies
 from asad.replay.readers import read_log
-from asad.replay.recorded import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster, Workload
 from asad.replay.worth import arrays_of
 from asad.share.exclusive import Exclusive
 

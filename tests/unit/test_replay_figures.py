@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asad.model import Floats, Machine
-from asad.replay.bench import prepare
-from asad.replay.demand import assign
-from asad.replay.metrics import figures, later, stretched
+from asad.replay.cpu_demand import assign
 from asad.replay.placebo import placebo
 from asad.replay.playing import Played, leave_alone
 from asad.replay.readers import read_log
-from asad.replay.recorded import Workload
+from asad.replay.recorded_cluster import Workload
+from asad.replay.replay_settings import Settings
 from asad.replay.results import PolicyResult
-from asad.replay.settings import Settings
+from asad.replay.schedule_figures import figures, later, stretched
 from asad.replay.summary import summarise
+from asad.replay.workbench import prepare
 
 SAMPLE = Path(__file__).resolve().parents[2] / "profiles/samples/lab-cluster.sacct"
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asad.share.history import History, new_history
 from asad.share.learner import ASAD, Weights, add_case, meet, new_weights
-from asad.share.memory import CLUSTER, fill, grow, to_memory
+from asad.share.run_history import History, new_history
+from asad.share.saved_state import CLUSTER, fill, grow, to_memory
 
 EXPERTS = ("cpu", "load", "memory")
 NAMES = ["ann/sim/8", "bob/fit/1"]

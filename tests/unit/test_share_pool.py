@@ -13,10 +13,10 @@ from asad.decisions import CoAllocate, Decision, SetQuota, SetShare
 from asad.experts import load_experts
 from asad.model import Finished, Jobs, Machine, Snapshot
 from asad.share.asax import Asax
-from asad.share.history import new_history
 from asad.share.measured import Measured
-from asad.share.memory import fill
 from asad.share.pool import Options
+from asad.share.run_history import new_history
+from asad.share.saved_state import fill
 
 NOW = 10_000.0
 NAN = math.nan

@@ -8,7 +8,7 @@ import pytest
 
 from asad.config import parse
 from asad.share.asax import _draw
-from asad.share.pool.policy import _decide, _learn
+from asad.share.pool.pool_policy import _decide, _learn
 from asad.stages import Circumstances, policy_of
 from asad.warm_up import warm_up
 

@@ -25,34 +25,34 @@ Cost
 All functions work on one `State`, a tuple of tables; its `c` holds counters and its `f` clocks. From the ground up,
 each file calling those above it alone:
 
-    state       the tables, and what the counters and clocks are
-    events      the event heap
-    queue       waiting jobs in order of arrival
-    admission   who of those that wait is in the queue: admitted, deferred, throttled
-    profile     running jobs by planned end, and what is free from when on
-    placement   which cores and how much memory a batch job takes
-    rates       contention: how fast jobs run that share cores
-    use         CPU use that varies
-    lending     guests
-    jobs        start, end, extend, cancel, requeue
-    backfill    scheduling passes: FCFS, EASY, conservative
-    clock       from event to event, and from poll to poll
-    twin        the same cluster with nobody who lends
-    looks       what a cycle asks, each in one compiled call
-    acts        what decisions of lending do, likewise
-    checks      what is given, checked once
-    build       a cluster at rest before its first job
+    simulation_state  the tables, and what the counters and clocks are
+    event_heap        the event heap
+    queue             waiting jobs in order of arrival
+    held_back         who of those that wait is in the queue: admitted, deferred, throttled
+    availability      running jobs by planned end, and what is free from when on
+    placement         which cores and how much memory a batch job takes
+    rates             contention: how fast jobs run that share cores
+    use               CPU use that varies
+    guests            guests
+    job_course        start, end, extend, cancel, requeue
+    backfill          scheduling passes: FCFS, EASY, conservative
+    clock             from event to event, and from poll to poll
+    twin              the same cluster with nobody who lends
+    looks             what a cycle asks, each in one compiled call
+    acts              what decisions of lending do, likewise
+    checks            what is given, checked once
+    build             a cluster at rest before its first job
 """
 
 from asad.replay.engine.acts import allot, co_allocate, lend_more
-from asad.replay.engine.admission import admit, defer, throttle, undefer, waits
 from asad.replay.engine.build import new_state
 from asad.replay.engine.checks import check_jobs, check_nodes
 from asad.replay.engine.clock import next_event, run_until
-from asad.replay.engine.jobs import cancel, extend, requeue
-from asad.replay.engine.lending import set_share
+from asad.replay.engine.guests import set_share
+from asad.replay.engine.held_back import admit, defer, throttle, undefer, waits
+from asad.replay.engine.job_course import cancel, extend, requeue
 from asad.replay.engine.looks import Looks, advance, ended_since, new_looks, observe
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     ADMISSION,
     ASIDE,
     CONSERVATIVE,

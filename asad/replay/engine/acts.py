@@ -6,21 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.replay.engine.lending import lend, spread
+from asad.replay.engine.guests import lend, spread
 from asad.replay.engine.rates import mark_nodes, refresh
-from asad.replay.engine.state import GUEST, NOW, RUNNING, is_job
-from asad.share.kept import Kept
+from asad.replay.engine.simulation_state import GUEST, NOW, RUNNING, is_job
+from asad.share.jit_args import JitArgs
 
 
 @compiled
 def co_allocate(
-    kept: Kept, guest: int, host: int, share: float, capped: bool, nodes: NDArray[np.int32]
+    args: JitArgs, guest: int, host: int, share: float, capped: bool, nodes: NDArray[np.int32]
 ) -> int:
     """`lend` with the guest's cores dealt evenly over `nodes`; 0 if done, else why not, as `lend` says it.
 
     Where `host` is -1, `share` is what the guest is expected to use of all the nodes together, in cores' worth of CPU.
     """
-    s, _, _ = kept.all
+    s, _, _ = args.all
     cores = np.zeros(len(nodes), np.int32)
     if not spread(s, guest, nodes, cores):
         return 6
@@ -35,12 +35,12 @@ def co_allocate(
 
 
 @compiled
-def allot(kept: Kept, guest: int, nodes: NDArray[np.int32], quota: NDArray[np.float64]) -> int:
+def allot(args: JitArgs, guest: int, nodes: NDArray[np.int32], quota: NDArray[np.float64]) -> int:
     """From now on a guest uses at most `quota[i]` cores' worth of CPU on `nodes[i]`.
 
     Returns 0 if done, 1 if it does not run as a guest of pools, 2 if it is not on one of the nodes.
     """
-    s, _, _ = kept.all
+    s, _, _ = args.all
     if not is_job(s, guest) or s.job[guest].state != GUEST or not s.job[guest].pooled:
         return 1
     for i in range(len(nodes)):
@@ -58,9 +58,9 @@ def allot(kept: Kept, guest: int, nodes: NDArray[np.int32], quota: NDArray[np.fl
 
 
 @compiled
-def lend_more(kept: Kept, host: int, share: float) -> int:
+def lend_more(args: JitArgs, host: int, share: float) -> int:
     """A batch job lends this share of itself to the pools. Returns 0, or 1 if it does not run."""
-    s, _, _ = kept.all
+    s, _, _ = args.all
     if not is_job(s, host) or s.job[host].state != RUNNING:
         return 1
     s.job[host].share = share

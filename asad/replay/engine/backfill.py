@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from asad.compiling import allocating, borrowing
-from asad.replay.engine.jobs import start_job
+from asad.replay.engine.availability import earliest, reserve, running_profile, step_at
+from asad.replay.engine.job_course import start_job
 from asad.replay.engine.placement import fits, fits_spare, keep_clear
-from asad.replay.engine.profile import earliest, reserve, running_profile, step_at
 from asad.replay.engine.queue import next_candidate, next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     CONSERVATIVE,
     EXTRA,
     FCFS,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from asad.replay.engine.checks import check_jobs, check_nodes
 from asad.replay.engine.clock import skip_dependents
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     ADMISSION,
     BLOCK,
     BLOCK_ENTRY,

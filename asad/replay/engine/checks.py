@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.errors import UsageError
-from asad.replay.engine.state import NEVER
+from asad.replay.engine.simulation_state import NEVER
 
 
 def check_nodes(cores: NDArray[np.int32], memory: NDArray[np.float64], needed: bool) -> None:

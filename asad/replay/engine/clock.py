@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from asad.compiling import borrowing
-from asad.replay.engine.admission import join_group, wake_group
 from asad.replay.engine.backfill import scheduling_pass
-from asad.replay.engine.events import move, pop
-from asad.replay.engine.jobs import end_job
+from asad.replay.engine.event_heap import move, pop
+from asad.replay.engine.held_back import join_group, wake_group
+from asad.replay.engine.job_course import end_job
 from asad.replay.engine.queue import enqueue
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     ADMISSION,
     ASIDE,
     CHANGED,

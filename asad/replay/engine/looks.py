@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import borrowing, compiled
+from asad.replay.engine.availability import estimate_starts
 from asad.replay.engine.clock import run_to_poll
-from asad.replay.engine.lending import has_open_cores
-from asad.replay.engine.profile import estimate_starts
+from asad.replay.engine.guests import has_open_cores
 from asad.replay.engine.queue import next_waiting
 from asad.replay.engine.rates import settle
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     ENDED,
     GATHER,
     GUESTS,
@@ -28,7 +28,7 @@ from asad.replay.engine.state import (
     State,
 )
 from asad.replay.engine.twin import Experience, follow, forecast_starts, no_experience
-from asad.share.kept import Kept
+from asad.share.jit_args import JitArgs
 
 DEEPER = 4
 """The twin's queue is longer than the one that is shown, since nobody lends there: starts are forecast for so many
@@ -64,9 +64,9 @@ def new_looks(s: State, depth: int, application: NDArray[np.int32]) -> Looks:
 
 
 @compiled
-def advance(kept: Kept, wake: float) -> bool:
+def advance(args: JitArgs, wake: float) -> bool:
     """`run_to_poll`, and then the twin, if there is one."""
-    s, twin, looks = kept.all
+    s, twin, looks = args.all
     going_on = run_to_poll(s, wake)
     if len(twin.job):
         follow(twin, s, looks.seen)
@@ -129,13 +129,13 @@ def look(
 
 
 @compiled
-def observe(kept: Kept, interval: float, twin_interval: float) -> int:
+def observe(args: JitArgs, interval: float, twin_interval: float) -> int:
     """Everything that a snapshot shows, in one call; how many jobs there are in the queue that it shows.
 
     Starts are estimated no more often than every `interval`, and (but where arrays are gathered) only if somebody could
     be lent to; on the twin no more often than every `twin_interval`.
     """
-    s, twin, looks = kept.all
+    s, twin, looks = args.all
     depth = len(looks.queue)
     count = look(s, depth, looks.queue, looks.running, looks.cpu)
     for i in range(s.c[GUESTS]):
@@ -152,9 +152,9 @@ def observe(kept: Kept, interval: float, twin_interval: float) -> int:
 
 
 @compiled
-def ended_since(kept: Kept, first: int, since: float) -> tuple[Any, ...]:
+def ended_since(args: JitArgs, first: int, since: float) -> tuple[Any, ...]:
     """Row, end, run time, seconds lost and CPU of the jobs that ended as the `first` or later, after `since`."""
-    s, _, _ = kept.all
+    s, _, _ = args.all
     most = s.c[ENDED] - first
     rows = np.empty(most, np.int32)
     end, run, lost, cpu = np.empty(most), np.empty(most), np.empty(most), np.empty(most)

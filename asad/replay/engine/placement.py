@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from asad.compiling import borrowing, compiled
-from asad.replay.engine.state import MEMORY, State
+from asad.replay.engine.simulation_state import MEMORY, State
 
 
 @compiled(inline="always")

@@ -6,7 +6,7 @@ The least that each 64 positions want is kept beside them, so that a pass skips 
 from __future__ import annotations
 
 from asad.compiling import borrowing
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     BLOCK,
     CHANGED,
     HEAD,

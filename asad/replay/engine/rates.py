@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from asad.compiling import borrowing
-from asad.replay.engine.events import move
-from asad.replay.engine.state import (
+from asad.replay.engine.event_heap import move
+from asad.replay.engine.simulation_state import (
     BOUND,
     CHANGED,
     GUEST,

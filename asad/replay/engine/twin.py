@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from asad.compiling import allocating, borrowing, compiled
 from asad.replay.engine.clock import next_event, run_until
-from asad.replay.engine.events import move
+from asad.replay.engine.event_heap import move
 from asad.replay.engine.queue import next_waiting
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     DONE,
     ENDED,
     FREE,

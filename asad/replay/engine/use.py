@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from asad.compiling import borrowing
 from asad.model import Floats
 from asad.replay.engine.rates import mark_guest_nodes, refresh
-from asad.replay.engine.state import GUESTS, RECENT, RUN, STEP, USE_SD, WINDOW, State
+from asad.replay.engine.simulation_state import GUESTS, RECENT, RUN, STEP, USE_SD, WINDOW, State
 
 STEP_S = 60.0
 PHI = float(np.exp(-0.1))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from asad.errors import LogError, UsageError
 from asad.replay.readers import sacct, sacct_json, swf
-from asad.replay.readers.recorded import NodeSeen, Recorded
+from asad.replay.readers.accounting_log import NodeSeen, Recorded
 
 __all__ = ["FORMATS", "NodeSeen", "Recorded", "read_log"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import Floats, Ints, JobLog
+from asad.replay.readers.accounting_log import BadValue, Faults, NodeSeen, Recorded, recorded_of
 from asad.replay.readers.fields import PARTITION_LIMIT
-from asad.replay.readers.recorded import BadValue, Faults, NodeSeen, Recorded, recorded_of
 
 RUNNING_STATES = frozenset({"RUNNING", "SUSPENDED", "R", "S"})
 PENDING_STATES = frozenset({"PENDING", "PD"})

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
-from asad import nodesets
-from asad.replay.readers.recorded import BadValue, quoted
+from asad.cluster import node_names
+from asad.replay.readers.accounting_log import BadValue, quoted
 
 PARTITION_LIMIT = -1.0
 """Time limit of a job that asked for none: its partition's holds."""
@@ -211,7 +211,7 @@ def state(text: str) -> str:
 
 
 def node_list(text: str) -> tuple[str, ...]:
-    """`n[1-3],login` → the names (`asad.nodesets`); none for `None assigned`."""
+    """`n[1-3],login` → the names (`asad.cluster.node_names`); none for `None assigned`."""
     text = text.strip()
     if text.lower() in NOT_A_TIME or text.lower() == "none assigned":
         return ()
@@ -219,9 +219,9 @@ def node_list(text: str) -> tuple[str, ...]:
         raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1")
     if "[" not in text and "," not in text:
         return (text,)
-    if nodesets.size(text) > nodesets.MOST_NODES:
-        raise BadValue(f"{quoted(text)} names more than {nodesets.MOST_NODES} nodes", "check its ranges")
+    if node_names.size(text) > node_names.MOST_NODES:
+        raise BadValue(f"{quoted(text)} names more than {node_names.MOST_NODES} nodes", "check its ranges")
     try:
-        return tuple(nodesets.expand(text))
+        return tuple(node_names.expand(text))
     except ValueError as error:
         raise BadValue(f"{quoted(text)} is not a list of nodes", "write it like n[1-4],login1") from error

@@ -17,8 +17,8 @@ import numpy as np
 
 from asad.errors import LogError
 from asad.replay.readers import fields
+from asad.replay.readers.accounting_log import BadValue, Faults, Recorded, quoted
 from asad.replay.readers.extract import Extract, hint_of, read_extract
-from asad.replay.readers.recorded import BadValue, Faults, Recorded, quoted
 
 KNOWN = frozenset(
     re.findall(

@@ -13,8 +13,8 @@ from typing import Any
 
 from asad.errors import LogError
 from asad.replay.readers import fields
+from asad.replay.readers.accounting_log import BadValue, Faults, Recorded, quoted
 from asad.replay.readers.extract import Extract, hint_of, read_extract
-from asad.replay.readers.recorded import BadValue, Faults, Recorded, quoted
 
 NO_VALUE = frozenset({2**16 - 2, 2**32 - 2, 2**64 - 2})
 INFINITE = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import compiled
 from asad.model import Floats, Ints, JobLog
-from asad.replay.readers.recorded import BadValue, Faults, Recorded, quoted, recorded_of
+from asad.replay.readers.accounting_log import BadValue, Faults, Recorded, quoted, recorded_of
 
 FIELDS = (
     "1 (job number)",

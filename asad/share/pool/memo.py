@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from asad.capacity import View
 from asad.compiling import borrowing
 from asad.experts.state import FEATURES
-from asad.share.pool.options import Options
+from asad.share.pool.pool_options import Options
 
 SIZES = 8
 """Size classes of jobs, by powers of two of their part of the cluster."""

@@ -18,11 +18,11 @@ from asad.experts.state import (
     F_PRESSURE,
     F_STAGE,
 )
-from asad.share.history import History
 from asad.share.learner import ASAD, Weights, add_case, draw, meet
 from asad.share.pool.cases import Cases, add_to
 from asad.share.pool.memo import Memo
-from asad.share.pool.options import Options
+from asad.share.pool.pool_options import Options
+from asad.share.run_history import History
 
 ONE_CORE = 1.5
 """A job is sequential that keeps no more cores busy."""
@@ -38,12 +38,12 @@ def draw_shares(
     memo: Memo,
     actions: NDArray[np.float64],
     rng: np.random.Generator,
-    said: NDArray[np.float64],
+    opinions: NDArray[np.float64],
     cases: Cases,
 ) -> None:
     """Draw the shares that are due into `memo`, and learn the losses of those before, which become `cases`.
 
-    `said` (n, m) is scratch: what each of n experts says of each of m shares.
+    `opinions` (n, m) is scratch: what each of n experts says of each of m shares.
     """
     load = _load(view)
     for i in range(len(view.running)):
@@ -71,13 +71,13 @@ def draw_shares(
                 loss,
             )
         describe(view, history, memo, host, load, memo.state[host])
-        evaluate_all(experts, memo.state[host], said, memo.leaf[host])
+        evaluate_all(experts, memo.state[host], opinions, memo.leaf[host])
         meet(weights, row)
-        drawn = draw(said, weights.alpha[row], o.exploration, memo.mixture[host], rng.random())
+        drawn = draw(opinions, weights.alpha[row], o.exploration, memo.mixture[host], rng.random())
         memo.share[host] = actions[drawn]
         memo.drawn_at[host] = view.now
         memo.probability[host] = memo.mixture[host, drawn]
-        memo.opinion[host] = said[:, drawn]
+        memo.opinion[host] = opinions[:, drawn]
         memo.slowdown[host] = memo.withheld[host] = 0.0
 
 

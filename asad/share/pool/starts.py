@@ -6,9 +6,9 @@ import numpy as np
 
 from asad.capacity import View
 from asad.compiling import borrowing
-from asad.share.history import History, expected_run
 from asad.share.pool.memo import SIZES, Memo
-from asad.share.pool.options import Options
+from asad.share.pool.pool_options import Options
+from asad.share.run_history import History, expected_run
 
 
 @borrowing

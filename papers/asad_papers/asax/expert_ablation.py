@@ -15,13 +15,13 @@ import numpy as np
 from asad.experts import Expert, load_experts
 from asad.experts.tree import Leaf
 from asad.model import Json
-from asad.replay.bench import Bench, prepare
-from asad.replay.demand import assign
+from asad.replay.cpu_demand import assign
 from asad.replay.machine import from_flags
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.readers import read_log
-from asad.replay.settings import Settings
+from asad.replay.replay_settings import Settings
 from asad.replay.summary import summarise
+from asad.replay.workbench import Bench, prepare
 
 USE_SD = 0.2
 BOUND = 0.2

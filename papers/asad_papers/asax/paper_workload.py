@@ -16,14 +16,14 @@ import numpy as np
 
 from asad.experts import load_experts
 from asad.model import JobLog, Json, Machine
-from asad.replay.bench import Bench
-from asad.replay.demand import SOURCES, Demand
-from asad.replay.metrics import figures
+from asad.replay.cpu_demand import SOURCES, Demand
 from asad.replay.placebo import placebo
 from asad.replay.playing import Played, beside, leave_alone, pour
 from asad.replay.policies import FLUID, SCHEDULING
 from asad.replay.readers import Recorded
-from asad.replay.settings import Settings
+from asad.replay.replay_settings import Settings
+from asad.replay.schedule_figures import figures
+from asad.replay.workbench import Bench
 from asad.replay.workload import build_workload
 
 WORKFLOWS = ("montage", "blast", "statistics", "synthetic")
@@ -123,7 +123,7 @@ def workload(cluster_cores: int, seed: int) -> tuple[Recorded, Machine, Demand]:
 
 
 def last_submission(bench: Bench, played: Played, baseline: Played | None) -> dict[str, float | int | None]:
-    """The figures of a replay (`asad.replay.metrics.figures`) for the third submission alone.
+    """The figures of a replay (`asad.replay.schedule_figures.figures`) for the third submission alone.
 
     It is what learning in the first two has come to; `baseline` is the cluster left alone.
     """

@@ -1,7 +1,7 @@
 """Lending from pools, as `asax`, `measured` and `pool-oracle` do it: what a cycle learns and decides, step by step.
 
 Each is one call of compiled code, since a cycle is often over in the time of a few calls of Python. What that code
-works on stays the same from cycle to cycle, and is handed to it once (`asad.share.kept`).
+works on stays the same from cycle to cycle, and is handed to it once (`asad.share.jit_args`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,25 @@ from asad.decisions import Cause, CoAllocate, Decision, SetQuota
 from asad.limits import extensions
 from asad.model import Finished, Ints, Json, Machine, Snapshot
 from asad.share import SharePolicy
-from asad.share.history import History, add_ended, add_peak, known_cpu, known_peak, new_history, require_known
-from asad.share.kept import Kept, keep
+from asad.share.jit_args import JitArgs, bind
 from asad.share.learner import Weights
-from asad.share.memory import CLUSTER, NOTHING, Changes, Memory, fill, forget, grow, marks, to_memory
-from asad.share.pool import funnel
-from asad.share.pool.funnel import account
+from asad.share.pool import idle_funnel
+from asad.share.pool.guest_offers import new_offers, offer
+from asad.share.pool.guest_quotas import new_quotas, set_quotas
+from asad.share.pool.idle_funnel import account
 from asad.share.pool.memo import Memo, meet_jobs, new_memo
-from asad.share.pool.offers import new_offers, offer
-from asad.share.pool.options import Options
-from asad.share.pool.quotas import new_quotas, set_quotas
+from asad.share.pool.pool_options import Options
 from asad.share.pool.starts import find_late, watch_starts
+from asad.share.run_history import (
+    History,
+    add_ended,
+    add_peak,
+    known_cpu,
+    known_peak,
+    new_history,
+    require_known,
+)
+from asad.share.saved_state import CLUSTER, NOTHING, Changes, Memory, fill, forget, grow, marks, to_memory
 
 FUNNEL_POLLS = 10
 """The funnel is sampled once in so many intervals of the cycle."""
@@ -41,7 +49,7 @@ PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better o
 
 @compiled
 def _learn(
-    kept: Kept,
+    args: JitArgs,
     now: float,
     own_known: float,
     queue: NDArray[np.int32],
@@ -53,7 +61,7 @@ def _learn(
     cpu: NDArray[np.float64],
 ) -> None:
     """`PoolPolicy.learn` in one call; `rows` and what follows are the jobs that have ended."""
-    columns, _, history, o, memo, _, _, _, _, _ = kept.all
+    columns, _, history, o, memo, _, _, _, _, _ = args.all
     view = see(columns, now, own_known, queue, running, guests)
     for i in range(len(rows)):
         add_peak(history, columns.application[rows[i]], memo.last_peak[rows[i]])
@@ -78,7 +86,7 @@ def _learn(
 
 @compiled
 def _decide(
-    kept: Kept,
+    args: JitArgs,
     now: float,
     own_known: float,
     queue: NDArray[np.int32],
@@ -87,7 +95,7 @@ def _decide(
     sample: bool,
 ) -> tuple[int, int]:
     """`PoolPolicy.decide` in one call: how many offers there are, and how many quotas change."""
-    columns, pools, history, o, memo, offers, quotas, demand, run, row = kept.all
+    columns, pools, history, o, memo, offers, quotas, demand, run, row = args.all
     view = see(columns, now, own_known, queue, running, guests)
     fill_pools(view, memo.share, memo.peak, memo.late, o.headroom, pools)
     changed = set_quotas(view, pools, o, memo, quotas) if len(guests) else 0
@@ -131,8 +139,8 @@ class PoolPolicy(SharePolicy):
         self._prepared_for: Snapshot | None = None
         self._tables: tuple[object, ...] = (None,)
         self._wake_s = math.inf
-        self._idle = np.zeros(funnel.WIDTH)
-        self._idle_s = np.zeros(funnel.WIDTH)
+        self._idle = np.zeros(idle_funnel.WIDTH)
+        self._idle_s = np.zeros(idle_funnel.WIDTH)
         self._idle_since = math.nan
 
     # -------------------------------------------------------------------------------------------------- the stage
@@ -141,7 +149,7 @@ class PoolPolicy(SharePolicy):
         """Run times and CPU use of ended jobs, and how early jobs start."""
         self._prepare(snapshot)
         _learn(
-            self._kept,
+            self._args,
             *seen(snapshot),
             finished.row,
             finished.run_s,
@@ -154,7 +162,7 @@ class PoolPolicy(SharePolicy):
         self._prepare(snapshot)
         decisions, self._wake_s = extensions(snapshot, self.name, self.options.poll_s)
         self._draw(snapshot)
-        made, changed = _decide(self._kept, *seen(snapshot), self._sample(snapshot.time_s))
+        made, changed = _decide(self._args, *seen(snapshot), self._sample(snapshot.time_s))
         decisions += [self._quota(snapshot, k) for k in range(changed)]
         if made:
             decisions += self._shares(snapshot, self._offers.nodes[: self._offers.nodes_end[made - 1]])
@@ -176,7 +184,7 @@ class PoolPolicy(SharePolicy):
 
     def funnel(self) -> list[tuple[str, float]]:
         """(reason, core-seconds) of the CPU that batch jobs left idle so far."""
-        return funnel.reasons(self._idle_s)
+        return idle_funnel.reasons(self._idle_s)
 
     # -------------------------------------------------------------------------------------------- what is overridden
 
@@ -267,7 +275,7 @@ class PoolPolicy(SharePolicy):
     # ------------------------------------------------------------------------------------------------ what is known
 
     def state(self) -> Memory:
-        """What is known of every application, met or remembered, as plain data (`asad.share.memory`)."""
+        """What is known of every application, met or remembered, as plain data (`asad.share.saved_state`)."""
         return {**self._remembered, **self._known(None)}
 
     def changes(self) -> Changes:
@@ -343,7 +351,7 @@ class PoolPolicy(SharePolicy):
             self._offers = new_offers(nodes, cores, int(snapshot.machine.cores.max(initial=1)))
             self._quotas = new_quotas(rows, cores)
         self._columns = columns_of(snapshot, self._first)
-        self._kept = keep(
+        self._args = bind(
             self._columns,
             self._pools,
             self.history,

@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import borrowing
-from asad.replay.engine.admission import defer, leave_group, leave_queue
-from asad.replay.engine.events import move, pop, push
-from asad.replay.engine.lending import end_guest, leave_guests, meet_guests
+from asad.replay.engine.availability import plan, unplan
+from asad.replay.engine.event_heap import move, pop, push
+from asad.replay.engine.guests import end_guest, leave_guests, meet_guests
+from asad.replay.engine.held_back import defer, leave_group, leave_queue
 from asad.replay.engine.placement import place, release
-from asad.replay.engine.profile import plan, unplan
 from asad.replay.engine.queue import dequeue, look_again, put_before
 from asad.replay.engine.rates import aim, settle
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     ADMISSION,
     CHANGED,
     DONE,

@@ -11,8 +11,8 @@ from asad.admit.admission_options import Options as AdmitOptions
 from asad.config import Config
 from asad.errors import UsageError
 from asad.model import Json
-from asad.replay.deferrable import read_declared
-from asad.replay.demand import DemandProfile
+from asad.replay.cpu_demand import DemandProfile
+from asad.replay.deferrable_in_log import read_declared
 from asad.replay.policies import (
     CONFIGURED,
     DEFAULT_POLICIES,
@@ -67,7 +67,7 @@ class Settings:
     budget: float = 0.0
     """What the jobs of one user may claim together, told by themselves or by these rules; 0: no bound."""
     deferrable: tuple[str, ...] = ()
-    """Jobs that are declared deferrable, see `asad.replay.deferrable.read_declared`."""
+    """Jobs that are declared deferrable, see `asad.replay.deferrable_in_log.read_declared`."""
     statements: Path | None = None
     """Statements of work; None: those that could have been inferred as the log went on."""
     value_per_core_hour: float = 1.0

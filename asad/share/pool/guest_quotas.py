@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from asad.capacity import Pools, View, demand_of
 from asad.compiling import borrowing
 from asad.share.pool.memo import Memo
-from asad.share.pool.options import Options
+from asad.share.pool.pool_options import Options
 
 CHANGE = 0.2
 """A quota that would change by less of a guest's cores stays as it is."""

@@ -13,10 +13,10 @@ from asad.decisions import Decision
 from asad.errors import UsageError
 from asad.experts import load_experts
 from asad.model import Finished, Machine, Snapshot, blank_jobs
-from asad.replay.recorded import RecordedCluster, Workload
+from asad.replay.recorded_cluster import RecordedCluster, Workload
 from asad.share.asax import Asax
 from asad.share.asax_paper import AsaxPaper
-from asad.share.kept import keep
+from asad.share.jit_args import bind
 
 JOBS = 400
 
@@ -103,11 +103,11 @@ def test_kept_arrays_live_as_long_as_what_keeps_them() -> None:
     from numba import njit
 
     @njit
-    def first(kept: Any) -> float:
-        (column,) = kept.all
+    def first(args: Any) -> float:
+        (column,) = args.all
         return float(column[0])
 
-    kept = [keep(np.full(1000, float(k))) for k in range(100)]
+    kept = [bind(np.full(1000, float(k))) for k in range(100)]
     assert [first(one) for one in kept] == list(range(100))
 
 

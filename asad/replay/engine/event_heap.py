@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asad.compiling import borrowing, compiled
-from asad.replay.engine.state import ARRIVALS, HEAP, ORDER, State
+from asad.replay.engine.simulation_state import ARRIVALS, HEAP, ORDER, State
 
 
 @compiled(inline="always")

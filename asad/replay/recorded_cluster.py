@@ -33,7 +33,7 @@ from asad.decisions import (
 from asad.errors import UsageError
 from asad.model import Arrays, Finished, Floats, Ints, Jobs, Machine, Snapshot, name_of, no_arrays
 from asad.replay import engine
-from asad.share.kept import keep
+from asad.share.jit_args import bind
 
 Scheduler = Literal["easy", "fcfs", "conservative"]
 SCHEDULERS: dict[str, int] = {
@@ -161,6 +161,66 @@ class _ByRow(Mapping[int, Value]):
         return int(np.count_nonzero(self._shown(self._column)))
 
 
+def _names_of(workload: Workload) -> Mapping[int, str]:
+    """What users call their jobs, if that is known."""
+    name = workload.name
+    if name is None:
+        return {}
+    return _ByRow(name, lambda code: code >= -1, lambda row: name_of(workload.names, int(name[row])))
+
+
+def _classes_of(workload: Workload, state: NDArray[np.int8]) -> Mapping[int, tuple[str, str]]:
+    """Partition and QOS of the jobs that wait; a log's QOS is not read, so it is empty."""
+    code, names = workload.partition, workload.partitions
+    if code is None:
+        return {}
+    return _ByRow(
+        state,
+        lambda state: (state == engine.PENDING) | (state == engine.WITHHELD),
+        lambda row: (names[code[row]] if 0 <= code[row] < len(names) else "", ""),
+    )
+
+
+def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, own_start: Floats) -> Jobs:
+    """The columns of all jobs: the very arrays of the simulation, so that snapshots cost nothing."""
+    job, task = state.job, state.task  # without admission there are no tasks
+    # a log tells nothing of these
+    unknown, unbarred = np.full(len(workload), np.nan), np.zeros(len(workload), np.int8)
+    return Jobs(
+        job_id=workload.job_id,
+        application=workload.application,
+        user=workload.user,
+        cores=job["cores"],
+        nodes=job["wide"],
+        time_limit_s=workload.limit_s,
+        memory_bytes_per_core=workload.memory_bytes_per_core,
+        submit_s=job["submit"],
+        start_s=job["start"],
+        limit_end_s=job["limit_end"],
+        estimated_start_s=looks.estimate,
+        begin_s=task["begin"] if len(task) else unknown,
+        deadline_s=unknown if workload.deadline_s is None else workload.deadline_s,
+        array=task["array"] if len(task) else np.full(len(workload), -1, np.int32),
+        own_start_s=own_start,
+        own_estimate_s=looks.own_estimate,
+        cpu_fraction=looks.cpu,
+        pace=job["rate"],
+        lost_s=job["lost"],
+        extended_s=job["extended"],
+        host=job["host"],
+        share=job["share"],
+        demand=job["offered"],
+        happiness=unknown,
+        pressure=unknown,
+        latest_end_s=np.full(len(workload), np.inf),
+        offered_s=unknown,
+        share_group=np.zeros(len(workload), np.int32),
+        memory_bound=unbarred,
+        host_bar=unbarred,
+        guest_bar=unbarred,
+    )
+
+
 class RecordedCluster:
     """A `Cluster` that runs a recorded workload in virtual time."""
 
@@ -259,7 +319,7 @@ class RecordedCluster:
         columns["work"] = columns["planned"]
         alone = new_state(False)
         self._looks = looks = engine.new_looks(self.state, depth, workload.application)
-        self._kept = keep(self.state, alone, looks)
+        self._args = bind(self.state, alone, looks)
         self._twin_clock = alone.f
         self._seen = 0
         own_start = alone.job["start"] if beside else np.full(len(workload), np.nan)
@@ -271,69 +331,15 @@ class RecordedCluster:
         if admission and workload.array is not None:
             count = int(workload.array.max(initial=-1)) + 1
             self._arrays = Arrays(*(task[name][:count] for name in ("waiting_row", *TASKS)))
-        self._names = self._names_of(workload)
-        self._classes = self._classes_of(workload, job["state"]) if admission else {}
+        self._names = _names_of(workload)
+        self._classes = _classes_of(workload, job["state"]) if admission else {}
         # without admission there are no tasks; who defers is asad, since a log knows no begin times of users
         self._deferred = _ByRow(task["begin"], lambda begin_s: ~np.isnan(begin_s), lambda row: math.nan)
         self._hints: dict[int, str] = {}
         self._coming = iter(sorted(workload.hints) if admission else ())
         self._next_hint = next(self._coming, None)
-        # a log tells nothing of these
-        unknown, unbarred = np.full(len(workload), np.nan), np.zeros(len(workload), np.int8)
         self._node_bar = np.zeros(len(machine.cores), np.int8)
-        self._jobs = Jobs(
-            job_id=workload.job_id,
-            application=workload.application,
-            user=workload.user,
-            cores=job["cores"],
-            nodes=job["wide"],
-            time_limit_s=workload.limit_s,
-            memory_bytes_per_core=workload.memory_bytes_per_core,
-            submit_s=job["submit"],
-            start_s=job["start"],
-            limit_end_s=job["limit_end"],
-            estimated_start_s=looks.estimate,
-            begin_s=task["begin"] if admission else unknown,
-            deadline_s=unknown if workload.deadline_s is None else workload.deadline_s,
-            array=task["array"] if admission else np.full(len(workload), -1, np.int32),
-            own_start_s=own_start,
-            own_estimate_s=looks.own_estimate,
-            cpu_fraction=looks.cpu,
-            pace=job["rate"],
-            lost_s=job["lost"],
-            extended_s=job["extended"],
-            host=job["host"],
-            share=job["share"],
-            demand=job["offered"],
-            happiness=unknown,
-            pressure=unknown,
-            latest_end_s=np.full(len(workload), np.inf),
-            offered_s=unknown,
-            share_group=np.zeros(len(workload), np.int32),
-            memory_bound=unbarred,
-            host_bar=unbarred,
-            guest_bar=unbarred,
-        )
-
-    @staticmethod
-    def _names_of(workload: Workload) -> Mapping[int, str]:
-        """What users call their jobs, if that is known."""
-        name = workload.name
-        if name is None:
-            return {}
-        return _ByRow(name, lambda code: code >= -1, lambda row: name_of(workload.names, int(name[row])))
-
-    @staticmethod
-    def _classes_of(workload: Workload, state: NDArray[np.int8]) -> Mapping[int, tuple[str, str]]:
-        """Partition and QOS of the jobs that wait; a log's QOS is not read, so it is empty."""
-        code, names = workload.partition, workload.partitions
-        if code is None:
-            return {}
-        return _ByRow(
-            state,
-            lambda state: (state == engine.PENDING) | (state == engine.WITHHELD),
-            lambda row: (names[code[row]] if 0 <= code[row] < len(names) else "", ""),
-        )
+        self._jobs = _jobs_of(workload, self.state, looks, own_start)
 
     # ------------------------------------------------------------------------------------------------------- clock
 
@@ -353,7 +359,7 @@ class RecordedCluster:
 
     def advance(self, wake_s: float = np.inf) -> bool:
         """Run to the next poll that has anything new, or the first at or after `wake_s`; False when all is over."""
-        return bool(engine.advance(self._kept, wake_s))
+        return bool(engine.advance(self._args, wake_s))
 
     # -------------------------------------------------------------------------------------------------------- port
 
@@ -361,7 +367,7 @@ class RecordedCluster:
         """The cluster as it is now. Arrays are views: they are true until the cluster moves on."""
         s = self.state
         looks = self._looks
-        count = engine.observe(self._kept, self.backfill_interval_s, self.twin_interval_s)
+        count = engine.observe(self._args, self.backfill_interval_s, self.twin_interval_s)
         self._see_hints()
         return Snapshot(
             time_s=self.now_s,
@@ -424,7 +430,7 @@ class RecordedCluster:
             gone = engine.set_share(s, decision.guest, decision.share, decision.capped)
             return NO_GUEST if gone else ""
         if isinstance(decision, SetShare):
-            gone = engine.lend_more(self._kept, decision.host, decision.share)
+            gone = engine.lend_more(self._args, decision.host, decision.share)
         elif not isinstance(decision, ExtendLimit):
             return f"a recorded cluster cannot {decision.kind}"
         elif not 0.0 < decision.by_s < np.inf:
@@ -442,7 +448,7 @@ class RecordedCluster:
                 return f"demands {demands} are not one for each of {len(decision.nodes)} nodes"
             share = float(sum(demands))
         nodes = np.array(decision.nodes, np.int32)
-        done = engine.co_allocate(self._kept, decision.guest, decision.host, share, decision.capped, nodes)
+        done = engine.co_allocate(self._args, decision.guest, decision.host, share, decision.capped, nodes)
         return REFUSALS[done]
 
     def _set_quota(self, decision: SetQuota) -> str:
@@ -451,7 +457,7 @@ class RecordedCluster:
         if len(decision.nodes) != len(quota) or not all(0.0 < cores < np.inf for cores in quota):
             return f"quotas {quota} are not one above 0 for each of {len(decision.nodes)} nodes"
         nodes = np.array(decision.nodes, np.int32)
-        gone = engine.allot(self._kept, decision.guest, nodes, np.array(quota, np.float64))
+        gone = engine.allot(self._args, decision.guest, nodes, np.array(quota, np.float64))
         return ("", NO_GUEST, "it is not on such a node")[gone]
 
     def _evict(self, decision: Evict) -> str:
@@ -492,7 +498,7 @@ class RecordedCluster:
 
     def finished(self, since_s: float = -np.inf) -> Finished:
         """The jobs that ended since the last call (and after `since_s`)."""
-        ended = engine.ended_since(self._kept, self._seen, since_s)
+        ended = engine.ended_since(self._args, self._seen, since_s)
         self._seen = int(self.state.c[engine.ENDED])
         row, end_s, run_s, lost_s, cpu = ended
         return Finished(row, end_s, run_s, lost_s, cpu, completed=~self.state.job["killed"][row])

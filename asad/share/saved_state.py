@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import Json
-from asad.share.history import History, new_history
 from asad.share.learner import Weights, gamma, new_weights
+from asad.share.run_history import History, new_history
 
 CLUSTER = "*"
 """The row of the whole cluster; no application is called that, since a fingerprint has slashes."""

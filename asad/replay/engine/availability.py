@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import allocating, borrowing
 from asad.replay.engine.queue import next_waiting
-from asad.replay.engine.state import FREE, HEAD, NOW, RUN, TAIL, State
+from asad.replay.engine.simulation_state import FREE, HEAD, NOW, RUN, TAIL, State
 
 
 @borrowing

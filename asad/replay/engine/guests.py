@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import borrowing
-from asad.replay.engine.admission import leave_queue
-from asad.replay.engine.events import push
+from asad.replay.engine.event_heap import push
+from asad.replay.engine.held_back import leave_queue
 from asad.replay.engine.queue import dequeue
 from asad.replay.engine.rates import aim, mark_leads, mark_nodes, refresh, settle, touch
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     ADMISSION,
     CHANGED,
     DONE,

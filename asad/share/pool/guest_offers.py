@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from asad.capacity import MIXED, NOBODY, ROOM, WIDENED, Pools, View
 from asad.compiling import borrowing, compiled
-from asad.share.history import History, expected_run, known_cpu
 from asad.share.pool.memo import Memo
-from asad.share.pool.options import Options
+from asad.share.pool.pool_options import Options
 from asad.share.pool.starts import counterfactual_start
+from asad.share.run_history import History, expected_run, known_cpu
 
 STEP = 0.125
 """Pools are sorted in steps of so many cores."""

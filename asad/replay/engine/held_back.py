@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import borrowing
-from asad.replay.engine.events import move_wake, pop, push
+from asad.replay.engine.event_heap import move_wake, pop, push
 from asad.replay.engine.queue import dequeue, look_again, put_before
-from asad.replay.engine.state import (
+from asad.replay.engine.simulation_state import (
     ASIDE,
     CHANGED,
     FRONT,

@@ -21,12 +21,12 @@ from asad.errors import UsageError
 from asad.experts import Expert, load_experts
 from asad.model import Machine
 from asad.policy import Truth
-from asad.replay.deferrable import Deferrable, deferrable_of, read_declared
-from asad.replay.demand import Demand
+from asad.replay.cpu_demand import Demand
+from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declared
 from asad.replay.policies import admits, defers, states, with_policy
 from asad.replay.readers import Recorded
-from asad.replay.recorded import RecordedCluster, Workload
-from asad.replay.settings import Settings
+from asad.replay.recorded_cluster import RecordedCluster, Workload
+from asad.replay.replay_settings import Settings
 from asad.replay.stated import Stated, stated_of
 from asad.replay.workload import build_workload
 from asad.replay.worth import Valued, arrays_of, hints_of, read_rule, value
