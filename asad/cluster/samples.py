@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.cluster.rows import Measured, MeasuredT, Rows
+from asad.cluster.job_rows import Measured, MeasuredT, Rows
 from asad.model import Floats, Ints, Jobs, Machine
 from asad.port import JobSample, NodeReport
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from asad.cluster.bounded_lists import Ledger, Sentences
 from asad.decisions import (
     Admit,
     CoAllocate,
@@ -46,8 +47,6 @@ from asad_mesos.view import Unit, unit_named, units_of
 FIRST_WAIT_S = 15.0
 SILENCE_S = 30.0
 """Without a master for longer than this nothing is shown, and so no quota is renewed."""
-MOST_SAID = 1000
-MOST_LEDGER = 100_000
 
 
 class MesosCluster:
@@ -70,10 +69,7 @@ class MesosCluster:
         self._lending = Lending(self.engine, nodes, self._rows, self._nodes)
         self.applications: Sequence[str] = self._assembly.applications
         """Names of the codes in `Jobs.application`: user/name/size."""
-        self.ledger: list[dict[str, Any]] = []
-        """Of every guest and host that has ended: what was lent, and by how much its limit was extended."""
-        self.said: list[str] = []
-        """Sentences about what happened outside of `apply`."""
+        self.ledger, self.said = Ledger(), Sentences()
         self._deferred: set[str] = set()
         """Jobs that admission has deferred."""
         self._snapshot: Snapshot | None = None
@@ -235,8 +231,7 @@ class MesosCluster:
                 )
             snapshot = self._assembly.snapshot(engine.framework, now_s, self._deferred)
             told, engine.framework.said = engine.framework.said, []
-        self.said += told
-        del self.said[:-MOST_SAID]
+        self.said.add(told)
         self._snapshot = snapshot
         self._grant(snapshot)
         return snapshot
@@ -284,18 +279,8 @@ class MesosCluster:
         lent_core_s = float(self._rows.extra.lent_core_s[row])
         if lent_core_s <= 0 and not kept.host:
             return
-        jobs = self._rows.jobs
-        self.ledger.append(
-            {
-                "time_s": end_s,
-                "account": self._assembly.users[int(jobs.user[row])],
-                "job_id": unit,
-                "role": "guest" if kept.host else "host",
-                "lent_core_s": lent_core_s,
-                "extended_s": float(jobs.extended_s[row]),
-            }
-        )
-        del self.ledger[:-MOST_LEDGER]
+        jobs, account = self._rows.jobs, self._assembly.users[int(self._rows.jobs.user[row])]
+        self.ledger.enter(end_s, account, unit, bool(kept.host), lent_core_s, jobs.extended_s[row])
 
     # ------------------------------------------------------------------------------------------------------- acting
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from asad.cluster.lending import (
+from asad.cluster.lending_rules import (
     Role,
     guest_nodes,
     leases,

@@ -1,12 +1,12 @@
-"""The rows of the snapshot (`asad.cluster.rows`): a gang, or a task of an elastic job, has one while it is there."""
+"""The rows of the snapshot (`asad.cluster.job_rows`): a gang, or a task of an elastic job, has one while it lives."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-from asad.cluster import rows
-from asad.cluster.rows import Measured
+from asad.cluster import job_rows
+from asad.cluster.job_rows import Measured
 
 NAN, INF = math.nan, math.inf
 
@@ -34,7 +34,7 @@ class Kept:
     """The last that was measured."""
 
 
-class Rows(rows.Rows[Measured]):
+class Rows(job_rows.Rows[Measured]):
     """Columns of `Jobs`, and what is kept of the run of a unit besides."""
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from asad.cluster.bounded_lists import Ledger, Sentences
 from asad.decisions import Decision, Outcome
 from asad.model import Finished, Json, Snapshot
 from asad.port import NodeLink
@@ -35,8 +36,8 @@ class Framework(Gangs, Protocol):
     """The cluster beneath: the port, what a daemon needs, and the submit interface (`MesosCluster`)."""
 
     applications: Sequence[str]
-    ledger: list[dict[str, Any]]
-    said: list[str]
+    ledger: Ledger
+    said: Sentences
 
     def snapshot(self) -> Snapshot: ...
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from asad.cluster.bounded_lists import Sentences
 from asad.decisions import (
     EVICTIONS,
     Admit,
@@ -46,7 +47,6 @@ from asad_slurm.records import ENDED, RUNS, WAITS, JobRecord
 from asad_slurm.settings import Settings
 from asad_slurm.undo import BEGIN, CHANGES, for_now
 
-MOST_SAID = 1000
 LATER = "not begun: the time that one cycle has for changes is used up"
 """Why a decision was not done that the next cycle may decide again."""
 
@@ -80,7 +80,9 @@ class SlurmCluster:
         self._journal_error = "the journal of offers has not been read yet"
         self._offers = Offers(self.transport, self._journal, settings.offer_patience_s, clock)
         self._changes = Changes(self.transport, self._journal, clock)
-        self._admission = Admission(self.transport, self._changes, settings, clock, self._say)
+        self.said = Sentences()
+        """Offers that were taken back, questions not answered."""
+        self._admission = Admission(self.transport, self._changes, settings, clock, self.said.add)
         self._limits = Limits()
         self._nodes = Nodes(settings)
         self._jobs = JobTable(settings, self.transport, self._limits)
@@ -101,8 +103,6 @@ class SlurmCluster:
         """Names of the codes in `Jobs.application`: user/name/size."""
         self.ledger: list[dict[str, Any]] = self._jobs.ledger
         """Of every guest and host that has ended: what was lent, and by how much its limit was extended."""
-        self.said: list[str] = []
-        """Sentences about what happened outside of `apply`: offers that were taken back, questions not answered."""
         self._snapshot: Snapshot | None = None
         self._limits_recalled = False
         self._left_s = math.inf
@@ -223,7 +223,7 @@ class SlurmCluster:
                 self._jobs.places.clear()
             failure = self._limits.ask(self.transport, now_s)
             if failure is not None:
-                self._say([failure] if failure else [])
+                self.said.add([failure] if failure else [])
                 self._jobs.bound()
             self._act_until = self._monotonic() + self.acting_s
             self._watch_offers(look.jobs)
@@ -273,7 +273,7 @@ class SlurmCluster:
             self._journal_error = ""
             self._marks.load()
             if self._marks.trouble:
-                self._say([f"offers leave no marks on jobs: {self._marks.trouble}"])
+                self.said.add([f"offers leave no marks on jobs: {self._marks.trouble}"])
 
     def _recall_limits(self) -> None:
         """Once after the journal was read: guests whose limits an earlier daemon may have extended."""
@@ -295,7 +295,7 @@ class SlurmCluster:
         offered = {texts[job.raw]: job for job in jobs if job.raw in texts and job.tasks == 1}
         running = (job.text for job in jobs if job.phase == RUNS)
         said = self._offers.watch(offered, running, self._clock(), self._has_time)
-        self._say(said)
+        self.said.add(said)
         return adopted + said
 
     def _adopt(self, jobs: list[JobRecord]) -> list[str]:
@@ -312,7 +312,7 @@ class SlurmCluster:
                 f"{record.text}: it waits in {record.partition}, and no offer of this daemon is why"
                 + (f", but it cannot be taken back: {why}" if why else lost)
             )
-        self._say(said)
+        self.said.add(said)
         return said
 
     def _watch_changes(self, jobs: list[JobRecord]) -> None:
@@ -330,7 +330,7 @@ class SlurmCluster:
             if not for_now(self._changes.give_back(job, waiting.get(job), keys)):
                 del self._owed[job]
         lives = {record.array or record.raw for record in of_them if record.phase != ENDED}
-        self._say(self._changes.watch(waiting.get, lives.__contains__))
+        self.said.add(self._changes.watch(waiting.get, lives.__contains__))
 
     # --------------------------------------------------------------------------------------------------------- acting
 
@@ -393,10 +393,6 @@ class SlurmCluster:
     def _has_time(self) -> bool:
         """May Slurm be asked for one more change before the next look?"""
         return self._monotonic() < self._act_until
-
-    def _say(self, sentences: list[str]) -> None:
-        self.said += sentences
-        del self.said[:-MOST_SAID]
 
 
 TURN: dict[type[Decision], int] = {

@@ -7,10 +7,10 @@ follows from two looks, here. Only what has changed is described anew.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from asad.cluster.bounded_lists import Ledger
 from asad.ineligible import Ineligible
 from asad.model import Finished, Ints
 from asad_slurm import bars
@@ -26,7 +26,6 @@ from asad_slurm.refusals import group
 from asad_slurm.rows import Rows
 from asad_slurm.settings import Settings
 
-MOST_LEDGER = 100_000
 WITHIN_A_SECOND_S = 0.5
 """A job that began and ended in the same second, as far as Slurm tells: it counts whole ones."""
 
@@ -42,8 +41,7 @@ class JobTable:
         self.arrays = Arrays()
         self.places: dict[int, Place] = {}
         """By row of a job that holds cores."""
-        self.ledger: list[dict[str, Any]] = []
-        """Of every guest and host that has ended: what was lent, and by how much its limit was extended."""
+        self.ledger = Ledger()
         self._guest_partitions = frozenset(settings.guest_partitions.values())
         self._user_code: dict[str, int] = {}
         self._group_code: dict[str, int] = {}
@@ -261,17 +259,8 @@ class JobTable:
         jobs, extra, record = self.rows.jobs, self.rows.extra, self.rows.record(row)
         if not extra.guest[row] and not extra.was_host[row]:
             return
-        self.ledger.append(
-            {
-                "time_s": end_s,
-                "account": record.account,
-                "job_id": record.text,
-                "role": "guest" if extra.guest[row] else "host",
-                "lent_core_s": float(extra.lent_core_s[row]),
-                "extended_s": float(jobs.extended_s[row]),
-            }
-        )
-        del self.ledger[:-MOST_LEDGER]
+        guest, lent_core_s = bool(extra.guest[row]), extra.lent_core_s[row]
+        self.ledger.enter(end_s, record.account, record.text, guest, lent_core_s, jobs.extended_s[row])
 
 
 def _only_numbers(earlier: JobRecord, record: JobRecord) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from asad.cluster.lending import Role, beside, leases, quota_refused, share_refused
+from asad.cluster.lending_rules import Role, beside, leases, quota_refused, share_refused
 from asad.decisions import CoAllocate, ExtendLimit, SetMemory, SetQuota, SetShare, Withdraw
 from asad.model import Ints, Snapshot
 from asad.port import Lease, NodeLink

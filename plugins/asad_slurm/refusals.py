@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.cluster.lending import nodes_refused
+from asad.cluster.lending_rules import nodes_refused
 from asad.decisions import CoAllocate
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Snapshot

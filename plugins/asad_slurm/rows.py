@@ -1,4 +1,4 @@
-"""The rows of the snapshot (`asad.cluster.rows`), with what Slurm says of the job in each."""
+"""The rows of the snapshot (`asad.cluster.job_rows`), with what Slurm says of the job in each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.cluster import rows
-from asad.cluster.rows import Measured, blank
+from asad.cluster import job_rows
+from asad.cluster.job_rows import Measured, blank
 from asad.model import Codes, Floats, Ints
 from asad_slurm.records import NUMBERS, JobRecord
 
@@ -53,7 +53,7 @@ class Extra(Measured):
     """CPU fraction that a guest got at the last look, and the most that it got so far."""
 
 
-class Rows(rows.Rows[Extra]):
+class Rows(job_rows.Rows[Extra]):
     """Columns of `Jobs`, and what is kept of a job besides."""
 
     latest_first = True

@@ -256,7 +256,7 @@ def _may_come(change: dict[str, Any], seen: int, now_s: float) -> bool:
 
 def undo_others(folder: Path, *, older_than_s: float, now_s: float) -> tuple[list[str], int]:
     """What other plugins have to undo. One that is broken keeps nobody else from it."""
-    said: list[str] = []
+    sentences: list[str] = []
     failed = 0
     for point in entry_points(group="asad.undo"):
         try:
@@ -265,8 +265,8 @@ def undo_others(folder: Path, *, older_than_s: float, now_s: float) -> tuple[lis
             raise
         except Exception as error:
             done = [f"{point.name}: what it holds stays so ({type(error).__name__}: {clean(error)})"], 1
-        said, failed = said + done[0], failed + done[1]
-    return said, failed
+        sentences, failed = sentences + done[0], failed + done[1]
+    return sentences, failed
 
 
 def boot_id() -> str:
