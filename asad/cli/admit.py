@@ -49,10 +49,10 @@ def explain(
     """
     answer: Mapping[str, Any] | None = None
     if run_id is None and store_url is None:
-        told = ask_about(job, "admission", socket_path)
-    if told is None:
-        told = _stored(job, run_id, store_url)
-    respond(as_json, told, lambda: map(printable, story(told)))
+        answer = ask_about(job, "admission", socket_path)
+    if answer is None:
+        answer = _stored(job, run_id, store_url)
+    respond(as_json, answer, lambda: map(printable, story(answer)))
 
 
 @admit.command(short_help="All jobs that admission knows, and what is planned by slot.")

@@ -21,7 +21,7 @@ COMMANDS = {
     "defer": ("asad.cli.defer", "defer", "Deferrable jobs, and the policies that decide when they start."),
     "doctor": ("asad.cli.doctor", "doctor", "Is this cluster ready for asad?"),
     "experts": ("asad.cli.experts", "experts", "Check, draw, evaluate and fit expert trees."),
-    "explain": ("asad.cli.explain", "explain", "Tell the story of a job."),
+    "explain": ("asad.cli.explain", "explain", "Describe the story of a job."),
     "jobs": ("asad.cli.live", "jobs", "Jobs as the live daemon sees them."),
     "ledger": ("asad.cli.ledger", "ledger", "What lending gave to and took from each account."),
     "mode": ("asad.cli.live", "mode", "Show or change what the daemon may do."),

@@ -61,7 +61,7 @@ ADMISSION = {
 """Decisions that are one sentence about a job."""
 
 
-@click.command(short_help="Tell the story of a job.")
+@click.command(short_help="Describe the story of a job.")
 @click.argument("job")
 @click.option(
     "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest finished]."
@@ -117,15 +117,18 @@ def ask_about(job: str, verb: str, socket_path: str | None) -> Mapping[str, Any]
         if "ASAD_CONFIG" in os.environ or DEFAULT_PATH.exists():  # there should be one
             with contextlib.suppress(ConfigError):
                 theirs = shown_text(daemon_store())
-                told = f"asactl: {down}. Told from your own store; --store {theirs} is the daemon's"
-                click.echo(printable(told), err=True)
+                reported = (
+                    f"asactl: {down}. What follows is from your own store; --store {theirs} is the daemon's"
+                )
+                click.echo(printable(reported), err=True)
         return None
     except Refused as refusal:
         if refusal.exit_status != UsageError.exit_status:
             raise
         # a job of the same number in a log that was replayed is another one
         click.echo(
-            printable(f"asactl: the daemon: {refusal}. Told from your own store, if it is there"), err=True
+            printable(f"asactl: the daemon: {refusal}. What follows is from your own store, if it is there"),
+            err=True,
         )
         return None
     return answer if isinstance(answer, Mapping) else None
@@ -141,7 +144,7 @@ def live_lines(job: str, answer: Mapping[str, Any], verbose: bool) -> Iterator[s
                 yield printable(f"  {what}: {now[key]}")
     deferral = answer.get("deferral")
     if isinstance(deferral, Mapping):
-        yield from (printable(line) for line in told_lines(deferral))
+        yield from (printable(line) for line in report_lines(deferral))
     gang = answer.get("gang")
     if isinstance(gang, Mapping):
         yield from (printable(line) for line in _gang_lines(gang))
@@ -206,7 +209,7 @@ def _now(job: Mapping[str, Any]) -> str:
 
 
 def _choose(store: Store, job: str, touched: Sequence[RunRecord], run_id: int | None) -> RunRecord:
-    """The run to tell of: the one asked for, or the newest that was finished, or the newest."""
+    """The run to describe: the one asked for, or the newest that was finished, or the newest."""
     if run_id is not None:
         record = store.run(run_id)
         if any(other.id == run_id for other in touched):

@@ -256,8 +256,8 @@ def status_screen(facts: Facts, now_s: float) -> Group:
         lines.add_row("idle", Text(cell_text(advice.replace(units.THIN, " "))))
     vetoes = facts.get("vetoes") or {}
     if vetoes:
-        told = sorted(vetoes.items(), key=lambda item: -item[1])
-        lines.add_row("vetoes", Text(", ".join(f"{cell_text(name)} {number}" for name, number in told)))
+        reported = sorted(vetoes.items(), key=lambda item: -item[1])
+        lines.add_row("vetoes", Text(", ".join(f"{cell_text(name)} {number}" for name, number in reported)))
     lending = [pair for pair in facts.get("lending") or [] if isinstance(pair, Mapping)]
     body: RenderableType = lending_table(lending, now_s) if lending else Text("nobody lends at the moment")
     return Group(head, lines, Text(""), body)
@@ -289,8 +289,8 @@ def _cycle_line(cycle: Facts, now_s: float, doing: str) -> Text:
     if isinstance(cycle.get("wall_ms"), int | float):
         words.append(f"took {cycle['wall_ms']:.0f} ms")
     sentence = cell_text(cycle.get("sentence")).removeprefix(f"cycle {cycle['number']}").lstrip(": ")
-    told = f"{', '.join(words)}: {sentence}"
-    return Text(f"{told}; now {printable(doing)}" if doing else told)
+    reported = f"{', '.join(words)}: {sentence}"
+    return Text(f"{reported}; now {printable(doing)}" if doing else reported)
 
 
 def _actors_line(actors: Facts) -> Text:
@@ -416,10 +416,10 @@ class Reasoned:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         every = range(len(self.headings))
-        told = [
+        reported = [
             column for column in every if any(cell_text(row[column]) not in ("-", "") for row in self.rows)
         ]
-        for columns in (every, told):
+        for columns in (every, reported):
             table = self._table(columns)
             table.add_column("why not")
             for row, reason in zip(self.rows, self.reasons, strict=True):

@@ -16,7 +16,7 @@ from asad.store.records import RunRecord
 from asad.store.store import Store
 
 NARROW = 100
-"""On a terminal of fewer columns the log would have no place beside all else that is told of a run."""
+"""On a terminal of fewer columns the log would have no place beside all else that is reported of a run."""
 
 
 # ------------------------------------------------------------------------------------------------------- runs

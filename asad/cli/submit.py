@@ -139,7 +139,7 @@ def submit(
         arguments["dry_run"] = True
     answer = ask(control_socket(socket_path), "submit", **arguments)
     done = "it would be submitted" if given["dry_run"] else f"submitted {printable(str(answer['job']))}"
-    respond(as_json, answer, lambda: [f"{done}: {told(answer['spec'])}"])
+    respond(as_json, answer, lambda: [f"{done}: {reported(answer['spec'])}"])
 
 
 def _after_dashes(context: click.Context, words: Sequence[str]) -> bool:
