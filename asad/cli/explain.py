@@ -15,7 +15,7 @@ import click
 
 from asad.api.control import DaemonDown, Refused, ask
 from asad.bounded import printable
-from asad.cli.deferral import told_lines
+from asad.cli.deferral import report_lines
 from asad.cli.live import control_socket, daemon_store
 from asad.cli.screen import (
     JSON,
