@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import orjson
 
+from asad.cluster.durable_lines import replace_lines
 from asad.errors import ClusterError
 
 NAME = "mesos.journal"
@@ -131,21 +132,8 @@ class Journal:
 
     def rewrite(self, records: Iterable[dict[str, Any]]) -> None:
         """Replace all records by these. Raises JournalError; then the old ones are still there."""
-        fresh = self.path.with_suffix(".new")
         try:
-            with fresh.open("wb") as file:
-                os.fchmod(file.fileno(), 0o600)
-                for record in records:
-                    file.write(orjson.dumps(record) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-                size = file.tell()
-            fresh.replace(self.path)
-            folder = os.open(self.path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            size = replace_lines(self.path, map(orjson.dumps, records), 0o600)
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be written ({error.strerror or error})") from None
         if self._file is not None:

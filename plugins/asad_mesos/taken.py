@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from asad.cluster.durable_lines import append_line, replace_lines
 from asad.errors import ClusterError
 from asad_mesos.kinds import require_kinds
 
@@ -96,17 +96,8 @@ class TakenJournal:
 
     def write(self, entry: Taken) -> None:
         """Bring an entry to the disk. Raises ClusterError; whoever calls must not go on then."""
-        line = json.dumps(asdict(entry)) + "\n"
         try:
-            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                # a line that was cut short must not swallow this one
-                data = line.encode() if os.fstat(handle).st_size == 0 else ("\n" + line).encode()
-                if os.write(handle, data) != len(data):
-                    raise OSError("written in part")
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            append_line(self._path, json.dumps(asdict(entry)), 0o600)
         except OSError as error:
             raise ClusterError(
                 f"{self._path}: cannot be written ({error}); no job is taken until it can"
@@ -115,19 +106,9 @@ class TakenJournal:
 
     def rewrite(self, entries: Iterable[Taken]) -> None:
         """Keep these alone. Raises ClusterError; the old lines are then still there."""
-        fresh = self._path.with_suffix(".new")
-        lines = [json.dumps(asdict(entry)) + "\n" for entry in entries]
+        lines = [json.dumps(asdict(entry)).encode() for entry in entries]
         try:
-            with fresh.open("w", encoding="utf-8") as file:
-                file.writelines(lines)
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self._path)
-            folder = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            replace_lines(self._path, lines)
         except OSError as error:
             raise ClusterError(f"{self._path}: cannot be made shorter ({error})") from None
         self.lines = len(lines)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from asad.cluster.durable_lines import append_line, replace_lines
 from asad_slurm.undo import ALIVE, JOURNAL, LOCK, boot_id, exposed, open_changes, open_offers
 
 MOST_LINES = 10_000
@@ -39,19 +39,10 @@ class Journal:
 
     def write(self, what: str, time_s: float, job: str, **facts: Any) -> None:
         """Note an event. Raises JournalError if it could not be brought to the disk."""
-        line = json.dumps({"what": what, "time_s": time_s, "job": job, **facts}) + "\n"
+        line = json.dumps({"what": what, "time_s": time_s, "job": job, **facts})
         try:
             with self._locked():
-                handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
-                try:
-                    # a line that a full disk cut short must not swallow this one
-                    whole = os.fstat(handle).st_size == 0 or self._ends_line()
-                    data = (line if whole else "\n" + line).encode()
-                    if os.write(handle, data) != len(data):
-                        raise OSError("written in part")
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+                append_line(self.path, line, 0o640)
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be written ({error})") from error
         self.lines += 1
@@ -83,29 +74,14 @@ class Journal:
 
     def compact(self, offers: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep only these offers, and the open changes. Raises JournalError; the old journal is then as it was."""
-        fresh = self.path.with_suffix(".new")
         try:
             with self._locked():
                 changes = open_changes(self.path)
-                with fresh.open("w", encoding="utf-8") as file:
-                    for line in [*offers.values(), *changes.values()]:
-                        file.write(json.dumps(line) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                fresh.replace(self.path)
+                kept = [json.dumps(line).encode() for line in [*offers.values(), *changes.values()]]
+                replace_lines(self.path, kept)
                 self.lines = 0
-                folder = os.open(self.path.parent, os.O_RDONLY)
-                try:
-                    os.fsync(folder)
-                finally:
-                    os.close(folder)
         except OSError as error:
             raise JournalError(f"{self.path}: cannot be written ({error})") from error
-
-    def _ends_line(self) -> bool:
-        with self.path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
