@@ -267,7 +267,7 @@ def test_a_companion_is_never_asked_for_itself_and_what_was_planned_for_it_is_fr
     cycle.run_once()
     assert (policy.explain("9") or {})["beside"] == "7"
     assert jobs[1].throttle == 2
-    scheme: Any = policy._scheme
+    scheme: Any = policy.planning.scheme
     assert len(scheme.plans) == 1
     live(cluster, cycle)
     assert cluster.over and cluster.illegal == []

@@ -256,7 +256,7 @@ def test_early_finishers_release_what_was_planned_for_them() -> None:
     cycle.run_once()
     assert jobs[1].begin_s == EPOCH + 20 * SLOT, "after 4 tasks of up to 1000 s on 2 cores"
     live(cluster, cycle)
-    scheme: Any = policy._scheme
+    scheme: Any = policy.planning.scheme
     assert ("leave", 1) in scheme.calls
     assert cluster.illegal == []
 
@@ -267,7 +267,7 @@ def test_late_ones_get_more_slots_and_are_never_cancelled() -> None:
     policy = admission()
     cycle = cycle_of(cluster, policy)
     live(cluster, cycle)
-    scheme: Any = policy._scheme
+    scheme: Any = policy.planning.scheme
     assert ("extend", 1) in scheme.calls
     assert cluster.over and cluster.illegal == []
 
@@ -389,7 +389,7 @@ def test_what_is_cancelled_is_forgotten_and_its_place_is_free() -> None:
     jobs[1].all[0].start_s = jobs[1].all[0].end_s = cluster.now_s  # cancelled while it waited
     cycle.run_once()
     assert policy.explain("2") is None
-    scheme: Any = policy._scheme
+    scheme: Any = policy.planning.scheme
     assert set(scheme.plans) == {1}
 
 
@@ -572,7 +572,7 @@ def test_what_a_scheme_learned_in_slots_of_another_length_is_not_restored() -> N
         again = Admission("as-soon", Learning, Obedient.applications, options)
         again.restore(json.loads(json.dumps(policy.state())))
         again.decide(cluster.snapshot())
-        scheme: Any = again._scheme
+        scheme: Any = again.planning.scheme
         assert scheme.kept == kept
 
 
@@ -654,7 +654,7 @@ def test_plans_move_with_their_nodes_when_the_machine_changes() -> None:
     cycle.cluster = bigger
     cycle.run_once()
     assert (policy.explain("1") or {})["schedule"] == plan
-    scheme: Any = policy._scheme
+    scheme: Any = policy.planning.scheme
     assert scheme.plans[1][int(EPOCH / SLOT)].worker_server.tolist() == [1, 2]
 
 
@@ -678,12 +678,12 @@ def test_nodes_that_keep_their_names_and_grow_are_planned_as_they_are_now() -> N
     cluster.run(EPOCH + 30.0)
     cycle.run_once()
     assert math.isnan(jobs[1].begin_s), "there is room for it beside the array now"
-    scheme: Any = policy._scheme
+    scheme: Any = policy.planning.scheme
     assert scheme.kept == {"plans": 1}, "what was learned of jobs is not lost"
-    same = policy._scheme
+    same = policy.planning.scheme
     cluster.machine = replace(cluster.machine)
     cycle.run_once()
-    assert policy._scheme is same
+    assert policy.planning.scheme is same
     live(cluster, cycle)
     assert cluster.over and cluster.illegal == []
 

@@ -176,7 +176,7 @@ def test_a_store_that_does_not_tell_is_asked_once_a_minute_and_not_in_every_cycl
     known = PolicyState(configuration(tmp_path), writer, policies, lambda: now_s[0])
     known.load()
     for _ in range(5):
-        policy.changed = True
+        policy.book.changed = True
         known.keep_promises()
         known.save_in_time()
         assert not known.kept_now()
@@ -328,7 +328,7 @@ def test_policies_are_made_as_configured() -> None:
     made = policy_of(config(text), "admit")
     assert isinstance(made, Admission)
     assert made.options == Options(slot_s=60.0, parameter_server_nodes=("ps*",))
-    assert [rule.names for rule in made._rules] == [("train*",)]
+    assert [rule.names for rule in made.asking.rules] == [("train*",)]
 
 
 def test_the_example_in_the_shipped_configuration_is_right() -> None:
