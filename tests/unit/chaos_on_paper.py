@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asad_slurm import journal
 from asad_slurm.command import Answer
 from asad_slurm.offers import Offers
 from slurm_samples import BECAUSE, Lab, SlurmInMemory, a_job, running, sample
 
+from asad.cluster import durable_lines
 from asad.decisions import Admit, CoAllocate, Decision, Defer, ExtendLimit, SetQuota, Start, Withdraw
 from asad.errors import ClusterError
 
@@ -107,14 +107,14 @@ class Life:
 
     def play(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """All of it, to the last daemon's end."""
-        write = journal.os.write
+        write = durable_lines.os.write
 
         def write_if_there_is_room(handle: int, data: bytes) -> int:
             if self.full:
                 raise OSError(errno.ENOSPC, "No space left on device")
             return write(handle, data)
 
-        monkeypatch.setattr(journal.os, "write", write_if_there_is_room)
+        monkeypatch.setattr(durable_lines.os, "write", write_if_there_is_room)
         at = sorted(self.chance.sample(range(3, STEPS - 3), len(self.faults)))
         until: dict[int, str] = {}
         for step in range(STEPS):
