@@ -58,7 +58,7 @@ def test_growth_with_slots_workers_and_servers(smallest: bool, monkeypatch: pyte
         mean, p99 = row["decide_ms_mean"], row["decide_ms_p99"]
         print(f"{row['by']:>8} {row['value']:>5}: mean {mean:7.2f} ms, p99 {p99:7.2f} ms")
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(report.page({"growth": rows}, "make bench"), PAGE)
+    write_whole(report.reading({"growth": rows}).page("make bench"), PAGE)
     print(f"the plot: {PAGE}")
     servers = {row["value"]: row["decide_ms_mean"] for row in rows if row["by"] == "servers"}
     # a hundred times the servers: sorting them costs little more than reading their prices

@@ -56,7 +56,7 @@ def test_100_ports_on_1024_instances(mode: str, smallest: bool, request: pytest.
 def test_cost_grows_linearly_with_the_edges(smallest: bool) -> None:
     rows = ports_bench.growth(sizes=(8, 16) if smallest else ports_bench.GROWTH)
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(report.page({"growth": rows}, "make bench"), PAGE)
+    write_whole(report.reading({"growth": rows}).page("make bench"), PAGE)
     for mode in MODES:
         edges = np.array([row["edges"] for row in rows], np.float64)  # type: ignore[index, call-overload]
         took = np.array([row["slot_us"][f"oga-{mode}"] for row in rows])  # type: ignore[index, call-overload]

@@ -53,7 +53,7 @@ def test_totals_on_the_recorded_trajectories(smallest: bool, request: pytest.Fix
         "jobs": len(trajectories.cores), "omega_1": 0.3, "omega_2": 1.0, "as_printed": False,
     }  # fmt: skip
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(report.page({**document, "about": about}, "make bench"), PAGE)
+    write_whole(report.reading({**document, "about": about}).page("make bench"), PAGE)
     print(f"the page: {PAGE}")
     if smallest:
         return

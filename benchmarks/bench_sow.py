@@ -60,7 +60,7 @@ def test_welfare_on_fresh_instances(smallest: bool) -> None:
         assert own["evicted"] <= 0.05 * own["planned"]
         assert own["welfare_ratio"] >= 1.5 * ratios["reservation"]
     PAGE.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(report.page({"seeds": rows}, "fresh instances", "make bench"), PAGE)
+    write_whole(report.reading({"seeds": rows}, "fresh instances").page("make bench"), PAGE)
     print(f"the plot: {PAGE}")
 
 

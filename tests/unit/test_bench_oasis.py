@@ -144,7 +144,7 @@ def test_the_page_is_whole_and_asks_for_nothing(document: dict[str, Any]) -> Non
 def test_names_of_files_are_escaped() -> None:
     row = {"utility": 1.0, "admitted": 1, "done": 1, "decide_ms_mean": 1.0, "decide_ms_p99": 1.0}
     hostile = {"instances": {"<script>x</script>": {"oasis": row}}, "sums": {"1": {"oasis": 1.0}}}
-    assert "<script" not in report.page(hostile, "asactl bench oasis --instances '<script>'")
+    assert "<script" not in report.reading(hostile).page("asactl bench oasis --instances '<script>'")
 
 
 def test_the_table_says_what_the_json_says(folder: Path) -> None:

@@ -100,7 +100,7 @@ def test_every_part_runs_and_every_key_is_documented(monkeypatch: pytest.MonkeyP
         assert document[part]
     missing = {key for key in keys(document) if f"`{key}`" not in REFERENCE}
     assert not missing, f"docs/reference/bench-oga.md does not say {sorted(missing)}"
-    page = report.page(document, "asactl bench oga --part all")
+    page = report.reading(document).page("asactl bench oga --part all")
     assert page.count("<figure>") == len(report.AXES) + 2
     assert "<script" not in page
     assert str(len(document["seeds"]["same_parameters"]["rows"])) == "10"

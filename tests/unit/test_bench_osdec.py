@@ -126,7 +126,7 @@ def test_hostile_names_do_not_reach_the_page() -> None:
         "name": "<script>\x1b[31m", "trajectories": 1, "steps": 1, "jobs": 1, "omega_1": 0.3, "omega_2": 1.0,
         "as_printed": False,
     }  # fmt: skip
-    text = report.page({"about": about, "prefix": {"<b>": row}, "skip_fit": {"<b>": row}}, "x '<i>'")
+    text = report.reading({"about": about, "prefix": {"<b>": row}, "skip_fit": {"<b>": row}}).page("x '<i>'")
     assert "<script>" not in text.split("</header>")[0].split("<header>")[1]
     assert "<b>" not in text
     assert "<i>" not in text

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from asad.cli.output import require_folder
-from asad_papers.harness import JSON, PAGE, Doing, chosen, present, titled
+from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
 
 PARTS = ("instances", "small", "sweep", "timeliness", "sensitivity", "growth")
 GIVEN = ("instances", "small")
@@ -57,6 +53,7 @@ def oasis(
     """
     from asad_papers.oasis import scheme_figures as admission
     from asad_papers.oasis.scheme_instances import draw_instance, read_folder
+    from asad_papers.oasis.scheme_page import reading
 
     names = admission.SCHEMES if schemes is None else chosen(schemes, "--scheme", admission.SCHEMES)
     usual: tuple[str, ...] = PARTS if folder is None else GIVEN
@@ -68,106 +65,23 @@ def oasis(
         instances = [draw_instance(jobs, seed) for jobs in admission.SIZES for seed in range(seeds)]
     # by name alone dorm is not swept: hours of MILPs
     swept = names if schemes is not None else tuple(name for name in names if name not in admission.SLOW)
-    document: dict[str, Any] = {}
-    with Doing(sys.stderr.isatty()) as step:
-        step("compiling")
-        admission.warm_up(names)
-        if "instances" in wanted:
-            document["instances"] = admission.compare(instances, names, step)
-            document["sums"] = admission.sums(instances, document["instances"])
-            document["competitive_bound"] = admission.competitive_bounds(instances, document["instances"])
-        if "small" in wanted:
-            document["small"] = admission.small_cases(small, step)
-        if "sweep" in wanted:
-            document["sweep"] = admission.sweep(range(min(seeds, 2)), swept, step)
-        if "timeliness" in wanted:
-            document["timeliness"] = admission.timeliness(0, names, step)
-        if "sensitivity" in wanted:
-            document["sensitivity"] = admission.sensitivity(instances, step)
-        if "growth" in wanted:
-            document["growth"] = admission.growth(step=step)
 
-    def html() -> str:
-        from asad_papers.oasis import scheme_page as report
+    def runs(step: Step) -> Parts:
+        def compared() -> dict[str, Any]:
+            table = admission.compare(instances, names, step)
+            return {
+                "instances": table,
+                "sums": admission.sums(instances, table),
+                "competitive_bound": admission.competitive_bounds(instances, table),
+            }
 
-        words = ["asactl", "bench", "oasis"]
-        words += ["--instances", str(folder)] if folder else ["--seeds", str(seeds)]
-        words += ["--scheme", schemes] if schemes else []
-        words += ["--part", parts] if parts else []
-        return report.page(document, shlex.join(words))
+        return {
+            "instances": compared,
+            "small": lambda: {"small": admission.small_cases(small, step)},
+            "sweep": lambda: {"sweep": admission.sweep(range(min(seeds, 2)), swept, step)},
+            "timeliness": lambda: {"timeliness": admission.timeliness(0, names, step)},
+            "sensitivity": lambda: {"sensitivity": admission.sensitivity(instances, step)},
+            "growth": lambda: {"growth": admission.growth(step=step)},
+        }
 
-    present(document, as_json, page, html, _print)
-
-
-def _print(document: Mapping[str, Any]) -> None:
-    from rich.console import Console
-
-    console = Console()
-    table = partial(titled, console)
-
-    if "sums" in document:
-        sums = document["sums"]
-        shown = table(
-            "Total utility, over instances of equal numbers of jobs", "scheme", *(f"{n} jobs" for n in sums)
-        )
-        for name in dict.fromkeys(name for row in sums.values() for name in row):
-            shown.add_row(name, *(f"{row[name]:,.0f}" if name in row else "" for row in sums.values()))
-        console.print(shown)
-        speed = table("Deciding about one job (ms)", "scheme", "mean", "p99, worst instance")
-        found = list(document["instances"].values())
-        for name in found[0]:
-            means = [row[name]["decide_ms_mean"] for row in found]
-            speed.add_row(
-                name,
-                f"{sum(means) / len(means):.2f}",
-                f"{max(row[name]['decide_ms_p99'] for row in found):.2f}",
-            )
-        console.print(speed)
-    if "small" in document:
-        small = document["small"]
-        median, worst = (
-            "none" if small[key] is None else f"{small[key]:.3f}" for key in ("ratio_median", "ratio_max")
-        )
-        none = [row["optimum"] for row in small["rows"] if row["ratio"] is None]
-        console.print("\n[bold]Offline optimum over OASiS (Figure 5)[/]")
-        text = f"{small['cases']} cases of 10 jobs in 10 slots, {small['proven']} optima proven: "
-        text += f"median {median}, worst {worst}"
-        if none:
-            text += f"; and {len(none)} in which OASiS took nothing (optimum {', '.join(f'{one:.3g}' for one in none)})"
-        console.print(text, soft_wrap=True)
-    if document.get("sweep"):
-        names = list(document["sweep"][0]["utility"])
-        shown = table("Total utility (Figure 3)", "by", "", *names)
-        for row in document["sweep"]:
-            shown.add_row(row["by"], str(row["value"]), *(f"{row['utility'][name]:,.0f}" for name in names))
-        console.print(shown)
-    if "timeliness" in document:
-        shown = table(
-            "Completion less target, slots (Figure 4)",
-            "scheme", "jobs", "done", "p10", "p25", "median", "p75", "p90", "sd", words=2,
-        )  # fmt: skip
-        for name, kinds in document["timeliness"].items():
-            for kind, row in kinds.items():
-                cells = (
-                    "" if row[key] is None else f"{row[key]:.1f}"
-                    for key in ("p10", "p25", "median", "p75", "p90", "sd")
-                )
-                shown.add_row(name, f"time-{kind}", f"{row['done']} of {row['jobs']}", *cells)
-        console.print(shown)
-    if "sensitivity" in document:
-        rows = document["sensitivity"]
-        sizes = sorted({row["jobs"] for row in rows})
-        shown = table(
-            "Utility with U or L misjudged (Figure 6)", "", "taken for", *(f"{n} jobs" for n in sizes)
-        )
-        for of, factor in sorted({(row["of"], row["factor"]) for row in rows}):
-            here = {row["jobs"]: row["utility"] for row in rows if (row["of"], row["factor"]) == (of, factor)}
-            shown.add_row(of, f"{factor:.0%}", *(f"{here[n]:,.0f}" for n in sizes))
-        console.print(shown)
-    if "growth" in document:
-        shown = table("OASiS deciding about one job (ms)", "by", "", "mean", "p99")
-        for row in document["growth"]:
-            shown.add_row(
-                row["by"], str(row["value"]), f"{row['decide_ms_mean']:.2f}", f"{row['decide_ms_p99']:.2f}"
-            )
-        console.print(shown)
+    evaluate(runs, wanted, lambda: admission.warm_up(names), reading, as_json, page)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
@@ -27,6 +27,7 @@ from asad.admit.prices import Bounds, bounds_of
 from asad.admit.schemes import scheme_maker
 from asad.errors import AsadError
 from asad.model import Json
+from asad_papers.harness import Step, quiet
 from asad_papers.oasis.constraints import violation
 from asad_papers.oasis.offline_schedule import optimum
 from asad_papers.oasis.scheme_instances import Instance, draw_instance, kind_of
@@ -64,9 +65,6 @@ SMALL_SERVERS = (20, 30, 40)
 SMALL_WORTHS = ((1.0, 10.0), (1.0, 50.0), (1.0, 100.0))
 """Ranges of γ1, which widen U / L."""
 SMALL_LIMIT_S = 60.0
-
-Step = Callable[[str], None]
-"""Told what has just been done."""
 
 
 def make(name: str, instance: Instance) -> Scheme:
@@ -118,7 +116,7 @@ def figures_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def compare(
-    instances: Sequence[Instance], schemes: Sequence[str] = SCHEMES, step: Step | None = None
+    instances: Sequence[Instance], schemes: Sequence[str] = SCHEMES, step: Step = quiet
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Each scheme on each instance: {instance: {scheme: figures}}.
 
@@ -129,8 +127,7 @@ def compare(
         for name in schemes:
             if name not in SLOW:
                 table[instance.name][name] = figures_of(play(instance, name))
-                if step is not None:
-                    step(f"{instance.name}, {name}")
+                step(f"{instance.name}, {name}")
     # the longest first, so that no core waits for one of them at the end
     slow = [
         (instance, name)
@@ -145,8 +142,7 @@ def compare(
             for future in as_completed(played):
                 instance, name = played[future]
                 table[instance.name][name] = future.result()
-                if step is not None:
-                    step(f"{instance.name}, {name}")
+                step(f"{instance.name}, {name}")
     else:
         for instance, name in slow:
             table[instance.name][name] = _played(instance, name)
@@ -178,7 +174,7 @@ def sums(
     return found
 
 
-def sweep(seeds: Sequence[int], schemes: Sequence[str], step: Step | None = None) -> list[Json]:
+def sweep(seeds: Sequence[int], schemes: Sequence[str], step: Step = quiet) -> list[Json]:
     """Mean utility over the seeds: one row {"by", "value", "utility": {scheme: mean}} a point."""
     rows: list[Json] = []
     for by, values in SWEEPS.items():
@@ -190,8 +186,7 @@ def sweep(seeds: Sequence[int], schemes: Sequence[str], step: Step | None = None
                 instance = draw_instance(shape["jobs"], seed, slots=shape["slots"], servers=shape["servers"])
                 for name in schemes:
                     utility[name].append(play(instance, name).utility)
-                    if step is not None:
-                        step(f"{by} {value}, {name}")
+                    step(f"{by} {value}, {name}")
             rows.append(
                 {
                     "by": by,
@@ -202,7 +197,7 @@ def sweep(seeds: Sequence[int], schemes: Sequence[str], step: Step | None = None
     return rows
 
 
-def timeliness(seed: int, schemes: Sequence[str], step: Step | None = None) -> dict[str, Json]:
+def timeliness(seed: int, schemes: Sequence[str], step: Step = quiet) -> dict[str, Json]:
     """{scheme: {kind: {"jobs", "done", "p10", "p25", "median", "p75", "p90", "mean", "sd"}}}, in slots.
 
     Completion less target (γ3) of the jobs that were done; below 0 is early.
@@ -237,12 +232,11 @@ def timeliness(seed: int, schemes: Sequence[str], step: Step | None = None) -> d
             row["sd"] = float(late.std()) if len(late) else None
             kinds[kind] = row
         found[name] = kinds
-        if step is not None:
-            step(f"timeliness, {name}")
+        step(f"timeliness, {name}")
     return found
 
 
-def small_cases(cases: int, step: Step | None = None) -> dict[str, Json]:
+def small_cases(cases: int, step: Step = quiet) -> dict[str, Json]:
     """Offline optimum over the utility of OASiS (informed, as in the paper) on drawn cases of 10 jobs in 10 slots.
 
     Where the optimum is not proven within `SMALL_LIMIT_S`, its upper bound stands for it: the ratio is then too high,
@@ -280,8 +274,7 @@ def small_cases(cases: int, step: Step | None = None) -> dict[str, Json]:
                 else None,
             }
         )
-        if step is not None:
-            step(f"optimum of case {len(rows)}")
+        step(f"optimum of case {len(rows)}")
     finite = [ratio for ratio in ratios if np.isfinite(ratio)]
     median = float(np.median(ratios))
     return {
@@ -294,7 +287,7 @@ def small_cases(cases: int, step: Step | None = None) -> dict[str, Json]:
     }
 
 
-def sensitivity(instances: Sequence[Instance], step: Step | None = None) -> list[Json]:
+def sensitivity(instances: Sequence[Instance], step: Step = quiet) -> list[Json]:
     """{"of", "jobs", "factor", "utility"}: the informed scheme with U, or with L, taken for `factor` times what it is,
     and the other as it is; summed over instances of equal numbers of jobs."""
     found: dict[tuple[str, int, float], float] = {}
@@ -306,8 +299,7 @@ def sensitivity(instances: Sequence[Instance], step: Step | None = None) -> list
                 outcome = simulate(instance.servers, instance.jobs, scheme, instance.slots)
                 key = (of, len(instance.jobs), factor)
                 found[key] = found.get(key, 0.0) + outcome.utility
-                if step is not None:
-                    step(f"{instance.name}, {of} × {factor:g}")
+                step(f"{instance.name}, {of} × {factor:g}")
     return [
         {"of": of, "jobs": jobs, "factor": factor, "utility": utility}
         for (of, jobs, factor), utility in sorted(found.items())
@@ -325,7 +317,7 @@ def _off(true: Bounds, of: str, factor: float) -> Bounds:
     return Bounds(low, np.maximum(high, low), beside, np.maximum(high_beside, beside))
 
 
-def growth(jobs: int = 200, seed: int = 0, step: Step | None = None) -> list[Json]:
+def growth(jobs: int = 200, seed: int = 0, step: Step = quiet) -> list[Json]:
     """{"by", "value", "decide_ms_mean", "decide_ms_p99"}: OASiS (which learns U and L) on drawn instances."""
     rows: list[Json] = []
     for by, values in GROWTH.items():
@@ -338,8 +330,7 @@ def growth(jobs: int = 200, seed: int = 0, step: Step | None = None) -> list[Jso
             rows.append(
                 {"by": by, "value": value, **{key: found[key] for key in ("decide_ms_mean", "decide_ms_p99")}}
             )
-            if step is not None:
-                step(f"growth, {by} {value}")
+            step(f"growth, {by} {value}")
     return rows
 
 

@@ -1,21 +1,20 @@
-"""The page of `asactl bench oasis`: figures 3 to 6 of the OASiS paper, measured here, in one HTML file."""
+"""How the document of `asactl bench oasis` reads: figures 3 to 6 of the OASiS paper, measured here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from asad.report import units
-from asad.report.drawing import INK, NARROW, PALETTE, WIDE, axes_at, legend, svg
-from asad.report.page import bench_page, table_of
-
-Document = Mapping[str, Any]
-"""What `asactl bench oasis --json` prints."""
+from asad.report.drawing import INK, PALETTE, axes_at, legend, svg
+from asad_papers.harness import Document, Piece, Plot, Reading, Table
+from asad_papers.plots import COLOURS, Curve, curves, logarithmic
 
 LOOKS: dict[str, tuple[str, Any]] = {
     "oasis": ("#1f7fd1", "solid"),
@@ -45,46 +44,43 @@ def look(name: str) -> tuple[str, Any]:
     return LOOKS.get(name) or PALETTE.get(name) or ("#5b7fa6", (0, (5, 1)))
 
 
-def page(document: Document, command: str) -> str:
-    """The page as text. `command` is what was typed."""
-    sections = [("verdict", "Verdict", _verdict(document))]
-    if document.get("sums"):
-        sections.append(("instances", "Instances", _instances(document)))
-    drawn = _figures(document)
-    if drawn:
-        sections.append(("figures", "Figures", drawn))
-    sections.append(("method", "How it was found", _method(command)))
-    return bench_page(
+METHOD = (
+    "Every scheme runs the same jobs on the same servers, slot by slot; what it allots is checked against every "
+    "capacity. A job is worth its utility in the slot in which its work is done, and nothing if it never is. What the "
+    "paper leaves open, and how it is filled, stands in docs/explanation/oasis.md."
+)
+
+
+def reading(document: Document) -> Reading:
+    """Its verdict, tables and figures."""
+    return Reading(
         "admission by OASiS",
         "Schemes of admission, side by side",
-        _facts(document),
         "Admission by OASiS: schemes side by side",
-        sections,
+        _facts(document),
+        _verdict(document),
+        (
+            ("instances", "Instances", list(_instances(document))),
+            ("figures", "Figures", [*_tables(document), *_figures(document)]),
+        ),
+        METHOD,
     )
 
 
 def total_utility(document: Document, by: str, width: int) -> str:
     """Figure 3: total utility against the number of jobs, slots or servers, one line a scheme."""
     rows = [row for row in document.get("sweep") or () if row["by"] == by]
-    if not rows:
-        return ""
-    schemes = list(rows[0]["utility"])
+    values = [row["value"] for row in rows]
 
-    def draw(figure: Figure) -> None:
-        axes = _plot(figure, width, len(schemes))
-        for name in schemes:
-            colour, dash = look(name)
-            axes.plot(
-                [row["value"] for row in rows], [row["utility"][name] for row in rows],
-                color=colour, linestyle=dash, linewidth=2, marker="o", markersize=4,
-            )  # fmt: skip
+    def finish(axes: Axes) -> None:
         axes.set_ylim(bottom=0)
-        axes.set_xticks([row["value"] for row in rows])
-        axes.set_xlabel(AXES[by])
-        axes.set_ylabel("total utility")
-        _schemes(figure, schemes, width)
+        axes.set_xticks(values)
 
-    return svg(f"utility-{by}", width, _height(width, len(schemes)), draw)
+    drawn = [
+        Curve(name, values, [row["utility"][name] for row in rows], *look(name))
+        for name in (rows[0]["utility"] if rows else ())
+    ]
+    return curves(f"utility-{by}", width, drawn, AXES[by], "total utility", finish)
 
 
 def timeliness(document: Document, width: int) -> str:
@@ -138,71 +134,47 @@ def timeliness(document: Document, width: int) -> str:
 def performance_ratio(document: Document, width: int) -> str:
     """Figure 5: offline optimum over utility, by number of servers and range of priorities."""
     rows = [row for row in (document.get("small") or {}).get("rows", ()) if row["ratio"] is not None]
-    if not rows:
-        return ""
     servers = sorted({row["servers"] for row in rows})
     worths = sorted({row["worth_max"] for row in rows})
-    colours = ["#1f7fd1", "#c47a00", "#00936b", "#b5659f"]
 
-    def draw(figure: Figure) -> None:
-        axes = _plot(figure, width, 2)
+    def finish(axes: Axes) -> None:
         axes.axhline(1, color=INK, linewidth=0.8, alpha=0.5)
-        for number, worth in enumerate(worths):
-            here = [row for row in rows if row["worth_max"] == worth]
-            shift = (number - (len(worths) - 1) / 2) * 0.22
-            axes.plot(
-                [servers.index(row["servers"]) + shift for row in here], [row["ratio"] for row in here],
-                linestyle="none", marker="o", markersize=6, alpha=0.75, color=colours[number % len(colours)],
-            )  # fmt: skip
         axes.set_xticks(range(len(servers)), [str(one) for one in servers])
         axes.set_xlim(-0.5, len(servers) - 0.5)
         axes.set_ylim(bottom=0.95)
-        axes.set_xlabel("worker servers (and as many for parameters)")
-        axes.set_ylabel("optimum / utility")
-        marks = [
-            Line2D([], [], color=colours[number % len(colours)], marker="o", linestyle="none")
-            for number in range(len(worths))
-        ]
-        legend(figure, marks, [f"γ1 ≤ {worth:g}" for worth in worths], 66 if width >= 600 else 34)
 
-    return svg("ratio", width, _height(width, 2), draw)
+    drawn = []
+    for number, worth in enumerate(worths):
+        here = [row for row in rows if row["worth_max"] == worth]
+        shift = (number - (len(worths) - 1) / 2) * 0.22
+        places = [servers.index(row["servers"]) + shift for row in here]
+        colour = COLOURS[number % len(COLOURS)]
+        drawn.append(Curve(f"γ1 ≤ {worth:g}", places, [row["ratio"] for row in here], colour, "none"))
+    return curves("ratio", width, drawn, AXES["servers"], "optimum / utility", finish)
 
 
 def inaccurate(document: Document, of: str, width: int) -> str:
     """Figure 6: utility with U or L taken for a part or a multiple of what it is, over that with the true one."""
     rows = [row for row in document.get("sensitivity") or () if row["of"] == of]
-    if not rows:
-        return ""
-    sizes = sorted({row["jobs"] for row in rows})
     factors = sorted({row["factor"] for row in rows})
-    colours = ["#1f7fd1", "#c47a00", "#00936b", "#b5659f"]
 
-    def draw(figure: Figure) -> None:
-        axes = _plot(figure, width, 2)
+    def finish(axes: Axes) -> None:
         axes.axhline(1, color=INK, linewidth=0.8, alpha=0.5)
-        for number, jobs in enumerate(sizes):
-            here = [row for row in rows if row["jobs"] == jobs]
-            true = next(row["utility"] for row in here if row["factor"] == 1)
-            if true > 0:
-                axes.plot(
-                    [row["factor"] for row in here], [row["utility"] / true for row in here],
-                    color=colours[number % len(colours)], linewidth=2, marker="o", markersize=4,
-                )  # fmt: skip
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
+        logarithmic(axes, "x")
         usual = (0.01, 0.1, 0.5, 1, 2, 4, 10, 100) if width >= 600 else (0.01, 0.1, 1, 4, 10, 100)
         shown = [
             mark for mark in usual if factors[0] <= mark <= factors[-1] and (mark != 4 or factors[-1] == 4)
         ]
         axes.set_xticks(shown, [f"{100 * mark:g} %" if mark < 10 else f"×{mark:g}" for mark in shown])
-        axes.set_xlabel(f"{of} taken for … of what it is")
-        axes.set_ylabel(f"utility over that with the true {of}")
-        marks = [
-            Line2D([], [], color=colours[number % len(colours)], linewidth=2) for number in range(len(sizes))
-        ]
-        legend(figure, marks, [units.plural(jobs, "job") for jobs in sizes], 66 if width >= 600 else 34)
 
-    return svg(f"inaccurate-{of}", width, _height(width, 2), draw)
+    drawn = []
+    for number, jobs in enumerate(sorted({row["jobs"] for row in rows})):
+        utility = {row["factor"]: row["utility"] for row in rows if row["jobs"] == jobs}
+        shares = {factor: value / utility[1] for factor, value in utility.items() if utility[1] > 0}
+        colour = COLOURS[number % len(COLOURS)]
+        drawn.append(Curve(units.plural(jobs, "job"), list(shares), list(shares.values()), colour))
+    label = f"utility over that with the true {of}"
+    return curves(f"inaccurate-{of}", width, drawn, f"{of} taken for … of what it is", label, finish)
 
 
 def growth(document: Document, width: int) -> str:
@@ -265,8 +237,8 @@ def _facts(document: Document) -> str:
     return " · ".join(parts) or "nothing was run"
 
 
-def _verdict(document: Document) -> str:
-    said = []
+def _verdict(document: Document) -> list[str]:
+    sentences = []
     for jobs, row in (document.get("sums") or {}).items():
         schemes = {name: value for name, value in row.items() if not name.startswith("reference")}
         if "oasis" in schemes:
@@ -275,10 +247,10 @@ def _verdict(document: Document) -> str:
             if others:
                 best = max(others, key=lambda name: others[name])
                 text += f"; the best of the others, {best}, {units.number(others[best])}"
-            said.append(text + ".")
+            sentences.append(text + ".")
     small = document.get("small") or {}
     if small.get("ratio_median") is not None:
-        said.append(
+        sentences.append(
             f"The offline optimum is {small['ratio_median']:.2f} times OASiS in the median of "
             f"{small['cases']} small cases, {small['ratio_max']:.2f} times in the worst"
             + (
@@ -287,65 +259,129 @@ def _verdict(document: Document) -> str:
                 else "."
             )
         )
-    lead, *rest = said or ["Nothing was compared."]
-    return f'<p class="lead">{escape(lead)}</p>' + "".join(
-        f'<p class="prose">{escape(text)}</p>' for text in rest
-    )
+    return sentences or ["Nothing was compared."]
 
 
-def _instances(document: Document) -> str:
-    sums: Mapping[str, Mapping[str, float]] = document["sums"]
-    names = list(dict.fromkeys(name for row in sums.values() for name in row))
-    by_jobs = table_of(
-        "Total utility, summed over the instances of equal numbers of jobs",
-        ["scheme", *(f"{jobs} jobs" for jobs in sums)],
-        [[name, *(units.number(row.get(name)) for row in sums.values())] for name in names],
-    )
-    rows = [
-        [
-            units.plain(instance, 60),
-            scheme,
-            units.number(found["utility"], 1),
-            units.number(found["admitted"]),
-            units.number(found["done"]),
-            units.number(found["decide_ms_mean"], 2),
-            units.number(found["decide_ms_p99"], 2),
-        ]
-        for instance, schemes in document["instances"].items()
-        for scheme, found in schemes.items()
-    ]
-    each = table_of(
-        "Each scheme on each instance",
-        ["instance", "scheme", "utility", "admitted", "done", "decide ms", "p99"],
-        rows,
-    )
-    return f"{by_jobs}<details><summary>Each instance</summary>{each}</details>"
+def _instances(document: Document) -> Iterator[Piece]:
+    sums: Mapping[str, Mapping[str, float]] = document.get("sums") or {}
+    if sums:
+        yield Table(
+            "Total utility, summed over the instances of equal numbers of jobs",
+            ("scheme", *(f"{jobs} jobs" for jobs in sums)),
+            [
+                [name, *(units.number(row.get(name)) for row in sums.values())]
+                for name in dict.fromkeys(name for row in sums.values() for name in row)
+            ],
+        )
+        found = list(document["instances"].values())
+        yield Table(
+            "Deciding about one job (ms)",
+            ("scheme", "mean", "p99, worst instance"),
+            [
+                [
+                    name,
+                    f"{sum(row[name]['decide_ms_mean'] for row in found) / len(found):.2f}",
+                    f"{max(row[name]['decide_ms_p99'] for row in found):.2f}",
+                ]
+                for name in found[0]
+            ],
+        )
+        columns = {"utility": 1, "admitted": 0, "done": 0, "decide_ms_mean": 2, "decide_ms_p99": 2}
+        yield Table(
+            "Each scheme on each instance",
+            ("instance", "scheme", "utility", "admitted", "done", "decide ms", "p99"),
+            [
+                [
+                    units.plain(instance, 60),
+                    scheme,
+                    *(units.number(row[key], n) for key, n in columns.items()),
+                ]
+                for instance, schemes in document["instances"].items()
+                for scheme, row in schemes.items()
+            ],
+            folded=True,
+        )
 
 
-def _figures(document: Document) -> str:
+def _tables(document: Document) -> Iterator[Piece]:
+    small = document.get("small")
+    if small:
+        median, worst = (
+            "none" if small[key] is None else f"{small[key]:.3f}" for key in ("ratio_median", "ratio_max")
+        )
+        none = [f"{row['optimum']:.3g}" for row in small["rows"] if row["ratio"] is None]
+        yield (
+            f"Offline optimum over OASiS (Figure 5): {small['cases']} cases of 10 jobs in 10 slots, {small['proven']} "
+            f"optima proven: median {median}, worst {worst}"
+            + (f"; and {len(none)} in which OASiS took nothing (optimum {', '.join(none)})" if none else "")
+        )
+    if document.get("sweep"):
+        names = list(document["sweep"][0]["utility"])
+        yield Table(
+            "Total utility (Figure 3)",
+            ("by", "", *names),
+            [
+                [row["by"], str(row["value"]), *(units.number(row["utility"][name]) for name in names)]
+                for row in document["sweep"]
+            ],
+        )
+    if document.get("timeliness"):
+        keys = ("p10", "p25", "median", "p75", "p90", "sd")
+        yield Table(
+            "Completion less target, slots (Figure 4)",
+            ("scheme", "jobs", "done", *keys),
+            [
+                [
+                    name,
+                    f"time-{kind}",
+                    f"{row['done']} of {row['jobs']}",
+                    *("" if row[key] is None else f"{row[key]:.1f}" for key in keys),
+                ]
+                for name, kinds in document["timeliness"].items()
+                for kind, row in kinds.items()
+            ],
+        )
+    rows = document.get("sensitivity")
+    if rows:
+        utility = {(row["of"], row["factor"], row["jobs"]): row["utility"] for row in rows}
+        sizes = sorted({row["jobs"] for row in rows})
+        yield Table(
+            "Utility with U or L misjudged (Figure 6)",
+            ("", "taken for", *(f"{jobs} jobs" for jobs in sizes)),
+            [
+                [of, f"{factor:.0%}", *(units.number(utility[of, factor, jobs]) for jobs in sizes)]
+                for of, factor in sorted({key[:2] for key in utility})
+            ],
+        )
+    if document.get("growth"):
+        times = ("decide_ms_mean", "decide_ms_p99")
+        yield Table(
+            "OASiS deciding about one job (ms)",
+            ("by", "", "mean", "p99"),
+            [
+                [row["by"], str(row["value"]), *(f"{row[key]:.2f}" for key in times)]
+                for row in document["growth"]
+            ],
+        )
+
+
+def _figures(document: Document) -> Iterator[Plot]:
     small = document.get("small") or {}
-    parts = [
-        _figure(
+    for by, words in (
+        ("jobs", "the number of jobs"),
+        ("slots", "time"),
+        ("servers", "the number of servers"),
+    ):
+        yield Plot(
             f"Total utility against {words}",
             "Figure 3 of the paper. Means over the seeds. Dorm is left out unless asked for: its MILPs are slow.",
-            total_utility(document, by, WIDE),
-            total_utility(document, by, NARROW),
+            partial(total_utility, document, by),
         )
-        for by, words in (
-            ("jobs", "the number of jobs"),
-            ("slots", "time"),
-            ("servers", "the number of servers"),
-        )
-    ]
-    parts.append(
-        _figure(
-            "How well targets are met",
-            "Figure 4 of the paper: completion less target (γ3) of the jobs that were done, half of them "
-            "time-sensitive, half time-critical. The mark is the median, the bar the middle half, the line the "
-            "middle 80 %.",
-            timeliness(document, WIDE),
-            timeliness(document, NARROW),
-        )
+    yield Plot(
+        "How well targets are met",
+        "Figure 4 of the paper: completion less target (γ3) of the jobs that were done, half of them time-sensitive, "
+        "half time-critical. The mark is the median, the bar the middle half, the line the middle 80 %.",
+        partial(timeliness, document),
     )
     if small:
         explanation = "Figure 5 of the paper: 10 jobs in 10 slots; the optimum is a solver’s."
@@ -354,80 +390,12 @@ def _figures(document: Document) -> str:
             explanation += f" In {unproven} it is not proven, and an upper bound stands for it."
         if small["without_utility"]:
             explanation += f" Not drawn: {small['without_utility']} in which OASiS took nothing."
-        parts.append(
-            _figure(
-                "Offline optimum over OASiS",
-                explanation,
-                performance_ratio(document, WIDE),
-                performance_ratio(document, NARROW),
-            )
-        )
-    parts += [
-        _figure(
-            f"Inaccurate estimates of {of}",
-            f"Figure 6 of the paper: {of} over- and underestimated, {other} as it is.",
-            inaccurate(document, of, WIDE),
-            inaccurate(document, of, NARROW),
-        )
-        for of, other in (("U", "L"), ("L", "U"))
-    ]
-    parts.append(
-        _figure(
-            "Time to decide",
-            "What one arrival costs OASiS on one core of this machine, both axes logarithmic.",
-            growth(document, WIDE),
-            growth(document, NARROW),
-        )
-    )
-    return "".join(parts)
-
-
-def _figure(title: str, explanation: str, wide: str, narrow: str) -> str:
-    if not wide:
-        return ""
-    return (
-        f"<figure><figcaption><h3>{escape(title)}</h3><p>{escape(explanation)}</p></figcaption>"
-        f'<div class="drawing wide" role="img" aria-label="{escape(title)}">{wide}</div>'
-        f'<div class="drawing narrow" role="img" aria-label="{escape(title)}">{narrow}</div></figure>'
-    )
-
-
-def _method(command: str) -> str:
-    return (
-        '<p class="prose">Every scheme runs the same jobs on the same servers, slot by slot; what it allots is checked '
-        "against every capacity. A job is worth its utility in the slot in which its work is done, and nothing if it "
-        "never is. What the paper leaves open, and how it is filled, stands in docs/explanation/oasis.md.</p>"
-        f'<pre tabindex="0"><code>{escape(units.plain(command, 4_000))}</code></pre>'
-    )
-
-
-# ------------------------------------------------------------------------------------------------------ drawing
-
-
-def _lines_of_legend(width: int, entries: int) -> int:
-    return 1 if width >= 600 else -(-entries // 2)
-
-
-def _height(width: int, entries: int) -> int:
-    return 16 + 18 * _lines_of_legend(width, entries) + (300 if width >= 600 else 230) + 48
-
-
-def _plot(figure: Figure, width: int, entries: int) -> Any:
-    left, tall = (66, 300) if width >= 600 else (60, 230)
-    axes = axes_at(figure, left, 16 + 18 * _lines_of_legend(width, entries), width - left - 26, tall)
-    axes.grid(color=INK, alpha=0.12, linewidth=0.8)
-    return axes
-
-
-def _schemes(figure: Figure, names: Sequence[str], width: int) -> None:
-    handles = []
-    for name in names:
-        colour, dash = look(name)
-        handles.append(Line2D([], [], color=colour, linestyle=dash, linewidth=2))
-    legend(
-        figure,
-        handles,
-        [units.plain(name, 18) for name in names],
-        66 if width >= 600 else 34,
-        9 if width >= 600 else 2,
+        yield Plot("Offline optimum over OASiS", explanation, partial(performance_ratio, document))
+    for of, other in (("U", "L"), ("L", "U")):
+        explanation = f"Figure 6 of the paper: {of} over- and underestimated, {other} as it is."
+        yield Plot(f"Inaccurate estimates of {of}", explanation, partial(inaccurate, document, of))
+    yield Plot(
+        "Time to decide",
+        "What one arrival costs OASiS on one core of this machine, both axes logarithmic.",
+        partial(growth, document),
     )

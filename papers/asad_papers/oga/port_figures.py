@@ -14,7 +14,7 @@ All policies see the arrivals of the slot before they divide it, except `oga-str
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from asad.place.fairness import Fairness
 from asad.place.oga import Mode, Oga, Options
 from asad.place.ports import Copies, PortPolicy, Ports
 from asad.place.spread import Spread
+from asad_papers.harness import Step, quiet
 from asad_papers.oga.best_fixed import best_fixed
 from asad_papers.oga.port_gangs import GangOga, Gangs
 from asad_papers.oga.port_instances import PortInstance, draw_port_instance
@@ -69,9 +70,6 @@ GIVEN = {
 GROWTH = (32, 128, 512, 2048, 8192)
 """Numbers of instances, whose edges `growth` has slots divided over."""
 LARGE = {"ports": 100, "instances": 1024, "contention": 5.0, "beta": (0.01, 0.015), "slots": 1000}
-
-Step = Callable[[str], None]
-"""Told what has just been done."""
 
 
 def etas(instance: PortInstance) -> dict[str, float | None]:
@@ -140,16 +138,14 @@ def play(instance: PortInstance, name: str, eta: float | None = None, repeat: in
 
 
 def compare(
-    instance: PortInstance, eta: float | None = None, step: Step | None = None, repeat: int = 1
+    instance: PortInstance, eta: float | None = None, step: Step = quiet, repeat: int = 1
 ) -> dict[str, Any]:
     """All policies on one instance, and the best fixed allocation. `eta` is that of the strict mode."""
     table: dict[str, Any] = {}
     for name in POLICIES:
-        if step is not None:
-            step(f"{instance.name}, {name}")
+        step(f"{instance.name}, {name}")
         table[name] = play(instance, name, eta if name == "oga-strict" else None, repeat)
-    if step is not None:
-        step(f"{instance.name}, best fixed allocation")
+    step(f"{instance.name}, best fixed allocation")
     best = best_fixed(instance.ports, instance.arrivals.mean(axis=0))
     slots = len(instance.arrivals)
     return {
@@ -189,7 +185,7 @@ def over_best_baseline(row: Mapping[str, float]) -> dict[str, float | None]:
     return {name: row[name] / best - 1 if best > 0 else None for name in ("oga-strict", "oga-reclaim")}
 
 
-def seeds(numbers: Sequence[int], slots: int = 2000, step: Step | None = None) -> dict[str, Json]:
+def seeds(numbers: Sequence[int], slots: int = 2000, step: Step = quiet) -> dict[str, Json]:
     """Fresh instances: {"same_parameters", "all_drawn"}: {"rows", "gain_mean", "gain_min"}.
 
     In the first, α, β and the utilities are those of the recorded instance; in the second they are drawn anew too.
@@ -199,8 +195,7 @@ def seeds(numbers: Sequence[int], slots: int = 2000, step: Step | None = None) -
         rows: list[Json] = []
         gains: dict[str, list[float]] = {"oga-strict": [], "oga-reclaim": []}
         for seed in numbers:
-            if step is not None:
-                step(f"seed {seed}, {key}")
+            step(f"seed {seed}, {key}")
             instance = draw_port_instance(seed, parameters=parameters, slots=slots)
             row = rewards(instance)
             best = best_fixed(instance.ports, instance.arrivals.mean(axis=0))
@@ -218,12 +213,11 @@ def seeds(numbers: Sequence[int], slots: int = 2000, step: Step | None = None) -
     return found
 
 
-def sweep(by: str, step: Step | None = None) -> list[Json]:
+def sweep(by: str, step: Step = quiet) -> list[Json]:
     """One row {"by", "value", "reward_mean", "gain_mean", "overhead_mean"} a value."""
     rows: list[Json] = []
     for value in SWEEPS[by]:
-        if step is not None:
-            step(f"{by} {value}")
+        step(f"{by} {value}")
         settings = {GIVEN[by]: value} if by in GIVEN else {}
         instance = draw_port_instance(0, **settings)
         names: Sequence[str] = POLICIES
@@ -247,12 +241,11 @@ def sweep(by: str, step: Step | None = None) -> list[Json]:
     return rows
 
 
-def several(most: Sequence[int] = (1, 2, 4), step: Step | None = None) -> list[Json]:
+def several(most: Sequence[int] = (1, 2, 4), step: Step = quiet) -> list[Json]:
     """Binomial arrivals of up to J jobs a port (section 3.4): {"most", "reward_mean", "best_fixed"}."""
     rows: list[Json] = []
     for many in most:
-        if step is not None:
-            step(f"up to {many} arrivals a port")
+        step(f"up to {many} arrivals a port")
         one = draw_port_instance(0)
         counts = np.random.default_rng(many).binomial(many, 0.7, one.arrivals.shape)
         copies = Copies.make(one.ports, np.full(len(one.ports.requests), many, np.int32))
@@ -279,7 +272,7 @@ def gangs_of(ports: Ports, components: int, least: int, enough: float) -> Gangs:
     return Gangs.of(ports, parts, np.full(len(parts), least, np.int32), enough)
 
 
-def gangs(slots: int = 500, step: Step | None = None) -> list[Json]:
+def gangs(slots: int = 500, step: Step = quiet) -> list[Json]:
     """Four equal components a port, at least m of which run with a share of their request, or none.
 
     {"least", "enough", "reward_mean", "started", "relaxed_best_fixed", "regret_per_slot"}: the regret of each OGA
@@ -289,8 +282,7 @@ def gangs(slots: int = 500, step: Step | None = None) -> list[Json]:
     rows: list[Json] = []
     instance = draw_port_instance(0, slots=slots)
     for least, enough in ((1, 0.0), (1, 0.5), (2, 0.5), (4, 0.5), (2, 1.0), (4, 1.0)):
-        if step is not None:
-            step(f"gangs, at least {least} of 4 with {enough:.0%}")
+        step(f"gangs, at least {least} of 4 with {enough:.0%}")
         group = gangs_of(instance.ports, 4, least, enough)
         eta = etas(instance)
         policies: dict[str, PortPolicy] = {
@@ -328,15 +320,14 @@ def gangs(slots: int = 500, step: Step | None = None) -> list[Json]:
     return rows
 
 
-def large(step: Step | None = None, repeat: int = 1) -> dict[str, Json]:
+def large(step: Step = quiet, repeat: int = 1) -> dict[str, Json]:
     """Figure 5's size: the requests, capacities and edges of the recorded large instance, arrivals by seed 1."""
     drawn = draw_port_instance(0, utility="linear", **(LARGE | {"slots": 1}))  # type: ignore[arg-type]
     x = large_arrivals(len(drawn.ports.requests))
     instance = PortInstance("L100 R1024", drawn.ports, x, drawn.eta, drawn.decay)
     table: dict[str, Json] = {}
     for name in POLICIES:
-        if step is not None:
-            step(f"large, {name}")
+        step(f"large, {name}")
         table[name] = play(instance, name, repeat=repeat)
     return {"edges": instance.ports.edges, "slots": len(x), "policies": table}
 
@@ -346,12 +337,11 @@ def large_arrivals(ports: int, slots: int = 1000) -> Floats:
     return (np.random.default_rng(1).random((slots, ports)) < 0.7).astype(np.float64)
 
 
-def growth(step: Step | None = None, sizes: Sequence[int] = GROWTH) -> list[Json]:
+def growth(step: Step = quiet, sizes: Sequence[int] = GROWTH) -> list[Json]:
     """{"edges", "slot_us": {mode: µs}} against the number of instances at ten ports: the best of three runs."""
     rows: list[Json] = []
     for instances in sizes:
-        if step is not None:
-            step(f"growth, {instances} instances")
+        step(f"growth, {instances} instances")
         slots = max(40, 40_000 // instances)
         instance = draw_port_instance(0, instances=instances, slots=slots)
         rows.append(

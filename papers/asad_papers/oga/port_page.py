@@ -1,21 +1,16 @@
-"""The page of `asactl bench oga`: Table III and figures 3 to 7 of the OgaSched paper, measured here, one HTML file."""
+"""How the document of `asactl bench oga` reads: Table III and figures 3 to 7 of the OgaSched paper, measured here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
+from matplotlib.axes import Axes
 
 from asad.report import units
-from asad.report.drawing import INK, NARROW, WIDE, axes_at, legend, svg
-from asad.report.page import bench_page, table_of
-
-Document = Mapping[str, Any]
-"""What `asactl bench oga --json` prints."""
+from asad_papers.harness import Document, Piece, Plot, Reading, Table
+from asad_papers.plots import Curve, curves, logarithmic
 
 LOOKS: dict[str, tuple[str, Any]] = {
     "oga-strict": ("#1f7fd1", "solid"),
@@ -41,83 +36,66 @@ AXES = {
 LOGARITHMIC = ("horizon", "nodes", "ports", "contention", "eta")
 
 
-def page(document: Document, command: str) -> str:
-    """The page as text. `command` is what was typed."""
-    sections = [("verdict", "Verdict", _verdict(document))]
-    tables = _tables(document)
-    if tables:
-        sections.append(("policies", "Policies", tables))
-    figures = "".join(_figures(document))
-    if figures:
-        sections.append(("figures", "Figures", figures))
-    sections.append(("method", "How it was found", _method(command)))
-    return bench_page(
+METHOD = (
+    "Every policy divides the same capacities among the same arrivals, slot by slot. All but the strict mode see the "
+    "arrivals of a slot first. Each allocation is checked against every cap and capacity; the best fixed allocation is "
+    "a convex solver’s, with a dual bound. What the paper leaves open, and how it is filled, stands in "
+    "docs/explanation/oga.md."
+)
+
+
+def reading(document: Document) -> Reading:
+    """Its verdict, tables and figures."""
+    return Reading(
         "placement by OgaSched",
         "Capacities among ports, side by side",
-        _facts(document),
         "Placement by OgaSched: policies side by side",
-        sections,
+        _facts(document),
+        _verdict(document),
+        (
+            ("policies", "Policies", list(_tables(document))),
+            ("figures", "Figures", [*_rows_of_sweeps(document), *_figures(document)]),
+        ),
+        METHOD,
     )
 
 
 def swept(document: Document, by: str, key: str, width: int) -> str:
     """Reward (or overhead) a slot against what is varied, one line a policy."""
     rows = [row for row in document.get("sweep") or () if row["by"] == by]
-    if not rows:
-        return ""
-    names = [name for name in LOOKS if name in rows[0][key]]
-    spots = [str(row["value"]) for row in rows]
     numbers = by in LOGARITHMIC or by in ("arrivals", "density")
+    places = [row["value"] if numbers else spot for spot, row in enumerate(rows)]
 
-    def draw(figure: Figure) -> None:
-        axes = _plot(figure, width, len(names))
-        places = [row["value"] if numbers else spot for spot, row in enumerate(rows)]
-        for name in names:
-            colour, dash = LOOKS[name]
-            axes.plot(
-                places, [row[key][name] for row in rows], color=colour, linewidth=2, marker="o", markersize=4,
-                linestyle=dash,
-            )  # fmt: skip
-        if by in LOGARITHMIC:
-            axes.set_xscale("log")
-            axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(places, spots)  # of decay side by side: they differ in the fourth figure
-        axes.set_xlabel(AXES[by][0])
-        axes.set_ylabel({"reward_mean": "reward", "overhead_mean": "overhead"}[key] + " a slot")
-        _legend(figure, names, width)
+    def finish(axes: Axes) -> None:
+        logarithmic(axes, "x" if by in LOGARITHMIC else "")
+        axes.set_xticks(places, [str(row["value"]) for row in rows])  # of decay side by side: alike for long
 
-    return svg(f"oga-{by}-{key}", width, _height(width, len(names)), draw)
+    drawn = [
+        Curve(name, places, [row[key][name] for row in rows], *LOOKS[name])
+        for name in LOOKS
+        if rows and name in rows[0][key]
+    ]
+    what = {"reward_mean": "reward", "overhead_mean": "overhead"}[key]
+    return curves(f"oga-{by}-{key}", width, drawn, AXES[by][0], f"{what} a slot", finish, 4)
 
 
 def growth(document: Document, width: int) -> str:
     """Time of a slot against the number of edges."""
     rows = document.get("growth") or ()
-    if not rows:
-        return ""
-    names = list(rows[0]["slot_us"])
+    edges = [row["edges"] for row in rows]
 
-    def draw(figure: Figure) -> None:
-        axes = _plot(figure, width, len(names))
-        for name in names:
-            colour, dash = LOOKS[name]
-            axes.plot(
-                [row["edges"] for row in rows], [row["slot_us"][name] for row in rows],
-                color=colour, linestyle=dash, linewidth=2, marker="o", markersize=4,
-            )  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_minor_locator(NullLocator())
-        axes.set_xticks([row["edges"] for row in rows], [units.number(row["edges"]) for row in rows])
-        marks = [10**power for power in range(7)]
+    def finish(axes: Axes) -> None:
+        logarithmic(axes, "xy")
+        axes.set_xticks(edges, [units.number(one) for one in edges])
         low, high = axes.get_ylim()
-        shown = [mark for mark in marks if low <= mark <= high]
+        shown = [mark for mark in (10**power for power in range(7)) if low <= mark <= high]
         axes.set_yticks(shown, [units.number(mark) for mark in shown])
-        axes.set_xlabel("edges")
-        axes.set_ylabel("µs a slot")
-        _legend(figure, names, width)
 
-    return svg("oga-growth", width, _height(width, len(names)), draw)
+    drawn = [
+        Curve(name, edges, [row["slot_us"][name] for row in rows], *LOOKS[name])
+        for name in (rows[0]["slot_us"] if rows else ())
+    ]
+    return curves("oga-growth", width, drawn, "edges", "µs a slot", finish, 4)
 
 
 # ----------------------------------------------------------------------------------------------------- sections
@@ -127,19 +105,12 @@ def _facts(document: Document) -> str:
     one = document.get("instance")
     if not one:
         return "drawn instances"
-    return " · ".join(
-        (
-            units.plain(one["name"], 60),
-            units.plural(one["ports"], "port"),
-            units.plural(one["instances"], "instance"),
-            units.plural(one["edges"], "edge"),
-            units.plural(one["slots"], "slot"),
-        )
-    )
+    counts = (units.plural(one[f"{what}s"], what) for what in ("port", "instance", "edge", "slot"))
+    return " · ".join((units.plain(one["name"], 60), *counts))
 
 
-def _verdict(document: Document) -> str:
-    said = []
+def _verdict(document: Document) -> list[str]:
+    sentences = []
     rows = document.get("policies")
     if rows:
         others = {name: row["reward_mean"] for name, row in rows.items() if not name.startswith("oga")}
@@ -150,178 +121,150 @@ def _verdict(document: Document) -> str:
             change = f" ({units.change(value / others[best] - 1)})" if others[best] > 0 else ""
             return f"{units.number(value, 2)}{change}"
 
-        said.append(
+        sentences.append(
             f"The strict mode reaches {against('oga-strict')} a slot, reclaim {against('oga-reclaim')}; the best "
             f"baseline, {best}, {units.number(others[best], 2)}."
         )
-        said.append(
+        sentences.append(
             f"No fixed allocation is worth more than {units.number(document['best_fixed_bound'], 2)}; strict falls "
             f"short of the best by {units.number(document['regret_per_slot'], 2)} a slot."
         )
     fresh = (document.get("seeds") or {}).get("same_parameters")
     if fresh:
         mean = fresh["gain_mean"]
-        said.append(
+        sentences.append(
             f"On {len(fresh['rows'])} fresh instances of the same α, β and utilities, strict gains "
             f"{units.change(mean['oga-strict'])} over the best baseline in the mean, reclaim "
             f"{units.change(mean['oga-reclaim'])}; with all drawn anew, "
             f"{units.change(document['seeds']['all_drawn']['gain_mean']['oga-strict'])} and "
             f"{units.change(document['seeds']['all_drawn']['gain_mean']['oga-reclaim'])}."
         )
-    lead, *rest = said or ["No policies were compared on an instance."]
-    return f'<p class="lead">{escape(lead)}</p>' + "".join(
-        f'<p class="prose">{escape(text)}</p>' for text in rest
-    )
+    return sentences or ["No policies were compared on an instance."]
 
 
-def _tables(document: Document) -> str:
-    parts = []
-    heads = ["policy", "reward a slot", "slots/s", "violations", "gain", "overhead"]
+def _tables(document: Document) -> Iterator[Piece]:
     for title, rows in (
         ("Policies on the instance", document.get("policies")),
         ("100 ports on 1024 instances (Figure 5)", (document.get("large") or {}).get("policies")),
     ):
         if rows:
-            parts.append(
-                table_of(
-                    title,
-                    heads,
-                    [
-                        [
-                            name,
-                            units.number(row["reward_mean"], 2),
-                            units.number(row["slots_per_s"]),
-                            units.number(row["violations"]),
-                            units.number(row["gain_mean"], 2),
-                            units.number(row["overhead_mean"], 2),
-                        ]
-                        for name, row in rows.items()
-                    ],
-                )
-            )
-    others = document.get("others_slots_per_s")
-    if others:
-        parts.append(
-            table_of(
-                "Slots a second as others measured them, on their machines",
-                ["size", *next(iter(others.values()))],
-                [[size, *(f"{value:g}" for value in row.values())] for size, row in others.items()],
-            )
-        )
-    forms = [row for row in document.get("sweep") or () if row["by"] == "utilities"]
-    if forms:
-        names = list(forms[0]["reward_mean"])
-        parts.append(
-            table_of(
-                "Utilities of one form, and mixed (Figure 7), reward a slot; all linear: not divided by 64",
-                ["utility", *names],
-                [[row["value"], *(units.number(row["reward_mean"][n], 1) for n in names)] for row in forms],
-            )
-        )
-    several = document.get("several")
-    if several:
-        names = list(several[0]["reward_mean"])
-        parts.append(
-            table_of(
-                "Several arrivals a port (section 3.4), reward a slot",
-                ["up to", *names, "best fixed"],
+            yield Table(
+                title,
+                ("policy", "reward a slot", "slots/s", "violations", "gain", "overhead"),
                 [
                     [
-                        str(row["most"]),
-                        *(units.number(row["reward_mean"][n], 1) for n in names),
-                        units.number(row["best_fixed"], 1),
-                    ]
-                    for row in several
-                ],
-            )
-        )
-    gangs = document.get("gangs")
-    if gangs:
-        names = list(gangs[0]["reward_mean"])
-        parts.append(
-            table_of(
-                "Gangs of four components (section 3.5), reward a slot, and the share that ran",
-                ["at least", "each with", *names, "relaxed best fixed"],
-                [
-                    [
-                        str(row["least"]),
-                        units.percent(row["enough"]),
+                        name,
                         *(
-                            f"{units.number(row['reward_mean'][n], 1)} ({units.percent(row['started'][n])})"
-                            for n in names
+                            units.number(row[key], digits)
+                            for key, digits in (
+                                ("reward_mean", 2), ("slots_per_s", 0), ("violations", 0), ("gain_mean", 2),
+                                ("overhead_mean", 2),
+                            )
                         ),
-                        units.number(row["relaxed_best_fixed"], 1),
                     ]
-                    for row in gangs
+                    for name, row in rows.items()
+                ],
+            )  # fmt: skip
+    if "policies" in document:
+        share = document["strict_of_best_fixed"]
+        yield (
+            f"Best fixed allocation {document['best_fixed']:,.4f} (proven to "
+            f"{document['best_fixed_bound'] - document['best_fixed']:.1g}); strict falls short of it by "
+            f"{document['regret_per_slot']:,.2f} a slot"
+            + ("" if share is None else f" and reaches {share:.1%}")
+            + f". Bound (41): {document['regret_bound_per_slot']:,.0f} a slot."
+        )
+        others = document["others_slots_per_s"]
+        yield Table(
+            "Slots a second as others measured them, on their machines",
+            ("size", *next(iter(others.values()))),
+            [[size, *(f"{value:g}" for value in row.values())] for size, row in others.items()],
+        )
+    for key, words in (("same_parameters", "the same α, β and utilities"), ("all_drawn", "all drawn anew")):
+        if "seeds" in document:
+            found = document["seeds"][key]
+            rows = [*((str(row["seed"]), row["gain"]) for row in found["rows"]), ("mean", found["gain_mean"])]
+            yield Table(
+                f"Fresh instances, {words}: gain over the best baseline",
+                ("seed", "strict", "reclaim"),
+                [
+                    [name, *(_change(gain[mode]) for mode in ("oga-strict", "oga-reclaim"))]
+                    for name, gain in rows
                 ],
             )
+    yield from _by_policy(
+        "Several arrivals a port (section 3.4), reward a slot",
+        {"up to": lambda row: str(row["most"])},
+        document.get("several"),
+        {"best fixed": "best_fixed"},
+    )
+    counts = {
+        "at least": lambda row: str(row["least"]),
+        "each with": lambda row: units.percent(row["enough"]),
+    }
+    yield from _by_policy(
+        "Gangs of four components (section 3.5), reward a slot",
+        counts,
+        document.get("gangs"),
+        {"relaxed best fixed": "relaxed_best_fixed"},
+    )
+    yield from _by_policy("Gangs that ran", counts, document.get("gangs"), {}, "started", units.percent)
+
+
+def _by_policy(
+    title: str,
+    first: Mapping[str, Any],
+    rows: Any,
+    last: Mapping[str, str],
+    key: str = "reward_mean",
+    written: Any = lambda value: units.number(value, 1),
+) -> Iterator[Table]:
+    """A column a policy between those that say what was varied and those that hold for all, if there are rows."""
+    if rows:
+        yield Table(
+            title,
+            (*first, *rows[0][key], *last),
+            [
+                [
+                    *(cell(row) for cell in first.values()),
+                    *(written(value) for value in row[key].values()),
+                    *(written(row[name]) for name in last.values()),
+                ]
+                for row in rows
+            ],
         )
-    return "".join(parts)
 
 
-def _figures(document: Document) -> list[str]:
-    drawn = []
-    for by, (_, words) in AXES.items():
-        drawn.append(_figure(words, document, lambda width, by=by: swept(document, by, "reward_mean", width)))
-        if by == "contention":
-            drawn.append(
-                _figure(
-                    "Figure 6: the overhead under contention.",
-                    document,
-                    lambda width: swept(document, "contention", "overhead_mean", width),
-                )
+def _change(gain: float | None) -> str:
+    return "" if gain is None else units.change(gain)
+
+
+def _rows_of_sweeps(document: Document) -> Iterator[Table]:
+    rows = document.get("sweep") or []
+    for by in dict.fromkeys(row["by"] for row in rows):
+        title = f"Reward a slot by {by}"
+        if by == "utilities":
+            title = (
+                "Utilities of one form, and mixed (Figure 7), reward a slot; all linear: not divided by 64"
             )
-    drawn.append(
-        _figure(
-            "The time of a slot, on one core of this machine.",
-            document,
-            lambda width: growth(document, width),
+        yield from _by_policy(
+            title, {by: lambda row: str(row["value"])}, [row for row in rows if row["by"] == by], {}
         )
-    )
-    return drawn
+    yield from _by_policy(
+        "Time of a slot (µs)", {"edges": lambda row: str(row["edges"])}, document.get("growth"), {}, "slot_us",
+        units.number,
+    )  # fmt: skip
 
 
-def _figure(words: str, document: Document, draw: Any) -> str:
-    wide = draw(WIDE)
-    if not wide:
-        return ""
+def _figures(document: Document) -> Iterator[Plot]:
+    for by, (_, words) in AXES.items():
+        yield _plot(words, partial(swept, document, by, "reward_mean"))
+        if by == "contention":
+            overhead = partial(swept, document, by, "overhead_mean")
+            yield _plot("Figure 6: the overhead under contention.", overhead)
+    yield _plot("The time of a slot, on one core of this machine.", partial(growth, document))
+
+
+def _plot(words: str, draw: Any) -> Plot:
     title = words.split(": ", 1)[-1].rstrip(".")
-    title = title[0].upper() + title[1:]
-    return (
-        f"<figure><figcaption><h3>{escape(title)}</h3><p>{escape(words)}</p></figcaption>"
-        f'<div class="drawing wide" role="img" aria-label="{escape(title)}">{wide}</div>'
-        f'<div class="drawing narrow" role="img" aria-label="{escape(title)}">{draw(NARROW)}</div></figure>'
-    )
-
-
-def _method(command: str) -> str:
-    return (
-        '<p class="prose">Every policy divides the same capacities among the same arrivals, slot by slot. All but the '
-        "strict mode see the arrivals of a slot first. Each allocation is checked against every cap and capacity; the "
-        "best fixed allocation is a convex solver’s, with a dual bound. What the paper leaves open, and how it is "
-        "filled, stands in docs/explanation/oga.md.</p>"
-        f'<pre tabindex="0"><code>{escape(units.plain(command, 4_000))}</code></pre>'
-    )
-
-
-# ------------------------------------------------------------------------------------------------------ drawing
-
-
-def _rows(width: int, entries: int) -> int:
-    return -(-entries // (4 if width >= 600 else 2))
-
-
-def _height(width: int, entries: int) -> int:
-    return 16 + 18 * _rows(width, entries) + (300 if width >= 600 else 230) + 48
-
-
-def _plot(figure: Figure, width: int, entries: int) -> Any:
-    left, tall = (76, 300) if width >= 600 else (66, 230)
-    axes = axes_at(figure, left, 16 + 18 * _rows(width, entries), width - left - 26, tall)
-    axes.grid(color=INK, alpha=0.12, linewidth=0.8)
-    return axes
-
-
-def _legend(figure: Figure, names: list[str], width: int) -> None:
-    handles = [Line2D([], [], color=LOOKS[n][0], linestyle=LOOKS[n][1], linewidth=2) for n in names]
-    legend(figure, handles, names, 66 if width >= 600 else 34, 4 if width >= 600 else 2)
+    return Plot(title[0].upper() + title[1:], words, draw)

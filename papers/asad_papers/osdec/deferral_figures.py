@@ -23,6 +23,7 @@ from asad.defer.jobs import Past, Scorer, Trajectories, Waiting, Worth
 from asad.defer.packing import starts
 from asad.defer.scorers import make_scorer, scorer_names, scorer_options
 from asad.model import Json
+from asad_papers.harness import Step, quiet
 from asad_papers.osdec.deferral_instances import SETTINGS, draw_trajectories
 from asad_papers.osdec.environment import Played, World, play
 from asad_papers.osdec.offline_starts import optimum
@@ -50,8 +51,6 @@ PAPER: Mapping[str, Mapping[str, float]] = {
 }  # fmt: skip
 """Tables 1 and 2 as printed, on the paper's own trace and with its ω1 = 2 and ω2 = 10: not to be had here."""
 
-Step = Callable[[str], None]
-"""Told what has just been done."""
 Entrant = tuple[str, Callable[[Packing], Sequence[Scorer]]]
 """A row of a table: its name, and how to make its policies for a packing, one a seed."""
 
@@ -100,7 +99,7 @@ def compare(
     rows: Sequence[Entrant],
     worth: Worth,
     span: int = 0,
-    step: Step | None = None,
+    step: Step = quiet,
     packings: Sequence[Packing] = PACKINGS,
 ) -> dict[str, dict[str, Any]]:
     """{"prefix", "skip_fit": {policy: the means over trajectories and seeds}}."""
@@ -108,8 +107,7 @@ def compare(
     for packing in packings:
         table: dict[str, Any] = {}
         for name, make in rows:
-            if step is not None:
-                step(f"{name}, {packing}")
+            step(f"{name}, {packing}")
             table[name] = _row(
                 trajectories, [play(trajectories, one, packing, span) for one in make(packing)], worth
             )
@@ -147,7 +145,7 @@ def offline(
     span: int = 0,
     many: int = OFFLINE,
     time_limit_s: float = 60.0,
-    step: Step | None = None,
+    step: Step = quiet,
 ) -> dict[str, Json]:
     """The optimum of the first `many` trajectories, of (1) as printed and where no decision exceeds C_t (`packed`).
 
@@ -158,8 +156,7 @@ def offline(
     for key, packed in (("", False), ("packed_", True)):
         plans = []
         for number in range(len(some)):
-            if step is not None:
-                step(f"offline optimum {number + 1} of {len(some)}{', packed' if packed else ''}")
+            step(f"offline optimum {number + 1} of {len(some)}{', packed' if packed else ''}")
             plans.append(optimum(some, number, worth, packed=packed, span=span, time_limit_s=time_limit_s))
         found[f"{key}total_mean"] = float(np.mean([plan.total for plan in plans]))
         found[f"{key}bound_mean"] = float(np.mean([plan.bound for plan in plans]))
@@ -177,7 +174,7 @@ def offline(
 
 
 def settings(
-    rows: Sequence[Entrant], worth: Worth, span: int = 0, many: int = 50, step: Step | None = None
+    rows: Sequence[Entrant], worth: Worth, span: int = 0, many: int = 50, step: Step = quiet
 ) -> dict[str, Json]:
     """Table 4: {setting: {policy: total_mean}}, skip-fit, of drawn trajectories with the seeds from 1000 on."""
     found: dict[str, Json] = {}
@@ -185,9 +182,8 @@ def settings(
         if name == "recorded":
             continue
         drawn = draw_trajectories(range(FIRST_SEED, FIRST_SEED + many), setting)
-        if step is not None:
-            step(name)
-        table = compare(drawn, rows, worth, span, None, ("skip-fit",))
+        step(name)
+        table = compare(drawn, rows, worth, span, quiet, ("skip-fit",))
         found[name] = {policy: row["total_mean"] for policy, row in table["skip_fit"].items()}
     return found
 

@@ -1,41 +1,42 @@
-"""The page of `asactl bench osdec`: Tables 1, 2 and 4 of the OSDEC paper, measured here, in one HTML file."""
+"""How the document of `asactl bench osdec` reads: Tables 1, 2 and 4 of the OSDEC paper, measured here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from asad.report import units
-from asad.report.drawing import INK, NARROW, WIDE, axes_at, legend, svg
-from asad.report.page import bench_page, table_of
-
-Document = Mapping[str, Any]
-"""What `asactl bench osdec --json` prints."""
+from asad.report.drawing import INK, axes_at, legend, svg
+from asad_papers.harness import Document, Piece, Plot, Reading, Table
 
 PACKINGS = {"prefix": ("prefix packing", "#94754c", "o"), "skip_fit": ("skip-fit packing", "#1f7fd1", "D")}
 """Key in the document → words, colour and mark."""
 
 
-def page(document: Document, command: str) -> str:
-    """The page as text. `command` is what was typed."""
-    sections = [("verdict", "Verdict", _verdict(document))]
-    for key, title, text in (
-        ("policies", "Policies", _policies(document)),
-        ("others", "Without windows, and other distributions", _others(document)),
-    ):
-        if text:
-            sections.append((key, title, text))
-    sections.append(("method", "How it was found", _method(command)))
-    return bench_page(
+METHOD = (
+    "Every policy sees the same jobs and the capacity up to the present step, and no decision exceeds what is free. "
+    "Total is what those started earn, c·d each, less ω1 for each step of delay and ω2 for each core above the "
+    "capacity in a step. The optimum knows everything beforehand. What the paper leaves open, and how it is filled, "
+    "stands in docs/explanation/osdec.md."
+)
+
+
+def reading(document: Document) -> Reading:
+    """Its verdict, tables and figures."""
+    return Reading(
         "deferral by OSDEC",
         "When deferrable jobs start, side by side",
-        _facts(document),
         "Deferral by OSDEC: policies side by side",
-        sections,
+        _facts(document),
+        _verdict(document),
+        (
+            ("policies", "Policies", list(_policies(document))),
+            ("others", "Without windows, and other distributions", list(_others(document))),
+        ),
+        METHOD,
     )
 
 
@@ -75,19 +76,16 @@ def _names(document: Document) -> list[str]:
 
 def _facts(document: Document) -> str:
     about = document["about"]
-    return " · ".join(
-        (
-            units.plain(about["name"], 60),
-            units.plural(about["trajectories"], "trajectory", "trajectories"),
-            units.plural(about["steps"], "step"),
-            units.plural(about["jobs"], "job"),
-            f"ω1 = {about['omega_1']:g}, ω2 = {about['omega_2']:g}",
-        )
+    trajectories = units.plural(about["trajectories"], "trajectory", "trajectories")
+    letter = ", d + 1 steps" if about["as_printed"] else ""
+    return (
+        f"{units.plain(about['name'], 60)}: {trajectories} of {units.plural(about['steps'], 'step')}, "
+        f"{units.plural(about['jobs'], 'job')}; ω1 = {about['omega_1']:g}, ω2 = {about['omega_2']:g}{letter}"
     )
 
 
-def _verdict(document: Document) -> str:
-    said = []
+def _verdict(document: Document) -> list[str]:
+    sentences = []
     for key, (words, _, _) in PACKINGS.items():
         rows = document.get(key) or {}
         if not rows:
@@ -100,153 +98,111 @@ def _verdict(document: Document) -> str:
             text += (
                 f", {units.change(rows[best]['total_mean'] / rows['fifo']['total_mean'] - 1)} against fifo"
             )
-        said.append(text + ".")
+        sentences.append(text + ".")
     found = document.get("offline")
     if found:
-        said.append(
+        sentences.append(
             f"Who knows everything beforehand could earn at most {units.number(found['bound_mean'], 1)} on the first "
             f"{units.plural(found['trajectories'], 'trajectory', 'trajectories')}, and at most "
             f"{units.number(found['packed_bound_mean'], 1)} where no decision exceeds the capacity."
         )
-    lead, *rest = said or ["No policies were compared."]
-    return f'<p class="lead">{escape(lead)}</p>' + "".join(
-        f'<p class="prose">{escape(text)}</p>' for text in rest
-    )
+    return sentences or ["No policies were compared."]
 
 
-def _policies(document: Document) -> str:
-    parts = []
-    heads = [
-        "policy",
-        "total",
-        "seeds",
-        "± over seeds",
-        "± over trajectories",
-        "utilization",
-        "delay",
-        "violation",
-        "used",
-    ]
+def _policies(document: Document) -> Iterator[Piece]:
+    numbers = ("total_std", "utilization", "delay", "violation")
     for key, (words, _, _) in PACKINGS.items():
-        rows = document.get(key)
+        rows = document.get(key) or {}
+        base = rows.get("fifo", {}).get("total_mean")
         if rows:
-            parts.append(
-                table_of(
-                    f"{words.capitalize()} (Table 1)",
-                    heads,
-                    [
-                        [
-                            units.plain(name, 40),
-                            units.number(row["total_mean"], 1),
-                            str(row["seeds"]),
-                            units.number(row["seeds_std"], 1) if row["seeds_std"] is not None else "",
-                            units.number(row["total_std"], 1),
-                            units.number(row["utilization"], 1),
-                            units.number(row["delay"], 1),
-                            units.number(row["violation"], 1),
-                            units.percent(row["capacity_used"]),
-                        ]
-                        for name, row in rows.items()
-                    ],
-                )
-            )
-    if parts:
-        parts.append(_figure("Total of each policy", totals(document, WIDE), totals(document, NARROW)))
-    found = document.get("offline")
-    if found:
-        parts.append(
-            table_of(
-                "Against the clairvoyant optimum, on the trajectories that were solved",
-                ["policy", "prefix", "skip-fit", "of the bound"],
+            yield Table(
+                f"{words.capitalize()} (Table 1)",
+                (
+                    "policy", "total", "over fifo", "seeds", "±seeds", "±trajectories", "utilization", "delay",
+                    "violation", "used",
+                ),
                 [
                     [
                         units.plain(name, 40),
-                        *(units.number(found["policies"][key][name], 1) for key in PACKINGS),
-                        units.percent(share),
-                    ]
-                    for name, share in found["reached"].items()
-                ],
-            )
-        )
-    printed = document.get("paper")
-    if printed:
-        parts.append(
-            table_of(
-                "As the paper prints it, on its own trace, which is not to be had",
-                ["policy", "total", "utilization", "delay"],
-                [
-                    [name, *(units.number(row[key], 2) for key in ("total_mean", "utilization", "delay"))]
-                    for name, row in printed.items()
-                ],
-            )
-        )
-    if "steps_per_s" in document:
-        parts.append(
-            table_of(
-                "One decision with 200 jobs that wait, on one core of this machine",
-                ["policy", "ms"],
-                [[units.plain(name, 40), f"{ms:.3f}"] for name, ms in document["decide_ms_each"].items()],
-            )
-        )
-        parts.append(
-            f'<p class="prose">The environment does {units.number(document["steps_per_s"])} steps a second of a '
-            f"heuristic, and {units.number(document['steps_per_s_stepped'])} when it is stepped from outside.</p>"
-        )
-    return "".join(parts)
-
-
-def _others(document: Document) -> str:
-    parts = []
-    rows = (document.get("real_time") or {}).get("skip_fit")
-    if rows:
-        windows = document.get("skip_fit") or {}
-        printed = document.get("paper") or {}
-        parts.append(
-            table_of(
-                "Deferrable against real-time, skip-fit packing (Table 2): utilization",
-                ["policy", "deferrable", "real-time", "gain", "gain in the paper"],
-                [
-                    [
-                        units.plain(name, 40),
-                        units.number(windows[name]["utilization"], 1) if name in windows else "",
-                        units.number(row["utilization"], 1),
-                        units.change(windows[name]["utilization"] / row["utilization"] - 1)
-                        if name in windows and row["utilization"] > 0
-                        else "",
-                        units.change(printed[name]["deferrable"] / printed[name]["real_time"] - 1)
-                        if name in printed
-                        else "",
+                        units.number(row["total_mean"], 1),
+                        f"{row['total_mean'] / base - 1:+.2%}" if base else "",
+                        str(row["seeds"]),
+                        "" if row["seeds_std"] is None else units.number(row["seeds_std"], 1),
+                        *(units.number(row[number], 1) for number in numbers),
+                        units.percent(row["capacity_used"]),
                     ]
                     for name, row in rows.items()
                 ],
-            )
+                page_only=("seeds", "±trajectories"),
+            )  # fmt: skip
+    yield Plot("Total of each policy", "", partial(totals, document))
+    found = document.get("offline")
+    if found:
+        yield Table(
+            f"The clairvoyant optimum of {units.plural(found['trajectories'], 'trajectory', 'trajectories')}",
+            ("policy", "prefix", "skip-fit", "of the bound"),
+            [
+                [
+                    units.plain(name, 40),
+                    *(units.number(found["policies"][key][name], 1) for key in PACKINGS),
+                    "" if share is None else f"{share:.1%}",
+                ]
+                for name, share in found["reached"].items()
+            ],
+        )
+        yield (
+            f"Optimum {found['total_mean']:,.1f}, at most {found['bound_mean']:,.1f} (gap {found['gap_max']:.2%}); "
+            f"where no decision exceeds the capacity {found['packed_total_mean']:,.1f}, at most "
+            f"{found['packed_bound_mean']:,.1f} (gap {found['packed_gap_max']:.2%})."
+        )
+    if document.get("paper"):
+        yield Table(
+            "As the paper prints it, on its own trace, which is not to be had",
+            ("policy", "total", "utilization", "delay"),
+            [
+                [name, *(units.number(row[key], 2) for key in ("total_mean", "utilization", "delay"))]
+                for name, row in document["paper"].items()
+            ],
+        )
+    if "steps_per_s" in document:
+        yield Table(
+            "One decision with 200 jobs that wait, on one core of this machine",
+            ("policy", "ms"),
+            [[units.plain(name, 40), f"{ms:.3f}"] for name, ms in document["decide_ms_each"].items()],
+        )
+        yield (
+            f"The environment does {units.number(document['steps_per_s'])} steps/s of a heuristic, and "
+            f"{units.number(document['steps_per_s_stepped'])} when it is stepped from outside."
+        )
+
+
+def _others(document: Document) -> Iterator[Piece]:
+    rows = (document.get("real_time") or {}).get("skip_fit")
+    if rows:
+        windows, printed = document.get("skip_fit") or {}, document.get("paper") or {}
+        yield Table(
+            "Deferrable against real-time, skip-fit packing (Table 2): utilization",
+            ("policy", "deferrable", "real-time", "gain", "gain in the paper"),
+            [
+                [
+                    units.plain(name, 40),
+                    units.number(windows[name]["utilization"], 1) if name in windows else "",
+                    units.number(row["utilization"], 1),
+                    _gain(windows.get(name, {}).get("utilization"), row["utilization"]),
+                    _gain(printed.get(name, {}).get("deferrable"), printed.get(name, {}).get("real_time")),
+                ]
+                for name, row in rows.items()
+            ],
         )
     rows = document.get("settings")
     if rows:
-        names: Sequence[str] = list(next(iter(rows.values())))
-        parts.append(
-            table_of(
-                "Other distributions of cores and durations (Table 4), skip-fit packing: total",
-                ["setting", *(units.plain(name, 24) for name in names)],
-                [[setting, *(units.number(row[name], 1) for name in names)] for setting, row in rows.items()],
-            )
+        names = list(next(iter(rows.values())))
+        yield Table(
+            "Other distributions of cores and durations (Table 4), skip-fit packing: total",
+            ("setting", *(units.plain(name, 24) for name in names)),
+            [[setting, *(units.number(row[name], 1) for name in names)] for setting, row in rows.items()],
         )
-    return "".join(parts)
 
 
-def _figure(title: str, wide: str, narrow: str) -> str:
-    return (
-        f"<figure><figcaption><h3>{escape(title)}</h3></figcaption>"
-        f'<div class="drawing wide" role="img" aria-label="{escape(title)}">{wide}</div>'
-        f'<div class="drawing narrow" role="img" aria-label="{escape(title)}">{narrow}</div></figure>'
-    )
-
-
-def _method(command: str) -> str:
-    return (
-        '<p class="prose">Every policy sees the same jobs and the capacity up to the present step, and no decision '
-        "exceeds what is free. Total is what those started earn, c·d each, less ω1 for each step of delay and ω2 for "
-        "each core above the capacity in a step. The optimum knows everything beforehand. What the paper leaves open, "
-        "and how it is filled, stands in docs/explanation/osdec.md.</p>"
-        f'<pre tabindex="0"><code>{escape(units.plain(command, 4_000))}</code></pre>'
-    )
+def _gain(value: float | None, base: float | None) -> str:
+    return units.change(value / base - 1) if value is not None and base else ""

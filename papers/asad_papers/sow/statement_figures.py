@@ -12,7 +12,7 @@ Every part gives plain data for JSON. Times are of this machine; everything else
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from asad.admit.sow.mechanisms import mechanism_names, mechanism_of
 from asad.admit.sow.statement import Statement
 from asad.errors import AsadError
 from asad.model import Json
+from asad_papers.harness import Step, quiet
 from asad_papers.sow import density, fcfs, reservation
 from asad_papers.sow.hindsight import hindsight_lp
 from asad_papers.sow.misreport import KINDS, search
@@ -43,8 +44,6 @@ SAMPLES_TIMES = 16
 """So many times the mechanism's own samples estimate the independent failure probabilities."""
 SPEED_STATEMENTS, SPEED_RUNS = 4_000, 5
 GROWTH_STATEMENTS = 40_000
-
-Step = Callable[[str], None]
 
 
 def run(instance: Instance, policy: str, options: Mapping[str, Any] | None = None) -> Outcome:
@@ -73,9 +72,7 @@ def best_of(instance: Instance) -> float:
     return best
 
 
-def compare(
-    instance: Instance, policies: Sequence[str] = POLICIES, step: Step = lambda _: None
-) -> dict[str, Any]:
+def compare(instance: Instance, policies: Sequence[str] = POLICIES, step: Step = quiet) -> dict[str, Any]:
     """Each policy on the instance. Raises AsadError if the file's own LP optimum is not ours."""
     step(f"{instance.name}: hindsight LP")
     best = best_of(instance)
@@ -91,7 +88,7 @@ def compare(
     return {"hindsight_lp": best, "policies": rows}
 
 
-def seeds(which: Iterable[int], step: Step = lambda _: None) -> list[dict[str, Any]]:
+def seeds(which: Iterable[int], step: Step = quiet) -> list[dict[str, Any]]:
     """Each policy on drawn instances of loads 1, 2 and 4, one row an instance."""
     return [
         {"load": load, "seed": seed, **compare(draw_sow_instance(load, seed), POLICIES, step)}
@@ -105,7 +102,7 @@ def truthfulness(
     policy: str = "sow",
     jobs: int | None = None,
     seed: int = 0,
-    step: Step = lambda _: None,
+    step: Step = quiet,
 ) -> dict[str, Any]:
     """The best misreports of `jobs` jobs, spread over the instance. Gains are in units of value."""
     step(f"{instance.name}: misreports")
@@ -152,7 +149,7 @@ def repeated(instance: Instance, statements: int) -> Instance:
     return Instance(instance.name, instance.bounds, last * (turn + 1) + instance.bounds.span, tuple(jobs))
 
 
-def speed(instance: Instance, policy: str = "sow", step: Step = lambda _: None) -> float:
+def speed(instance: Instance, policy: str = "sow", step: Step = quiet) -> float:
     """Statements a second of CPU time, the best of several runs: plans, rounds and ends, all that is asked."""
     step(f"{instance.name}: speed")
     many = repeated(instance, SPEED_STATEMENTS)
@@ -163,7 +160,7 @@ def speed(instance: Instance, policy: str = "sow", step: Step = lambda _: None) 
 
 
 def growth(
-    instance: Instance, policy: str = "sow", statements: int | None = None, step: Step = lambda _: None
+    instance: Instance, policy: str = "sow", statements: int | None = None, step: Step = quiet
 ) -> dict[str, Any]:
     """Statements a second of CPU time, early and late: the instance's jobs over and over."""
     step(f"{instance.name}: growth")
@@ -183,7 +180,7 @@ def growth(
     }
 
 
-def stochastic(load: float, seed: int, step: Step = lambda _: None) -> dict[str, Any]:
+def stochastic(load: float, seed: int, step: Step = quiet) -> dict[str, Any]:
     """The variant that knows of each job the kinds that it may be of, each as likely."""
     instance, prior = draw_prior(load, seed)
     step(f"{instance.name}: LP of all that may come")

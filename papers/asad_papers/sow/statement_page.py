@@ -1,20 +1,16 @@
-"""The page of `asactl bench sow`: statements of work beside queues and reservations, in one HTML file."""
+"""How the document of `asactl bench sow` reads: statements of work beside queues and reservations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from asad.report import units
-from asad.report.drawing import INK, NARROW, WIDE, axes_at, legend, svg
-from asad.report.page import bench_page, table_of
-
-Document = Mapping[str, Any]
-"""What `asactl bench sow --json` prints."""
+from asad.report.drawing import INK, axes_at, legend, svg
+from asad_papers.harness import Document, Piece, Plot, Reading, Table
 
 LOOKS = {
     "sow": ("#1f7fd1", "D"),
@@ -26,23 +22,28 @@ LOOKS = {
 """Colour and mark of a policy (Okabe-Ito, as everywhere)."""
 
 
-def page(document: Document, instance: str, command: str) -> str:
-    """The page as text. `command` is what was typed."""
-    sections = [("verdict", "Verdict", _verdict(document))]
-    for key, title, text in (
-        ("policies", "Policies", _policies(document)),
-        ("truthfulness", "Truthfulness and speed", _others(document)),
-        ("seeds", "Fresh instances", _seeds(document)),
-    ):
-        if text:
-            sections.append((key, title, text))
-    sections.append(("method", "How it was found", _method(command)))
-    return bench_page(
+METHOD = (
+    "Every policy runs the same jobs, round by round; what runs is checked against the capacity. Evicted jobs are "
+    "worth nothing. The hindsight LP knows all arrivals and durations beforehand, and may run jobs in parts; fcfs and "
+    "density know a job’s duration when it arrives, sow and sow-paper do not. What the paper leaves open, and how it "
+    "is filled, stands in docs/explanation/sow.md."
+)
+
+
+def reading(document: Document, instance: str) -> Reading:
+    """Its verdict, tables and figures."""
+    return Reading(
         "statements of work",
         "Jobs announced before they come",
-        units.plain(instance, 60),
         "Statements of work: policies side by side",
-        sections,
+        units.plain(instance, 60),
+        _verdict(document),
+        (
+            ("policies", "Policies", list(_policies(document))),
+            ("truthfulness", "Truthfulness and speed", list(_others(document))),
+            ("seeds", "Fresh instances", list(_seeds(document))),
+        ),
+        METHOD,
     )
 
 
@@ -104,121 +105,97 @@ def by_load(document: Document, width: int) -> str:
     return svg("sow-by-load", width, 20 + 18 * lines + 250 + 50, draw)
 
 
-def _verdict(document: Document) -> str:
-    said = []
+def _verdict(document: Document) -> list[str]:
+    sentences = []
     rows = document.get("policies") or {}
     if "sow" in rows:
         own = rows["sow"]
         text = f"sow reaches {own['welfare_ratio']:.1%} of the hindsight LP"
         if "reservation" in rows and rows["reservation"]["welfare_ratio"] > 0.0:
             text += f", {own['welfare_ratio'] / rows['reservation']['welfare_ratio']:.1f} times worst-case reservation"
-        said.append(
+        sentences.append(
             text + f"; {own['evicted'] / max(1, own['planned']):.1%} of the jobs it planned had to go."
         )
     if "misreport_gain_max" in document:
-        said.append(
+        sentences.append(
             f"The best misreport that was found gains {document['misreport_gain_max']:.3g} of value; "
             f"{units.number(document['statements_per_s'])} statements a second are planned."
         )
-    lead, *rest = said or ["No policies were compared."]
-    return f'<p class="lead">{escape(lead)}</p>' + "".join(
-        f'<p class="prose">{escape(text)}</p>' for text in rest
-    )
+    return sentences or ["No policies were compared."]
 
 
-def _policies(document: Document) -> str:
+def _policies(document: Document) -> Iterator[Piece]:
     rows = document.get("policies") or {}
-    if not rows:
-        return ""
-    table = table_of(
-        f"One instance; its hindsight LP is {units.number(document['hindsight_lp'], 1)}",
-        ["policy", "welfare over LP", "planned", "evicted"],
-        [
-            [name, f"{row['welfare_ratio']:.3f}", units.number(row["planned"]), units.number(row["evicted"])]
-            for name, row in rows.items()
-        ],
-    )
-    return _figure("Welfare", welfare(document, WIDE), welfare(document, NARROW)) + table
+    if rows:
+        yield Plot("Welfare", "", partial(welfare, document))
+        yield Table(
+            f"Welfare over the hindsight LP, which is {units.number(document['hindsight_lp'], 1)}",
+            ("policy", "welfare", "planned", "evicted", "evicted %"),
+            [[name, *_outcome(row), _evicted(row)] for name, row in rows.items()],
+        )
+        yield (
+            f"sow: {document['statements_per_s']:,.0f} statements/s; best misreport found gains "
+            f"{document['misreport_gain_max']:.3g} of value."
+        )
 
 
-def _others(document: Document) -> str:
-    parts = []
+def _outcome(row: Document) -> tuple[str, str, str]:
+    return f"{row['welfare_ratio']:.3f}", units.number(row["planned"]), units.number(row["evicted"])
+
+
+def _evicted(row: Document) -> str:
+    return f"{row['evicted'] / max(1, row['planned']):.1%}"
+
+
+def _others(document: Document) -> Iterator[Piece]:
     if "truthfulness" in document:
         found = document["truthfulness"]
-        parts.append(
-            table_of(
-                f"Best gains over {units.plural(found['jobs'], 'job')}, in units of value",
-                ["misreport of", "gain"],
-                [[kind, f"{gain:.4f}"] for kind, gain in found["by_kind"].items()],
-            )
+        yield Table(
+            f"Best gains over {units.plural(found['jobs'], 'job')}, in units of value",
+            ("misreport of", "gain"),
+            [[kind, f"{gain:.4f}"] for kind, gain in found["by_kind"].items()],
+        )
+        yield (
+            f"Mean utility {found['utility_mean']:.2f}. With announced probabilities taken as true "
+            f"{found['announced']:.2g}; no misreport at birth gains more than {found['bound']:.4f}; allowed "
+            f"{found['allowed']:g} (2μ·v_max). Later births gain {found['birth_mean']:.4f} in the mean over jobs "
+            f"(standard error of the best, {found['birth_error']:.3f}); that of the last job to be born, "
+            f"{found['birth_of_last']:.4f}."
         )
     if "speed" in document:
         found = document["speed"]
-        parts.append(
-            table_of(
-                f"Statements a second, of {units.number(found['statements'])}",
-                ["all", "first tenth", "last tenth"],
-                [
-                    [
-                        units.number(found[key])
-                        for key in ("statements_per_s", "first_tenth_per_s", "last_tenth_per_s")
-                    ]
-                ],
-            )
+        speeds = ("statements_per_s", "first_tenth_per_s", "last_tenth_per_s")
+        yield Table(
+            f"Statements a second, of {units.number(found['statements'])}",
+            ("all", "first tenth", "last tenth"),
+            [[units.number(found[key]) for key in speeds]],
         )
     if "stochastic" in document:
-        parts.append(
-            table_of(
-                "Where what may come is known (sow-stochastic)",
-                ["load", "welfare over LP", "planned", "evicted"],
-                [
-                    [
-                        f"{row['load']:g}", f"{row['welfare_ratio']:.3f}", units.number(row["planned"]),
-                        units.number(row["evicted"]),
-                    ]
-                    for row in document["stochastic"]
-                ],
-            )
-        )  # fmt: skip
-    return "".join(parts)
-
-
-def _seeds(document: Document) -> str:
-    rows = document.get("seeds") or []
-    if not rows:
-        return ""
-    names = list(rows[0]["policies"])
-    table = table_of(
-        "Welfare over the hindsight LP",
-        ["load", "seed", *names],
-        [
+        yield Table(
+            "Where what may come is known (sow-stochastic, on a drawn prior)",
+            ("load", "welfare", "planned", "evicted", "bundles of LP", "proven"),
             [
-                f"{row['load']:g}",
-                units.number(row["seed"]),
-                *(f"{row['policies'][name]['welfare_ratio']:.3f}" for name in names),
-            ]
-            for row in rows
-        ],
-    )
-    return (
-        _figure("Welfare against load", by_load(document, WIDE), by_load(document, NARROW))
-        + f"<details><summary>Each instance</summary>{table}</details>"
-    )
+                [f"{row['load']:g}", *_outcome(row), f"{row['bundles_of_lp']:.2f}", f"{row['proven']:.3f}"]
+                for row in document["stochastic"]
+            ],
+        )
 
 
-def _figure(title: str, wide: str, narrow: str) -> str:
-    return (
-        f"<figure><figcaption><h3>{escape(title)}</h3></figcaption>"
-        f'<div class="drawing wide" role="img" aria-label="{escape(title)}">{wide}</div>'
-        f'<div class="drawing narrow" role="img" aria-label="{escape(title)}">{narrow}</div></figure>'
-    )
-
-
-def _method(command: str) -> str:
-    return (
-        '<p class="prose">Every policy runs the same jobs, round by round; what runs is checked against the capacity. '
-        "Evicted jobs are worth nothing. The hindsight LP knows all arrivals and durations beforehand, and may run "
-        "jobs in parts; fcfs and density know a job’s duration when it arrives, sow and sow-paper do not. What the "
-        "paper leaves open, and how it is filled, stands in docs/explanation/sow.md.</p>"
-        f'<pre tabindex="0"><code>{escape(units.plain(command, 4_000))}</code></pre>'
-    )
+def _seeds(document: Document) -> Iterator[Piece]:
+    rows = document.get("seeds") or []
+    if rows:
+        names = list(rows[0]["policies"])
+        yield Plot("Welfare against load", "", partial(by_load, document))
+        yield Table(
+            "Fresh instances: welfare over the hindsight LP",
+            ("load", "seed", *names, "sow evicted"),
+            [
+                [
+                    f"{row['load']:g}",
+                    units.number(row["seed"]),
+                    *(f"{row['policies'][name]['welfare_ratio']:.3f}" for name in names),
+                    _evicted(row["policies"]["sow"]),
+                ]
+                for row in rows
+            ],
+        )
