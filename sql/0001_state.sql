@@ -25,7 +25,7 @@ CREATE TABLE runs (
     checkpoint_s DOUBLE PRECISION,
     decisions BIGINT NOT NULL DEFAULT 0,
     metrics TEXT NOT NULL,
-    -- Which process writes it, so that others can tell a run that goes on from one that was killed.
+    -- Which process writes it, so that others can say a run that goes on from one that was killed.
     host TEXT NOT NULL,
     boot_id TEXT NOT NULL,
     pid_namespace TEXT NOT NULL,
