@@ -125,6 +125,18 @@ class Threads:
         """The fields of /proc/PID/stat from the state on."""
         return (self.cgroups.proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
 
+    def origin(self, group: JobGroup, thread: int) -> Path:
+        """v1: the group of a thread's step, as in the hierarchies that we leave alone; the job's, if that is gone."""
+        found = memberships((self.cgroups.proc / str(thread) / "cgroup").read_text(errors="replace"))
+        for name in ("freezer", "memory", "cpuacct", "devices"):
+            path = found.get(name, "")
+            while path.startswith(f"{group.path}/"):
+                place = self.cgroups.root / "cpuset" / path
+                if (place / "tasks").exists():
+                    return place
+                path = path.rpartition("/")[0]
+        return self.cgroups.file(group, "cpuset", CPUS).parent
+
 
 class Widening:
     """All guests of a node that run wide. `folder` is where `widened.json` is kept; `tell` takes audit rows.
@@ -376,24 +388,12 @@ class Widening:
             mask = held.own
         try:
             if self.cgroups.version == 1:
-                put(self._origin(held, thread) / "tasks", str(thread))
+                put(self.threads.origin(held.group, thread) / "tasks", str(thread))
             if set(os.sched_getaffinity(thread)) >= set(held.own) or thread in held.masks:
                 os.sched_setaffinity(thread, mask or held.own)
         except OSError as error:
             if error.errno not in GONE:
                 log.warning("thread %d of job %s stays wide: %s", thread, held.group.job_id, error)
-
-    def _origin(self, held: Widened, thread: int) -> Path:
-        """v1: the group of a thread's step, as in the hierarchies that we leave alone; the job's, if that is gone."""
-        found = memberships((self.cgroups.proc / str(thread) / "cgroup").read_text(errors="replace"))
-        for name in ("freezer", "memory", "cpuacct", "devices"):
-            path = found.get(name, "")
-            while path.startswith(f"{held.group.path}/"):
-                place = self.cgroups.root / "cpuset" / path
-                if (place / "tasks").exists():
-                    return place
-                path = path.rpartition("/")[0]
-        return self._folder(held.group)
 
     def _remove(self, place: Path) -> bool:
         with contextlib.suppress(OSError):
