@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,25 +95,6 @@ def page(result: ReplayResult) -> str:
         losers=_losers(result, name),
         **_method(result),
     )
-
-
-def bench_page(
-    system: str, heading: str, facts: str, title: str, sections: Sequence[tuple[str, str, str]]
-) -> str:
-    """The page of a benchmark: `sections` are (key, title, HTML), the first is the verdict; all else is plain text."""
-    return html.render(
-        "page.html",
-        title=title,
-        kicker=system,
-        heading=heading,
-        facts=facts,
-        sections=[{"key": key, "title": name, "body": body} for key, name, body in sections],
-    )
-
-
-def table_of(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts, not yet escaped; the first column names its row."""
-    return str(html.show.table(caption, heads, list(rows)))
 
 
 # --------------------------------------------------------------------------------------------- sections
