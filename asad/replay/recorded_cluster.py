@@ -181,7 +181,7 @@ def _classes_of(workload: Workload, state: NDArray[np.int8]) -> Mapping[int, tup
     )
 
 
-def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, own_start: Floats) -> Jobs:
+def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start_alone: Floats) -> Jobs:
     """The columns of all jobs: the very arrays of the simulation, so that snapshots cost nothing."""
     job, task = state.job, state.task  # without admission there are no tasks
     # a log tells nothing of these
@@ -201,7 +201,7 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, own_s
         begin_s=task["begin"] if len(task) else unknown,
         deadline_s=unknown if workload.deadline_s is None else workload.deadline_s,
         array=task["array"] if len(task) else np.full(len(workload), -1, np.int32),
-        own_start_s=own_start,
+        own_start_s=start_alone,
         own_estimate_s=looks.own_estimate,
         cpu_fraction=looks.cpu,
         pace=job["rate"],
@@ -322,7 +322,7 @@ class RecordedCluster:
         self._args = bind(self.state, alone, looks)
         self._twin_clock = alone.f
         self._seen = 0
-        own_start = alone.job["start"] if beside else np.full(len(workload), np.nan)
+        start_alone = alone.job["start"] if beside else np.full(len(workload), np.nan)
         # the very same arrays in every snapshot, so that a policy may hand them to compiled code once
         self._core_owner, self._core_guest = self.state.core["owner"], self.state.core["guest"]
         self._core_peak = self.state.core["peak"]
@@ -339,7 +339,7 @@ class RecordedCluster:
         self._coming = iter(sorted(workload.hints) if admission else ())
         self._next_hint = next(self._coming, None)
         self._node_bar = np.zeros(len(machine.cores), np.int8)
-        self._jobs = _jobs_of(workload, self.state, looks, own_start)
+        self._jobs = _jobs_of(workload, self.state, looks, start_alone)
 
     # ------------------------------------------------------------------------------------------------------- clock
 
