@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import borrowing, compiled
+from asad.ineligible import NodeIneligible
 from asad.model import Floats, Jobs, Snapshot
 
 ROOM = 1e-9
@@ -106,6 +107,21 @@ def see(
 ) -> View:
     """A view of the snapshot whose tables `columns` are."""
     return View(now, min(now, own_known), queue, running, guests, columns)
+
+
+def held_over_time(until: NDArray[np.float64], cores: NDArray[Any], steps: int) -> Floats:
+    """(steps,) Cores that are held in each step from the present one on, of (n,) holders until their steps, from 1."""
+    change = np.zeros(steps + 1)
+    change[0] = cores.sum()
+    np.add.at(change, until.astype(np.int64), -cores)
+    held: Floats = np.cumsum(change[:-1])
+    return held
+
+
+def usable_nodes(snapshot: Snapshot) -> NDArray[np.bool_]:
+    """(N,) Which nodes can start anything at all."""
+    usable: NDArray[np.bool_] = snapshot.node_bar != NodeIneligible.DOWN
+    return usable
 
 
 class Pools(NamedTuple):

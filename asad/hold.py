@@ -15,7 +15,7 @@ from enum import Enum, StrEnum, auto
 from typing import Any, NamedTuple, TypeVar
 
 from asad.decisions import Admit, Cause, Decision, Decline, Defer, Evict, Outcome, SetThrottle, Start
-from asad.model import Json
+from asad.model import Json, Snapshot
 
 EXACT_S = 1.5
 """Times that differ by less are one: clusters keep them in whole seconds."""
@@ -235,6 +235,15 @@ def outcomes_of(
         job = by_row.get(decision.job)
         if job is not None and decision.cause.policy == policy:
             yield job, outcome, decision
+
+
+def key_of(snapshot: Snapshot, row: int) -> str:
+    """By which a job is known: of a task the number of its array, of another job its own."""
+    name, array = str(snapshot.jobs.job_id[row]), int(snapshot.jobs.array[row])
+    if array < 0:
+        return name
+    of_array, is_task, _ = name.partition("_")
+    return of_array if is_task else f"array {array}"
 
 
 def find_rows(jobs: Iterable[tuple[str, HeldJob]], job_id: Iterable[Any]) -> None:

@@ -38,10 +38,10 @@ from asad.admit.hints import Rule
 from asad.admit.plan_decisions import give_back, loosen, steer, verdict
 from asad.admit.scheme_plans import Make, SchemePlans
 from asad.admit.scheme_warm_up import warm_up_scheme
-from asad.admit.seen import Seen, key_of, look
+from asad.admit.seen import Seen, look
 from asad.admit.utility import Maker
 from asad.decisions import Decision, Outcome
-from asad.hold import outcomes_of, plain
+from asad.hold import key_of, outcomes_of, plain
 from asad.model import Finished, Json, Snapshot
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.elastic import Servers
-from asad.ineligible import NodeIneligible
+from asad.capacity import usable_nodes
 from asad.model import Floats, Ints, Machine, Snapshot
 
 CORES, MEMORY = 0, 1
@@ -235,7 +235,7 @@ def _holders(snapshot: Snapshot, world: World, beside: NDArray[np.bool_]) -> tup
 def _take_down(world: World, snapshot: Snapshot, used: Floats) -> None:
     """Nodes that are down hold nothing, for as long as they are seen to be down."""
     machine, workers = snapshot.machine, len(world.servers.workers)
-    for node in np.flatnonzero(snapshot.node_bar == NodeIneligible.DOWN).tolist():
+    for node in np.flatnonzero(~usable_nodes(snapshot)).tolist():
         worker, server = int(world.worker_of[node]), int(world.server_of[node])
         if not world.whole:
             if worker >= 0:

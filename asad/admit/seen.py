@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asad.admit.commitments import Commitment
-from asad.hold import find_rows
+from asad.hold import find_rows, key_of
 from asad.ineligible import NEVER_HELD
 from asad.model import Snapshot
 
@@ -80,15 +80,6 @@ def _look_for_rigid(
             seen[entry.key] = Seen(row, -1, 1)
         elif row in running:
             seen[entry.key] = Seen(-1, -1, 0, [row])
-
-
-def key_of(snapshot: Snapshot, row: int) -> str:
-    """Of a task the number of its array, of another job its own."""
-    name, array = str(snapshot.jobs.job_id[row]), int(snapshot.jobs.array[row])
-    if array < 0:
-        return name
-    of_array, is_task, _ = name.partition("_")
-    return of_array if is_task else f"array {array}"
 
 
 def throttle_of(snapshot: Snapshot, there: Seen) -> int:

@@ -11,7 +11,7 @@ from asad.applications import named
 from asad.defer.deferrable_job import BY_HAND, Deferrable
 from asad.defer.deferral_options import Options
 from asad.defer.windows import Rule, window_of
-from asad.hold import EXACT_S, Event, Hold
+from asad.hold import EXACT_S, Event, Hold, key_of
 from asad.ineligible import NEVER_HELD
 from asad.model import Json, Snapshot
 
@@ -204,12 +204,6 @@ class DeferrableJobs:
         """Know again what `to_json` told; what cannot be read is passed over."""
         self.running |= _names(known.get("running"))
         self.by_hand |= _names(known.get("by_hand"))
-
-
-def key_of(snapshot: Snapshot, row: int) -> str:
-    """Of a task the number of its array, of another job its own."""
-    name, array = str(snapshot.jobs.job_id[row]), int(snapshot.jobs.array[row])
-    return name if array < 0 else name.partition("_")[0] if "_" in name else f"array {array}"
 
 
 def tasks_of(snapshot: Snapshot, row: int, array: int) -> tuple[int, int]:

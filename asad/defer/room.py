@@ -14,18 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.capacity import held_over_time
 from asad.compiling import compiled
-from asad.ineligible import NodeIneligible
 from asad.model import Floats, Ints, Snapshot
 
 CELL_S = 300.0
 """What is left is reckoned in cells of so many seconds, from now on."""
-
-
-def usable_nodes(snapshot: Snapshot) -> NDArray[np.bool_]:
-    """(N,) Which nodes can start anything at all."""
-    usable: NDArray[np.bool_] = snapshot.node_bar != NodeIneligible.DOWN
-    return usable
 
 
 def cells(seconds: float, horizon: int) -> int:
@@ -58,8 +52,6 @@ def left_over(
     left_s = jobs.limit_end_s[rows] - now_s
     # who leaves has no limit any more, and who is overdue goes on for a while
     until = np.clip(np.ceil(np.nan_to_num(left_s, nan=0.0, posinf=1e15) / CELL_S), 1, horizon)
-    change[0] -= held.sum()
-    np.add.at(change, until.astype(np.int64), held)
     for row, cores in planned:
         start_s = float(jobs.estimated_start_s[row]) - now_s
         first = math.floor(start_s / CELL_S) if 0.0 < start_s < horizon * CELL_S else 0
@@ -72,7 +64,7 @@ def left_over(
         change[first] -= cores
         change[min(last, horizon)] += cores
     total = float(snapshot.machine.cores[nodes].sum())
-    found: Floats = total + np.cumsum(change[:horizon])
+    found: Floats = total - held_over_time(until, held, horizon) + np.cumsum(change[:horizon])
     return found
 
 

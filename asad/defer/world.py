@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.capacity import usable_nodes
 from asad.defer.deferrable_job import Deferrable
-from asad.defer.deferrable_jobs import DeferrableJobs, key_of, tasks_of
+from asad.defer.deferrable_jobs import DeferrableJobs, tasks_of
 from asad.defer.deferral_options import Options
 from asad.defer.history import History
-from asad.defer.room import CELL_S, cells, first_fits, left_over, places, usable_nodes
-from asad.hold import Hold
+from asad.defer.room import CELL_S, cells, first_fits, left_over, places
+from asad.hold import Hold, key_of
 from asad.model import Floats, Snapshot
 
 

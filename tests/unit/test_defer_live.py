@@ -14,11 +14,12 @@ from slotted_cluster import EPOCH, AsSoonAsRoom
 
 from asad.admit.admission_options import Options as AdmitOptions
 from asad.admit.admission_policy import Admission
+from asad.capacity import usable_nodes
 from asad.config import GuardSettings
 from asad.decisions import Cause, Defer, Start
 from asad.defer.history import COLUMNS, History
 from asad.defer.jobs import Waiting
-from asad.defer.room import CELL_S, Places, left_over, usable_nodes
+from asad.defer.room import CELL_S, Places, left_over
 from asad.defer.windows import Rule, read_duration, read_window, window_of
 from asad.guard import guard_for
 from asad.ineligible import Ineligible

@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 import numpy as np
 
 from asad.applications import Turnover
-from asad.ineligible import NodeIneligible
+from asad.capacity import held_over_time, usable_nodes
 from asad.model import Finished, Floats, Ints, Snapshot
 
 
@@ -38,12 +38,10 @@ class Others:
     ) -> Ints:
         """(rounds,) units held from round `present` on by all that runs and is not among the `planned` jobs."""
         rows, cores = _rows_but(snapshot, planned)
-        change = np.zeros(rounds + 1)
         ends = self._expected_end_s(snapshot, rows) / self._round_s
         until = np.clip(np.floor(ends + 0.5) - present, 1, rounds)
-        change[0] = cores.sum() + _down(snapshot)
-        np.add.at(change, until.astype(np.int64), -cores)
-        held = np.minimum(np.ceil(np.cumsum(change[:-1]) / unit), capacity)
+        taken = held_over_time(until, cores, rounds) + _down(snapshot)
+        held = np.minimum(np.ceil(taken / unit), capacity)
         return np.maximum(held, 0).astype(np.int32)
 
     def supply(self, snapshot: Snapshot, planned: Set[str], present: int, unit: int, capacity: int) -> int:
@@ -75,4 +73,4 @@ def _rows_but(snapshot: Snapshot, planned: Set[str]) -> tuple[Ints, Floats]:
 
 def _down(snapshot: Snapshot) -> float:
     """Cores of nodes that hold nothing now."""
-    return float(snapshot.machine.cores[snapshot.node_bar == NodeIneligible.DOWN].sum())
+    return float(snapshot.machine.cores[~usable_nodes(snapshot)].sum())
