@@ -11,24 +11,13 @@ from collections.abc import Iterable
 from sqlalchemy import func, select
 
 from asad.store import tables
-from asad.store.encoding import text
 from asad.store.records import AccountTotal, LedgerEntry
 from asad.store.store import Store
 
 
 def add(store: Store, entries: Iterable[LedgerEntry]) -> None:
     """Add entries; one that is there already (same job, role and time) is there once."""
-    rows = [
-        {
-            "job": text(entry.job),
-            "role": entry.role,
-            "time_s": float(entry.time_s),
-            "account": text(entry.account),
-            "lent_core_s": float(entry.lent_core_s),
-            "extended_s": float(entry.extended_s),
-        }
-        for entry in entries
-    ]
+    rows = [entry.to_row() for entry in entries]
     if rows:
         with store.writing("writing the ledger") as connection:
             connection.execute(store.insert(tables.ledger).on_conflict_do_nothing(), rows)

@@ -17,18 +17,7 @@ from asad.store.store import Store
 
 def add(store: Store, changes: Iterable[QuotaChange]) -> None:
     """Add what node actors wrote."""
-    rows = [
-        {
-            "node": text(change.node),
-            "time_s": float(change.time_s),
-            "job": text(change.job),
-            "file": text(change.file),
-            "old": None if change.old is None else text(change.old),
-            "new": None if change.new is None else text(change.new),
-            "why": text(change.why),
-        }
-        for change in changes
-    ]
+    rows = [change.to_row() for change in changes]
     if rows:
         with store.writing("writing changes of quotas") as connection:
             connection.execute(insert(tables.quota_audit), rows)
@@ -44,5 +33,5 @@ def of_job(store: Store, job: str, limit: int = 1000) -> list[QuotaChange]:
         .limit(limit)
     )
     with store.reading("reading changes of quotas") as connection:
-        found = [QuotaChange(*row) for row in connection.execute(query)]
+        found = [QuotaChange.of_row(row) for row in connection.execute(query)]
     return found[::-1]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
+
+from sqlalchemy import Row
 
 from asad.decisions import DECISIONS, Decision, SetShare, decision_from_json
 from asad.model import Json
+from asad.store.encoding import object_of, text, to_text
 from asad.store.process import ProcessMark
 
 RunKind = Literal["replay", "live", "bench"]
@@ -29,8 +33,63 @@ NODE_NAMES = "node_names"
 
 
 @dataclass(frozen=True, slots=True)
-class RunRecord:
+class Record:
+    """A row as a frozen object: the fields are columns, those that hold dicts are JSON there.
+
+    These are no mapped classes: SQLAlchemy's may be neither frozen nor slotted, and would keep state for each row.
+    """
+
+    HIDDEN: ClassVar[tuple[str, ...]] = ()
+    """Fields that mean nothing to a reader."""
+
+    @classmethod
+    def of_row(cls, row: Row[Any]) -> Self:
+        """The object of a row that was read; columns that it has no field for are passed over."""
+        of_type = [(one.name, _DECODE.get(str(one.type), _as_it_is)) for one in fields(cls)]
+        return cls(**{name: decode(getattr(row, name)) for name, decode in of_type})
+
+    def to_row(self) -> dict[str, Any]:
+        """Column → value, in such a form that every database takes it."""
+        return {
+            one.name: _ENCODE.get(str(one.type), _as_it_is)(getattr(self, one.name)) for one in fields(self)
+        }
+
+    def to_json(self) -> dict[str, Json]:
+        """A plain dict of every column that means something to a reader."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in self.HIDDEN}
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _object(encoded: str) -> dict[str, Any]:
+    """A JSON object; an empty one where the text holds none, since a daemon that starts is worth more."""
+    return object_of(encoded) or {}
+
+
+def _text(value: Any) -> str | None:
+    """None stays None, so that a column that must not be without refuses it."""
+    return None if value is None else text(value)
+
+
+_ENCODE: dict[str, Callable[[Any], Any]] = {
+    "str": _text,
+    "str | None": _text,
+    "float": float,
+    "int": int,
+    "Mapping[str, Any]": to_text,
+}
+"""Type of a field → how it is written."""
+_DECODE: dict[str, Callable[[Any], Any]] = {"dict[str, Any]": json.loads, "Mapping[str, Any]": _object}
+"""Type of a field → how it is read. Mappings come from a policy, and are read however broken they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord(Record):
     """One run of one policy."""
+
+    HIDDEN = ("process",)
 
     id: int
     kind: RunKind
@@ -55,28 +114,14 @@ class RunRecord:
 
     def to_json(self) -> dict[str, Json]:
         """A plain dict of everything but the process, of which only host and pid are shown."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "policy": self.policy,
-            "log": self.log,
-            "machine": self.machine,
-            "settings": self.settings,
-            "started_at": self.started_at,
-            "ended_at": self.ended_at,
-            "state": self.state,
-            "failure": self.failure,
-            "checkpoint_s": self.checkpoint_s,
-            "decisions": self.decisions,
-            "metrics": self.metrics,
-            "host": self.process.host,
-            "pid": self.process.pid,
-        }
+        return {**super(RunRecord, self).to_json(), "host": self.process.host, "pid": self.process.pid}
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionRecord:
+class DecisionRecord(Record):
     """One decision, what became of it and why."""
+
+    HIDDEN = ("run_id", "job_row", "host_row")  # rows of the snapshot
 
     run_id: int
     seq: int
@@ -120,28 +165,9 @@ class DecisionRecord:
         except TypeError:
             return None
 
-    def to_json(self) -> dict[str, Json]:
-        """A plain dict, without the rows of the snapshot, which mean nothing to a reader."""
-        return {
-            "seq": self.seq,
-            "cycle": self.cycle,
-            "time_s": self.time_s,
-            "kind": self.kind,
-            "job": self.job,
-            "host": self.host,
-            "share": self.share,
-            "seconds": self.seconds,
-            "more": self.more,
-            "policy": self.policy,
-            "reason": self.reason,
-            "outcome": self.outcome,
-            "outcome_reason": self.outcome_reason,
-            "detail": self.detail,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class JobEnd:
+class JobEnd(Record):
     """How a job that lending touched ended. Times by the clock of the log, None where there is none."""
 
     job: str
@@ -154,21 +180,9 @@ class JobEnd:
     loser: bool
     """Ended later than there by more than the report tolerates."""
 
-    def to_json(self) -> dict[str, Json]:
-        """A plain dict of every column."""
-        return {
-            "job": self.job,
-            "role": self.role,
-            "submit_s": self.submit_s,
-            "start_s": self.start_s,
-            "end_s": self.end_s,
-            "baseline_end_s": self.baseline_end_s,
-            "loser": self.loser,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(Record):
     """What lending gave to a guest, or took from a host, that has ended."""
 
     job: str
@@ -194,7 +208,7 @@ class AccountTotal:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaChange:
+class QuotaChange(Record):
     """A file that a node actor wrote."""
 
     node: str
@@ -207,7 +221,7 @@ class QuotaChange:
 
 
 @dataclass(frozen=True, slots=True)
-class StatementRecord:
+class StatementRecord(Record):
     """A statement of work as it is now."""
 
     number: int
@@ -225,24 +239,9 @@ class StatementRecord:
     progress: Mapping[str, Any]
     """What is known of its job."""
 
-    def to_json(self) -> dict[str, Json]:
-        """A plain dict of every column."""
-        return {
-            "number": self.number,
-            "owner": self.owner,
-            "name": self.name,
-            "job": self.job,
-            "state": self.state,
-            "reason": self.reason,
-            "born_s": self.born_s,
-            "changed_s": self.changed_s,
-            "announced": dict(self.announced),
-            "progress": dict(self.progress),
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class PlanRecord:
+class PlanRecord(Record):
     """The launch plan of a statement; it binds, so that there is one of each and it is never written again."""
 
     number: int
@@ -251,7 +250,7 @@ class PlanRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class StatementEntry:
+class StatementEntry(Record):
     """One line of the statements' ledger: half of a posting, whose two lines sum to zero."""
 
     number: int

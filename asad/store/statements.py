@@ -10,12 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, case, delete, func, select
+from sqlalchemy import Connection, Table, case, delete, func, select
 
 from asad.model import STATEMENTS_OVER, Json
 from asad.store import learned, tables
 from asad.store.database import PAGE
-from asad.store.encoding import object_of, text, to_text
+from asad.store.encoding import text
 from asad.store.records import (
     PlanRecord,
     StatementBalance,
@@ -44,10 +44,12 @@ def save(store: Store, scope: str, changes: StatementChanges) -> None:
             upsert = upsert.on_conflict_do_update(
                 index_elements=["scope", "number"], set_={name: upsert.excluded[name] for name in changed}
             )
-            connection.execute(upsert, [_statement_row(scope, one) for one in changes.statements.values()])
+            connection.execute(
+                upsert, [{"scope": scope, **one.to_row()} for one in changes.statements.values()]
+            )
         for table, rows in (
-            (tables.launch_plans, [_plan_row(scope, one) for one in changes.plans.values()]),
-            (tables.statement_ledger, [_entry_row(scope, one) for one in changes.entries]),
+            (tables.launch_plans, [{"scope": scope, **one.to_row()} for one in changes.plans.values()]),
+            (tables.statement_ledger, [{"scope": scope, **one.to_row()} for one in changes.entries]),
         ):
             if rows:
                 connection.execute(store.insert(table).on_conflict_do_nothing(), rows)
@@ -75,7 +77,7 @@ def statements(
     if owner is not None:
         query = query.where(columns.owner == text(owner))
     with store.reading("reading statements of work") as connection:
-        return [_statement(row) for row in connection.execute(query)]
+        return [StatementRecord.of_row(row) for row in connection.execute(query)]
 
 
 def plans(store: Store, scope: str, numbers: Sequence[int]) -> dict[int, PlanRecord]:
@@ -88,7 +90,7 @@ def plans(store: Store, scope: str, numbers: Sequence[int]) -> dict[int, PlanRec
             for row in connection.execute(
                 select(tables.launch_plans).where(columns.scope == text(scope), wanted)
             ):
-                found[row.number] = PlanRecord(row.number, row.made_s, _object(row.plan))
+                found[row.number] = PlanRecord.of_row(row)
     return found
 
 
@@ -149,58 +151,6 @@ def _remove(connection: Connection, table: Table, scope: str, numbers: Sequence[
         connection.execute(delete(table).where(table.c.scope == scope, wanted))
 
 
-def _statement_row(scope: str, one: StatementRecord) -> dict[str, Any]:
-    return {
-        "scope": scope,
-        "number": one.number,
-        "owner": text(one.owner),
-        "name": text(one.name),
-        "job": text(one.job),
-        "state": one.state,
-        "reason": text(one.reason),
-        "born_s": float(one.born_s),
-        "changed_s": float(one.changed_s),
-        "announced": to_text(one.announced),
-        "progress": to_text(one.progress),
-    }
-
-
-def _plan_row(scope: str, one: PlanRecord) -> dict[str, Any]:
-    return {"scope": scope, "number": one.number, "made_s": float(one.made_s), "plan": to_text(one.plan)}
-
-
-def _entry_row(scope: str, one: StatementEntry) -> dict[str, Any]:
-    return {
-        "scope": scope,
-        "number": one.number,
-        "account": text(one.account),
-        "time_s": float(one.time_s),
-        "job": text(one.job),
-        "what": one.what,
-        "amount_micro": int(one.amount_micro),
-    }
-
-
-def _statement(row: Row[Any]) -> StatementRecord:
-    return StatementRecord(
-        number=row.number,
-        owner=row.owner,
-        name=row.name,
-        job=row.job,
-        state=row.state,
-        reason=row.reason,
-        born_s=row.born_s,
-        changed_s=row.changed_s,
-        announced=_object(row.announced),
-        progress=_object(row.progress),
-    )
-
-
-def _object(encoded: str) -> dict[str, Any]:
-    """A JSON object; an empty one where the text holds none, since a daemon that starts is worth more."""
-    return object_of(encoded) or {}
-
-
 # ---------------------------------------------------------------------------------------------------- plain data
 
 
@@ -223,9 +173,7 @@ def memory(store: Store, scope: str) -> dict[str, dict[str, Json]]:
         plan = planned.get(one.number)
         reported[f"statement {one.number}"] = {
             "row": one.to_json(),
-            "plan": None
-            if plan is None
-            else {"number": plan.number, "made_s": plan.made_s, "plan": dict(plan.plan)},
+            "plan": None if plan is None else plan.to_json(),
         }
     newest = newest_number(store, scope)
     following = reported.get("*", {}).get("next")

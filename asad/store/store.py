@@ -167,7 +167,7 @@ class Store(Database):
         query = select(tables.decisions).where(columns.run_id == run_id)
         if job is not None:
             query = query.where(or_(columns.job == text(job), columns.host == text(job)))
-        return map(_decision_record, self._in_order(query, columns.seq, "reading decisions"))
+        return map(DecisionRecord.of_row, self._in_order(query, columns.seq, "reading decisions"))
 
     def job_ends(self, run_id: int, job: str | None = None) -> Iterator[JobEnd]:
         """How the jobs that lending touched ended, in the order of recording; only `job`, if given."""
@@ -175,7 +175,7 @@ class Store(Database):
         query = select(tables.job_ends).where(columns.run_id == run_id)
         if job is not None:
             query = query.where(columns.job == text(job))
-        return map(_job_end, self._in_order(query, columns.seq, "reading the ends of jobs"))
+        return map(JobEnd.of_row, self._in_order(query, columns.seq, "reading the ends of jobs"))
 
     def _in_order(self, query: Select[Any], seq: Column[int], doing: str) -> Iterator[Row[Any]]:
         """Rows by rising `seq`, page by page: whoever reads slowly holds up no writer."""
@@ -235,38 +235,4 @@ def _run_record(row: Row[Any]) -> RunRecord:
         decisions=row.decisions,
         metrics=json.loads(row.metrics),
         process=process,
-    )
-
-
-def _job_end(row: Row[Any]) -> JobEnd:
-    return JobEnd(
-        job=row.job,
-        role=row.role,
-        submit_s=row.submit_s,
-        start_s=row.start_s,
-        end_s=row.end_s,
-        baseline_end_s=row.baseline_end_s,
-        loser=row.loser,
-    )
-
-
-def _decision_record(row: Row[Any]) -> DecisionRecord:
-    return DecisionRecord(
-        run_id=row.run_id,
-        seq=row.seq,
-        cycle=row.cycle,
-        time_s=row.time_s,
-        kind=row.kind,
-        job=row.job,
-        job_row=row.job_row,
-        host=row.host,
-        host_row=row.host_row,
-        share=row.share,
-        seconds=row.seconds,
-        more=json.loads(row.more),
-        policy=row.policy,
-        reason=row.reason,
-        outcome=row.outcome,
-        outcome_reason=row.outcome_reason,
-        detail=json.loads(row.detail),
     )
