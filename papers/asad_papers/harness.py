@@ -104,12 +104,19 @@ class Reading(NamedTuple):
 
         console = Console()
         console.print(_typed_numbers(self.facts), style="bold", markup=False, soft_wrap=True)
-        for _, _, pieces in self.sections:
-            for piece in pieces:
-                if isinstance(piece, str):
-                    console.print(_typed_numbers(piece), markup=False, highlight=False, soft_wrap=True)
-                elif isinstance(piece, Table) and not piece.folded:
-                    _print_table(console, piece)
+        print_pieces([piece for _, _, pieces in self.sections for piece in pieces])
+
+
+def print_pieces(pieces: Sequence[Piece]) -> None:
+    """The tables and notes among them, to a terminal, without what a page folds."""
+    from rich.console import Console
+
+    console = Console()
+    for piece in pieces:
+        if isinstance(piece, str):
+            console.print(_typed_numbers(piece), markup=False, highlight=False, soft_wrap=True)
+        elif isinstance(piece, Table) and not piece.folded:
+            _print_table(console, piece)
 
 
 def _html(piece: Piece) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from asad.errors import UsageError
+from asad_papers.harness import Doing, Piece, Table, print_pieces
 
 
 def _numbers(text: str, option: str, known: tuple[int, ...]) -> tuple[int, ...]:
@@ -57,9 +59,12 @@ def asax_paper(
         if name not in paper.POLICIES:
             raise UsageError(f"--policy {name}: there are {', '.join(paper.POLICIES)}")
     chosen = _numbers(sizes, "--sizes", paper.SIZES)
-    with _bar(not as_json and sys.stderr.isatty()) as advance:
+    with Doing(not as_json and sys.stderr.isatty()) as step:
         table = paper.evaluate(
-            seeds=range(seed, seed + seeds), sizes=chosen, policies=names, progress=advance
+            seeds=range(seed, seed + seeds),
+            sizes=chosen,
+            policies=names,
+            progress=lambda done, total: step(f"{done} of {total} replays"),
         )
         added = (
             experts_add.evaluate(seed=seed) if (policies is None if ablation is None else ablation) else None
@@ -68,113 +73,65 @@ def asax_paper(
         both = table if added is None else {**table, "ablation": added}
         click.echo(json.dumps(both, indent=1, allow_nan=False))
         return
-    _print_table(table, paper.PAPER, seeds)
-    if added is not None:
-        _print_ablation(added)
+    print_pieces((*_figures(table, paper.PAPER, seeds), *([_ablation(added)] if added is not None else ())))
 
 
-class _bar:
-    """A progress bar on standard error, or nothing."""
-
-    def __init__(self, show: bool) -> None:
-        self.show = show
-
-    def __enter__(self) -> Any:
-        if not self.show:
-            return None
-        from rich.console import Console
-        from rich.progress import Progress
-
-        self.bars = Progress(console=Console(stderr=True))
-        self.bars.start()
-        task = self.bars.add_task("seeds", total=None)
-        return lambda done, total: self.bars.update(task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        if self.show:
-            self.bars.stop()
-
-
-def _print_table(table: dict[str, Any], paper: dict[int, dict[str, tuple[float, float]]], seeds: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    shown = Table(
-        title=f"ASAx paper, third submission, {seeds} seeds",
-        title_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
-    shown.add_column("cores", justify="right", no_wrap=True)
-    shown.add_column("policy", no_wrap=True)
-    for heading in ("make-\nspan h", "of\nslurm", "\npaper", "wait\nh", "of\nslurm", "\npaper"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("CPU", "stretch", "of\noracle"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-
-    def times(value: float | None) -> str:
-        return "" if value is None else f"×{value:.2f}"
-
+def _figures(
+    table: dict[str, Any], paper: dict[int, dict[str, tuple[float, float]]], seeds: int
+) -> Iterator[Piece]:
+    rows = []
     for size, policies in table.items():
         for name, f in policies.items():
             printed, slurm = paper[int(size)].get(name), paper[int(size)]["slurm"]
             gain = f.get("gain_of_oracle")
-            shown.add_row(
-                size,
-                name,
-                f"{f['makespan_s'] / 3600:.2f}",
-                times(f.get("makespan_ratio")),
-                times(printed[0] / slurm[0]) if printed else "",
-                f"{f['wait_mean_s'] / 3600:.2f}",
-                times(f.get("wait_ratio")),
-                times(printed[1] / slurm[1]) if printed else "",
-                f"{f['cpu_utilization']:.0%}",
-                f"{f['runtime_stretch_mean']:.2f}",
-                "" if gain is None else f"{gain:.0%}",
+            rows.append(
+                (
+                    f"{size:>5}",
+                    name,
+                    f"{f['makespan_s'] / 3600:.2f}",
+                    _times(f.get("makespan_ratio")),
+                    _times(printed[0] / slurm[0] if printed else None),
+                    f"{f['wait_mean_s'] / 3600:.2f}",
+                    _times(f.get("wait_ratio")),
+                    _times(printed[1] / slurm[1] if printed else None),
+                    f"{f['cpu_utilization']:.0%}",
+                    f"{f['runtime_stretch_mean']:.2f}",
+                    "" if gain is None else f"{gain:.0%}",
+                )
             )
-        shown.add_section()
-    console.print(shown)
-    console.print(
+    heads = (
+        "cores", "policy", "make-\nspan h", "of\nslurm", "\npaper", "wait\nh", "of\nslurm", "\npaper", "CPU",
+        "stretch", "of\noracle",
+    )  # fmt: skip
+    yield Table(f"ASAx paper, third submission, {seeds} seeds", heads, rows)
+    yield (
         "The paper's figures are its own measurements (Table 3); claimed here are only the columns beside them. "
-        "greedy-oracle knows every demand and run time; it is a yardstick, no bound.",
-        style="dim",
+        "greedy-oracle knows every demand and run time; it is a yardstick, no bound."
     )
 
 
-def _print_ablation(table: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _times(value: float | None) -> str:
+    return "" if value is None else f"×{value:.2f}"
 
-    shown = Table(
-        title="What the experts add, on the generated sample",
-        title_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
-    shown.add_column("jobs", no_wrap=True)
-    shown.add_column("policy", no_wrap=True)
-    for heading in (
-        "response\nof slurm",
-        "wait\nof slurm",
-        "guests",
-        "stretched\nguests",
-        "hosts",
-        "lost by\nthem h",
-    ):
-        shown.add_column(heading, justify="right", no_wrap=True)
+
+def _ablation(table: dict[str, Any]) -> Table:
+    rows = []
     for setting, variants in table.items():
         for name, f in variants.items():
             lost = f.get("stretched_lateness_s")
-            shown.add_row(
-                setting,
-                name,
-                f"×{f['response_ratio']:.3f}",
-                f"×{f['wait_ratio']:.3f}",
-                str(f["guests"]),
-                str(f["stretched_guests"] if f["stretched_guests"] is not None else ""),
-                str(f["stretched_hosts"] if f["stretched_hosts"] is not None else ""),
-                "" if lost is None else f"{lost / 3600:.1f}",
+            counts = (f["guests"], f["stretched_guests"], f["stretched_hosts"])
+            rows.append(
+                (
+                    setting,
+                    name,
+                    f"×{f['response_ratio']:.3f}",
+                    f"×{f['wait_ratio']:.3f}",
+                    *("" if count is None else str(count) for count in counts),
+                    "" if lost is None else f"{lost / 3600:.1f}",
+                )
             )
-        shown.add_section()
-    Console().print(shown)
+    heads = (
+        "jobs", "policy", "response\nof slurm", "wait\nof slurm", "guests", "stretched\nguests", "hosts",
+        "lost by\nthem h",
+    )  # fmt: skip
+    return Table("What the experts add, on the generated sample", heads, rows)
