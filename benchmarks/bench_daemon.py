@@ -257,7 +257,7 @@ def measure(folder: Path) -> dict[str, Any]:
         clock=lambda: clock[0],
         transport=told,
     )
-    warm_up(Config())  # as `asad --rehearse` does: compiled code is loaded before the first cycle
+    warm_up(Config())  # as `asad --warm-up` does: compiled code is loaded before the first cycle
     policy = policy_of(Config(), "share", Circumstances(cluster.applications, 1))
     guard = guard_for(policy.properties, Config().guard, 0.05)
     cycle = Cycle(cluster, Everyone(), AtOnce(), Native(), policy, guard, mode="advise")
@@ -331,7 +331,7 @@ def a_cycle(nodes: int, jobs: int) -> None:
     """Print what its cycles cost, and see that they had something to do."""
     with tempfile.TemporaryDirectory(prefix="asad-bench-") as name:
         sizes = list(answers(Path(name), nodes, jobs))
-        run(name, "rehearse")  # into numba's cache: the process that compiles keeps some 200 MiB for it
+        run(name, "warm-up")  # into numba's cache: the process that compiles keeps some 200 MiB for it
         done = run(name, "measure")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -357,7 +357,7 @@ def a_cycle(nodes: int, jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[2] == "rehearse":
+    if sys.argv[2] == "warm-up":
         warm_up(Config())
     else:
         print(json.dumps(measure(Path(sys.argv[1]))))

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     "--check", is_flag=True, help="Read the configuration and all it names, say what is wrong, run nothing."
 )
 @click.option(
-    "--rehearse",
+    "--warm-up",
     is_flag=True,
     help="Compile the configured policies into numba's cache (NUMBA_CACHE_DIR), run "
     "nothing; asad.service does it before each start.",
 )
+@click.option("--rehearse", is_flag=True, hidden=True)  # what it was called before, for one release
 @click.option("--mode", type=click.Choice(MODES), help="Instead of the configured mode.")
 @click.option("--cluster", metavar="NAME", help="Cluster plugin, or recorded.")
 @click.option(
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     "--seed", type=click.IntRange(0), metavar="N", help="Seed of everything drawn in a recorded cluster."
 )
 @click.option("--stay", is_flag=True, default=None, help="Stay and answer when the log has ended.")
-def asad(path: Path | None, check: bool, rehearse: bool, **given: Any) -> None:
+def asad(path: Path | None, check: bool, warm_up: bool, rehearse: bool, **given: Any) -> None:
     """Watch a live queue, and lend idle CPU shares of running jobs to waiting ones.
 
     What it may do is the mode's: observe (the default) only measures, advise records what it would do, enforce acts.
@@ -71,6 +72,7 @@ def asad(path: Path | None, check: bool, rehearse: bool, **given: Any) -> None:
       asad --check
       asad --cluster recorded --log log.txt --nodes 16 --cores 32 --speed 1000
     """
+    from asad import stages
     from asad.daemon import Daemon
     from asad.daemon import check as check_all
 
@@ -83,9 +85,9 @@ def asad(path: Path | None, check: bool, rehearse: bool, **given: Any) -> None:
         click.echo(f"{config.path or 'the defaults'}: nothing is wrong")
         return
     if rehearse:
-        from asad.stages import warm_up
-
-        warm_up(config)
+        click.echo("asad: --rehearse is called --warm-up now, and goes with the next release", err=True)
+    if warm_up or rehearse:
+        stages.warm_up(config)
         return
     set_up_log(config.daemon.log_level)
     daemon = Daemon(config, reread=read if config.path is not None else None)

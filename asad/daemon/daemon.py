@@ -57,7 +57,7 @@ MOST_CASES = 10
 """So many cases of lending are kept of a cycle; a thousand hosts draw twenty times as many each minute."""
 ACTING, LEAST_ACTING_S = 1 / 3, 1.0
 """Part of the time between two cycles that changes may take, and how long they may take however short that is (s)."""
-REHEARSAL_S = 900.0
+WARM_UP_S = 900.0
 """So long systemd is asked to wait while a policy is compiled; half a minute is usual, once."""
 SENTENCE_S = 1.0
 """No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
@@ -241,7 +241,7 @@ class Daemon:
 
     def _warm_up(self) -> None:
         """Have the policies compiled before quotas wait for their first cycle."""
-        notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * REHEARSAL_S)}", "STATUS=compiling the policy")
+        notify(f"EXTEND_TIMEOUT_USEC={int(1e6 * WARM_UP_S)}", "STATUS=compiling the policy")
         begin = self._monotonic()
         try:
             with self.task_queue.busy("compiling its policies, as it does after an installation or upgrade"):

@@ -289,12 +289,12 @@ def test_the_log_of_the_daemon_steers_no_terminal() -> None:
     assert Plain("%(message)s").format(record) == "job \\x1b[2Jé\n"
 
 
-def test_a_rehearsal_fills_the_cache_and_leaves_nothing_else(tmp_path: Path) -> None:
+def test_warming_up_fills_the_cache_and_leaves_nothing_else(tmp_path: Path) -> None:
     cache, state = tmp_path / "cache", tmp_path / "state"
     config = tmp_path / "asad.toml"
     config.write_text('[policies]\nplace = "spread"\nshare = "exclusive"\n')
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
-    words = ["--config", str(config), "--state-dir", str(state), "--rehearse"]
+    words = ["--config", str(config), "--state-dir", str(state), "--warm-up"]
     done = subprocess.run(
         [*PROGRAM, *words], env=environment, capture_output=True, text=True, timeout=START_S, check=False
     )

@@ -125,9 +125,9 @@ def test_folders_are_those_of_the_configuration() -> None:
     assert f"/var/lib/{node['StateDirectory'][0]}" == str(NodeSettings().state_dir)
     for service in (daemon, node):
         assert service["ExecStart"][0].split()[1:] == ["--config", str(DEFAULT_PATH)]
-    (rehearsal,) = daemon["ExecStartPre"]
-    assert rehearsal.startswith("-"), "a policy that cannot be compiled beforehand is no reason not to start"
-    assert rehearsal.split()[1:] == ["--config", str(DEFAULT_PATH), "--rehearse"]
+    (warm_up,) = daemon["ExecStartPre"]
+    assert warm_up.startswith("-"), "a policy that cannot be compiled beforehand is no reason not to start"
+    assert warm_up.split()[1:] == ["--config", str(DEFAULT_PATH), "--warm-up"]
 
 
 def test_what_is_undone_is_in_the_folder_of_the_configuration() -> None:

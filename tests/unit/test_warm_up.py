@@ -1,4 +1,4 @@
-"""The rehearsal meets what a live cycle meets: after it nothing is left to compile."""
+"""Warming up meets what a live cycle meets: after it nothing is left to compile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from asad.warm_up import warm_up
 
 
 @pytest.mark.parametrize("name", ["asax", "measured", "asax-paper", "static", "exclusive"])
-def test_every_policy_can_be_rehearsed(name: str) -> None:
+def test_every_policy_can_be_warmed_up(name: str) -> None:
     policy = policy_of(
         parse(f"[policies]\nshare = '{name}'", Path("asad.toml")), "share", Circumstances(["a/b/1"], 0)
     )
@@ -22,7 +22,7 @@ def test_every_policy_can_be_rehearsed(name: str) -> None:
     assert (decided > 0) == (name != "exclusive")
 
 
-def test_a_rehearsal_compiles_what_decides() -> None:
+def test_warming_up_compiles_what_decides() -> None:
     warm_up(policy_of(parse("", Path("asad.toml")), "share", Circumstances(["a/b/1"], 0)))
     for function in (_learn, _draw, _decide):  # all the others are compiled into these
         assert function.signatures, function
