@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from asad.admit import AdmitPolicy
-from asad.decisions import Decision, Defer, ExtendLimit, Outcome, SetThrottle, Start
+from asad.decisions import Decision, Defer, ExtendLimit, Outcome, SetThrottle, Start, vetoed
 from asad.defer import DeferPolicy
 from asad.guard import Guard
+from asad.limits import extensions
 from asad.model import Finished, Snapshot
 from asad.place import PlacePolicy
 from asad.port import Cluster
@@ -34,7 +36,8 @@ DEEDS = {
     "evict": ("job is evicted", "jobs are evicted"),
 }
 """What a kind of decision does, of one and of many."""
-PAUSED = "vetoed (paused): asad was paused while this was decided"
+PAUSED = "paused", "asad was paused while this was decided"
+"""What holds back, like a property of the guard, whatever was decided before somebody paused the daemon; and why."""
 
 
 @dataclass(slots=True)
@@ -58,7 +61,9 @@ class Cycle:
     """Called before anything is acted on, so that what the policies have committed to outlives the process."""
     number: int = 0
     decisions: int = 0
-    last_s: float = float("-inf")
+    last_s: float = -inf
+    limits_s: float = inf
+    """When limits must be looked at again."""
     snapshot: Snapshot | None = None
     """What the last cycle saw, who had ended, and what became of its decisions."""
     finished: Finished | None = None
@@ -96,7 +101,7 @@ class Cycle:
                     if _goes_on(snapshot, decision):
                         allowed.append(decision)
                     else:
-                        outcomes.append(Outcome(decision, False, PAUSED))
+                        outcomes.append(vetoed(decision, *PAUSED))
             # 8. act
             if self.mode == "enforce":
                 if self.keep is not None:
@@ -115,7 +120,8 @@ class Cycle:
 
     def _wake_s(self) -> float:
         """The earliest time at which a stage wants to look again."""
-        return min(self.admit.wake_s(), self.defer.wake_s(), self.place.wake_s(), self.share.wake_s())
+        stages = self.admit, self.defer, self.place, self.share
+        return min(self.limits_s, *(policy.wake_s() for policy in stages))
 
     def _steered(self) -> Callable[[Snapshot, int], bool] | None:
         """Whose start is a matter of admission; None if nobody's is. One stage alone decides about a job."""
@@ -126,6 +132,8 @@ class Cycle:
         decisions = list(self.admit.decide(snapshot))
         # 4. defer: which deferrable jobs start now; who is steered by admission is left to it
         decisions += self.defer.decide(snapshot)
+        # lending never kills: before anything is lent, limits of those who have lent move
+        decisions += self._extensions(snapshot)
         # 5. place: which nodes, and how much of them
         decisions += self.place.decide(snapshot)
         # 6. share: how much of running allocations is lent, and to whom
@@ -133,14 +141,26 @@ class Cycle:
         return decisions
 
     def _paused(self, snapshot: Snapshot) -> list[Decision]:
-        """Nobody waits, as far as those see who lend, and of what they decide only the limits move.
+        """Nobody waits, as far as those see who lend, and nothing that they decide is done: only limits move.
 
         Who was admitted keeps what it has: arrays may grow and jobs may start, nothing more is held back.
         """
         decisions = [*self.admit.relax(snapshot), *self.defer.relax(snapshot)]
         nobody = replace(snapshot, queue=snapshot.queue[:0])
-        lent = (*self.place.decide(nobody), *self.share.decide(nobody))
-        return decisions + [decision for decision in lent if isinstance(decision, ExtendLimit)]
+        for policy in (self.place, self.share):  # they go on to account for what is idle
+            policy.decide(nobody)
+        return decisions + self._extensions(snapshot)
+
+    def _extensions(self, snapshot: Snapshot) -> list[Decision]:
+        """Limits that lending has used up, in the name of the policy that lends."""
+        decisions: list[Decision] = []
+        self.limits_s = inf
+        for policy in (self.place, self.share):
+            if policy.extends_limits:
+                moved, again_s = extensions(snapshot, policy.name, policy.poll_s)
+                decisions += moved
+                self.limits_s = min(self.limits_s, again_s)
+        return decisions
 
     def sentence(self) -> str:
         """The last cycle for an operator: what it saw and what it did."""
@@ -168,13 +188,12 @@ class Cycle:
             for kind, (one, many) in DEEDS.items()
             if kinds[kind]
         ]
-        vetoed = Counter(name for name in map(vetoed_by, self.outcomes) if name)
-        if vetoed:
-            names = ", ".join(f"{name} {number}" for name, number in sorted(vetoed.items()))
-            deeds.append(f"{sum(vetoed.values())} vetoed ({names})")
+        vetoes = Counter(outcome.veto for outcome in self.outcomes if outcome.veto)
+        if vetoes:
+            names = ", ".join(f"{name} {number}" for name, number in sorted(vetoes.items()))
+            deeds.append(f"{sum(vetoes.values())} vetoed ({names})")
         refused = sum(
-            not outcome.done and not vetoed_by(outcome) and outcome.reason != "advise"
-            for outcome in self.outcomes
+            not outcome.done and not outcome.veto and outcome.reason != "advise" for outcome in self.outcomes
         )
         if refused:
             deeds.append(f"{refused} refused by the cluster")
@@ -198,13 +217,6 @@ def _goes_on(snapshot: Snapshot, decision: Decision) -> bool:
 def is_renewal(outcome: Outcome) -> bool:
     """A deferral that only goes on as it was: nothing that anybody wants to read of."""
     return isinstance(outcome.decision, Defer) and outcome.decision.cause.detail.get("renewal") is True
-
-
-def vetoed_by(outcome: Outcome) -> str:
-    """Name of the guard's property that held a decision back; empty if none did."""
-    if outcome.done or not outcome.reason.startswith("vetoed ("):
-        return ""
-    return outcome.reason[len("vetoed (") :].partition("):")[0]
 
 
 def _count(number: int, noun: str) -> str:

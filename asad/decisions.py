@@ -225,3 +225,10 @@ class Outcome:
     """Why not, or the empty string."""
     transient: bool = False
     """It was refused for the moment alone: it is worth another try in the next cycle."""
+    veto: str = ""
+    """Name of the guard's property that held it back; empty where none did."""
+
+
+def vetoed(decision: Decision, name: str, why: str) -> Outcome:
+    """The outcome of a decision that the property `name` of the guard held back."""
+    return Outcome(decision, False, f"vetoed ({name}): {why}", veto=name)

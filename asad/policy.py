@@ -7,6 +7,7 @@ cycle asks of theirs (`asad.share.SharePolicy` and so on); docs/how-to/write-a-p
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -19,6 +20,10 @@ from asad.model import Floats, Json
 Memory = Mapping[str, Mapping[str, Json]]
 Changes = Mapping[str, Mapping[str, Json] | None]
 """What is known otherwise; None of what is forgotten."""
+
+
+POOL_PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off"})
+"""Properties of the guard that bind whoever lends from pools."""
 
 
 class NoOptions(NamedTuple):
@@ -87,6 +92,19 @@ class Policy:
     `static` (by quotas that bind the host as well), or None of a policy that does not lend."""
     pooled: ClassVar[bool] = False
     """Do its guests draw from the pools of nodes, and not from one host?"""
+    properties: frozenset[str] = frozenset()
+    """Names of the properties of the guard that bind it, besides those that bind every policy."""
+    extends_limits: bool = False
+    """Does the cycle extend limits of jobs that its lending slows?"""
+    poll_s: float = 30.0
+    """From the beginning of one cycle to that of the next."""
+
+    def wake_s(self) -> float:
+        """When it wants to look again even if nothing that can be seen has changed; inf for never."""
+        return math.inf
+
+    def warm_up(self) -> None:
+        """Have compiled what it compiles."""
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:

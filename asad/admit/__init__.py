@@ -6,14 +6,18 @@ A policy is one file of this room. `asad.admit.admission_policy.Admission` turns
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from asad.decisions import Decision, Outcome
+from asad.errors import UsageError
 from asad.model import Finished, Snapshot
 from asad.policy import Policy
+
+if TYPE_CHECKING:
+    from asad.admit.admission_policy import Admission
+    from asad.admit.sow.statements_policy import Statements
 
 
 class AdmitPolicy(Policy):
@@ -29,6 +33,21 @@ class AdmitPolicy(Policy):
     def changed(self) -> bool:
         """Has a promise changed since it was kept last?"""
         return False
+
+    takes_statements: ClassVar[bool] = False
+    """Does it take statements of work? The store keeps them as such."""
+
+    @property
+    def admission(self) -> Admission:
+        """Itself, where it plans jobs in slots. Raises UsageError."""
+        raise UsageError("every job is admitted here: [policies] admit is everyone")
+
+    @property
+    def statements(self) -> Statements:
+        """Itself, where it takes statements of work. Raises UsageError."""
+        raise UsageError(
+            f"no statements of work are taken here: [policies] admit is {self.name}; sow and sow-paper take them"
+        )
 
     @property
     def ready(self) -> bool:
@@ -57,14 +76,7 @@ class AdmitPolicy(Policy):
     def given_back(self) -> None:
         """All that this stage has changed of jobs is as their users had it; the next cycle may decide it again."""
 
-    def wake_s(self) -> float:
-        """When it wants to look again even if nothing that can be seen has changed; inf for never."""
-        return math.inf
-
     def steers(self, snapshot: Snapshot, row: int) -> bool:
         """Is it this policy's to say when the waiting job (or array) of that row starts? The defer stage leaves such
         jobs to it."""
         return False
-
-    def warm_up(self) -> None:
-        """Have compiled what it compiles."""

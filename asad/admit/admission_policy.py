@@ -72,6 +72,11 @@ class Admission(AdmitPolicy):
         self._slot: int | None = None
         self._now_s = -math.inf
 
+    @property
+    def admission(self) -> Admission:
+        """Itself."""
+        return self
+
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """How long applications run, and who has ended."""
         self._now_s = snapshot.time_s

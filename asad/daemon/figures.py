@@ -17,7 +17,6 @@ from asad.daemon.tally import Tally
 from asad.metrics import Reading, Readings
 from asad.model import Json, Snapshot
 from asad.port import NodeLink
-from asad.share.pool import PoolPolicy
 from asad.status import cluster_counts, hosts_of, lending
 from asad.store.writer import Writer
 
@@ -111,10 +110,9 @@ class Figures:
         reading["asad_actors_connected"] = float(len(reports))
         reading["asad_actors_silent"] = float(len(silent))
         self._actors = {"connected": len(reports), "silent": list(silent)}
-        if isinstance(cycle.share, PoolPolicy):
-            self._funnel = [
-                {"reason": reason, "core_h": core_s / 3600.0} for reason, core_s in cycle.share.funnel()
-            ]
+        self._funnel = [
+            {"reason": reason, "core_h": core_s / 3600.0} for reason, core_s in cycle.share.funnel()
+        ]
         self._vetoes = dict(sorted(self.tally.vetoes.items()))
         self.readings.set(cast(Reading, reading))
 

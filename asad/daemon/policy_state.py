@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from asad.admit.sow.statements_policy import Statements
 from asad.config import Config
 from asad.errors import AsadError
 from asad.model import Json
@@ -79,7 +78,7 @@ class PolicyState:
 
         def read() -> dict[str, dict[str, Json]]:
             with Store.open(url) as store:
-                if isinstance(policy, Statements):
+                if stage == "admit" and self.stages.admit.takes_statements:
                     return stated.memory(store, scope)
                 return learned.load(store, scope)
 
@@ -121,9 +120,9 @@ class PolicyState:
         """Keep what one stage has learned since the last time."""
         if stage not in self.loaded:
             return  # what is kept is more than what a few minutes have taught
-        policy = self.stages.learners[stage]
-        if isinstance(policy, Statements):
-            self._writer.save_statements(self.scope(stage), stated.changes_of(policy.unkept()))
+        policy, admit = self.stages.learners[stage], self.stages.admit
+        if stage == "admit" and admit.takes_statements:
+            self._writer.save_statements(self.scope(stage), stated.changes_of(admit.statements.unkept()))
             return
         try:
             changed = (

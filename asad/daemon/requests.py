@@ -15,15 +15,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from asad import __version__
-from asad.admit.admission_policy import Admission
 from asad.admit.sow.announcements import MOST_CORES, MOST_STATEMENTS, Announcement, announcement_of
-from asad.admit.sow.statements_policy import Statements
 from asad.api.control import Peer, Request, may_change
 from asad.config import Config
 from asad.daemon import task_queue
 from asad.daemon.clusters import HasStories, TakesJobs
 from asad.daemon.task_queue import SOON_S
-from asad.defer.deferral_policy import Deferral
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Snapshot
 from asad.status import job_rows, known, node_rows
@@ -33,6 +30,7 @@ from asad.store.store import Store
 from asad.store.urls import shown_text
 
 if TYPE_CHECKING:
+    from asad.admit.sow.statements_policy import Statements
     from asad.daemon.daemon import Daemon
 
 TABLES = ("jobs", "nodes", "admission", "deferral")
@@ -69,12 +67,16 @@ class Requests:
             case "admission":
                 job = request.text("job", "")
                 if not job:
-                    return self._table("admission", lambda: cast(Json, self._admission.overview()))
+                    return self._table(
+                        "admission", lambda: cast(Json, self._daemon.cycle.admit.admission.overview())
+                    )
                 return ask(lambda: self._admission_of(job))
             case "deferral":
                 job = request.text("job", "")
                 if not job:
-                    return self._table("deferral", lambda: cast(Json, self._deferral.overview()))
+                    return self._table(
+                        "deferral", lambda: cast(Json, self._daemon.cycle.defer.deferral.overview())
+                    )
                 return ask(lambda: self._deferral_of(job))
             case "progress":
                 return self._progress(request.text("job"))
@@ -272,18 +274,9 @@ class Requests:
 
     # ----------------------------------------------------------------------------------------- admission and deferral
 
-    @property
-    def _admission(self) -> Admission:
-        admit = self._daemon.cycle.admit
-        if isinstance(admit, Statements):
-            raise UsageError(f"[policies] admit is {admit.name}: asactl sow status shows statements")
-        if not isinstance(admit, Admission):
-            raise UsageError("every job is admitted here: [policies] admit is everyone")
-        return admit
-
     def _admission_of(self, job: str) -> Json:
         """What admission says of a job and has planned for it."""
-        reported = self._admission.explain(job)
+        reported = self._daemon.cycle.admit.admission.explain(job)
         if reported is None:
             raise UsageError(
                 f"job {job!r:.40}: admission does not know it: it is gone, or states no utility and no rule has one; "
@@ -291,16 +284,9 @@ class Requests:
             )
         return cast(Json, reported)
 
-    @property
-    def _deferral(self) -> Deferral:
-        defer = self._daemon.cycle.defer
-        if not isinstance(defer, Deferral):
-            raise UsageError("nothing is deferred here: [policies] defer is at-once")
-        return defer
-
     def _deferral_of(self, job: str) -> Json:
         """What the defer stage says of a job."""
-        reported = self._deferral.explain(job)
+        reported = self._daemon.cycle.defer.deferral.explain(job)
         if reported is None:
             raise UsageError(
                 f"job {job!r:.40}: the defer stage does not know it: it is gone, not deferrable, or steered by "
@@ -313,11 +299,7 @@ class Requests:
     def _statements(self, request: Request, peer: Peer) -> Json:
         """Statements of work: taken, taken back, quoted and described; his who asks, as the kernel says."""
         daemon = self._daemon
-        admit = daemon.cycle.admit
-        if not isinstance(admit, Statements):
-            raise UsageError(
-                f"no statements of work are taken here: [policies] admit is {admit.name}; sow and sow-paper take them"
-            )
+        admit = daemon.cycle.admit.statements
         whose = None if may_change(peer, daemon.control.operators) else peer.user
         match request.verb:
             case "sow-status":

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from asad.cycle import is_renewal, vetoed_by
+from asad.cycle import is_renewal
 from asad.decisions import Outcome
 
 
@@ -30,7 +30,7 @@ class Tally:
         in_vain: set[tuple[Any, ...]] = set()
         news = []
         for outcome in outcomes:
-            decision, veto = outcome.decision, vetoed_by(outcome)
+            decision, veto = outcome.decision, outcome.veto
             if veto:
                 self.vetoes[veto] += 1
             advised = outcome.reason == "advise"

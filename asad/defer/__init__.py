@@ -7,13 +7,16 @@ cluster; `AtOnce` lets it be.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from asad.decisions import Decision, Outcome
+from asad.errors import UsageError
 from asad.model import Finished, Json, Snapshot
 from asad.policy import Policy
+
+if TYPE_CHECKING:
+    from asad.defer.deferral_policy import Deferral
 
 
 class DeferPolicy(Policy):
@@ -22,6 +25,11 @@ class DeferPolicy(Policy):
     stage = "defer"
     holds: ClassVar[bool] = False
     """Does it hold jobs back?"""
+
+    @property
+    def deferral(self) -> Deferral:
+        """Itself, where it defers jobs. Raises UsageError."""
+        raise UsageError("nothing is deferred here: [policies] defer is at-once")
 
     @property
     def changed(self) -> bool:
@@ -50,10 +58,6 @@ class DeferPolicy(Policy):
     def given_back(self) -> None:
         """All that this stage has changed of jobs is as their users had it; the next cycle may decide it again."""
 
-    def wake_s(self) -> float:
-        """When it wants to look again even if nothing that can be seen has changed; inf for never."""
-        return math.inf
-
     def words(self) -> str:
         """How it stands, for the sentence of a cycle; empty if there is nothing to say."""
         return ""
@@ -65,6 +69,3 @@ class DeferPolicy(Policy):
     def reports(self) -> list[str]:
         """Sentences about what no decision describes, since the last call."""
         return []
-
-    def warm_up(self) -> None:
-        """Have compiled what it compiles."""

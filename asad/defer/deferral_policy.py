@@ -80,6 +80,11 @@ class Deferral(DeferPolicy):
         self._started_cores = 0.0
         """Cores that were let go since the last look."""
 
+    @property
+    def deferral(self) -> Deferral:
+        """Itself."""
+        return self
+
     def reports(self) -> list[str]:
         """What errs, and whose latest start was missed."""
         found = list(self.deferrable.to_report)

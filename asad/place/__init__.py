@@ -6,7 +6,6 @@ A policy is one file of this room. It sees snapshots and nothing else, and keeps
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -19,8 +18,6 @@ class PlacePolicy(Policy):
     """What the cycle asks of a policy of this stage; nothing changes unless it says otherwise."""
 
     stage = "place"
-    properties: frozenset[str] = frozenset()
-    """Names of the guard's properties that bind it."""
     removed: ClassVar[Mapping[str, str]] = {
         "capped": "quotas bind guests alone, never their hosts; remove the line"
     }
@@ -31,7 +28,3 @@ class PlacePolicy(Policy):
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """What changes; nothing where the cluster's own way will do."""
         return ()
-
-    def wake_s(self) -> float:
-        """When it wants to look again even if nothing that can be seen has changed; inf for never."""
-        return math.inf

@@ -23,7 +23,6 @@ import numpy as np
 
 from asad.decisions import Cause, CoAllocate, Decision
 from asad.errors import ConfigError
-from asad.limits import extensions
 from asad.model import Finished, Snapshot
 from asad.place import PlacePolicy
 from asad.place.rooms import (
@@ -39,9 +38,8 @@ from asad.place.rooms import (
     ends,
     spread,
 )
-from asad.policy import Given
+from asad.policy import POOL_PROPERTIES, Given
 
-PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off"})
 """Of the guard, that bind whoever places guests."""
 LEAST = 0.05
 """A guest with less of its nodes' cores is not worth its memory."""
@@ -63,7 +61,7 @@ class FirstFit(PlacePolicy):
     option_type = Options
     held = "idle"
     pooled = True
-    properties = PROPERTIES
+    properties = POOL_PROPERTIES
 
     def __init__(
         self,
@@ -82,10 +80,10 @@ class FirstFit(PlacePolicy):
             raise ConfigError(f"[place.first-fit] share = {o.share:g}; give from {LEAST:g} to 1")
         if not 0 <= o.headroom < 1:
             raise ConfigError(f"[place.first-fit] headroom = {o.headroom:g}; give from 0 to below 1")
-        self.lends, self._poll_s = lends, poll_s
+        self.lends = self.extends_limits = lends
+        self.poll_s = poll_s
         if not lends:
             self.properties = frozenset()
-        self._wake_s = math.inf
         self._patience = Patience(poll_s)
         self._quotas, self._uses = Quotas(pressure), Uses(applications)
 
@@ -104,19 +102,14 @@ class FirstFit(PlacePolicy):
         """What jobs of an application use."""
         self._uses.learn(snapshot, finished)
 
-    def wake_s(self) -> float:
-        """When a limit must be looked at again."""
-        return self._wake_s
-
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        """Offers to gangs that fit, quotas for guests that have none, and limits that lending has used up."""
+        """Quotas for guests that have none, and offers to gangs that fit."""
         if not self.lends:
             return ()
-        decisions, self._wake_s = extensions(snapshot, self.name, self._poll_s)
         waiting = self._patience.candidates(snapshot)
         if len(snapshot.guests) == 0 and not waiting:
-            return decisions
-        decisions += self._set_quotas(snapshot)
+            return ()
+        decisions = self._set_quotas(snapshot)
         rooms = Rooms.see(snapshot, self.options.headroom)
         gangs = Gangs(snapshot)
         told: set[int] = set()

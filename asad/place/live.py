@@ -38,10 +38,8 @@ from asad.applications import Turnover
 from asad.catalog import policy_class
 from asad.decisions import Cause, CoAllocate, Decision, SetMemory
 from asad.errors import ConfigError, UsageError
-from asad.limits import extensions
 from asad.model import Finished, Floats, Ints, Json, Machine, Snapshot
 from asad.place import PlacePolicy, oga
-from asad.place.first_fit import PROPERTIES
 from asad.place.options import OgaOptions, Options
 from asad.place.ports import PortPolicy, Ports
 from asad.place.projection import project
@@ -60,6 +58,7 @@ from asad.place.rooms import (
 )
 from asad.place.rooms import spread as spread_cores
 from asad.place.utilities import FORMS, slope
+from asad.policy import POOL_PROPERTIES
 
 REST = "*"
 """The port of all classes beyond the others; no application is called that, since a fingerprint has slashes."""
@@ -91,6 +90,8 @@ class PortPlacing(PlacePolicy):
 
     held = "idle"
     pooled = True
+    properties = POOL_PROPERTIES
+    extends_limits = True
 
     def __init__(
         self,
@@ -105,11 +106,10 @@ class PortPlacing(PlacePolicy):
         """Beside a host that waits for CPU for more than `pressure` of the time, the guard decides."""
         self.name, self.applications = name, applications
         self.options, self.learning = options or Options(), learning or OgaOptions()
-        self.properties = PROPERTIES
         self._kind: Callable[[Ports], PortPolicy] = policy_class("place", name)
         if not issubclass(policy_class("place", name), PortPolicy):
             raise ConfigError(f"[place.{name}]: no port policy")
-        self._poll_s, self._wake_s = poll_s, math.inf
+        self.poll_s = poll_s
         self._patience = Patience(poll_s)
         self._quotas, self._uses = Quotas(pressure), Uses(applications)
         self._turnover = Turnover(applications)
@@ -318,21 +318,15 @@ class PortPlacing(PlacePolicy):
         if self.oga is not None and self._x.any():
             self._y = self.oga.allot(self._x)
 
-    def wake_s(self) -> float:
-        """When a limit must be looked at again."""
-        return self._wake_s
-
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Quotas and memory limits of guests by the y of their classes, places for jobs that wait in what is left."""
-        decisions, self._wake_s = extensions(snapshot, self.name, self._poll_s)
         if self._ports is None or not self._x.any():
-            return decisions
+            return ()
         rooms = Rooms.see(snapshot, self.options.headroom)
         ports_of = [self._port(code) for code in snapshot.jobs.application[snapshot.guests].tolist()]
         guests = _Guests(snapshot, ports_of, self._uses)
         y = self._divide(rooms, guests)
-        quotas, left = self._set_quotas(rooms, y, guests)
-        decisions += quotas
+        decisions, left = self._set_quotas(rooms, y, guests)
         if self.options.memory:
             decisions += self._memory(rooms, y, guests)
         decisions += self._places(rooms, Placed(y, left))

@@ -5,7 +5,6 @@ A policy is one file of this room. It sees snapshots and nothing else, and keeps
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -18,8 +17,6 @@ class SharePolicy(Policy):
     """What the cycle asks of a policy of this stage; nothing is lent unless it says otherwise."""
 
     stage = "share"
-    properties: frozenset[str] = frozenset()
-    """Names of the guard's properties that bind it."""
     draws: ClassVar[bool] = False
     """Does it draw shares, from which experts can learn (`take_cases`)?"""
 
@@ -29,10 +26,6 @@ class SharePolicy(Policy):
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """What is lent, and what changes for those who already share."""
         return ()
-
-    def wake_s(self) -> float:
-        """When it wants to look again even if nothing that can be seen has changed; inf for never."""
-        return math.inf
 
     def funnel(self) -> list[tuple[str, float]]:
         """(reason, core-seconds) of the CPU that batch jobs left idle so far; empty where nobody accounts for it."""

@@ -7,8 +7,7 @@ leaves. It is greedy, so it is no bound: a policy may beat it. Options: none. Co
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 
 from asad.capacity import View
 from asad.compiling import compiled
-from asad.decisions import Cause, Decision
-from asad.limits import extensions
+from asad.decisions import Cause
 from asad.model import Floats, Snapshot
 from asad.policy import Given
 from asad.share.openings import Openings, fit
@@ -74,27 +72,18 @@ class GreedyOracle(PairPolicy):
 
     name = "greedy-oracle"
     held = "idle"
+    extends_limits = True
     least = LEAST
 
     def __init__(self, demand: Floats, run_s: Floats, mu_guest: float, poll_s: float = 30.0) -> None:
         self.demand, self.run_s, self.mu_guest, self.poll_s = demand, run_s, mu_guest, poll_s
         self._ceiling = np.maximum(0.0, 1.0 - demand)
-        self._wake_s = math.inf
 
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
         """With the truth of a replay."""
         assert given.truth is not None
         return cls(*given.truth, given.poll_s)
-
-    def wake_s(self) -> float:
-        """When the next limit has to move."""
-        return self._wake_s
-
-    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        """Limits first, then the best pairs it can find."""
-        moved, self._wake_s = extensions(snapshot, self.name, self.poll_s)
-        return [*moved, *super().decide(snapshot)]
 
     def _anew(self, snapshot: Snapshot, view: View, guest: int, host: int) -> tuple[str, float]:
         return "all that its new host leaves", float(self._ceiling[host])

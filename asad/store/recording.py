@@ -69,7 +69,7 @@ class Run:
         """Keep what one cycle decided.
 
         `outcomes` are what the cluster answered and what the guard held back: an outcome that is not done is
-        `vetoed` if its reason begins with that word, else `refused`. Decisions name rows of `job_names`, the
+        `vetoed` if a property of the guard held it back, else `refused`. Decisions name rows of `job_names`, the
         log's own names. `host_rows` (`Jobs.host` of the snapshot) says beside which host a guest ran whose
         share was changed, so that its host's story has it too. `node_names` are those of the machine's nodes,
         for decisions about guests that have no host.
@@ -92,7 +92,7 @@ class Run:
         node_names: Names | None,
     ) -> None:
         decision = outcome.decision
-        held_back = "vetoed" if outcome.reason.startswith("vetoed") else "refused"
+        held_back = "vetoed" if outcome.veto else "refused"
         nodes = pool_nodes(decision)
         named = None if node_names is None or not nodes else tuple(text(node_names[node]) for node in nodes)
         job_row, host_row, share, seconds, more = _columns(decision, named)

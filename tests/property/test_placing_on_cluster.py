@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from asad.admit.everyone import Everyone
 from asad.contention import load_contention
-from asad.cycle import Cycle, vetoed_by
+from asad.cycle import Cycle
 from asad.decisions import CoAllocate, Decision, Outcome, SetMemory, SetQuota, SetShare
 from asad.defer.at_once import AtOnce
 from asad.guard import guard_for
@@ -122,7 +122,7 @@ class Watch:
             assert not isinstance(decision, SetShare), "nobody is paired"
             if isinstance(decision, CoAllocate | SetQuota):
                 assert outcome.done, (outcome.reason, decision)
-                assert not vetoed_by(outcome)
+                assert not outcome.veto
             if isinstance(decision, SetQuota):
                 assert len(decision.nodes) == len(decision.cores)
                 assert 0 < sum(decision.cores) <= jobs.cores[decision.guest] + 1e-9

@@ -64,7 +64,12 @@ def test_decisions_come_back_equal_and_in_order(
     with tempfile.TemporaryDirectory() as folder, Store.open(str(Path(folder) / "asad.db")) as store:
         run = store.begin_run("replay", "asax", None, {}, {}, flush_every=flush_every)
         for cycle, (decision, word, reason) in enumerate(told):
-            run.record(cycle, float(cycle), [Outcome(decision, word == "done", reason)], names)
+            run.record(
+                cycle,
+                float(cycle),
+                [Outcome(decision, word == "done", reason, veto=reason if word == "vetoed" else "")],
+                names,
+            )
         run.finish({})
         records = list(store.decisions(run.id))
         assert [record.decision() for record in records] == [decision for decision, _, _ in told]

@@ -12,7 +12,7 @@ from asad.bounded import printable
 from asad.cli.asactl import asactl
 from asad.cli.explain import detail_lines
 from asad.cli.screen import duration, moment
-from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetQuota, SetShare
+from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetQuota, SetShare, vetoed
 from asad.errors import UsageError
 from asad.store.records import JobEnd
 from asad.store.store import Store
@@ -47,7 +47,7 @@ def place(tmp_path: Path) -> str:
             run.record(
                 3,
                 EPOCH_S + 180,
-                [*outcomes(extends), Outcome(hostile, False, "vetoed (memory): full")],
+                [*outcomes(extends), vetoed(hostile, "memory", "full")],
                 NAMES,
             )
             run.record_ends(

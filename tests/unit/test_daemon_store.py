@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asad.decisions import Cause, CoAllocate, Outcome, SetShare
+from asad.decisions import Cause, CoAllocate, Outcome, SetShare, vetoed
 from asad.errors import StoreError
 from asad.experts import FEATURES
 from asad.model import ShareCases
@@ -26,7 +26,7 @@ START = RunStart("asax", {"nodes": 2}, {"seed": 1})
 CAUSE = Cause("asax", "because")
 OUTCOMES = [
     Outcome(CoAllocate(CAUSE, 1, (0,), host=0, share=0.4), True, ""),
-    Outcome(SetShare(CAUSE, 2, 0.2), False, "vetoed (pressure): no"),
+    vetoed(SetShare(CAUSE, 2, 0.2), "pressure", "no"),
 ]
 NAMES, HOSTS = ["10", "11", "12_3"], [-1, -1, 0]
 

@@ -39,6 +39,7 @@ from asad.decisions import (
     SetThrottle,
     Start,
     Withdraw,
+    vetoed,
 )
 from asad.errors import StoreError, UsageError
 from asad.store import learned, ledger, migrations, process, quota_audit, retention, store, tables
@@ -105,7 +106,7 @@ def test_decisions_come_back_as_they_were(opened: Store) -> None:
     run.record(
         2, 60.0, [Outcome(CHANGES, False, "the guest has ended")], NAMES, host_rows=np.array([-1, 0, -1])
     )
-    run.record(3, 90.0, [Outcome(EXTENDS, False, "vetoed (limits): the partition's")], NAMES)
+    run.record(3, 90.0, [vetoed(EXTENDS, "limits", "the partition's")], NAMES)
     run.finish({"response_mean_s": 12.5, "losers": 0})
 
     first, second, third = opened.decisions(run.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +20,14 @@ from asad.errors import UsageError
 from asad.hold import plain
 from asad.model import Json
 
+if TYPE_CHECKING:
+    from asad.admit.admission_policy import Admission
+
 
 class StatementsDesk(AdmitPolicy):
     """A policy that promises something to those who announce their jobs."""
 
-    promises = True
+    promises = takes_statements = True
 
     def __init__(
         self,
@@ -37,6 +41,11 @@ class StatementsDesk(AdmitPolicy):
         self.register = Register(self.options.round_s)
         self.planning = Planning(make, self.options, self.register, applications)
         self.consents = self.register.consents
+
+    @property
+    def admission(self) -> Admission:
+        """None: it plans statements. Raises UsageError."""
+        raise UsageError(f"[policies] admit is {self.name}: asactl sow status shows statements")
 
     @property
     def ready(self) -> bool:

@@ -50,6 +50,11 @@ from asad.model import Finished, Json, Snapshot
 class Statements(StatementsDesk):
     """A mechanism on a cluster."""
 
+    @property
+    def statements(self) -> Statements:
+        """Itself."""
+        return self
+
     def __init__(
         self,
         name: str,

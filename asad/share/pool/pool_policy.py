@@ -17,8 +17,8 @@ from asad.applications import Turnover
 from asad.capacity import columns_of, fill_pools, new_pools, see
 from asad.compiling import compiled
 from asad.decisions import Cause, CoAllocate, Decision, SetQuota
-from asad.limits import extensions
 from asad.model import Finished, Ints, Json, Machine, Snapshot
+from asad.policy import POOL_PROPERTIES
 from asad.share import SharePolicy
 from asad.share.jit_args import JitArgs, bind
 from asad.share.learner import Weights
@@ -44,7 +44,6 @@ FUNNEL_POLLS = 10
 """The funnel is sampled once in so many intervals of the cycle."""
 NODES_NAMED = 3
 """So many nodes of an offer, and so many of those who lend there, are named."""
-PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off"})
 
 
 @compiled
@@ -108,7 +107,8 @@ def _decide(
 class PoolPolicy(SharePolicy):
     """Hosts lend to the pools of their nodes, and waiting jobs that gain by it draw from them."""
 
-    properties = PROPERTIES
+    properties = POOL_PROPERTIES
+    extends_limits = True
     option_type = Options
     held = "idle"
     pooled = True
@@ -120,7 +120,7 @@ class PoolPolicy(SharePolicy):
 
         Hosts lend all that is spare, unless `_draw` is overridden; then n `experts` have opinions on m `actions`.
         """
-        self.options = options
+        self.options, self.poll_s = options, options.poll_s
         self.history: History = new_history(len(application_names))
         self._turnover = Turnover(application_names)
         self._application_names = self._turnover.names
@@ -138,7 +138,6 @@ class PoolPolicy(SharePolicy):
         self._memo: Memo | None = None
         self._prepared_for: Snapshot | None = None
         self._tables: tuple[object, ...] = (None,)
-        self._wake_s = math.inf
         self._idle = np.zeros(idle_funnel.WIDTH)
         self._idle_s = np.zeros(idle_funnel.WIDTH)
         self._idle_since = math.nan
@@ -158,9 +157,8 @@ class PoolPolicy(SharePolicy):
         )
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        """Limits first, then what hosts lend, quotas of guests, and new guests."""
+        """What hosts lend, quotas of guests, and new guests."""
         self._prepare(snapshot)
-        decisions, self._wake_s = extensions(snapshot, self.name, self.options.poll_s)
         self._draw(snapshot)
         made, changed = _decide(self._args, *seen(snapshot), self._sample(snapshot.time_s))
         decisions += [self._quota(snapshot, k) for k in range(changed)]
@@ -177,10 +175,6 @@ class PoolPolicy(SharePolicy):
             self._idle_s += self._idle * (now_s - self._idle_since)
         self._idle_since = now_s
         return True
-
-    def wake_s(self) -> float:
-        """When the next limit has to move."""
-        return self._wake_s
 
     def funnel(self) -> list[tuple[str, float]]:
         """(reason, core-seconds) of the CPU that batch jobs left idle so far."""
