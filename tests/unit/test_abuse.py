@@ -16,7 +16,8 @@ from slurm_samples import BECAUSE, Lab, SlurmInMemory, a_job, row, running, samp
 
 from asad.config import GuardSettings
 from asad.decisions import CoAllocate
-from asad.guard import Look, happiness_floor
+from asad.guard import Look
+from asad.guard.lending import happiness_floor
 from asad.port import Lease
 
 

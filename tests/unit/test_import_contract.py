@@ -71,7 +71,7 @@ def test_the_contracts_are_kept() -> None:
         ("asad/experts/tree.py", "asad.share.learner"),
         ("asad/cycle.py", "asad.replay.recorded_cluster"),  # the cycle sees the port alone
         ("asad/share/exclusive.py", "time"),  # what decides has no clock
-        ("asad/guard.py", "random"),
+        ("asad/guard/guard.py", "random"),
         ("asad/cli/bench.py", "asad_papers.oga.oga_command"),  # what runs needs no evaluations
         ("asad_slurm/cluster.py", "asad_papers"),
         ("asad_slurm/cluster.py", "asad.capacity"),  # a plugin knows the nouns alone
