@@ -141,14 +141,17 @@ class Cycle:
         return decisions
 
     def _paused(self, snapshot: Snapshot) -> list[Decision]:
-        """Nobody waits, as far as those see who lend, and nothing that they decide is done: only limits move.
+        """Nobody waits, as far as those see who lend, and of what they decide only limits move.
 
         Who was admitted keeps what it has: arrays may grow and jobs may start, nothing more is held back.
         """
         decisions = [*self.admit.relax(snapshot), *self.defer.relax(snapshot)]
         nobody = replace(snapshot, queue=snapshot.queue[:0])
-        for policy in (self.place, self.share):  # they go on to account for what is idle
-            policy.decide(nobody)
+        lent = (
+            *self.place.decide(nobody),
+            *self.share.decide(nobody),
+        )  # they go on to account for what is idle
+        decisions += [decision for decision in lent if isinstance(decision, ExtendLimit)]
         return decisions + self._extensions(snapshot)
 
     def _extensions(self, snapshot: Snapshot) -> list[Decision]:

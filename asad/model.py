@@ -8,9 +8,11 @@ at a hundred thousand jobs without a Python object for each. Units are in the na
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -364,3 +366,14 @@ STATEMENTS_OVER = ("completed", "failed", "evicted", "cancelled", "missed", "wit
 """States of a statement of work of which nothing more will become."""
 HOUSE = "(house)"
 """The account to which the owners of statements pay; no user has a name with brackets."""
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """What stood here before; plugins and policies of sites may still import it from here."""
+        for room in () if name.startswith("__") else ("asad.decisions", "asad.port"):
+            if hasattr(module := import_module(room), name):
+                warnings.warn(f"asad.model.{name} is {room}.{name} now", DeprecationWarning, stacklevel=2)
+                return getattr(module, name)
+        raise AttributeError(f"module 'asad.model' has no attribute {name!r}", name=name, obj=None)

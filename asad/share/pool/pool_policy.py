@@ -161,7 +161,7 @@ class PoolPolicy(SharePolicy):
         self._prepare(snapshot)
         self._draw(snapshot)
         made, changed = _decide(self._args, *seen(snapshot), self._sample(snapshot.time_s))
-        decisions += [self._quota(snapshot, k) for k in range(changed)]
+        decisions: list[Decision] = [self._quota(snapshot, k) for k in range(changed)]
         if made:
             decisions += self._shares(snapshot, self._offers.nodes[: self._offers.nodes_end[made - 1]])
             decisions += [self._offer(snapshot, k) for k in range(made)]
