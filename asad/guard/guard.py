@@ -11,7 +11,7 @@ import numpy as np
 
 from asad.config import GuardSettings
 from asad.decisions import Cause, Decision, ExtendLimit, Outcome, SetQuota, SetShare, Withdraw, vetoed
-from asad.guard import changes, holding, lending
+from asad.guard import change_rules, holding, loan_rules
 from asad.guard.look import Look
 from asad.guard.property import Property
 from asad.model import Snapshot
@@ -25,31 +25,31 @@ LEAST_QUOTA = 0.05
 PROPERTIES: dict[str, Property] = {
     one.name: one
     for one in (
-        lending.waits,
-        lending.whole_nodes,
-        lending.one_guest_a_core,
-        lending.memory,
-        lending.pool,
-        lending.host_floor,
-        lending.better_off,
-        lending.opted_out,
-        lending.components,
-        lending.share_group,
-        lending.memory_bandwidth,
-        lending.happiness_floor,
-        lending.pressure,
-        lending.node_share_cap,
-        lending.guests_cap,
-        changes.one_change,
-        changes.memory_floor,
-        changes.latest_end,
+        loan_rules.waits,
+        loan_rules.whole_nodes,
+        loan_rules.one_guest_a_core,
+        loan_rules.memory,
+        loan_rules.pool,
+        loan_rules.host_floor,
+        loan_rules.better_off,
+        loan_rules.opted_out,
+        loan_rules.components,
+        loan_rules.share_group,
+        loan_rules.memory_bandwidth,
+        loan_rules.happiness_floor,
+        loan_rules.pressure,
+        loan_rules.node_share_cap,
+        loan_rules.guests_cap,
+        change_rules.one_change,
+        change_rules.memory_floor,
+        change_rules.latest_end,
         holding.still_waits,
         holding.throttle_at_least_one,
         holding.most_defer,
         holding.never_beyond_deadline,
         holding.short_lease,
         holding.idle_cores,
-        changes.eviction_consented,
+        change_rules.eviction_consented,
     )
 }
 """By name, in the order in which they are asked: the first that is broken is the veto."""
@@ -81,7 +81,7 @@ class Guard:
         about: dict[str, list[tuple[str, Callable[[Look, Any], str]]]] = {}
         for decision in decisions:
             if isinstance(decision, ExtendLimit):
-                decision = changes.shortened(look, decision)
+                decision = change_rules.shortened(look, decision)
             if decision.kind not in about:
                 about[decision.kind] = self._about(decision)
             for name, why_not in about[decision.kind]:

@@ -17,7 +17,7 @@ from slurm_samples import BECAUSE, Lab, SlurmInMemory, a_job, row, running, samp
 from asad.config import GuardSettings
 from asad.decisions import CoAllocate
 from asad.guard import Look
-from asad.guard.lending import happiness_floor
+from asad.guard.loan_rules import happiness_floor
 from asad.port import Lease
 
 
