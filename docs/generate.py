@@ -377,11 +377,19 @@ def commands(program: str) -> str:
     for words in walk((program,)):
         name, (context, found) = " ".join(words), command(words)
         place = elsewhere.get(name)
-        at = f"[{name}](../{place})" if place else f"[{name}](#{name.replace(' ', '-')})"
         if words == (program,):
             continue
+        here = not place and not isinstance(found, click.Group)
+        # a group has no section of its own to go to: its commands have
+        at = (
+            f"[{name}](#{name.replace(' ', '-')})"
+            if here
+            else f"[{name}](../{place})"
+            if place
+            else f"`{name}`"
+        )
         rows.append((at, found.get_short_help_str(200)))
-        if not place and not isinstance(found, click.Group):
+        if here:
             usage = " ".join(found.get_usage(context).removeprefix("Usage: ").split())
             parts = f"### `{name}`", f"    {usage}", *about(found), options(*words)
             sections.append("\n\n".join(parts))
