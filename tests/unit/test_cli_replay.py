@@ -179,7 +179,7 @@ def test_memory_of_the_machine_must_hold_every_job(tmp_path: Path) -> None:
         (("--nodes", 3), "--cores"),
         (("--memory", "1G"), "--nodes"),
         (("--poll", "soon"), "--poll"),
-        (("--demand", "beta:2"), "between 0 and 1"),
+        (("--demand", "beta:2"), "above 0 and below 1"),
     ],
 )
 def test_wrong_usage_is_told_and_leaves_with_two(log: Path, words: tuple[object, ...], what: str) -> None:
