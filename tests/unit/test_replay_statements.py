@@ -119,7 +119,7 @@ def test_without_statements_there_is_nobody_to_plan(log: Path, tmp_path: Path) -
             asactl, ["replay", str(short), "--store", "none", "--policy", "sow"], catch_exceptions=False
         )
     for text, why in (
-        ("version = 1\n[[statement]]\ncores = 1\n", "mine.toml:2: statement 1: `due` is missing"),
+        ("version = 1\n[[statement]]\ncores = 1\n", "mine.toml:2: statement 1: `runs` is missing"),
         (
             'version = 1\n[[statement]]\ncores = 1\ndue = 5\nruns = [[0, 60, 1.0]]\nvalue = 1\ndeadline = "1h"\n',
             "a statement has no name",
