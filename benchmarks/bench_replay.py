@@ -19,7 +19,7 @@ from reference_scheduler import Job, Simulation
 from stated import beside
 
 from asad.catalog import policy_class
-from asad.decisions import Decision
+from asad.decisions import CoAllocate, Decision
 from asad.experts import load_experts
 from asad.model import Finished, Snapshot
 from asad.replay import playing
@@ -159,6 +159,7 @@ class Stopwatch(Asax):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.learning_s = 0.0
+        self.decided = 0
         self.cycle_s: dict[bool, list[float]] = {False: [], True: []}
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
@@ -167,10 +168,12 @@ class Stopwatch(Asax):
         self.learning_s = time.perf_counter() - begin
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
-        before = self.decided
         begin = time.perf_counter()
         decisions = super().decide(snapshot)
-        self.cycle_s[self.decided > before].append(time.perf_counter() - begin + self.learning_s)
+        took_s = time.perf_counter() - begin
+        offers = sum(isinstance(decision, CoAllocate) for decision in decisions)
+        self.decided += offers
+        self.cycle_s[offers > 0].append(took_s + self.learning_s)
         return decisions
 
 
