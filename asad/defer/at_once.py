@@ -1,4 +1,4 @@
-"""`at-once`: nothing is put off.
+"""`at-once`: nothing is deferred.
 
 Options: none. Cost: none. The baseline of the stage.
 """
@@ -9,6 +9,6 @@ from asad.defer import DeferPolicy
 
 
 class AtOnce(DeferPolicy):
-    """Nothing is put off."""
+    """Nothing is deferred."""
 
     name = "at-once"

@@ -39,7 +39,16 @@ from asad.defer.deferral_options import Options
 from asad.defer.edf import Edf
 from asad.defer.history import History
 from asad.defer.jobs import Scorer, Waiting
-from asad.defer.lease_decisions import UPDATES, Terms, hold, impatient, let_go, start, too_late, wake_s
+from asad.defer.lease_decisions import (
+    UPDATES,
+    Terms,
+    hold,
+    let_go,
+    retry_if_not_started,
+    start,
+    too_late,
+    wake_s,
+)
 from asad.defer.packing import scores_of
 from asad.defer.scorer_warm_up import warm_up_scorer
 from asad.defer.steps import steps_of, waiting_of
@@ -136,7 +145,7 @@ class Deferral(DeferPolicy):
         ]
         waiting = self.deferrable.waiting()
         for job in waiting:  # who was let go and has not started takes his cores, or is held back again
-            if job.hold is Hold.RELEASED and not impatient(job, now_s, terms):
+            if job.hold is Hold.RELEASED and not retry_if_not_started(job, now_s, terms):
                 world.take(job)
         might = sorted(
             (job for job in waiting if job.hold not in (Hold.RELEASED, Hold.DEADLINE_RELEASED)),

@@ -46,7 +46,7 @@ class Terms(NamedTuple):
         return job.window.latest_s - self.options.margin_s
 
 
-def impatient(job: Deferrable, now_s: float, terms: Terms) -> bool:
+def retry_if_not_started(job: Deferrable, now_s: float, terms: Terms) -> bool:
     """It was let go and has not started for too long: then it is held back again, and tried again later."""
     if job.hold is not Hold.RELEASED or now_s - job.since_s < terms.patience_s(job):
         return False

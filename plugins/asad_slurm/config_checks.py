@@ -156,7 +156,7 @@ def threads_finding(slurm: Slurm, threads: Collection[int]) -> Finding:
         return Finding(
             "threads",
             "fail",
-            "under CR_CPU a job has whole cores and is counted by hyper-threads, so its quota is reckoned too small",
+            "under CR_CPU a job has whole cores and is counted by hyper-threads, so its quota is computed too small",
             f"SelectTypeParameters={name}",
             (f"SelectTypeParameters={name}",),
         )
