@@ -248,14 +248,14 @@ def memory_mib(key: str) -> float:
 
 def measure(folder: Path) -> dict[str, Any]:
     """In the process that is measured: one cycle for every answer in `folder`."""
-    link, told = Actors(), Told(folder)
+    link, seen = Actors(), Told(folder)
     clock = [float(START_S)]
     cluster = SlurmCluster(
         read_settings({"share_users": "any", "transport": "command"}),
         nodes=link,
         state_dir=folder,
         clock=lambda: clock[0],
-        transport=told,
+        transport=seen,
     )
     warm_up(Config())  # as `asad --warm-up` does: compiled code is loaded before the first cycle
     policy = policy_of(Config(), "share", Circumstances(cluster.applications, 1))
@@ -264,20 +264,20 @@ def measure(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"rss_before_mib": memory_mib("VmRSS"), "decisions": 0}
     for path in sorted(folder.glob("squeue-*.json")):
         kind = path.stem.split("-")[2]
-        told.squeue = b""  # as in the daemon, the last one is gone
-        told.squeue = path.read_bytes()
+        seen.squeue = b""  # as in the daemon, the last one is gone
+        seen.squeue = path.read_bytes()
         running = json.loads((folder / f"{path.stem}.running").read_text())
         link.look(cluster, running, clock[0])
         before, wall = time.process_time(), time.perf_counter()
         cycle.run_once()
         spent_s, wall_s = time.process_time() - before, time.perf_counter() - wall
         found.setdefault(kind, []).append(
-            {"cpu_s": spent_s, "wall_s": wall_s, "parsed": told.jobs.parsed, "rss_mib": memory_mib("VmRSS")}
+            {"cpu_s": spent_s, "wall_s": wall_s, "parsed": seen.jobs.parsed, "rss_mib": memory_mib("VmRSS")}
         )
         found["decisions"] += len(cycle.outcomes)
         clock[0] += CYCLE_S
-    found |= {"rss_mib": memory_mib("VmRSS"), "peak_mib": memory_mib("VmHWM"), "looks": told.looks}
-    told.squeue = b""
+    found |= {"rss_mib": memory_mib("VmRSS"), "peak_mib": memory_mib("VmHWM"), "looks": seen.looks}
+    seen.squeue = b""
     answer = max(folder.glob("squeue-*.json")).read_bytes()  # all are of one size
     found["orjson_s"] = []
     for _ in range(3):

@@ -35,8 +35,8 @@ ACCOUNTING_S = 60.0
 class MixRunner:
     """Submits mixes to one cluster."""
 
-    def __init__(self, slurm: RealSlurm, tell: Callable[[str], None]) -> None:
-        self.slurm, self.tell = slurm, tell
+    def __init__(self, slurm: RealSlurm, show: Callable[[str], None]) -> None:
+        self.slurm, self.tell = slurm, show
         self.python = interpreter()
         # jobs of ordinary users must be able to read it, wherever the checkout lies
         self.program = slurm.folder / "workloads.py"
@@ -143,8 +143,8 @@ class MixRunner:
         ran = self._accounted(jobs, mix)
         for job in ran:
             if not job.completed:
-                said = self.slurm.output(job.job_id).strip().splitlines()[-1:]
-                self.tell(f"job {job.job_id} ({job.name}) ended as {job.state}: {' '.join(said)}")
+                output = self.slurm.output(job.job_id).strip().splitlines()[-1:]
+                self.tell(f"job {job.job_id} ({job.name}) ended as {job.state}: {' '.join(output)}")
         return ran
 
     def _queue(self) -> list[str]:
@@ -247,8 +247,8 @@ def own_elapsed_s(output: str) -> float:
     longest = math.nan
     for line in output.splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            told = float(json.loads(line)["elapsed_s"])
-            longest = told if math.isnan(longest) else max(longest, told)
+            document = float(json.loads(line)["elapsed_s"])
+            longest = document if math.isnan(longest) else max(longest, document)
     return longest
 
 

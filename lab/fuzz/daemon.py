@@ -301,11 +301,11 @@ def _control(admit: str, defer: str) -> Any:
 def _answered(answer: dict[str, Any]) -> bool:
     """Was a request granted? Raises FaultError for an answer that tells of a fault, or is not fit to be shown."""
     if not answer["ok"]:
-        told = f"{answer['error']}; {answer['mend']}"
-        if "failed to answer" in told:
-            raise FaultError(told)
-        if why := unfit(told):
-            raise FaultError(f"an answer gives {why}: {told[:200]!r}")
+        text = f"{answer['error']}; {answer['mend']}"
+        if "failed to answer" in text:
+            raise FaultError(text)
+        if why := unfit(text):
+            raise FaultError(f"an answer gives {why}: {text[:200]!r}")
     return bool(answer["ok"])
 
 

@@ -119,9 +119,9 @@ def _log(form: str) -> Callable[[Path], Read]:
         def read(data: bytes, chance: Random) -> bool:
             path.write_bytes(data)
             # what it is, is found out; or said, and sacct's table then has columns by name
-            said = form if form != "sacct" and chance.random() < 0.3 else None
+            text = form if form != "sacct" and chance.random() < 0.3 else None
             delimiter = chance.choice((",", "|", ";")) if form == "sacct" and chance.random() < 0.1 else None
-            recorded = read_log(path, skip_bad=chance.random() < 0.7, format=said, delimiter=delimiter)
+            recorded = read_log(path, skip_bad=chance.random() < 0.7, format=text, delimiter=delimiter)
             _require_sound(recorded)
             try:
                 machine = machines.infer(recorded)

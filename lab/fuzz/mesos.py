@@ -166,8 +166,8 @@ def _session(folder: Path) -> Read:
             hear([json.dumps(offers).encode()])
             tasks = list(session.framework.tasks) or ["nobody"]
             trouble = session.starts, session._failures
-            told = data.replace(b'TASK"', chance.choice(tasks).encode() + b'"')
-            hear([line for line in told.split(b"\n") if line])
+            seen = data.replace(b'TASK"', chance.choice(tasks).encode() + b'"')
+            hear([line for line in seen.split(b"\n") if line])
             session.do(Cancelled(job, "enough"))
             if chance.random() < 0.05:  # it tells of a thousand jobs that have ended
                 orjson.dumps(session.framework.dump())
@@ -371,10 +371,10 @@ def _queue(folder: Path) -> Read:
         with mock.patch("os.fsync"):
             queue = SlurmQueue(settings, cast(Any, _SlurmQueue()), mesos, folder, lambda: NOW_S)
             queue.may = True
-            told = queue.recover()
+            lines = queue.recover()
             queue.step()
-            told += [*queue.give_back(), *queue.said]
-        for sentence in told:
+            lines += [*queue.give_back(), *queue.said]
+        for sentence in lines:
             if why := unfit(sentence):
                 raise FaultError(f"a sentence of the queue gives {why}")
         return True

@@ -280,8 +280,8 @@ def _cycles(text: str) -> Callable[[Path], Read]:
             snapshot = cycle.snapshot
             assert snapshot is not None
             rows = [*job_rows(snapshot, cluster.applications), *node_rows(snapshot, link.told, clock[0])]
-            told = [rows, lending(snapshot, cluster.applications), _told(stages)]
-            json.dumps(told, allow_nan=False).encode()
+            listed = [rows, lending(snapshot, cluster.applications), _told(stages)]
+            json.dumps(listed, allow_nan=False).encode()
             for policy in stages.learners.values():
                 policy.state()
 
@@ -323,10 +323,10 @@ def _journal(folder: Path) -> Read:
             clock=lambda: NOW_S,
             transport=_Slurm(squeue, sinfo),
         )
-        told = cluster.recover()
+        lines = cluster.recover()
         cluster.snapshot()
-        told += cluster.release()
-        for sentence in told:
+        lines += cluster.release()
+        for sentence in lines:
             if why := unfit(sentence):
                 raise FaultError(f"a sentence of the journal gives {why}")
         return True
@@ -359,12 +359,12 @@ def _undo(folder: Path) -> Read:
             return subprocess.CompletedProcess(argv, chance.choice((0, 0, 0, 1)), out, "")
 
         with mock.patch.object(undo.subprocess, "run", run), mock.patch.object(undo.os, "fsync"):
-            told = [
+            lines = [
                 *undo.undo(folder / undo.JOURNAL, older_than_s=0.0, now_s=NOW_S)[0],
                 *undo.undo_changes(folder / undo.JOURNAL, older_than_s=0.0, now_s=NOW_S)[0],
                 *queue_undo.undo_queue(folder, older_than_s=0.0, now_s=NOW_S)[0],
             ]
-        "".join(map(undo.clean, told)).encode()  # as it prints them
+        "".join(map(undo.clean, lines)).encode()  # as it prints them
         return True
 
     return read

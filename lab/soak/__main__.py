@@ -207,10 +207,10 @@ def main(
 
         def tell(soak: Soak) -> None:
             values = soak.series.values
-            told = f"day {soak.day:.2f}: {values['rss_mib'][-1]:.0f} MiB, {values['cycle_cpu_ms'][-1]:.0f} ms a cycle"
-            progress.update(task, completed=soak.day, description=told)
+            text = f"day {soak.day:.2f}: {values['rss_mib'][-1]:.0f} MiB, {values['cycle_cpu_ms'][-1]:.0f} ms a cycle"
+            progress.update(task, completed=soak.day, description=text)
             if not console.is_terminal and len(values["rss_mib"]) % 6 == 0:
-                console.print(told)
+                console.print(text)
             if trace and not first and soak.day >= min(SETTLED_DAYS, days / 3.0):
                 tracemalloc.start(5)
                 first.append(tracemalloc.take_snapshot())

@@ -400,7 +400,7 @@ def test_a_guest_that_draws_from_pools_has_a_demand_and_no_host(driven: Driven) 
 
 
 def test_quotas_and_what_hosts_lend_move_as_decided(driven: Driven) -> None:
-    moved = told = 0
+    moved = seen = 0
     ended: list[int] = []
     for snapshot in looks(driven):
         ended += driven.cluster.finished(-np.inf).row.tolist()
@@ -423,7 +423,7 @@ def test_quotas_and_what_hosts_lend_move_as_decided(driven: Driven) -> None:
             (outcome,) = driven.cluster.apply([SetShare(CAUSE, share=0.35, host=host)])
             assert outcome.done, outcome.reason
             assert driven.cluster.snapshot().jobs.share[host] == 0.35
-            told += 1
+            seen += 1
         late: list[Decision] = [SetShare(CAUSE, share=0.3, host=row) for row in snapshot.queue[:1].tolist()]
         late += [SetQuota(CAUSE, row, (0,), (1.0,)) for row in snapshot.running[:1].tolist()]
         late += [SetQuota(CAUSE, row, (0,), (1.0,)) for row in ended[-1:]]
@@ -432,7 +432,7 @@ def test_quotas_and_what_hosts_lend_move_as_decided(driven: Driven) -> None:
         assert not any(outcome.done for outcome in outcomes) and all(outcome.reason for outcome in outcomes)
         assert same_sight(snapshot, driven.cluster.snapshot())
         driven.cluster.apply(pool_offers(snapshot)[:1])
-    assert moved > 5 and told > 5
+    assert moved > 5 and seen > 5
 
 
 # -------------------------------------------------------------------------------------------------- admission
@@ -587,8 +587,8 @@ def test_every_job_is_reported_finished_exactly_once(driven: Driven) -> None:
 
     def take(now: float) -> None:
         ended: Finished = driven.cluster.finished(since)
-        told = (getattr(ended, column.name) for column in dataclasses.fields(Finished))
-        columns = [column for column in told if column is not None]
+        shown = (getattr(ended, column.name) for column in dataclasses.fields(Finished))
+        columns = [column for column in shown if column is not None]
         assert len({len(column) for column in columns}) == 1
         assert ((ended.end_s > since) & (ended.end_s <= now)).all()
         assert (ended.run_s > 0).all()

@@ -532,9 +532,9 @@ class Master:
             return f"{invalid}: {why}"
         if kind != "SUBSCRIBE":
             return "" if "framework_id" in call else f"{invalid}: Expecting 'framework_id' to be present"
-        told = call["subscribe"]["framework_info"].get("principal", principal)
-        if principal and told != principal:
-            why = f"Authenticated principal '{principal}' does not match principal '{told}' set in `FrameworkInfo`"
+        seen = call["subscribe"]["framework_info"].get("principal", principal)
+        if principal and seen != principal:
+            why = f"Authenticated principal '{principal}' does not match principal '{seen}' set in `FrameworkInfo`"
             return f"{invalid}: {why}"
         return ""
 

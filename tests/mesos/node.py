@@ -49,8 +49,8 @@ class Node:
         self._worker.submit(self._send, task, {"type": "KILL", "kill": kill})
 
     def acknowledge(self, task: Task, status: dict[str, Any]) -> None:
-        told = {"task_id": status["task_id"], "uuid": status["uuid"]}
-        self._worker.submit(self._send, task, {"type": "ACKNOWLEDGED", "acknowledged": told})
+        record = {"task_id": status["task_id"], "uuid": status["uuid"]}
+        self._worker.submit(self._send, task, {"type": "ACKNOWLEDGED", "acknowledged": record})
 
     def _launch(self, task: Task) -> None:
         name = task.executor

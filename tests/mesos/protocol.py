@@ -292,10 +292,10 @@ def refused_executor_call(call: Mapping[str, Any]) -> str:
     kind = str(call.get("type"))
     if kind in ("SUBSCRIBE", "UPDATE") and kind.lower() not in call:
         return f"Expecting '{kind.lower()}' to be present"
-    told = (
+    updates = (
         [call["update"]] if kind == "UPDATE" else call.get("subscribe", {}).get("unacknowledged_updates", [])
     )
-    for update in told:
+    for update in updates:
         status = update["status"]
         if "uuid" not in status:
             return "Expecting 'uuid' to be present"

@@ -95,7 +95,7 @@ def test_a_master_that_takes_us(tmp_path: Path) -> None:
         assert not master.offers, "the doctor holds no offer"
 
 
-def test_a_role_that_is_refused_is_told_in_the_masters_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_that_is_refused_is_reported_in_the_masters_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """The words are those of a real master; asad's own check would not let such a role through."""
     monkeypatch.setattr(doctor, "read_settings", lambda table: doctor.Settings(**table))
     with (master := Master(agents=1)).running():
@@ -130,40 +130,40 @@ def test_agents_with_and_without_what_guests_and_quotas_need() -> None:
         found = states(examine(Site(table)))
         assert (found["agents"], found["isolation"], found["revocable"]) == ("ok", "ok", "ok")
     with Agents({"isolation": "posix/cpu"}) as table:
-        told = {one.check: one for one in examine(Site(table))}
-        assert (told["isolation"].state, told["revocable"].state) == ("warn", "warn")
-        assert "node0?" in told["isolation"].why, "no control characters of others in a terminal"
-        assert "--isolation=cgroups/cpu" in told["isolation"].mend
+        findings = {one.check: one for one in examine(Site(table))}
+        assert (findings["isolation"].state, findings["revocable"].state) == ("warn", "warn")
+        assert "node0?" in findings["isolation"].why, "no control characters of others in a terminal"
+        assert "--isolation=cgroups/cpu" in findings["isolation"].mend
         assert "revocable" not in states(examine(Site({**table, "revocable": False})))
     with Agents({}, agents=0) as table:
         assert states(examine(Site(table)))["agents"] == "fail"
 
 
 @pytest.mark.parametrize(
-    ("isolation", "gpus", "told"),
+    ("isolation", "gpus", "seen"),
     [
         (f"{ISOLATION},gpu/nvidia", True, ("ok", "4 GPUs, given whole")),
         (ISOLATION, True, ("warn", "nothing keeps tasks to the GPUs")),
         (f"{ISOLATION},gpu/nvidia", False, ("warn", "offered to nobody who does not ask")),
     ],
 )
-def test_gpus_that_are_not_asked_for_or_not_kept_apart_are_told(
-    isolation: str, gpus: bool, told: tuple[str, str]
+def test_gpus_that_are_not_asked_for_or_not_kept_apart_are_reported(
+    isolation: str, gpus: bool, seen: tuple[str, str]
 ) -> None:
     with Agents({"isolation": isolation}, gpus=2.0) as table:
         found = {one.check: one for one in examine(Site({**table, "gpus": gpus}))}["gpus"]
-        assert found.state == told[0]
-        assert told[1] in found.why
+        assert found.state == seen[0]
+        assert seen[1] in found.why
 
 
-def test_agents_that_do_not_switch_users_are_told_where_executors_are_root_s() -> None:
+def test_agents_that_do_not_switch_users_are_reported_where_executors_are_root_s() -> None:
     with Agents({"isolation": ISOLATION, "switch_user": "false"}) as table:
         assert states(examine(Site({**table, "executor": "x"}))).get("executor") is None
         found = {one.check: one for one in examine(Site({**table, "executor": "x", "executor_user": "root"}))}
         assert "do not switch users: " in found["executor"].why
 
 
-def test_what_is_not_installed_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_reported_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "missing", lambda: ["pymesos", "addict"])
     found = next(examine(Site({})))
     assert (found.check, found.state) == ("pymesos", "fail")

@@ -54,7 +54,7 @@ def exit_of(status: dict[str, Any]) -> str:
     return str(status["labels"]["labels"][0]["value"])
 
 
-def test_a_task_runs_and_is_told_until_the_executor_ends(tmp_path: Path) -> None:
+def test_a_task_runs_and_is_reported_until_the_executor_ends(tmp_path: Path) -> None:
     with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
         launch(
             agent, 'echo "$GREETING $ASAD_JOB_ID $ASAD_NODES ${MESOS_EXECUTOR_AUTHENTICATION_TOKEN-unset}"'
@@ -66,14 +66,14 @@ def test_a_task_runs_and_is_told_until_the_executor_ends(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("command", "told"), [("exit 3", "3"), ("kill -9 $$", "-9"), ("/nonexistent/program", "127")]
+    ("command", "seen"), [("exit 3", "3"), ("kill -9 $$", "-9"), ("/nonexistent/program", "127")]
 )
-def test_a_failure_is_told_with_its_status(command: str, told: str, tmp_path: Path) -> None:
+def test_a_failure_is_reported_with_its_status(command: str, seen: str, tmp_path: Path) -> None:
     with Agent(encoded(JOB)).running() as agent, agent.executor(tmp_path) as process:
         launch(agent, command)
         assert process.wait(300.0) == 0
         assert agent.states("m7.1.0")[-1] == "TASK_FAILED"
-        assert exit_of(agent.updates[-1]) == told
+        assert exit_of(agent.updates[-1]) == seen
 
 
 def test_a_script_gets_its_arguments_and_its_output_goes_where_it_should(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_it_outlives_a_restart_of_its_agent(tmp_path: Path) -> None:
         assert agent.until(lambda: len(agent.subscriptions) == 2)
         again = agent.subscriptions[1]
         assert [task["task_id"]["value"] for task in again["unacknowledged_tasks"]] == ["m7.1.0"]
-        told = [update["status"]["state"] for update in again["unacknowledged_updates"]]
-        assert told == ["TASK_STARTING", "TASK_RUNNING"]
+        updates = [update["status"]["state"] for update in again["unacknowledged_updates"]]
+        assert updates == ["TASK_STARTING", "TASK_RUNNING"]
         agent.acknowledges = True
         (tmp_path / "go").touch()
         assert process.wait(300.0) == 0
@@ -172,7 +172,7 @@ def test_an_agent_that_does_not_know_it_any_more_is_not_asked_for_ever(tmp_path:
     assert "Executor cannot be found'; its tasks end" in (tmp_path / "stderr").read_text()
 
 
-def test_what_ends_while_its_agent_is_away_is_told_when_it_is_back(
+def test_what_ends_while_its_agent_is_away_is_reported_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "LINGER_S", 0.2)
@@ -355,7 +355,7 @@ def test_a_guest_stands_beside_its_host_in_the_container_v2(tmp_path: Path) -> N
     assert node.procs(CONTAINER, f"asad_{GUEST}") == "201"
 
 
-def test_who_may_not_be_a_guest_there_is_told_why(tmp_path: Path) -> None:
+def test_who_may_not_be_a_guest_there_learns_why(tmp_path: Path) -> None:
     node = PaperNode(tmp_path, 2)
     node.process(200, 100)
     node.process(300, 50)

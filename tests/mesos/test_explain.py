@@ -65,8 +65,8 @@ def test_jobs_are_taken_and_run_before_the_first_cycle_is_over(tmp_path: Path) -
         assert run(tmp_path, "submit", "-n", "3", "-c", "2", "--", "sleep", "60").startswith("submitted m1")
         assert wait(lambda: cluster.status("m1")[0]["state"] == "running")
         assert "3/3" in run(tmp_path, "tasks")
-        told = run(tmp_path, "explain", "m1")
-        assert "on Mesos m1 is running: 3 tasks on node0*2,node1*1" in told
+        output = run(tmp_path, "explain", "m1")
+        assert "on Mesos m1 is running: 3 tasks on node0*2,node1*1" in output
         assert run(tmp_path, "cancel", "m1").startswith("m1 is cancelled")
         assert wait(lambda: cluster.status("m1")[0]["state"] == "cancelled")
         assert not cluster.may_look.is_set()
@@ -81,8 +81,8 @@ def test_the_story_of_a_gang_from_its_offers_to_its_end(tmp_path: Path) -> None:
         run(tmp_path, "submit", "-n", "5", "--mem", "32M", "--", "sleep", "60")
         assert wait(lambda: "of 5 tasks fit into the offers" in run(tmp_path, "explain", "m2"))
         assert "5 tasks to be launched: 2 of 5 tasks fit" in run(tmp_path, "explain", "m2")
-        told = run(tmp_path, "explain", "m1")
-        assert "6 tasks are launched on shared:5051*4,shared:5052*2" in told, "two agents of one host"
+        output = run(tmp_path, "explain", "m1")
+        assert "6 tasks are launched on shared:5051*4,shared:5052*2" in output, "two agents of one host"
         assert "shared:5052" in run(tmp_path, "tasks", "m1")
         assert {row["node"] for row in ask(tmp_path / "s", "nodes")["nodes"]} == {
             "shared:5051",

@@ -43,9 +43,9 @@ class Mesos:
 
     def do(self, *events: Event) -> Instructions:
         self.now_s += 1.0
-        told = self.framework.handle(*events, now_s=self.now_s)
-        self.records += told.records
-        for call in told.calls:
+        seen = self.framework.handle(*events, now_s=self.now_s)
+        self.records += seen.records
+        for call in seen.calls:
             if call["type"] == "ACCEPT":
                 for operation in call["accept"]["operations"]:
                     for info in operation["launch"]["task_infos"]:
@@ -54,7 +54,7 @@ class Mesos:
                         self.launched[name] += 1
             elif call["type"] == "KILL":
                 self.killed.append(call["kill"]["task_id"]["value"])
-        return told
+        return seen
 
     def offer(self, *agents: str, cpus: int = 8, mem: int = 8192) -> None:
         made = []

@@ -401,9 +401,9 @@ def test_no_guest_runs_where_no_actor_takes_note_of_it(master: Master, folder: P
         (guest,) = opened.submit(job(1, command=f"touch {marker}", **owner()))
         beside(opened, guest, host)
         assert wait(lambda: opened.job(guest).endings)
-        told = opened.job(guest).endings[-1]
-        assert told["state"] == "TASK_DROPPED"
-        assert "the node actor does not take note of it" in told["why"]
+        seen = opened.job(guest).endings[-1]
+        assert seen["state"] == "TASK_DROPPED"
+        assert "the node actor does not take note of it" in seen["why"]
         assert state(opened, host) == "running"
         assert not marker.exists()
         opened.do(Cancelled(host, ""))
@@ -415,10 +415,10 @@ def test_an_executor_of_root_runs_host_and_guest_as_their_users(
     actor: tuple[Registered, Path], master: Master, folder: Path
 ) -> None:
     nobody, daemon = pwd.getpwnam("nobody"), pwd.getpwnam("daemon")
-    told = "id -un; id -Gn; pwd; touch here; sleep 30"
+    text = "id -un; id -Gn; pwd; touch here; sleep 30"
     with real(master, folder, switches=True, executor_user="root") as (opened, node):
-        (host,) = started(opened, job(1, 4.0, command=told, user="daemon", uid=daemon.pw_uid))
-        (guest,) = opened.submit(job(1, command=told, user="nobody", uid=nobody.pw_uid))
+        (host,) = started(opened, job(1, 4.0, command=text, user="daemon", uid=daemon.pw_uid))
+        (guest,) = opened.submit(job(1, command=text, user="nobody", uid=nobody.pw_uid))
         beside(opened, guest, host)
         assert wait(lambda: state(opened, guest) == "running"), opened.job(guest).why
         (name,) = node.started

@@ -62,7 +62,7 @@ def test_a_gang_starts_beside_more_than_a_thousand_connections(master: Master, t
         assert runs(opened, job)
 
 
-def test_offers_are_given_back_in_time_and_not_hoarded_for_what_can_never_run(
+def test_offers_are_returned_in_time_and_not_hoarded_for_what_can_never_run(
     master: Master, tmp_path: Path
 ) -> None:
     with session(master, tmp_path, hold_s=1.5) as opened:
@@ -78,7 +78,7 @@ def test_offers_are_given_back_in_time_and_not_hoarded_for_what_can_never_run(
         assert state(opened, never) == "queued"
 
 
-def test_offers_are_given_back_though_the_stream_hangs(master: Master, tmp_path: Path) -> None:
+def test_offers_are_returned_though_the_stream_hangs(master: Master, tmp_path: Path) -> None:
     with session(master, tmp_path, hold_s=1.0) as opened:
         (blocker, waiting) = opened.submit(gang(10), gang(10))
         assert runs(opened, blocker)
@@ -313,7 +313,7 @@ def test_the_next_master_of_the_list_is_tried(tmp_path: Path) -> None:
         assert wait(lambda: opened.subscribed), opened.trouble
 
 
-def test_principal_and_secret_are_sent_and_a_wrong_one_is_told(tmp_path: Path) -> None:
+def test_principal_and_secret_are_sent_and_a_wrong_one_is_reported(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
     secret.chmod(0o600)
@@ -343,7 +343,7 @@ def test_another_principal_may_not_take_a_framework_over(tmp_path: Path) -> None
         assert len(master.running_tasks()) == 2
 
 
-def test_a_refused_role_is_told_and_not_asked_for_again_and_again(master: Master, tmp_path: Path) -> None:
+def test_a_refused_role_is_reported_and_not_asked_for_again_and_again(master: Master, tmp_path: Path) -> None:
     with session(master, tmp_path) as opened:
         opened._settings = read_settings({"master": master.address, "role": "a"})
         object.__setattr__(opened._settings, "role", "a/../b")

@@ -136,11 +136,11 @@ def test_a_torn_down_framework_ends_with_everything(tmp_path: Path) -> None:
         server.start()
         try:
 
-            def run(*words: str, said: str | None = None) -> Result:
+            def run(*words: str, text: str | None = None) -> Result:
                 words = (words[0], "--socket", str(server.path), *words[1:])
-                return CliRunner().invoke(asactl, words, input=said)
+                return CliRunner().invoke(asactl, words, input=text)
 
-            asked = run("teardown", said="n\n")
+            asked = run("teardown", text="n\n")
             assert "all its 2 jobs and 3 tasks?" in asked.output
             assert asked.exit_code == 1
             assert not master.teardowns

@@ -35,9 +35,9 @@ def reference(
         able = [
             i for i, (_, _, e, last, g) in enumerate(jobs) if begun[i] is None and g <= t and e <= t <= last
         ]
-        said = {i: score(jobs[i], t, free) for i in able}
-        able = [i for i in able if not (math.isnan(said[i]) or said[i] == -math.inf)]
-        able.sort(key=lambda i: (-said[i], i))
+        scored = {i: score(jobs[i], t, free) for i in able}
+        able = [i for i in able if not (math.isnan(scored[i]) or scored[i] == -math.inf)]
+        able.sort(key=lambda i: (-scored[i], i))
         left = free
         for i in able:
             c, d, e, _, _ = jobs[i]

@@ -64,11 +64,11 @@ def play(state: engine.State, acts: Sequence[Act]) -> engine.State:
 
 def consistent(state: engine.State) -> None:
     """Counters and lists tell what the states of the jobs tell."""
-    told, task = state.job["state"], state.task
+    seen, task = state.job["state"], state.task
     queued = [int(row) for row in state.queue["job"][state.queue["cores"] < engine.NOBODY]]
-    assert sorted(queued) == np.flatnonzero(told == engine.PENDING).tolist()
+    assert sorted(queued) == np.flatnonzero(seen == engine.PENDING).tolist()
     assert state.c[engine.WAITING] == len(queued)
-    assert state.c[engine.ASIDE] == (told == engine.WITHHELD).sum()
+    assert state.c[engine.ASIDE] == (seen == engine.WITHHELD).sum()
     if queued:
         assert state.queue["job"][state.c[engine.HEAD]] == queued[0]
     admitted = task["admitted"][task["lead"][queued]].tolist()
@@ -76,12 +76,12 @@ def consistent(state: engine.State) -> None:
     for number in range(task["array"].max(initial=-1) + 1):
         row = task[number]
         mine = np.flatnonzero(task["array"] == number)
-        waiting = mine[(told[mine] == engine.PENDING) | (told[mine] == engine.WITHHELD)]
+        waiting = mine[(seen[mine] == engine.PENDING) | (seen[mine] == engine.WITHHELD)]
         assert row["waiting_row"] == (waiting[0] if len(waiting) else -1)
         assert row["waiting"] == len(waiting)
-        assert row["running"] == (told[mine] == engine.RUNNING).sum()
-        assert row["ended"] == (told[mine] == engine.DONE).sum()
-        assert row["shown"] == (told[mine] == engine.PENDING).sum()
+        assert row["running"] == (seen[mine] == engine.RUNNING).sum()
+        assert row["ended"] == (seen[mine] == engine.DONE).sum()
+        assert row["shown"] == (seen[mine] == engine.PENDING).sum()
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_starts_are_those_of_the_definition(
 
 @settings(deadline=None, max_examples=60)
 @given(case=decided(), scheduler=st.sampled_from(list(SCHEDULERS)))
-def test_placement_decides_nothing_and_every_core_is_given_back(
+def test_placement_decides_nothing_and_every_core_is_returned(
     case: tuple[list[Job], int, list[int], list[Act]], scheduler: str
 ) -> None:
     jobs, total, array, acts = case
@@ -133,12 +133,12 @@ def test_deferrals_and_throttles_bind_from_the_moment_they_are_decided(
 ) -> None:
     jobs, total, array, acts = case
     state = new_state(jobs, [total], scheduler=scheduler, array=array)
-    lead, told = state.task["lead"], state.job["state"]
+    lead, seen = state.task["lead"], state.job["state"]
     until: dict[int, float] = {}
     throttle: dict[int, float] = {}
     for at, act in enumerate(acts):
         engine.run_until(state, act.time)
-        before = told.copy()
+        before = seen.copy()
         refused = obey(state, act)
         if not refused and act.kind == "defer":
             until[lead[act.row]] = act.value
@@ -149,12 +149,12 @@ def test_deferrals_and_throttles_bind_from_the_moment_they_are_decided(
         following = acts[at + 1].time if at + 1 < len(acts) else math.inf
         while (now := engine.next_event(state)) <= following and now < math.inf:
             engine.run_until(state, now)
-            started = np.flatnonzero((told == engine.RUNNING) & (before != engine.RUNNING))
+            started = np.flatnonzero((seen == engine.RUNNING) & (before != engine.RUNNING))
             for row in started[state.job["start"][started] >= act.time].tolist():
                 assert not state.job["start"][row] < until.get(lead[row], -math.inf)
                 most = throttle.get(lead[row], 0)
                 if most:
-                    assert ((told == engine.RUNNING) & (lead == lead[row])).sum() <= most
-            before = told.copy()
+                    assert ((seen == engine.RUNNING) & (lead == lead[row])).sum() <= most
+            before = seen.copy()
             consistent(state)
     run(state)

@@ -29,9 +29,9 @@ def wide(many: int, seed: int) -> Ints:
 
 @settings(max_examples=300, deadline=None)
 @given(scores, st.integers(0, 2**32), st.floats(-5, 60))
-def test_packing_never_exceeds_what_is_free(said: list[float], seed: int, free: float) -> None:
-    cores = wide(len(said), seed)
-    given_scores = np.array(said, np.float64)
+def test_packing_never_exceeds_what_is_free(text: list[float], seed: int, free: float) -> None:
+    cores = wide(len(text), seed)
+    given_scores = np.array(text, np.float64)
     prefix = pack(given_scores, cores, free, False)
     skip_fit = pack(given_scores, cores, free, True)
     held = ~(given_scores > -np.inf)
@@ -39,8 +39,8 @@ def test_packing_never_exceeds_what_is_free(said: list[float], seed: int, free: 
         assert cores[found].sum() <= max(0.0, free)
         assert not (found & held).any()
     # a prefix: nobody starts behind one of higher score who does not
-    order = [i for i in range(len(said)) if not held[i]]  # NaN has no place in an order
-    order.sort(key=lambda i: -said[i])
+    order = [i for i in range(len(text)) if not held[i]]  # NaN has no place in an order
+    order.sort(key=lambda i: -text[i])
     assert [bool(prefix[i]) for i in order] == sorted((bool(prefix[i]) for i in order), reverse=True)
     # skip-fit goes on where a prefix ends, and whoever it leaves would not have fitted
     assert (skip_fit >= prefix).all()

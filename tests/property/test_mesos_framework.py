@@ -309,7 +309,7 @@ class World:
 @pytest.mark.slow
 @given(seed=st.integers(0, 2**32), lossy=st.sampled_from([0.0, 0.02]))
 @settings(max_examples=60, deadline=None)
-def test_gangs_stay_whole_offers_are_given_back_and_everything_ends(seed: int, lossy: float) -> None:
+def test_gangs_stay_whole_offers_are_returned_and_everything_ends(seed: int, lossy: float) -> None:
     world = World(seed)
     world.lossy = lossy
     for _ in range(250):

@@ -234,22 +234,22 @@ def test_without_steps_it_says_by_how_much_it_may_fall_short() -> None:
     assert gaps > 5
 
 
-def test_of_a_job_that_does_not_pay_it_tells_what_prices_would_let_it_in() -> None:
-    told = 0
+def test_of_a_job_that_does_not_pay_it_shows_what_prices_would_let_it_in() -> None:
+    seen = 0
     for seed in range(300):
         case = draw(seed)
         case = case._replace(worth=case.worth / 10)
         found = case.find()
         if found.end >= 0 or not np.isfinite(found.cost):
             continue
-        told += 1
+        seen += 1
         factor = found.utility / found.cost
         assert factor <= 1 + 1e-9
         lower = case._replace(
             price=case.price * factor * 0.999, server_price=case.server_price * factor * 0.999
         )
         assert lower.find().payoff > 0
-    assert told > 20
+    assert seen > 20
 
 
 def test_a_job_that_pays_nothing_is_planned_where_any_payoff_will_do() -> None:

@@ -143,9 +143,9 @@ class Watched:
         answer = self.inner.submit(job, statement)
         for row, start in enumerate(answer.plan.start.tolist()):
             if start != NEVER:
-                told = before.price[start - before.first, statement.demand - 1]
-                sold = np.isfinite(told)
-                assert answer.price[row][sold].tolist() == told[sold].tolist()
+                seen = before.price[start - before.first, statement.demand - 1]
+                sold = np.isfinite(seen)
+                assert answer.price[row][sold].tolist() == seen[sold].tolist()
                 assert start >= answer.plan.arrival[row]
         assert answer.utility >= 0.0 and answer.payment >= 0.0
         self.told[job] = answer.price.tolist()
@@ -241,12 +241,12 @@ def exact(
 ) -> float:
     """Probability that a job of (demand, start, duration), born last, is evicted, over all ways to come."""
     total = 0.0
-    for ways in itertools.product(*(range(len(told.arrival)) for told, _ in jobs)):
-        weight = math.prod(float(told.probability[way]) for (told, _), way in zip(jobs, ways, strict=True))
+    for ways in itertools.product(*(range(len(seen.arrival)) for seen, _ in jobs)):
+        weight = math.prod(float(seen.probability[way]) for (seen, _), way in zip(jobs, ways, strict=True))
         runs = []
-        for (told, plan), way in zip(jobs, ways, strict=True):
-            start = plan.start_of(int(told.arrival[way]), int(told.signal[way]))
-            runs.append(None if start is None else [told.demand, start, start + int(told.duration[way])])
+        for (seen, plan), way in zip(jobs, ways, strict=True):
+            start = plan.start_of(int(seen.arrival[way]), int(seen.signal[way]))
+            runs.append(None if start is None else [seen.demand, start, start + int(seen.duration[way])])
         demand, start, duration = new
         runs.append([demand, start, start + duration])
         alive = [run is not None for run in runs]
@@ -275,8 +275,8 @@ def test_failures_are_those_of_all_ways_in_which_jobs_may_come(cancel: bool, dat
     futures = Futures(bounds, samples, 1, cancel)
     jobs = []
     for number in range(data.draw(st.integers(1, 4))):
-        told = data.draw(statements(0)).statement
-        rows = sorted(set(zip(told.arrival.tolist(), told.signal.tolist(), strict=True)))
+        statement = data.draw(statements(0)).statement
+        rows = sorted(set(zip(statement.arrival.tolist(), statement.signal.tolist(), strict=True)))
         starts = [data.draw(st.one_of(st.just(NEVER), st.integers(arrival, 5))) for arrival, _ in rows]
         plan = LaunchPlan(
             np.array([row[0] for row in rows], np.int32),
@@ -284,8 +284,8 @@ def test_failures_are_those_of_all_ways_in_which_jobs_may_come(cancel: bool, dat
             np.array(starts, np.int32),
         )
         if not plan.never:
-            futures.add(number, told, row_starts(told, plan), told.duration)
-            jobs.append((told, plan))
+            futures.add(number, statement, row_starts(statement, plan), statement.duration)
+            jobs.append((statement, plan))
     out = np.zeros((bounds.span, bounds.max_duration))
     for demand in (1, 3):
         futures.table(demand, 0, out, 0.0, np.ones(bounds.max_duration, np.bool_))
@@ -297,22 +297,24 @@ def test_failures_are_those_of_all_ways_in_which_jobs_may_come(cancel: bool, dat
 @settings(max_examples=60, deadline=None)
 @given(job=statements(0), seed=st.integers(0, 2**32 - 1))
 def test_a_plan_is_the_best_there_is(job: Job, seed: int) -> None:
-    told = job.statement
+    statement = job.statement
     chance = np.random.default_rng(seed)
     starts, durations = BOUNDS.span, BOUNDS.max_duration
     price = np.cumsum(chance.uniform(0, 6, (starts, durations)), axis=1)
     price[chance.uniform(size=starts) < 0.2] = np.inf
     failure = np.sort(chance.uniform(0, 1, (starts, durations)), axis=1)
-    worth = told.worth.by_finish(0, starts + durations)
+    worth = statement.worth.by_finish(0, starts + durations)
     worth[worth < 1.0] = 0.0
-    best = best_plan(0, told, price, failure, 1.0, 60.0)
+    best = best_plan(0, statement, price, failure, 1.0, 60.0)
     expected = 0.0
-    for at, heard in sorted(set(zip(told.arrival.tolist(), told.signal.tolist(), strict=True))):
+    for at, heard in sorted(set(zip(statement.arrival.tolist(), statement.signal.tolist(), strict=True))):
         gains = [0.0]
         for begin in range(at, starts):
             if np.isfinite(price[begin, 0]):
-                fits = (told.arrival == at) & (told.signal == heard)
-                rows = zip(told.duration[fits].tolist(), told.probability[fits].tolist(), strict=True)
+                fits = (statement.arrival == at) & (statement.signal == heard)
+                rows = zip(
+                    statement.duration[fits].tolist(), statement.probability[fits].tolist(), strict=True
+                )
                 gains.append(
                     sum(
                         p * (1 - failure[begin, d - 1]) * (worth[begin + d] - price[begin, d - 1])
@@ -322,9 +324,11 @@ def test_a_plan_is_the_best_there_is(job: Job, seed: int) -> None:
                 )
         expected += max(gains)
     assert best.utility == pytest.approx(expected)
-    assert len(best.plan.start) == len(set(zip(told.arrival.tolist(), told.signal.tolist(), strict=True)))
+    assert len(best.plan.start) == len(
+        set(zip(statement.arrival.tolist(), statement.signal.tolist(), strict=True))
+    )
     assert best.payment >= 0.0
-    assert row_starts(told, best.plan).tolist() == best.row_start.tolist()
+    assert row_starts(statement, best.plan).tolist() == best.row_start.tolist()
 
 
 @EVERY

@@ -28,7 +28,7 @@ def histories(draw: some.DrawFn) -> tuple[list[Job], list[tuple[int, list[Any]]]
         longest, cores = draw(some.integers(1, 5)), draw(some.integers(1, 4))
         late = draw(some.sampled_from((0, 1, 3)))
         by_name = draw(some.booleans())
-        told = announced(
+        statement = announced(
             f"n{number}" if by_name else "",
             due=birth + due,
             cores=cores,
@@ -37,7 +37,7 @@ def histories(draw: some.DrawFn) -> tuple[list[Job], list[tuple[int, list[Any]]]
             eviction=draw(some.sampled_from(EVICTIONS)),
             shape=draw(some.sampled_from(("deadline", "linear"))),
         )
-        statements.append((2 * birth, [told]))
+        statements.append((2 * birth, [statement]))
         if draw(some.booleans()):
             hint = f"sow={number if draw(some.booleans()) else draw(some.integers(1, 9))}"
             at = birth + due + draw(some.integers(-1, 3))
@@ -64,9 +64,9 @@ def test_plans_bind_the_ledger_balances_and_jobs_end(
     begins: dict[str, float] = {}
     answers: list[dict[str, Any]] = []
     for step in range(2 * ROUNDS):
-        for at, told in statements:
+        for at, seen in statements:
             if at == step:
-                answers += world.submit(*told)
+                answers += world.submit(*seen)
         if step in kills:
             # killed before or after what it had decided last was written
             world.restart(keep=data.draw(some.booleans()))
@@ -97,8 +97,8 @@ def test_plans_bind_the_ledger_balances_and_jobs_end(
             assert row["job"] not in world.cluster.fails | set(world.cluster.evicted)
     for _, decision in world.cluster.done:
         if isinstance(decision, Evict):
-            told = statements[int(decision.cause.detail["statement"]) - 1][1][0]  # type: ignore[arg-type]
-            assert decision.how == told.eviction
+            seen = statements[int(decision.cause.detail["statement"]) - 1][1][0]  # type: ignore[arg-type]
+            assert decision.how == seen.eviction
         if isinstance(decision, Defer):
             row = world.rows[int(decision.cause.detail["statement"])]  # type: ignore[arg-type]
             assert decision.until_s <= EPOCH + ROUND_S * (ROUNDS + 40)

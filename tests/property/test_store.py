@@ -47,11 +47,11 @@ def recordings(draw: st.DrawFn) -> tuple[list[str], list[tuple[Decision, str, st
         st.builds(ExtendLimit, cause=causes, job=rows, by_s=st.floats(0.0, 1e9)),
     )
     words = st.sampled_from(["done", "refused", "vetoed"])
-    told = [
+    listed = [
         (decision, word, {"done": "", "refused": f"as {reason}", "vetoed": f"vetoed ({reason})"}[word])
         for decision, word, reason in draw(st.lists(st.tuples(decisions, words, storable), max_size=12))
     ]
-    return names, told, draw(st.integers(1, 15))
+    return names, listed, draw(st.integers(1, 15))
 
 
 @pytest.mark.slow
@@ -60,10 +60,10 @@ def recordings(draw: st.DrawFn) -> tuple[list[str], list[tuple[Decision, str, st
 def test_decisions_come_back_equal_and_in_order(
     recording: tuple[list[str], list[tuple[Decision, str, str]], int],
 ) -> None:
-    names, told, flush_every = recording
+    names, seen, flush_every = recording
     with tempfile.TemporaryDirectory() as folder, Store.open(str(Path(folder) / "asad.db")) as store:
         run = store.begin_run("replay", "asax", None, {}, {}, flush_every=flush_every)
-        for cycle, (decision, word, reason) in enumerate(told):
+        for cycle, (decision, word, reason) in enumerate(seen):
             run.record(
                 cycle,
                 float(cycle),
@@ -72,11 +72,11 @@ def test_decisions_come_back_equal_and_in_order(
             )
         run.finish({})
         records = list(store.decisions(run.id))
-        assert [record.decision() for record in records] == [decision for decision, _, _ in told]
+        assert [record.decision() for record in records] == [decision for decision, _, _ in seen]
         assert [(record.outcome, record.outcome_reason) for record in records] == [
-            told_[1:] for told_ in told
+            told_[1:] for told_ in seen
         ]
-        assert store.run(run.id).decisions == len(told)
+        assert store.run(run.id).decisions == len(seen)
         for name in names:
             mine = [record for record in records if name in (record.job, record.host)]
             assert list(store.decisions(run.id, name)) == mine
@@ -97,7 +97,7 @@ def test_json_never_holds_what_json_has_not(value: Json) -> None:
 
 
 @given(st.text(st.characters()))
-def test_nothing_printed_steers_a_terminal(text: str) -> None:
+def test_nothing_printed_reaches_a_terminal_as_control(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     shown.encode("utf-8")

@@ -122,9 +122,9 @@ class Port:
 
     def undo(self) -> list[str]:
         """`asad-undo`, as after the daemon's stop."""
-        said, failed = undo_changes(self.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
-        assert failed == 0, said
-        return said
+        lines, failed = undo_changes(self.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
+        assert failed == 0, lines
+        return lines
 
 
 @pytest.fixture
@@ -259,13 +259,13 @@ def test_the_reason_stands_where_the_user_reads_it(port: Port) -> None:
     assert port.do(Decline, other) == ""
     port.let_end()
     port.slurm.wait(other, timeout_s=PATIENCE_S)
-    said = f"asad: not admitted by oasis: {WHY.reason}"
+    reported = f"asad: not admitted by oasis: {WHY.reason}"
 
-    def told() -> set[str]:
+    def reported_by_slurm() -> set[str]:
         rows = port.slurm.sacct("-X", "-j", other, fields="State,AdminComment")
         return {row["AdminComment"] for row in rows if row["State"] == "COMPLETED"}
 
-    until(lambda: told() == {said}, lambda: f"accounting reports: {told()}")
+    until(lambda: reported_by_slurm() == {reported}, lambda: f"accounting reports: {reported_by_slurm()}")
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_an_operator_may_do_all_but_comment(
     throttle, nice, begin = port.facts(job)
     assert (throttle, nice) == (2, -10_000) and begin > 0
     assert port.waiting(job)["admin_comment"] == ""
-    assert ["only administrators" in said for said in port.cluster.said] == [True]
+    assert ["only administrators" in text for text in port.cluster.said] == [True]
 
 
 # ----------------------------------------------------------------------------------------------------- after the daemon
@@ -328,8 +328,8 @@ def test_undo_leaves_a_living_daemon_its_changes(port: Port) -> None:
     assert port.facts(job)[0] == 2
     # as it would have been ten minutes ago, by the clock that nobody sets
     (port.folder / ALIVE).write_text(f"{boot_id()} {time.monotonic() - 601.0}\n", encoding="ascii")
-    said, failed = undo_changes(journal, older_than_s=600.0, now_s=time.time())
-    assert (said, failed) == ([f"{job}: ArrayTaskThrottle=0 as before"], 0)
+    lines, failed = undo_changes(journal, older_than_s=600.0, now_s=time.time())
+    assert (lines, failed) == ([f"{job}: ArrayTaskThrottle=0 as before"], 0)
 
 
 def test_a_restart_keeps_what_was_promised(port: Port) -> None:
@@ -427,9 +427,9 @@ def asad(slurm: RealSlurm) -> Iterator[Asad]:
 
 def plan(asad: Asad, job: str) -> Any:
     """When a job runs by its plan, and how wide."""
-    told = ask(asad.socket, "admission", job=job)
-    assert isinstance(told, dict) and told["verdict"] == "admitted", told
-    return told["schedule"]
+    answer = ask(asad.socket, "admission", job=job)
+    assert isinstance(answer, dict) and answer["verdict"] == "admitted", answer
+    return answer["schedule"]
 
 
 def test_a_killed_daemon_keeps_its_promises_when_it_starts_again(port: Port, asad: Asad) -> None:
@@ -496,7 +496,7 @@ def wide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
         port.let_end()
 
 
-def test_a_companion_is_throttled_with_its_workers_and_given_back(wide: Port) -> None:
+def test_a_companion_is_throttled_with_its_workers_and_returned(wide: Port) -> None:
     first, second = wide.slurm.node_names
     policy = Admission(
         "drf",
@@ -524,8 +524,8 @@ def test_a_companion_is_throttled_with_its_workers_and_given_back(wide: Port) ->
         return now == wanted
 
     until(lambda: turned(4, 2), lambda: f"four CPUs for workers: {throttles}, {policy.explain(workers)}")
-    said = wide.waiting(store)["admin_comment"]
-    assert said.startswith("asad: admitted by drf: its tasks are the parameter servers of")
+    text = wide.waiting(store)["admin_comment"]
+    assert text.startswith("asad: admitted by drf: its tasks are the parameter servers of")
     assert wide.facts(store)[1] == wide.facts(workers)[1] == -10_000
     # half of them go to another array as soon as it comes
     rival = wide.slurm.submit("sleep 3", *on_first, "--array=0-199", "--job-name=rival", hint)

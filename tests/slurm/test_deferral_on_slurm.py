@@ -138,7 +138,7 @@ def asad(slurm: RealSlurm) -> Iterator[Asad]:
         yield asad
 
 
-def told(asad: Asad, job: str) -> Any:
+def story_of(asad: Asad, job: str) -> Any:
     return ask(asad.socket, "deferral", job=job)
 
 
@@ -151,10 +151,13 @@ def test_a_deferrable_job_is_held_freed_when_asad_is_killed_and_found_again(queu
         )  # type: ignore[misc]
     begin_s = queue.begin_s(job)
     assert 0 < begin_s - time.time() <= LEASE_S + 2 * CYCLE_S + 1
-    facts = told(asad, job)
+    facts = story_of(asad, job)
     assert facts["state"] == "held" and facts["because"] == "it has a begin time and a deadline"
-    earliest = {one: told(asad, one)["earliest_s"] for one in (job, other)}
-    until(lambda: "0 cores are free for its 1" in told(asad, job)["reason"], lambda: str(told(asad, job)))
+    earliest = {one: story_of(asad, one)["earliest_s"] for one in (job, other)}
+    until(
+        lambda: "0 cores are free for its 1" in story_of(asad, job)["reason"],
+        lambda: str(story_of(asad, job)),
+    )
     until(lambda: queue.begin_s(job) > begin_s, "its lease is renewed")
 
     # killed: nobody renews, and Slurm starts them by itself as soon as there is room
@@ -175,7 +178,7 @@ def test_a_deferrable_job_is_held_freed_when_asad_is_killed_and_found_again(queu
     asad.start("asad")
     asad.wait_until_whole()
     asad.next_cycles(2)
-    assert told(asad, other)["earliest_s"] == pytest.approx(earliest[other], abs=5)
+    assert story_of(asad, other)["earliest_s"] == pytest.approx(earliest[other], abs=5)
     queue.let_end()
     queue.slurm.wait(job, other, timeout_s=PATIENCE_S)
     assert {queue.slurm.job(one)["ExitCode"] for one in (job, other)} == {"0:0"}

@@ -304,11 +304,11 @@ def store_path(asad: Asad) -> Path:
     return Path(asad.store_url.removeprefix("sqlite:///"))
 
 
-def lending_goes_on_without_the_store(asad: Asad, told: bool = True) -> Lent:
+def lending_goes_on_without_the_store(asad: Asad, reported: bool = True) -> Lent:
     """A lending while the store is broken; the status describes that."""
     lent = queue(asad.slurm)
     lent.await_lending()
-    if told:
+    if seen:
         until(lambda: asad.status()["store"]["trouble"], "the trouble is reported")
     asad.next_cycles(2)
     assert lent.quota() is not None
@@ -339,9 +339,9 @@ def test_a_locked_store_costs_neither_lending_nor_history(asad: Asad, slurm: Rea
     with contextlib.closing(sqlite3.connect(store_path(asad), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         # SQLite itself waits longer for a lock than this takes
-        lent = lending_goes_on_without_the_store(asad, told=False)
-        told = other.execute("SELECT count(*) FROM decisions WHERE job = ?", (lent.guest,)).fetchone()
-        assert told == (0,), "the lock holds"
+        lent = lending_goes_on_without_the_store(asad, reported=False)
+        seen = other.execute("SELECT count(*) FROM decisions WHERE job = ?", (lent.guest,)).fetchone()
+        assert seen == (0,), "the lock holds"
         other.execute("ROLLBACK")
     await_kept(asad, lent.guest)
     nothing_is_lost_or_left(asad, lent)

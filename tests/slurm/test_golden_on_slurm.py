@@ -99,13 +99,13 @@ def zoo() -> Iterator[Zoo]:
 def test_every_kind_of_job_and_node_is_read(zoo: Zoo) -> None:
     reader = JobReader()
 
-    def told(argv: list[str]) -> bytes:
+    def answer_to(argv: list[str]) -> bytes:
         try:
             return zoo.written(*argv).encode()
         except LabError as error:  # 22.05 cannot list the forms of its JSON
             raise ClusterError(str(error)) from None
 
-    queue = Squeue(told)
+    queue = Squeue(answer_to)
 
     def looked_at() -> bool:
         jobs = reader.read(queue.jobs())

@@ -85,13 +85,13 @@ class Node:
 
     def step(self, job_id: str, script: str, number: int = 0, partition: str = "batch") -> int:
         step = f"uid_0/job_{job_id}/step_{number}"
-        told = {"SLURM_JOB_ID": job_id, "SLURM_JOB_PARTITION": partition}
+        record = {"SLURM_JOB_ID": job_id, "SLURM_JOB_PARTITION": partition}
         script = (
             f"until [ -e {self.folder}/go ]; do sleep 0.02; done; {script}"  # not before it is in its groups
         )
         (self.folder / "go").unlink(missing_ok=True)
         groups = {"freezer": step, "cpuacct": f"{step}/task_0", "cpuset": step, "memory": f"{step}/task_0"}
-        pid = self.run(["/bin/sh", "-c", script], groups, told)
+        pid = self.run(["/bin/sh", "-c", script], groups, record)
         (self.folder / "go").touch()
         return pid
 
@@ -285,7 +285,7 @@ actor.run()
 """
 
 
-def test_kill_9_is_mended_by_the_next_start(node: Node) -> None:
+def test_kill_9_is_repaired_by_the_next_start(node: Node) -> None:
     [host] = node.job("1", BUSY)
     origin = cpu_group(host)
     node.job("2", BUSY, partition="guest")

@@ -64,7 +64,7 @@ def oga(slurm: RealSlurm) -> Iterator[Asad]:
         yield asad
 
 
-def test_what_a_class_may_use_is_written_told_and_lifted_when_the_lease_ends(
+def test_what_a_class_may_use_is_written_reported_and_lifted_when_the_lease_ends(
     oga: Asad, slurm: RealSlurm
 ) -> None:
     lent = hosts(slurm, oga)
@@ -84,13 +84,13 @@ def test_what_a_class_may_use_is_written_told_and_lifted_when_the_lease_ends(
     assert 5_000 <= quota_us <= 90_000, "of a core, less what the host uses and its headroom"
     story = ask(oga.socket, "explain", job=first)
     assert isinstance(story, dict)
-    placed = next(told for told in story["decisions"] if told["kind"] == "co-allocate")
+    placed = next(seen for seen in story["decisions"] if seen["kind"] == "co-allocate")
     assert placed["policy"] == "oga"
     assert placed["detail"]["class"].split("/")[1] == "alpha"
     assert placed["detail"]["y_cores"] > 0
     assert len(placed["detail"]["gradient"]) == 2
     assert placed["detail"]["slot"] > 0
-    limited = next(told for told in story["decisions"] if told["kind"] == "set-memory")
+    limited = next(seen for seen in story["decisions"] if seen["kind"] == "set-memory")
     assert limited["outcome"] == "done"
     assert (
         limited["detail"]["used_bytes"] < limited["more"]["high_bytes"] < limited["detail"]["reserved_bytes"]

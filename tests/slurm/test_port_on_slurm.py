@@ -251,7 +251,7 @@ def story(slurm_session: RealSlurm, actors: Asad, tmp_path_factory: pytest.TempP
     return story
 
 
-def test_every_job_is_told_once_and_as_long_as_it_ran(story: Story, slurm_session: RealSlurm) -> None:
+def test_every_job_is_reported_once_and_as_long_as_it_ran(story: Story, slurm_session: RealSlurm) -> None:
     assert sorted(job for job, *_ in story.told) == sorted(story.jobs)
     for job, _, run_s, lost_s in story.told:
         asked_s = float(dict(zip(story.jobs, (9, 8, 3, 4, 3, 2, 2), strict=True))[job])
@@ -423,7 +423,7 @@ def test_a_guest_that_draws_from_pools_is_held_by_quotas_on_its_nodes(port: Port
     port.nothing_is_left()
 
 
-def test_how_many_nodes_a_job_wants_is_bound_and_given_back(port: Port, closed: None) -> None:
+def test_how_many_nodes_a_job_wants_is_bound_and_returned(port: Port, closed: None) -> None:
     hosts = port.hosts()
     several, bound = port.run("--ntasks=1"), port.run("--nodes=1", "--ntasks=1")
 
@@ -444,8 +444,8 @@ def test_how_many_nodes_a_job_wants_is_bound_and_given_back(port: Port, closed: 
     (outcome,) = port.cluster.apply([Withdraw(CAUSE, port.row(snapshot, bound))])
     assert outcome.done, outcome.reason
     assert wants(bound) == ("batch", "(null)", "1-1")
-    said, failed = undo(port.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
-    assert (said, failed) == ([f"{several}: waits in batch again"], 0)
+    lines, failed = undo(port.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
+    assert (lines, failed) == ([f"{several}: waits in batch again"], 0)
     none = "1-1" if own == "1-1" else "1-65534"
     assert wants(several) == ("batch", "(null)", none), "as good as no bound"
     port.see(lambda _: not open_offers(port.folder / "offers.journal"), "the daemon sees it too")
@@ -540,8 +540,8 @@ def test_the_last_task_of_an_array_is_offered_undone_extended_and_evicted_alone(
     outcome = port.lend(port.see_waiting(last), last, host)
     assert outcome.done, outcome.reason
     assert port.facts(last) == ("PENDING", "guest", node) and port.facts(first)[:2] == ("RUNNING", "batch")
-    said, failed = undo(port.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
-    assert (said, failed) == ([f"{last}: waits in batch again"], 0)
+    lines, failed = undo(port.folder / "offers.journal", older_than_s=0.0, now_s=time.time())
+    assert (lines, failed) == ([f"{last}: waits in batch again"], 0)
     assert port.facts(last) == before
     port.let_end(host)
     snapshot = port.see(lambda at: last in at.jobs.job_id[at.running], "it starts in its turn")
@@ -633,7 +633,7 @@ def test_a_job_that_ends_between_decision_and_action_leaves_nothing_behind(port:
     port.nothing_is_left()
 
 
-def test_a_guest_that_ends_before_its_share_changes_is_told_so(port: Port) -> None:
+def test_a_guest_that_ends_before_its_share_changes_is_informed(port: Port) -> None:
     host, other = port.hosts()
     guest = port.run()
     row = port.row(port.lent(guest, host), guest)
@@ -736,7 +736,7 @@ def test_an_offer_from_the_future_is_taken_back_by_the_timer(port: Port, closed:
     assert port.lend(port.see_waiting(guest), guest, hosts[0]).done
     journal = port.folder / "offers.journal"
     assert undo(journal, older_than_s=600.0, now_s=time.time()) == ([], 0)
-    said, failed = undo(journal, older_than_s=600.0, now_s=time.time() - 7200.0)
-    assert said == [f"{guest}: waits in batch again"] and failed == 0
+    lines, failed = undo(journal, older_than_s=600.0, now_s=time.time() - 7200.0)
+    assert lines == [f"{guest}: waits in batch again"] and failed == 0
     assert port.facts(guest) == ("PENDING", "batch", "(null)")
     port.see(lambda _: not open_offers(journal), "the daemon sees it too")

@@ -61,7 +61,7 @@ class Between:
             self.queue.step()
             time.sleep(0.3)
 
-    def told(self, job: str) -> str:
+    def story_of(self, job: str) -> str:
         return self.commands.details({int(job)})[int(job)].admin_comment
 
     def told_by(self, array: str, task: int) -> str:
@@ -80,17 +80,17 @@ def between(down: RealSlurm, tmp_path: Path) -> Iterator[Between]:
     down.clear()
 
 
-def test_a_job_runs_its_own_script_under_its_user_and_slurm_tells_how_it_ended(between: Between) -> None:
+def test_a_job_runs_its_own_script_under_its_user_and_slurm_shows_how_it_ended(between: Between) -> None:
     script = 'echo "$SLURM_JOB_ID $SLURM_JOB_NODELIST $SLURM_NTASKS $SLURM_TASKS_PER_NODE $(id -un)"; exit 3'
     job = between.submit(script, "--ntasks=2", "--output=queue-%j.txt", "--comment=mine")
     between.step_until(lambda: between.mesos.rows, "it is taken")
     shown = between.slurm.job(job)
     assert (shown["JobState"], shown["Reason"]) == ("PENDING", "JobHeldAdmin")
-    assert between.told(job) == "asad: waits for Mesos as m1"
+    assert between.story_of(job) == "asad: waits for Mesos as m1"
     (spec,) = between.mesos.specs.values()
     assert (spec.user, spec.uid, spec.time_limit_s) == ("nobody", NOBODY.pw_uid, 600.0)
     between.mesos.start("m1", "a1", "a2")
-    between.step_until(lambda: between.told(job) == "asad: runs on Mesos as m1 on a1,a2", "it is reported")
+    between.step_until(lambda: between.story_of(job) == "asad: runs on Mesos as m1 on a1,a2", "it is reported")
 
     folder = Path(spec.environment["SLURM_SUBMIT_DIR"])
     wrapped = between.slurm.folder / "jobs" / "wrapped.sh"
@@ -189,8 +189,8 @@ def test_a_cancelled_job_and_one_with_steps(between: Between) -> None:
     between.step_until(lambda: between.mesos.rows, "it is taken")
     assert len(between.mesos.rows) == 1
     assert any(
-        f"slurm {steps}: it stays with Slurm: its script starts job steps" in said
-        for said in between.queue.said
+        f"slurm {steps}: it stays with Slurm: its script starts job steps" in text
+        for text in between.queue.said
     )
     between.mesos.start("m1")
     subprocess.run(["scancel", job], env=between.slurm.env, check=True, timeout=300)
@@ -264,7 +264,7 @@ def test_a_dependent_job_is_taken_when_slurm_says_that_it_may_be(between: Betwee
     for _ in range(2):
         between.queue.step()
     assert not between.mesos.rows
-    assert not [said for said in between.queue.said if second in said]
+    assert not [text for text in between.queue.said if second in text]
     between.slurm.wait(first, timeout_s=300)
     between.ahead_s = 60.0
     between.step_until(lambda: between.mesos.rows, "its dependency is fulfilled")
@@ -285,9 +285,9 @@ def test_arguments_reach_the_script_and_reasons_the_comment(between: Between) ->
         *argv, f"--uid={NOBODY.pw_uid}", f"--gid={NOBODY.pw_gid}", str(path), "one", "two"
     ).strip()
     steps = between.submit("srun hostname")
-    between.step_until(lambda: between.mesos.rows and between.told(steps), "one is taken, one is not")
+    between.step_until(lambda: between.mesos.rows and between.story_of(steps), "one is taken, one is not")
     shown = between.commands.details({int(job)})[int(job)]
     assert between.commands.argued(shown).arguments == ("one", "two")
     (spec,) = between.mesos.specs.values()
     assert spec.script.endswith('exec "$script" one two\n')
-    assert between.told(steps).startswith("asad: stays with Slurm: its script starts job steps")
+    assert between.story_of(steps).startswith("asad: stays with Slurm: its script starts job steps")

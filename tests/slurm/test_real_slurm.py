@@ -78,7 +78,7 @@ def test_ordinary_users_run_jobs_and_accounting_knows_whose_they_were(slurm: Rea
     assert {user: seen[job] for user, job in jobs.items()} == {user: user for user in jobs}
 
 
-def test_accounting_tells_cpu_time_that_was_used(slurm: RealSlurm) -> None:
+def test_accounting_shows_cpu_time_that_was_used(slurm: RealSlurm) -> None:
     """Two busy seconds, then two that sleep."""
     job = slurm.submit("timeout 2 sh -c 'while :; do :; done'; sleep 2")
     slurm.wait(job)
@@ -440,12 +440,12 @@ def test_the_lab_measures_slurm_alone_and_lending(tmp_path: Path) -> None:
 
 
 def test_a_mix_with_a_refused_job_goes_on_and_says_so(slurm: RealSlurm) -> None:
-    told: list[str] = []
-    runner = MixRunner(slurm, told.append)
+    seen: list[str] = []
+    runner = MixRunner(slurm, seen.append)
     runner.calibrate()
     good = MixJob(name="good", user="nobody", cpu_s=0.5, busy=1.0)
     huge = MixJob(name="huge", user="nobody", cpu_s=0.5, busy=1.0, memory_mb=10 * slurm.memory_mb)
     jobs = runner.run(Mix("mixed", (huge, good)), lambda ended, total: None)
     assert [(job.number, job.name, job.state) for job in jobs] == [(1, "good", "COMPLETED")]
     assert jobs[0].own_elapsed_s > 0.3
-    assert len(told) == 1 and "job 1 (huge) was refused" in told[0]
+    assert len(seen) == 1 and "job 1 (huge) was refused" in seen[0]

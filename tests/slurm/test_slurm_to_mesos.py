@@ -53,7 +53,7 @@ def account_of(slurm: RealSlurm, job: str) -> str:
     return shown.stdout.strip().lower()
 
 
-def test_a_job_of_slurm_s_runs_on_agents_under_its_user_and_slurm_tells_the_end(tmp_path: Path) -> None:
+def test_a_job_of_slurm_s_runs_on_agents_under_its_user_and_slurm_shows_the_end(tmp_path: Path) -> None:
     obstacle = why_not() or (f"not installed: {', '.join(missing())}" if missing() else "")
     if obstacle:
         pytest.skip(obstacle)
@@ -91,8 +91,8 @@ def test_a_job_of_slurm_s_runs_on_agents_under_its_user_and_slurm_tells_the_end(
         assert sorted(hosts.split(",")) == ["agent0", "agent1"]
         assert out.read_text() == f"{job} {hosts} 2 2 first second nobody\n{slurm.folder}/jobs\n"
         assert out.stat().st_uid == NOBODY.pw_uid
-        told = account_of(slurm, job)
-        assert told.startswith(f"cancelled by {os.getuid()}|5:0|0|mine|")
-        assert told.split("|")[-1].startswith(f"asad: failed on mesos as m1: exit status 5, on {hosts}")
+        seen = account_of(slurm, job)
+        assert seen.startswith(f"cancelled by {os.getuid()}|5:0|0|mine|")
+        assert seen.split("|")[-1].startswith(f"asad: failed on mesos as m1: exit status 5, on {hosts}")
         assert not master.running_tasks(), "the node that was held for it is let go"
         assert len(master.launches) == 2

@@ -73,9 +73,9 @@ def announce(asad: Asad, folder: Path, due: str, takes: str, **facts: str) -> Ma
     path.write_text("version = 1\n[[statement]]\n" + "\n".join(lines) + "\n")
     answer = asactl(asad, "sow", "submit", str(path))
     assert answer["acts"] and answer["kept"]
-    (told,) = answer["statements"]
-    assert told["state"] == "planned", told
-    return told  # type: ignore[no-any-return]
+    (answers,) = answer["statements"]
+    assert answers["state"] == "planned", answers
+    return answers  # type: ignore[no-any-return]
 
 
 def state(asad: Asad, number: int) -> Mapping[str, Any]:
@@ -99,8 +99,8 @@ def test_a_stated_job_starts_in_its_planned_round_completes_and_is_charged(
 ) -> None:
     menu = asactl(asad, "sow", "quote", "--cores", "1", "--time", "5s")
     assert menu["menu"][1]["price"] > 0 and menu["menu"][1]["failure"] == 0
-    told = announce(asad, tmp_path, "+15s", "4s")
-    number, start_s = told["statement"], told["plan"][0][1]
+    answers = announce(asad, tmp_path, "+15s", "4s")
+    number, start_s = answers["statement"], answers["plan"][0][1]
     assert start_s % ROUND_S == 0 and start_s > time.time()
     job = submit(slurm, "sleep 3", SOON, f"--comment=asad:sow={number}")
     until(lambda: begin_s(slurm, job) == start_s, lambda: f"it waits for its round: {state(asad, number)}")
@@ -176,9 +176,9 @@ def test_the_latest_born_is_evicted_as_its_owner_chose(
     # first: whatever its start, it meets all rounds of that, so that none is cheaper for being later
     rows = ", ".join(f'["{late}s", "120s", {chance}]' for late, chance in ((1, 0.4), (12, 0.3), (35, 0.3)))
     facts = {"eviction": f'"{how}"', "deadline": '"165s"', "runs": f"[{rows}]"}
-    told = announce(asad, tmp_path, "+0s", "120s", **facts)
-    second = told["statement"]
-    assert max(start for _, start, _ in told["plan"]) < state(asad, first)["plan"][0][1], told["plan"]
+    answers = announce(asad, tmp_path, "+0s", "120s", **facts)
+    second = answers["statement"]
+    assert max(start for _, start, _ in answers["plan"]) < state(asad, first)["plan"][0][1], answers["plan"]
     late = submit(slurm, until_exists(gate), f"--comment=asad:sow={second}")
     # it comes before it is due, and waits for its round: however busy the machine is, it does not come too late
     early = submit(slurm, "sleep 5", "--begin=now+50", f"--comment=asad:sow={first}")

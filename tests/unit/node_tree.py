@@ -69,7 +69,7 @@ class Tree:
         """A job with one step; `pids` are its slurmstepd and its processes. The folder that the step's job has
         (v1: in freezer)."""
         stepd, *processes = pids
-        told = {"SLURM_JOB_ID": job_id, "SLURM_JOB_PARTITION": partition} if environ is None else environ
+        record = {"SLURM_JOB_ID": job_id, "SLURM_JOB_PARTITION": partition} if environ is None else environ
         if self.version == 2:
             path = f"{self.home}/{name or f'job_{job_id}'}"
             base = self.root / path
@@ -107,7 +107,7 @@ class Tree:
             self.process(stepd, path, comm="slurmstepd", cmdline=f"slurmstepd: [{job_id}.0]")
             step = f"{path}/step_0"
         for pid in processes:
-            self.process(pid, step, uid=uid, environ=told)
+            self.process(pid, step, uid=uid, environ=record)
         return base
 
 

@@ -264,9 +264,9 @@ class SlurmInMemory:
         """Slurm starts a job there."""
         job = self.jobs[number]
         limit_s = 60 * job["time_limit"]
-        told = running(number, {node: job["cpus"]})
+        seen = running(number, {node: job["cpus"]})
         self.jobs[number] = job | {
-            key: told[key] for key in ("job_state", "state_reason", "nodes", "job_resources", "node_count")
+            key: seen[key] for key in ("job_state", "state_reason", "nodes", "job_resources", "node_count")
         }
         self.jobs[number] |= {"start_time": int(now_s), "end_time": int(now_s) + limit_s}
 

@@ -266,23 +266,23 @@ class World:
 
     def keep(self) -> None:
         """What the daemon writes before it acts."""
-        told = self.policy.unkept()
-        self.lines += told["entries"]  # type: ignore[arg-type, operator]
-        for row in told["plans"]:  # type: ignore[union-attr]
+        seen = self.policy.unkept()
+        self.lines += seen["entries"]  # type: ignore[arg-type, operator]
+        for row in seen["plans"]:  # type: ignore[union-attr]
             self.plans.append(row)  # type: ignore[arg-type]
-        for row in told["statements"]:  # type: ignore[union-attr]
+        for row in seen["statements"]:  # type: ignore[union-attr]
             self.rows[row["number"]] = row  # type: ignore[index, call-overload]
-        self.memory |= told["memory"]  # type: ignore[operator]
+        self.memory |= seen["memory"]  # type: ignore[operator]
 
     def restart(self, *, keep: bool = True) -> None:
         """The daemon is killed, and another one starts from what was kept; `keep` False: before it kept the last."""
         if keep:
             self.keep()
-        told = dict(self.memory)
+        record = dict(self.memory)
         plans = {row["number"]: row for row in reversed(self.plans)}
         for number, row in self.rows.items():
-            told[f"statement {number}"] = {"row": row, "plan": plans.get(number)}
-        self.policy = policy(self.options, told, self.make)
+            record[f"statement {number}"] = {"row": row, "plan": plans.get(number)}
+        self.policy = policy(self.options, record, self.make)
         for job in self.cluster.jobs:
             job.admitted, job.comment = False, ""  # to be told again is no fault then
         self.cycle = self._cycle()
@@ -291,9 +291,9 @@ class World:
         """Announce, as the daemon does: what was promised is kept before it is told."""
         if self.policy.planning.mechanism is None:
             self.cycle.run_once()
-        told = self.policy.submit(announcements, owner, self.cluster.now_s)
+        answers = self.policy.submit(announcements, owner, self.cluster.now_s)
         self.keep()
-        return told
+        return answers
 
     def run(self, rounds: float, step_s: float = 50.0) -> None:
         """A cycle, then so long; again and again until so many rounds from the epoch are over."""

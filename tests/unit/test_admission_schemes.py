@@ -179,7 +179,7 @@ def test_the_optimum_by_hand() -> None:
     assert best.finished[2] == 3
 
 
-def test_the_optimum_heeds_parameter_servers() -> None:
+def test_the_optimum_respects_parameter_servers() -> None:
     servers = cluster(10, beside=(2,))
     best = optimum(servers, [job(8, worth=10, by=2, ratio=(1.0, 2.0))], 3)
     assert best.finished == (1,)
@@ -239,7 +239,7 @@ def given(workers: int, servers: int = 0) -> Allotment:
 
 
 @pytest.mark.parametrize(
-    ("allotted", "said"),
+    ("allotted", "text"),
     [
         (given(5), "worker server 0 holds 4 of cores and got 5"),
         (given(4), "1 parameter servers are too few|0 parameter servers are too few"),
@@ -248,10 +248,10 @@ def given(workers: int, servers: int = 0) -> Allotment:
         (given(9, 3), "can use 8"),
     ],
 )
-def test_a_scheme_that_breaks_a_constraint_is_an_error(allotted: Allotment, said: str) -> None:
+def test_a_scheme_that_breaks_a_constraint_is_an_error(allotted: Allotment, text: str) -> None:
     servers = cluster(4, beside=(3,))
-    one = job(20, most=8, ratio=(1.0, 2.0)) if "cores and got 5" not in said else job(20, most=8)
-    with pytest.raises(AsadError, match=said):
+    one = job(20, most=8, ratio=(1.0, 2.0)) if "cores and got 5" not in text else job(20, most=8)
+    with pytest.raises(AsadError, match=text):
         simulate(servers, [one], Greedy(allotted), 2)
 
 
@@ -281,7 +281,7 @@ def test_decisions_are_timed_by_the_clock_that_is_given() -> None:
     assert outcome.allot_s == (1.0, 1.0)
 
 
-def test_room_is_all_or_nothing_and_given_back() -> None:
+def test_room_is_all_or_nothing_and_returned() -> None:
     servers = cluster(3, 3, beside=(1,))
     room = Room(servers)
     one = job(10, cores=2.0, ratio=(1.0, 1.0))

@@ -46,14 +46,14 @@ def begun(cluster: Obedient, name: str = "as-soon", **more: Any) -> tuple[Admiss
     return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
 
 
-def told(policy: Admission, job: str) -> dict[str, Any]:
+def story_of(policy: Admission, job: str) -> dict[str, Any]:
     found = policy.explain(job)
     assert found is not None
     return found
 
 
 def counted(policy: Admission, *jobs: str) -> list[float]:
-    return [round(told(policy, job)["counted"], 9) for job in jobs]
+    return [round(story_of(policy, job)["counted"], 9) for job in jobs]
 
 
 # ------------------------------------------------------------------------------------------------------- the rule
@@ -65,7 +65,10 @@ def verdicts(factor: float, **options: float) -> dict[str, Any]:
     most = OPTIONS._replace(most_worth=1e6, **options)
     policy, cycle = begun(Obedient([4], jobs), "oasis", options=most)
     cycle.run_once()
-    return {job.name: (told(policy, job.name)["verdict"], told(policy, job.name)["schedule"]) for job in jobs}
+    return {
+        job.name: (story_of(policy, job.name)["verdict"], story_of(policy, job.name)["schedule"])
+        for job in jobs
+    }
 
 
 def won(verdicts: dict[str, Any], whose: str) -> int:
@@ -88,9 +91,9 @@ def test_a_claim_within_the_budget_is_not_cut_and_one_beyond_is_cut_with_all_of_
     policy, cycle = begun(Obedient([4], jobs))
     cycle.run_once()
     assert counted(policy, "1", "2", "3") == [40.0, 60.0, 100.0]
-    assert told(policy, "3")["reason"] == told(policy, "4")["reason"] == "there is room for it"
-    assert told(policy, "4")["budget"] is None, "nobody's jobs have no budget in common"
-    assert told(policy, "1")["reason"] == (
+    assert story_of(policy, "3")["reason"] == story_of(policy, "4")["reason"] == "there is room for it"
+    assert story_of(policy, "4")["budget"] is None, "nobody's jobs have no budget in common"
+    assert story_of(policy, "1")["reason"] == (
         "there is room for it; 40 of the 60 that its hint claims count, for the jobs of ann claim more than his "
         "budget of 100"
     )
@@ -116,7 +119,7 @@ def test_who_has_used_his_budget_up_has_nothing_more_admitted_until_some_of_it_i
         cluster.run(cluster.now_s + SLOT)
         second.begin_s = math.nan
         cycle.run_once()
-    assert told(policy, "1")["verdict"] == "ended"
+    assert story_of(policy, "1")["verdict"] == "ended"
     if not math.isnan(second.all[0].start_s):
         assert not second.admitted, "it started as any other of Slurm's queue"
     assert cluster.kinds("2") == ["decline"]
@@ -131,14 +134,14 @@ def test_what_is_free_of_the_budget_again_goes_to_those_that_wait() -> None:
     cycle.run_once()
     cluster.run(EPOCH + 20.0)
     cycle.run_once()
-    assert told(policy, "2")["verdict"] == "declined" and counted(policy, "1", "2") == [100.0, 0.0]
+    assert story_of(policy, "2")["verdict"] == "declined" and counted(policy, "1", "2") == [100.0, 0.0]
     while policy.explain("1") is not None:
         cluster.run(cluster.now_s + SLOT)
         cycle.run_once()
     for _ in range(3):
         cluster.run(cluster.now_s + SLOT)
         cycle.run_once()
-    assert told(policy, "2")["verdict"] == "admitted" and counted(policy, "2") == [50.0]
+    assert story_of(policy, "2")["verdict"] == "admitted" and counted(policy, "2") == [50.0]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +157,7 @@ def test_rules_are_neither_counted_nor_cut() -> None:
     jobs = [Job("1", 100.0, 8, array=True, application=ANN), array("2", 80.0)]
     policy, cycle = begun(Obedient([4], jobs), rules=[Rule("constant(500)")])
     cycle.run_once()
-    assert told(policy, "1")["by_rule"] and told(policy, "1")["budget"] is None
+    assert story_of(policy, "1")["by_rule"] and story_of(policy, "1")["budget"] is None
     assert counted(policy, "2") == [80.0]
 
 
@@ -191,7 +194,7 @@ def test_a_utility_of_the_site_is_bounded_by_what_it_claims() -> None:
     job.hint = "utility=rising(2)"
     policy, cycle = begun(Obedient([4], [job]), own_utilities=rising)
     cycle.run_once()
-    assert counted(policy, "1") == [2.0] and told(policy, "1")["worth"] in (None, 2.0)
+    assert counted(policy, "1") == [2.0] and story_of(policy, "1")["worth"] in (None, 2.0)
 
 
 # ------------------------------------------------------------------------------------------------ kept, and told
@@ -234,10 +237,10 @@ def test_what_was_cut_is_explained() -> None:
     policy, cycle = begun(Obedient([4], [array("1", 60.0), array("2", 90.0), array("3", 9.0, BOB)]))
     cycle.run_once()
     assert "  claim     60; 40 of it counts: its user's jobs may claim 100 together" in list(
-        story(told(policy, "1"))
+        story(story_of(policy, "1"))
     )
     assert "  claim     9; all of it counts: its user's jobs may claim 100 together" in list(
-        story(told(policy, "3"))
+        story(story_of(policy, "3"))
     )
     detail = next(one.cause.detail for _, one in cycle.cluster.done if one.cause.detail["job"] == "1")  # type: ignore[attr-defined]
     assert (detail["claim"], detail["counted"], detail["budget"]) == (60.0, 40.0, 100.0)

@@ -53,7 +53,7 @@ def test_a_companion_is_named_with_the_workers_that_one_server_serves(
 
 
 @pytest.mark.parametrize("text", ["ps=a:b", "ps=a:0.5", "ps=a:nan", "ps=:3", "ps=a:1e9", "ps=a:", "ps=a:²"])
-def test_what_is_no_ratio_is_told(text: str) -> None:
+def test_what_is_no_ratio_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="write ps=NAME or ps=NAME:4"):
         read_hint(text)
 
@@ -116,8 +116,8 @@ def test_workers_and_servers_are_admitted_and_throttled_together() -> None:
     # 2 of 8 cores are set aside: two servers serve four workers
     assert cluster.kinds("7") == cluster.kinds("9") == ["admit", "set-throttle"]
     assert (jobs[0].throttle, jobs[1].throttle) == (4, 2)
-    told: Any = policy.explain("9")
-    assert told["beside"] == "7" and "parameter servers of 7" in told["reason"]
+    seen: Any = policy.explain("9")
+    assert seen["beside"] == "7" and "parameter servers of 7" in seen["reason"]
     assert (policy.explain("7") or {})["companion"] == "9"
     before = len(cluster.done)
     cycle.run_once()
@@ -135,8 +135,8 @@ def test_the_throttles_of_both_follow_every_slot() -> None:
     pairs = set()
     while not cluster.over and cluster.now_s < EPOCH + 10_000:
         cycle.run_once()
-        told: Any = policy.explain("7")
-        if told and told["verdict"] == "admitted":
+        seen: Any = policy.explain("7")
+        if seen and seen["verdict"] == "admitted":
             pairs.add((jobs[1].throttle, jobs[2].throttle))
         cluster.run(cluster.now_s + 30.0)
     assert cluster.over and cluster.illegal == []
@@ -164,7 +164,7 @@ def test_both_are_deferred_in_slots_without_workers() -> None:
 
 @pytest.mark.parametrize("name", scheme_names())
 @pytest.mark.parametrize("options", [SHARED, OPTIONS._replace(parameter_server_nodes=("n1",))])
-def test_every_scheme_steers_both(name: str, options: Options) -> None:
+def test_every_scheme_controls_both(name: str, options: Options) -> None:
     jobs = [workers(), store(), Job("3", 150.0, 5, hint=WORTH, array=True, submit_s=EPOCH + 200.0)]
     cluster = Obedient([8, 4], jobs)
     cycle = cycle_of(cluster, admission(name, options))
@@ -183,8 +183,8 @@ def test_oasis_admits_one_large_job_to_an_empty_cluster(ratio: int) -> None:
     cluster = Obedient([8], jobs)
     policy = admission("oasis")
     cycle_of(cluster, policy).run_once()
-    told: Any = policy.explain("7")
-    assert told["verdict"] == "admitted" and told["payoff"] > 0.0, told["reason"]
+    seen: Any = policy.explain("7")
+    assert seen["verdict"] == "admitted" and seen["payoff"] > 0.0, seen["reason"]
     assert 0 < jobs[0].throttle <= min(6, 2 * ratio)
     assert jobs[1].throttle == math.ceil(jobs[0].throttle / ratio)
 
@@ -298,7 +298,7 @@ def test_few_servers_bound_the_workers() -> None:
 # ------------------------------------------------------------------------------------------------------- afterwards
 
 
-def test_when_the_workers_have_ended_what_is_left_is_given_back() -> None:
+def test_when_the_workers_have_ended_what_is_left_is_returned() -> None:
     jobs = [workers(tasks=4), store(tasks=40, throttle=30)]
     cluster = Obedient([8], jobs)
     policy = admission()
@@ -340,7 +340,7 @@ def test_a_restart_keeps_both() -> None:
     policy = admission()
     cycle_of(cluster, policy).run_once()
     kept = json.loads(json.dumps(policy.state(), allow_nan=False))
-    told = policy.overview()["jobs"]
+    overview = policy.overview()["jobs"]
     for job in jobs:
         job.admitted = False
     before = len(cluster.done)
@@ -348,7 +348,7 @@ def test_a_restart_keeps_both() -> None:
     again.restore(kept)
     cycle = cycle_of(cluster, again)
     cycle.run_once()
-    assert again.overview()["jobs"] == told
+    assert again.overview()["jobs"] == overview
     assert {decision.kind for _, decision in cluster.done[before:]} == {"admit"}
     live(cluster, cycle)
     assert cluster.over and cluster.illegal == []

@@ -78,7 +78,7 @@ def test_an_array_is_admitted_and_held_to_its_plan() -> None:
     assert cluster.illegal == []
 
 
-def test_what_was_decided_tells_its_numbers() -> None:
+def test_what_was_decided_shows_its_numbers() -> None:
     cluster = Obedient([2], [Job("7", 100.0, 6, hint=WORTH, array=True)])
     cycle_of(cluster, admission()).run_once()
     detail = cluster.done[0][1].cause.detail
@@ -113,7 +113,7 @@ def test_a_rigid_job_starts_in_its_slot() -> None:
         (Job("7", 100.0, hint="utility=deadline(5, 50s)"), "too late to be worth anything"),
     ],
 )
-def test_who_is_not_admitted_is_told_why_and_left_as_he_is(job: Job, reason: str) -> None:
+def test_who_is_not_admitted_learns_why_and_is_left_as_he_is(job: Job, reason: str) -> None:
     cluster = Obedient([4], [job])
     cycle = cycle_of(cluster, admission())
     cycle.run_once()
@@ -143,7 +143,7 @@ def test_whom_admission_does_not_touch(job: Job) -> None:
     assert policy.explain("7") is None
 
 
-def test_the_first_rule_that_fits_gives_a_utility_to_who_tells_none() -> None:
+def test_the_first_rule_that_fits_gives_a_utility_to_who_states_none() -> None:
     jobs = [Job("7", 100.0, 2, array=True), Job("8", 100.0), Job("9", 100.0, hint="utility=constant(3)")]
     rules = (
         Rule("constant(500)", users=("ann",), rigid=False),
@@ -152,8 +152,8 @@ def test_the_first_rule_that_fits_gives_a_utility_to_who_tells_none() -> None:
     )
     policy = admission(rules=rules)
     cycle_of(Obedient([8], jobs), policy).run_once()
-    told = {job["job"]: (job["utility"], job["payoff"]) for job in policy.overview()["jobs"]}  # type: ignore
-    assert told == {
+    overview = {job["job"]: (job["utility"], job["payoff"]) for job in policy.overview()["jobs"]}  # type: ignore
+    assert overview == {
         "7": ("constant(500)", 500.0),
         "8": ("constant(7)", 7.0),
         "9": ("constant(3)", 3.0),
@@ -576,7 +576,7 @@ def test_what_a_scheme_learned_in_slots_of_another_length_is_not_restored() -> N
         assert scheme.kept == kept
 
 
-def test_before_the_first_look_only_jobs_of_an_earlier_process_are_steered() -> None:
+def test_before_the_first_look_only_jobs_of_an_earlier_process_are_controlled() -> None:
     cluster = Obedient([2], [Job("7", 100.0, hint=WORTH), Job("8", 100.0)])
     policy = admission()
     cycle_of(cluster, policy).run_once()
@@ -606,7 +606,7 @@ def test_a_daemon_killed_between_deed_and_note_knows_its_own_deferral() -> None:
     assert all(not job.begin_s > cluster.now_s for job in jobs)
 
 
-def test_seats_are_used_again_so_that_a_store_does_not_grow() -> None:
+def test_places_are_used_again_so_that_a_store_does_not_grow() -> None:
     jobs = [Job(str(i), 20.0, hint=WORTH, limit_s=20.0, submit_s=EPOCH + 60.0 * i) for i in range(30)]
     cluster = Obedient([4], jobs)
     policy = admission()
@@ -699,7 +699,7 @@ def test_it_wakes_at_the_next_slot_if_there_is_anybody() -> None:
     assert Everyone().wake_s() == math.inf
 
 
-def test_the_overview_tells_who_holds_what_by_slot() -> None:
+def test_the_overview_shows_who_holds_what_by_slot() -> None:
     jobs = [Job("1", 100.0, 4, hint=WORTH, array=True, limit_s=100.0), Job("4", 1000.0, limit_s=1000.0)]
     cluster = Obedient([3], jobs)
     jobs[1].all[0].start_s, jobs[1].all[0].node = EPOCH, 0
@@ -711,7 +711,7 @@ def test_the_overview_tells_who_holds_what_by_slot() -> None:
     json.dumps(policy.explain("1_3"), allow_nan=False)
 
 
-def test_heed_passes_over_what_others_decided() -> None:
+def test_respect_passes_over_what_others_decided() -> None:
     cluster = Obedient([2], [Job("1", 100.0, hint=WORTH)])
     policy = admission()
     cycle_of(cluster, policy).run_once()

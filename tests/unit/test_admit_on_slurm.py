@@ -45,7 +45,7 @@ def admission(lab: Lab) -> Admission:
     )
 
 
-def test_arrays_and_rigid_jobs_are_planned_and_slurm_is_told_once(tmp_path: Path) -> None:
+def test_arrays_and_rigid_jobs_are_planned_and_slurm_is_asked_once(tmp_path: Path) -> None:
     slurm = SlurmInMemory()
     free = sum(int(node["cpus"]) for node in slurm.nodes)
     slurm.add(
@@ -60,8 +60,8 @@ def test_arrays_and_rigid_jobs_are_planned_and_slurm_is_told_once(tmp_path: Path
     cycle = cycle_of(lab, policy)
     cycle.run_once()
     assert [outcome.reason for outcome in cycle.outcomes if not outcome.done] == []
-    told: Any = {job["job"]: job["verdict"] for job in policy.overview()["jobs"]}  # type: ignore
-    assert told == {"20": "admitted", "30": "admitted", "40": "admitted", "41": "unfit"}
+    seen: Any = {job["job"]: job["verdict"] for job in policy.overview()["jobs"]}  # type: ignore
+    assert seen == {"20": "admitted", "30": "admitted", "40": "admitted", "41": "unfit"}
     assert slurm.jobs[30]["array_max_tasks"] in (1, 2, 3)
     assert 2 * int(slurm.jobs[20]["array_max_tasks"]) <= free
     assert slurm.jobs[20]["admin_comment"].startswith("asad: admitted by oasis: ")

@@ -83,7 +83,7 @@ def test_a_file_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "seen"),
     [
         ("version = 1", "version = 2", "jobs.toml: the version of the format is missing or not known"),
         ("version = 1", "version = 1\ncolour = 3", "jobs.toml: unknown key 'colour'"),
@@ -112,16 +112,16 @@ def test_a_file_is_read() -> None:
         ("cores = 8", "cores = ", "jobs.toml: not TOML: "),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line_and_mend(old: str, new: str, told: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line_and_remedy(old: str, new: str, seen: str) -> None:
     assert old in FILE
     with pytest.raises(ConfigError) as error:
         read_announcements(FILE.replace(old, new, 1), "jobs.toml", NOW_S)
-    assert told in str(error.value)
+    assert seen in str(error.value)
     assert str(error.value).isprintable()
 
 
 def test_hostile_files_are_refused_in_short_printable_words() -> None:
-    for text, told in (
+    for text, seen in (
         ("version = 1", "it holds no statement"),
         ("version = 1\nstatement = 3", "is no list of tables"),
         ("version = 1\n" + "[[statement]]\n" * (MOST_STATEMENTS + 1), f"keep to {MOST_STATEMENTS}"),
@@ -130,7 +130,7 @@ def test_hostile_files_are_refused_in_short_printable_words() -> None:
     ):
         with pytest.raises(ConfigError) as error:
             read_announcements(text, "jobs\x1b[2J.toml", NOW_S)
-        assert told in str(error.value) and "\x1b" not in str(error.value) and len(str(error.value)) < 500
+        assert seen in str(error.value) and "\x1b" not in str(error.value) and len(str(error.value)) < 500
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def announcements(draw: some.DrawFn) -> Announcement:
 
 @settings(deadline=None, max_examples=60)
 @given(some.lists(announcements(), min_size=1, max_size=4))
-def test_what_is_written_is_read_again(told: list[Announcement]) -> None:
-    text = written(told, [due_text(one.due_s) for one in told], ["a note\nof two lines"])
-    for one, again in zip(told, read_announcements(text, "x", 0.0), strict=True):
+def test_what_is_written_is_read_again(seen: list[Announcement]) -> None:
+    text = written(seen, [due_text(one.due_s) for one in seen], ["a note\nof two lines"])
+    for one, again in zip(seen, read_announcements(text, "x", 0.0), strict=True):
         assert (again.name, again.cores, again.due_s, again.every_s) == (
             one.name,
             one.cores,

@@ -150,13 +150,13 @@ def test_errors_come_with_their_words_and_status(serve: Callable[..., Path]) -> 
         raise errors[request.verb]
 
     path = serve(fail)
-    for verb, said, status in (
+    for verb, text, status in (
         ("status", "^broken$", 1),
         ("jobs", "^wrong$", 2),
         ("explain", "correct it$", 2),
         ("nodes", "^the daemon failed to answer; see its log", 1),
     ):
-        with pytest.raises(Refused, match=said) as error:
+        with pytest.raises(Refused, match=text) as error:
             ask(path, verb)
         assert error.value.exit_status == status
 
@@ -207,7 +207,7 @@ def test_an_ordinary_user_may_read_and_not_change(tmp_path: Path) -> None:
     server = ControlServer(folder / "asad.sock", echo, "no-such-group")
     server.start()
     try:
-        said = {
+        output = {
             verb: subprocess.run(
                 [sys.executable, "-c", ASK_AS_NOBODY, str(server.path), verb],
                 capture_output=True,
@@ -220,9 +220,9 @@ def test_an_ordinary_user_may_read_and_not_change(tmp_path: Path) -> None:
     finally:
         server.stop()
         folder.rmdir()
-    assert said["status"] == str(NOBODY)
+    assert output["status"] == str(NOBODY)
     me = pwd.getpwuid(os.geteuid()).pw_name
-    assert said["pause"] == (
+    assert output["pause"] == (
         f"4 {pwd.getpwuid(NOBODY).pw_name} may not pause; "
         f"only {'root' if me == 'root' else f'root, {me}'} and members of the group no-such-group may"
     )
@@ -240,7 +240,7 @@ def test_not_allowed_is_its_own_error(serve: Callable[..., Path], monkeypatch: p
 # ----------------------------------------------------------------------------------------------- down, hung, many
 
 
-def test_no_daemon_is_said_so(tmp_path: Path) -> None:
+def test_no_daemon_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         DaemonDown, match=r"no daemon answers at .*No such file.*systemctl start asad"
     ) as error:
@@ -254,7 +254,7 @@ def test_no_daemon_is_said_so(tmp_path: Path) -> None:
         ask(tmp_path / ("x" * 200), "status")
 
 
-def test_a_daemon_that_hangs_is_said_so(tmp_path: Path) -> None:
+def test_a_daemon_that_hangs_is_reported(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(str(tmp_path / "hung.sock"))
         hung.listen()
@@ -263,7 +263,7 @@ def test_a_daemon_that_hangs_is_said_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"{", b"hello\n", b"{}\n", b"[]\n", b'{"ok":false}\n'])
-def test_what_is_not_our_daemon_is_said_so(tmp_path: Path, answer: bytes) -> None:
+def test_what_is_not_our_daemon_is_reported(tmp_path: Path, answer: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(tmp_path / "other.sock"))
         other.listen()
@@ -410,7 +410,7 @@ def test_one_user_has_but_a_part_of_a_core(
     assert time.monotonic() - begin_s >= 3 * 0.02 / control.PART
 
 
-def test_whoever_has_used_his_part_is_told_so(
+def test_whoever_has_used_his_part_is_informed(
     serve: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uid = NOBODY

@@ -207,19 +207,19 @@ def test_a_daemon_that_was_started_before_another_learns_that_it_is_not_obeyed(
     """Both are reached by every node; what the older one says counts no more, and it can see that."""
     auth = Anyone()
     servers = [serve(auth, identity=identity) for identity in (("first", 10), ("second", 20))]
-    told: list[Message] = []
+    seen: list[Message] = []
     clients, seniority = [], Seniority()
     for server in servers:
         address = f"localhost:{server.address[1]}"
-        clients.append(NodeClient(address, "n1", auth, told.append, seniority=seniority, retry_s=(0.05, 0.2)))
+        clients.append(NodeClient(address, "n1", auth, seen.append, seniority=seniority, retry_s=(0.05, 0.2)))
         clients[-1].start()
         until(lambda server=server: server.connected, "the actor is connected")
     until(lambda: clients[1].obeyed, "the second has stated who it is")
     servers[0].grant({"n1": [Lease("1", True, "", 0.5, 2)]})
     until(lambda: servers[0].superseded, "the first is refused")
     servers[1].grant({"n1": [Lease("2", True, "", 0.5, 2)]})
-    until(lambda: told, "the second is obeyed")
-    assert [lease["job_id"] for lease in told[-1]["jobs"]] == ["2"]  # type: ignore[index, union-attr, call-overload]
+    until(lambda: seen, "the second is obeyed")
+    assert [lease["job_id"] for lease in seen[-1]["jobs"]] == ["2"]  # type: ignore[index, union-attr, call-overload]
     assert not servers[1].superseded and clients[0].connected and not clients[0].obeyed
     for client in clients:
         client.stop()
@@ -720,7 +720,7 @@ def test_nobody_starts_without_keys(tmp_path: Path, munge_socket: str, authority
     loose.chmod(0o644)
     junk.write_text("junk")
     junk.chmod(0o600)
-    for settings, said in (
+    for settings, text in (
         (Settings(munge_socket=str(tmp_path / "none")), "is munged running"),
         (Settings(user="no-such-user"), r"\[nodes\] user: this machine has no user 'no-such-user'"),
         (Settings(auth="none"), r"\[nodes\] auth: 'none' is neither"),
@@ -729,7 +729,7 @@ def test_nobody_starts_without_keys(tmp_path: Path, munge_socket: str, authority
         (Settings(auth="tls", key=str(loose), **files), "chmod 0600"),
         (Settings(auth="tls", key=str(junk), **files), "PEM files that belong together"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=text):
             open_authenticator(settings, "actor")
     for end in ("actor", "daemon"):
         assert open_authenticator(Settings(munge_socket=munge_socket), end).name == "munge"  # type: ignore[arg-type]

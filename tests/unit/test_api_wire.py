@@ -172,8 +172,8 @@ def test_a_report_holds_each_job_under_its_own_name() -> None:
     report = report_from_json({"kind": "report", "jobs": {"12_3": plain}}, "n1", 1, 5.0)
     assert (report.node, report.time_s, report.cgroup, list(report.jobs)) == ("n1", 5.0, 1, ["12_3"])
     assert report.hyperthreaded_cores == 0
-    told = {"kind": "report", "jobs": {}, "hyperthreaded_cores": 32}
-    assert report_from_json(told, "n1", 1, 5.0).hyperthreaded_cores == 32
+    record = {"kind": "report", "jobs": {}, "hyperthreaded_cores": 32}
+    assert report_from_json(record, "n1", 1, 5.0).hyperthreaded_cores == 32
     wrong: list[Message] = [
         {"jobs": {"13": plain}},
         {"jobs": []},

@@ -167,7 +167,7 @@ def test_an_application_that_is_not_used_for_long_is_forgotten() -> None:
     assert known.code("ann", "new", 1) == old
 
 
-def test_whoever_indexes_by_code_is_told_which_mean_something_else() -> None:
+def test_whoever_indexes_by_code_learns_which_mean_something_else() -> None:
     known = Applications(most=2, most_of_one=2)
     known.look(NONE, 0.0)
     known.code("ann", "a", 1)
@@ -277,7 +277,7 @@ def test_runs_of_unknown_length_are_not_learned_from() -> None:
     assert paper.weights.cases[0] == 0
 
 
-def test_only_what_has_changed_is_told() -> None:
+def test_only_what_has_changed_is_reported() -> None:
     names = [f"ann/{letter}/4" for letter in "abc"]
     policy = Measured(names)
     policy.learn(of_codes(0, 1, 2), ended(0, 1))
@@ -294,7 +294,7 @@ def test_only_what_has_changed_is_told() -> None:
 # ------------------------------------------------------------------------------------------------- the name of a job
 
 
-def test_the_very_name_of_a_job_is_told_and_fits_rules() -> None:
+def test_the_very_name_of_a_job_is_reported_and_fits_rules() -> None:
     seen = replace(snapshot_of([held_by(0)], [host(0.3), waits()]), names={0: "run-17", 1: "run-18"})
     assert [row["name"] for row in job_rows(seen, ["ann/run-#/4"])] == ["run-17", "run-18"]
     assert RunTimes(["ann/run-#/4"]).application(seen, 1) == "ann/run-18/4"
@@ -372,7 +372,7 @@ class Heard:
         self.told.append(set(memory))
 
 
-def test_a_save_tells_the_store_what_has_changed_alone() -> None:
+def test_a_save_hands_the_store_what_has_changed_alone() -> None:
     policy, writer = Measured(names := [f"ann/{letter}/4" for letter in "ab"]), Heard()
     stages = Stages(Everyone(), AtOnce(), Native(), policy)
     policy_state = PolicyState(Config(), cast(Any, writer), stages)
@@ -402,7 +402,7 @@ def flood(policy: Any, known: Applications, jobs: Jobs, used: int) -> None:
     """Jobs of `UNIQUE` names run and end, `AT_ONCE` at a time, beside one of `used` in every look."""
     seen = of_codes(*[0] * 4)
     rows = np.arange(1, AT_ONCE + 1, dtype=np.int32)
-    told = Finished(
+    shown = Finished(
         np.arange(AT_ONCE + 1, dtype=np.int32),
         *(np.full(AT_ONCE + 1, value) for value in (NOW, 100.0, 0.0, 0.5)),
     )
@@ -412,7 +412,7 @@ def flood(policy: Any, known: Applications, jobs: Jobs, used: int) -> None:
         for at, name in zip(rows.tolist(), range(begin, begin + AT_ONCE), strict=True):
             jobs.application[at] = known.code(f"user{name % 20}", f"{name:x}".translate(LETTERS), 4)
         policy.learn(
-            replace(seen, jobs=jobs, queue=NONE, running=NONE, core_owner=0 * seen.core_owner - 1), told
+            replace(seen, jobs=jobs, queue=NONE, running=NONE, core_owner=0 * seen.core_owner - 1), shown
         )
 
 

@@ -160,7 +160,7 @@ def test_the_table_says_what_the_json_says(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (["--scheme", "sow"], "--scheme sow: there are oasis,"),
         (["--scheme", ","], "--scheme: name some of"),
@@ -168,8 +168,8 @@ def test_the_table_says_what_the_json_says(folder: Path) -> None:
         (["--page", "missing/bench.html"], "there is no folder missing; make it first"),
     ],
 )
-def test_wrong_words_are_refused(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_wrong_words_are_refused(words: list[str], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
         CliRunner().invoke(asactl, ["bench", "oasis", *words], catch_exceptions=False)
 
 

@@ -158,7 +158,7 @@ def test_what_cannot_be_is_refused(
         ({"decay": np.ones(2)}, r"decay is float64 \(2,\)"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_told_with_its_key_and_the_mend(
+def test_a_wrong_file_is_reported_with_its_key_and_the_remedy(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "wrong.npz"

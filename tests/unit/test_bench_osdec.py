@@ -72,7 +72,7 @@ def keys(table: Any) -> set[str]:
     return {key for row in table for key in keys(row)} if isinstance(table, list) else set()
 
 
-def test_all_keys_are_documented_and_the_page_tells_them(file: Path, tmp_path: Path) -> None:
+def test_all_keys_are_documented_and_the_page_shows_them(file: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     document = json.loads(
         run("--instances", str(file), "--json", "--page", str(page), *FEW, "--offline", "1", "--time-limit", "1",
@@ -104,7 +104,7 @@ def test_the_table_for_a_terminal(file: Path) -> None:
     assert f"{document['prefix']['edf']['total_mean']:,.1f}" in row
 
 
-def test_worth_and_the_letter_of_the_paper_are_heeded(file: Path) -> None:
+def test_worth_and_the_letter_of_the_paper_are_respected(file: Path) -> None:
     words = ("--instances", str(file), "--policy", "edf", "--part", "instances", "--json")
     usual = json.loads(run(*words))["skip_fit"]["edf"]
     dear = json.loads(run(*words, "--delay", "2", "--violation", "10"))["skip_fit"]["edf"]

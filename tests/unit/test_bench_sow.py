@@ -129,7 +129,7 @@ def test_it_is_printed_for_people_too(path: Path, monkeypatch: pytest.MonkeyPatc
         (lambda d: d.update(statements={}), "statements is no list of them"),
     ],
 )
-def test_a_wrong_file_is_refused_with_place_and_mend(
+def test_a_wrong_file_is_refused_with_place_and_remedy(
     change: Callable[[dict[str, Any]], object], says: str, tmp_path: Path
 ) -> None:
     document = json.loads(json.dumps(to_document(small())))
@@ -149,11 +149,11 @@ def test_what_is_no_instance_is_refused(text: str, tmp_path: Path) -> None:
         read_sow_instance(path)
 
 
-def test_a_false_optimum_in_a_file_is_told() -> None:
+def test_a_false_optimum_in_a_file_is_reported() -> None:
     instance = small()
-    told = Instance(instance.name, instance.bounds, instance.rounds, instance.jobs, 1.0)
+    seen = Instance(instance.name, instance.bounds, instance.rounds, instance.jobs, 1.0)
     with pytest.raises(AsadError, match="hindsight_lp is 1 in the file"):
-        sow_bench.compare(told, ())
+        sow_bench.compare(seen, ())
 
 
 def test_the_same_seed_draws_the_same_and_reads_back(path: Path) -> None:

@@ -339,7 +339,7 @@ def test_a_small_real_calibration(controller: CpuController) -> None:
 
 
 @pytest.mark.slow
-def test_without_cgroups_the_idle_class_is_used_and_said() -> None:
+def test_without_cgroups_the_idle_class_is_used_and_reported() -> None:
     result = calibrate(
         1.0, 1, pairs=[("duty-30", "cpu")], controller=None
     )  # shorter, and a busy machine shows nothing
@@ -510,7 +510,7 @@ def test_table() -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_wrong_usage_is_told_before_minutes_are_spent(tmp_path: Path) -> None:
+def test_wrong_usage_is_reported_before_minutes_are_spent(tmp_path: Path) -> None:
     runner = CliRunner()
     absent = runner.invoke(command.calibrate, ["--out", str(tmp_path / "absent" / "c.toml")])
     assert isinstance(absent.exception, UsageError)

@@ -173,7 +173,7 @@ def test_faults_of_the_cluster(changed: dict[str, str], check: str, state: str, 
 # ------------------------------------------------------------------------------------------- who lends to whom
 
 
-def test_what_lends_against_the_defaults_is_told() -> None:
+def test_what_lends_against_the_defaults_is_reported() -> None:
     ready = slurm({"AccountingStorageType": "accounting_storage/slurmdbd"}, batch={"DefaultTime": "01:00:00"})
     by_default = list(lending_findings(ready, GUEST_OF, [], "same"))
     assert set(states(by_default).values()) == {"ok"}
@@ -195,7 +195,7 @@ def test_who_has_no_limit_is_never_a_guest_and_limits_want_accounting() -> None:
     assert states(lending_findings(limited, GUEST_OF, [], "same"))["time limits"] == "ok"
 
 
-def test_constants_of_another_machine_are_told() -> None:
+def test_constants_of_another_machine_are_reported() -> None:
     assert calibration_finding("").state == "warn" and calibration_finding("/etc/asad/c.toml").state == "ok"
 
 
@@ -203,7 +203,7 @@ def test_constants_of_another_machine_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         ({"OverSubscribe": "NO"}, "OverSubscribe=NO: guests never start beside its jobs"),
         ({"OverSubscribe": "EXCLUSIVE"}, "gives whole nodes"),
@@ -212,10 +212,10 @@ def test_constants_of_another_machine_are_told() -> None:
         ({"OverSubscribe": "YES:2"}, "Slurm itself puts several jobs on one core"),
     ],
 )
-def test_faults_of_a_partition_that_lends(change: dict[str, str], said: str) -> None:
+def test_faults_of_a_partition_that_lends(change: dict[str, str], text: str) -> None:
     cluster = slurm(batch=change)
     assert partition_states(cluster)["partition batch"] == "fail"
-    assert said in whys(partition_findings(cluster, GUEST_OF), "fail")
+    assert text in whys(partition_findings(cluster, GUEST_OF), "fail")
     assert "in the line PartitionName=batch: OverSubscribe=FORCE:1" in whys(
         partition_findings(cluster, GUEST_OF), "fail"
     )
@@ -316,7 +316,7 @@ def test_a_source_that_is_not_there_and_a_guest_partition_for_two() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "text"),
     [
         ('pkill -KILL -u "$SLURM_JOB_USER"', "kills processes by their user"),
         ("/usr/bin/killall -u $SLURM_JOB_USER", "kills processes by their user"),
@@ -330,10 +330,10 @@ def test_a_source_that_is_not_there_and_a_guest_partition_for_two() -> None:
         ("pkill -u $U\nrm -r /dev/shm/x", "kills processes by their user and wipes temporary files"),
     ],
 )
-def test_scripts_that_hurt_who_shares_a_node(code: str, said: str) -> None:
+def test_scripts_that_hurt_who_shares_a_node(code: str, text: str) -> None:
     (found,) = script_findings(slurm(), {"Epilog": [("/etc/slurm/epilog", f"#!/bin/sh\n{code}\n")]})
     assert (found.check, found.state) == ("Epilog", "warn")
-    assert f"/etc/slurm/epilog {said}: " in found.why
+    assert f"/etc/slurm/epilog {text}: " in found.why
 
 
 @pytest.mark.parametrize(
@@ -406,10 +406,10 @@ def test_rights_of_the_daemons_user() -> None:
 
 def test_clocks() -> None:
     assert CONFIG.startswith("Configuration data as of 2026-")
-    told = "Configuration data as of 2026-11-20T11:00:00\n"
+    text = "Configuration data as of 2026-11-20T11:00:00\n"
     for second, state in ((0, "ok"), (4, "ok"), (30, "warn")):
-        assert clock_finding(told, datetime(2026, 11, 20, 11, 0, second)).state == state
-    late = clock_finding(told, datetime(2026, 11, 20, 10, 58, 0))
+        assert clock_finding(text, datetime(2026, 11, 20, 11, 0, second)).state == state
+    late = clock_finding(text, datetime(2026, 11, 20, 10, 58, 0))
     assert (late.state, late.why) == ("fail", "this machine's clock and the controller's are 120 s apart")
     assert clock_finding("", datetime(2026, 11, 20)).state == "warn"
 
@@ -524,20 +524,20 @@ def test_the_controller_is_asked(site: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "text"),
     [
         ("echo 'Unable to contact slurm controller' >&2; exit 1", "Unable to contact"),
         ("sleep 60", "no answer within"),
     ],
 )
 def test_a_controller_that_is_down_or_hangs_is_one_finding(
-    site: Path, code: str, said: str, monkeypatch: pytest.MonkeyPatch
+    site: Path, code: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("asad.cluster.findings.COMMAND_S", 0.5)
     program(site / "bin" / "scontrol", code.replace("sleep", "exec sleep"))
     by_check = found(call(site, "--json"))
     assert by_check["slurm"]["state"] == "fail"
-    assert said in by_check["slurm"]["why"]
+    assert text in by_check["slurm"]["why"]
     assert "select" not in by_check
     assert by_check["store"]["state"] == "ok"
 
@@ -583,13 +583,13 @@ def test_a_daemon_whose_cycles_fail_is_not_well(monkeypatch: pytest.MonkeyPatch)
     assert doctor._daemon(Path("asad.sock")).state == "ok"
 
 
-def test_where_idle_cpu_goes_is_told_with_what_would_free_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = [{"reason": "headroom", "core_h": 30.0}, {"reason": "lent", "core_h": 10.0}]
-    monkeypatch.setattr(doctor, "ask", lambda *_, **__: {"funnel": told})
+def test_where_idle_cpu_goes_is_reported_with_what_would_free_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = [{"reason": "headroom", "core_h": 30.0}, {"reason": "lent", "core_h": 10.0}]
+    monkeypatch.setattr(doctor, "ask", lambda *_, **__: {"funnel": listed})
     (found,) = doctor._idle(Path("asad.sock"))
-    said = found.why.replace("\u202f", " ")
-    assert found.state == "ok" and "lower the option headroom" in said
-    assert said.splitlines()[1:] == ["75 % headroom", "25 % lent"]
+    text = found.why.replace("\u202f", " ")
+    assert found.state == "ok" and "lower the option headroom" in text
+    assert text.splitlines()[1:] == ["75 % headroom", "25 % lent"]
     monkeypatch.setattr(doctor, "ask", lambda *_, **__: {"funnel": []})
     assert list(doctor._idle(Path("asad.sock"))) == []
 
@@ -671,7 +671,7 @@ def test_scripts_are_found_by_patterns(site: Path) -> None:
     ]
 
 
-def test_every_mend_is_a_single_line() -> None:
+def test_every_remedy_is_a_single_line() -> None:
     bad = slurm(
         {"SelectType": "select/linear", "PreemptMode": "GANG"},
         batch={"OverSubscribe": "NO"},

@@ -56,7 +56,7 @@ def test_days_and_json(place: str) -> None:
     }
 
 
-def test_the_daemons_store_without_being_told(
+def test_the_daemons_store_without_being_named(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "asad.toml"

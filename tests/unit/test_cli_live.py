@@ -171,7 +171,7 @@ def call(*words: str) -> Result:
     return CliRunner().invoke(asactl, words)
 
 
-def said(*words: str) -> str:
+def output_of(*words: str) -> str:
     result = call(*words)
     assert result.exit_code == 0, result.output + repr(result.exception)
     return result.output
@@ -181,7 +181,7 @@ def said(*words: str) -> str:
 
 
 def test_status_is_one_screen(daemon: Daemon) -> None:
-    lines = said("status").splitlines()
+    lines = output_of("status").splitlines()
     assert lines[0] == "asad 0.3 · enforce · up 2:03:04"
     assert lines[1:7] == [
         "cluster  Slurm 22.05.8 by command",
@@ -213,7 +213,7 @@ def test_status_says_pause_and_an_empty_house(daemon: Daemon) -> None:
     daemon.answers["status"] = status(
         paused=True, lending=[], vetoes={}, cycle={}, actors={}, gains={}, cluster={}
     )
-    text = said("status")
+    text = output_of("status")
     assert "· paused" in text
     assert "nobody lends at the moment" in text
     assert "cycle    none yet; the daemon is about to begin the first" in text
@@ -221,25 +221,25 @@ def test_status_says_pause_and_an_empty_house(daemon: Daemon) -> None:
     assert "vetoes" not in text
 
 
-def test_status_tells_where_the_idle_cpu_goes(daemon: Daemon) -> None:
-    told = [
+def test_status_shows_where_the_idle_cpu_goes(daemon: Daemon) -> None:
+    listed = [
         {"reason": "headroom", "core_h": 30.0},
         {"reason": "lent", "core_h": 10.0},
         {"reason": "no\x1bsense"},
     ]
-    daemon.answers["status"] = status(funnel=told)
-    text = " ".join(said("status").split()).replace("\u202f", " ")
+    daemon.answers["status"] = status(funnel=listed)
+    text = " ".join(output_of("status").split()).replace("\u202f", " ")
     assert "Of the 40 core-h that batch left idle, 25 % was lent; the largest reason against it" in text
     assert "“headroom” (75 %): lower the option headroom" in text and "\x1b" not in text
     daemon.answers["status"] = status(funnel=[])
-    assert "core-h that batch" not in said("status")
+    assert "core-h that batch" not in output_of("status")
 
 
-def test_what_the_daemon_is_at_is_told(daemon: Daemon) -> None:
+def test_what_the_daemon_is_at_is_reported(daemon: Daemon) -> None:
     daemon.answers["status"] = status(doing="in cycle 813, for 65 s now")
-    assert "2 offers; now in cycle 813, for 65 s now" in said("status")
+    assert "2 offers; now in cycle 813, for 65 s now" in output_of("status")
     daemon.answers["status"] = status(cycle={}, doing="compiling its \x1bpolicies, for 7 s now")
-    assert "none yet; the daemon is compiling its \\x1bpolicies, for 7 s now" in said("status")
+    assert "none yet; the daemon is compiling its \\x1bpolicies, for 7 s now" in output_of("status")
 
 
 def test_a_status_of_another_version_is_shown_as_far_as_it_goes(daemon: Daemon) -> None:
@@ -248,26 +248,26 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_goes(daemon: Daemon) 
         "lending": [3],
         "actors": {"connected": ["n1"], "silent": None},
     }
-    assert "asad - · observe" in said("status")
+    assert "asad - · observe" in output_of("status")
     daemon.answers["status"] = status(actors={"connected": 1, "silent": [f"n{k}" for k in range(20)]})
-    assert "n7 and 12 more" in said("status")
+    assert "n7 and 12 more" in output_of("status")
 
 
 def test_ages_count_by_the_clock_of_a_recorded_log(daemon: Daemon) -> None:
     cycle = {"number": 3, "time_s": 940.0, "wall_ms": None, "sentence": "all is well"}
     daemon.answers["status"] = status(now_s=1000.0, cycle=cycle, lending=[{"guest": "1", "since_s": 400.0}])
-    text = said("status")
+    text = output_of("status")
     assert "up 2:03:04" in text, "which is the daemon's own age"
     assert "cycle    3, 60 s ago: all is well" in text
     assert "0:10:00" in text
 
 
-def test_status_as_json_is_what_the_daemon_said(daemon: Daemon) -> None:
-    assert json.loads(said("status", "--json")) == daemon.answers["status"]
+def test_status_as_json_is_what_the_daemon_reported(daemon: Daemon) -> None:
+    assert json.loads(output_of("status", "--json")) == daemon.answers["status"]
 
 
-def test_jobs_tell_their_bars_in_words(daemon: Daemon) -> None:
-    lines = said("jobs").splitlines()
+def test_jobs_show_their_reasons_in_words(daemon: Daemon) -> None:
+    lines = output_of("jobs").splitlines()
     assert len(lines) == 6
     assert lines[1].split()[:5] == ["77", "bob", "running", "8", "1:00:00"], "by the daemon's clock"
     assert lines[5] == "3 more; --limit shows them"
@@ -278,13 +278,13 @@ def test_jobs_tell_their_bars_in_words(daemon: Daemon) -> None:
     assert "eve\\x07" in lines[2]
     assert lines[3].endswith("no guest: it wants licences")
     assert lines[4].split()[-3:] == ["77", "40", "%"]
-    assert not any(character in said("jobs") for character in "\x07\x1b")
+    assert not any(character in output_of("jobs") for character in "\x07\x1b")
 
 
-def test_a_guest_without_a_host_tells_what_it_needs_of_its_nodes(daemon: Daemon) -> None:
+def test_a_guest_without_a_host_shows_what_it_needs_of_its_nodes(daemon: Daemon) -> None:
     pooled = {"guest": "103", "host": None, "nodes": ["node07"], "share": None, "needs": {"node07": 4.2}}
     daemon.answers["status"] = status(lending=[pooled])
-    assert "needs 4.2 cores of node07" in said("status") and "quota" in said("status")
+    assert "needs 4.2 cores of node07" in output_of("status") and "quota" in output_of("status")
     guest = {"job": "103", "state": "guest", "cores": 5, "needs": {"node07": 4.2, "evil\x1b": 1.0}}
     host = {"job": "77", "state": "running", "cores": 8, "host": None, "share": 0.3, "needs": {}}
     fed = guest | {
@@ -293,7 +293,7 @@ def test_a_guest_without_a_host_tells_what_it_needs_of_its_nodes(daemon: Daemon)
     giver = host | {"gives": {"41400": 1.2, "41401": 1.9}}
     others = [guest | {"needs": {"n": None}}, fed, giver, host | {"gives": {"7": 1}}, guest | {"from": 3}]
     daemon.answers["jobs"] = {"jobs": [guest, host, *others], "total": 7}
-    lines = said("jobs").splitlines()
+    lines = output_of("jobs").splitlines()
     assert "needs 4.2 cores of node07 and 1 of evil\\x1b" in lines[1]
     assert (
         "4.2 cores of node07 (1.9 from 413, 1.3 from 414, 1 free) and 1 of evil\\x1b (1 from 9\\x1b)"
@@ -307,20 +307,20 @@ def test_a_guest_without_a_host_tells_what_it_needs_of_its_nodes(daemon: Daemon)
 
 def test_jobs_are_chosen_by_the_daemon(daemon: Daemon) -> None:
     daemon.answers["jobs"] = {"jobs": JOBS[2:3], "total": 1}
-    found = json.loads(said("jobs", "--user", "ann", "--state", "waiting", "--limit", "9", "--json"))
+    found = json.loads(output_of("jobs", "--user", "ann", "--state", "waiting", "--limit", "9", "--json"))
     assert [job["job"] for job in found] == ["90"]
     assert daemon.asked == [("jobs", {"user": "ann", "state": "waiting", "limit": 9})]
     daemon.answers["jobs"] = {"jobs": [], "total": 0}
-    assert said("jobs") == "no jobs\n"
+    assert output_of("jobs") == "no jobs\n"
 
 
-def test_nodes_tell_their_actors_and_bars(daemon: Daemon) -> None:
-    lines = said("nodes").splitlines()
+def test_nodes_show_their_actors_and_reasons(daemon: Daemon) -> None:
+    lines = output_of("nodes").splitlines()
     assert lines[1].split() == ["n1", "8", "answers", "2", "s", "ago", "2", "77", "101", "40", "%"]
     assert lines[2].split()[:3] == ["n3", "8", "silent"]
     assert lines[2].endswith("lends nothing: its node actor does not answer")
     daemon.answers["nodes"] = {"nodes": []}
-    assert said("nodes") == "no nodes\n"
+    assert output_of("nodes") == "no nodes\n"
 
 
 def test_an_answer_without_rows_is_an_error(daemon: Daemon) -> None:
@@ -335,7 +335,7 @@ def on_terminal(columns: int, table: RenderableType) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_on_a_narrow_terminal_no_heading_is_cut_and_the_reasons_are_told_below() -> None:
+def test_on_a_narrow_terminal_no_heading_is_cut_and_the_reasons_are_reported_below() -> None:
     job = {"job": "7", "user": "ann", "state": "running", "cores": 4, "start_s": 0.0, "cpu_fraction": 0.5}
     many = [job | {"job": str(7 + k), "host_bar": "it has not run long enough"} for k in range(14)]
     wide = on_terminal(140, live.jobs_table([job, *many], 60.0))
@@ -357,10 +357,10 @@ def test_on_a_narrow_terminal_no_heading_is_cut_and_the_reasons_are_told_below()
 
 
 def test_top_draws_once_without_a_terminal(daemon: Daemon) -> None:
-    text = said("top")
+    text = output_of("top")
     assert text.startswith("asad 0.3 · enforce")
     assert "lends nothing: it opted out" in text
-    assert list(json.loads(said("top", "--json"))) == ["status", "jobs"]
+    assert list(json.loads(output_of("top", "--json"))) == ["status", "jobs"]
 
 
 def test_top_on_a_terminal_is_drawn_anew_and_q_quits(daemon: Daemon) -> None:
@@ -402,37 +402,37 @@ def read_some(terminal: int) -> bytes:
 
 
 def test_what_changes_something_says_so(daemon: Daemon) -> None:
-    assert said("pause").startswith("paused: nothing new is lent")
+    assert output_of("pause").startswith("paused: nothing new is lent")
     daemon.answers["pause"] = {"paused": True, "meanwhile": "in cycle 3, for 40 s now"}
-    assert said("pause").splitlines()[1:] == [
+    assert output_of("pause").splitlines()[1:] == [
         "  it holds from now on, although the daemon is in cycle 3, for 40 s now"
     ]
-    assert said("resume") == "resumed\n"
-    assert said("release").splitlines() == [
+    assert output_of("resume") == "resumed\n"
+    assert output_of("release").splitlines() == [
         "released: offers are taken back, quotas lifted; asad is paused",
         "  offer to 103 is taken back",
         "  evil\\x1b[2J",
     ]
-    assert said("mode", "advise") == "mode is advise\n"
+    assert output_of("mode", "advise") == "mode is advise\n"
     assert [verb for verb, _ in daemon.asked] == ["pause", "pause", "resume", "release", "mode"]
     assert daemon.asked[-1][1] == {"mode": "advise"}
-    assert json.loads(said("release", "--json")) == daemon.answers["release"]
+    assert json.loads(output_of("release", "--json")) == daemon.answers["release"]
 
 
 def test_mode_is_shown(daemon: Daemon) -> None:
-    assert said("mode") == "enforce\n"
-    assert json.loads(said("mode", "--json")) == {"mode": "enforce"}
+    assert output_of("mode") == "enforce\n"
+    assert json.loads(output_of("mode", "--json")) == {"mode": "enforce"}
     assert call("mode", "attack").exit_code == 2
 
 
-def test_who_may_not_is_told_and_leaves_with_4(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_is_refused_and_leaves_with_4(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("asad.api.control.may_change", lambda peer, operators: False)
     for words in (["pause"], ["resume"], ["release"], ["mode", "enforce"]):
         result = call(*words)
         assert isinstance(result.exception, NotAllowed)
         assert result.exception.exit_status == 4
         assert f"may not {words[0]}; only root" in str(result.exception)
-    assert said("mode") == "enforce\n"
+    assert output_of("mode") == "enforce\n"
     assert daemon.asked == [("status", {})]
 
 
@@ -446,7 +446,7 @@ def test_without_a_daemon_every_command_says_so_and_leaves_with_3(command: str, 
 
 @pytest.mark.parametrize("command", LIVE)
 def test_every_command_speaks_json(command: str) -> None:
-    assert "--json" in said(command, "--help")
+    assert "--json" in output_of(command, "--help")
 
 
 @pytest.mark.slow
@@ -558,17 +558,17 @@ def test_a_live_job_is_explained_by_the_daemon(daemon: Daemon) -> None:
         "quotas": [QUOTA],
     }
     daemon.answers["explain"] = answer
-    lines = said("explain", "101").splitlines()
+    lines = output_of("explain", "101").splitlines()
     assert lines[0] == "job 101 now: guest of ann, 2 cores, beside 77, may take 40% of it, happiness 1.20"
     assert lines[1] == "job 101 in run 7: live under asax, 2024-01-01 00:00 UTC, running"
     assert "guest: starts beside 77, with up to 40 % of its CPU" in "\n".join(lines)
     assert lines[-1].strip() == "because idle \\x1b[2JCPU"
-    assert "n1: cpu.max max → 40000 (lease)" in said("explain", "101", "--verbose")
-    assert json.loads(said("explain", "101", "--json")) == answer
+    assert "n1: cpu.max max → 40000 (lease)" in output_of("explain", "101", "--verbose")
+    assert json.loads(output_of("explain", "101", "--json")) == answer
     assert daemon.asked[0] == ("explain", {"job": "101"})
 
 
-def test_a_job_that_waits_and_was_never_touched_has_its_bar_told(daemon: Daemon) -> None:
+def test_a_job_that_waits_and_was_never_touched_has_its_bar_reported(daemon: Daemon) -> None:
     now = {
         "state": "waiting",
         "user": "ann",
@@ -577,7 +577,7 @@ def test_a_job_that_waits_and_was_never_touched_has_its_bar_told(daemon: Daemon)
         "estimated_start_s": 1_704_067_200.0,
     }
     daemon.answers["explain"] = {"job": "90", "live": {**now, "guest_bar": "it wants licences"}, "run": None}
-    assert said("explain", "90").splitlines() == [
+    assert output_of("explain", "90").splitlines() == [
         "job 90 now: waiting of ann, 2 cores, its own turn is estimated for 2024-01-01 00:00:00 UTC",
         "  is no guest: it wants licences",
         "job 90: no decision names it so far",
@@ -600,7 +600,7 @@ def test_what_the_daemon_does_not_know_is_looked_for_in_the_store(
     daemon.answers["explain"] = AsadError("broken")
     assert isinstance(call("explain", "5").exception, Refused)
     asked = len(daemon.asked)
-    assert "in run 1" in said("explain", "5", "--run", "1")
+    assert "in run 1" in output_of("explain", "5", "--run", "1")
     assert len(daemon.asked) == asked, "who names a run means the store"
 
 
@@ -614,8 +614,8 @@ def test_explain_without_a_daemon_looks_into_the_store(
     (tmp_path / "asad.toml").write_text(f'[daemon]\nstate_dir = "{tmp_path}/state"\n')
     result = call("explain", "5")
     assert isinstance(result.exception, UsageError)
-    told = f"no daemon answers at {tmp_path}/none.sock"
-    assert told in result.stderr and f"--store {tmp_path}/state/asad.db is the daemon's" in result.stderr
+    text = f"no daemon answers at {tmp_path}/none.sock"
+    assert text in result.stderr and f"--store {tmp_path}/state/asad.db is the daemon's" in result.stderr
     monkeypatch.delenv("ASAD_CONFIG")
     monkeypatch.setattr(explain, "DEFAULT_PATH", tmp_path / "none.toml")
     assert not call("explain", "5").stderr, "where no daemon is configured nobody misses it"
@@ -628,14 +628,14 @@ def test_explain_without_a_daemon_looks_into_the_store(
 def test_config_check_says_right_or_where_it_is_wrong(tmp_path: Path) -> None:
     place = tmp_path / "asad.toml"
     place.write_text('[daemon]\nmode = "advise"\n')
-    assert "asad.toml is right: mode advise, cluster slurm" in said("config", "check", str(place))
+    assert "asad.toml is right: mode advise, cluster slurm" in output_of("config", "check", str(place))
     right = {"file": str(place), "ok": True, "faults": []}
-    assert json.loads(said("config", "check", str(place), "--json")) == right
+    assert json.loads(output_of("config", "check", str(place), "--json")) == right
     mesos = '[daemon]\ncluster = "slurm+mesos"\n[mesos]\nmaster = "m1:5050"\n'
     place.write_text(mesos + '[mesos.queue]\npartition = "mesos"\n')
-    assert "cluster slurm+mesos" in said("config", "check", str(place))
+    assert "cluster slurm+mesos" in output_of("config", "check", str(place))
     rollout = '[policies]\ndefer = "rollout"\n'
-    for wrong, line, told in (
+    for wrong, line, seen in (
         ('[daemon]\nmod = "advise"\n', 2, "did you mean 'mode'"),
         ("[slurm]\ntransprt = 1\n", 2, "did you mean 'transport'"),
         (f"{mesos}rolle = 1\n", 5, "did you mean 'role'"),
@@ -654,11 +654,11 @@ def test_config_check_says_right_or_where_it_is_wrong(tmp_path: Path) -> None:
         assert isinstance(error, ConfigError)
         assert error.exit_status == 2
         place_of_it = f"{place}:{line}: " if line else f"{place}: "
-        assert str(error).startswith(place_of_it) and told in str(error)
+        assert str(error).startswith(place_of_it) and seen in str(error)
         assert json.loads(done.stdout) == {"file": str(place), "ok": False, "faults": [str(error)]}
 
 
-def test_config_check_tells_faults_of_several_tables_at_once(tmp_path: Path) -> None:
+def test_config_check_shows_faults_of_several_tables_at_once(tmp_path: Path) -> None:
     place = tmp_path / "asad.toml"
     place.write_text("[slurm]\ntransprt = 1\n[share.asax]\nlate = 1\n")
     faults = str(call("config", "check", str(place)).exception).splitlines()
@@ -667,7 +667,7 @@ def test_config_check_tells_faults_of_several_tables_at_once(tmp_path: Path) -> 
 
 def test_the_shipped_configuration_is_right_and_its_comments_are_the_defaults() -> None:
     shipped = ROOT / "profiles" / "asad.toml"
-    said("config", "check", str(shipped))
+    output_of("config", "check", str(shipped))
     given = tomllib.loads(shipped.read_text())
     text = "\n".join(
         line.removeprefix("# ").split("#")[0] if line.startswith("# ") and " = " in line else line
@@ -688,22 +688,22 @@ def test_the_shipped_configuration_is_right_and_its_comments_are_the_defaults() 
 
 def test_config_show_is_toml_that_can_be_read_again(daemon: Daemon, tmp_path: Path) -> None:
     shipped = str(ROOT / "profiles" / "asad.toml")
-    plain = json.loads(said("config", "show", shipped, "--json"))
-    again = tomllib.loads(said("config", "show", shipped))
+    plain = json.loads(output_of("config", "show", shipped, "--json"))
+    again = tomllib.loads(output_of("config", "show", shipped))
     assert again["daemon"] == plain["daemon"]
     assert again["slurm"] == {"guest_partitions": {"batch": "guest"}}
-    assert said("config", "show", "--live") == '[daemon]\nmode = "advise"\n\n'
+    assert output_of("config", "show", "--live") == '[daemon]\nmode = "advise"\n\n'
     assert tomllib.loads("\n".join(toml_lines({"a b": {"c": [1, "x"], "d": {"e": True}}, "f": 1.5}))) == {
         "a b": {"c": [1, "x"], "d": {"e": True}},
         "f": 1.5,
     }
 
 
-def test_progress_of_a_job_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_of_a_job_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASAD_PROGRESS_DIR", str(tmp_path))
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     (tmp_path / "12").touch()
-    assert said("progress", "40/100") == ""
+    assert output_of("progress", "40/100") == ""
     assert float((tmp_path / "12").read_text()) == 0.4
 
 

@@ -45,7 +45,7 @@ def test_a_terminal_that_lacks_a_letter_ends_no_command() -> None:
     assert json.loads(done.stdout) == {"of": "a user called ?imon"}
 
 
-def test_a_full_disk_is_told_in_one_line() -> None:
+def test_a_full_disk_is_reported_in_one_line() -> None:
     full_disk = Path("/dev/full")
     if not full_disk.exists():
         pytest.fail("this system has no /dev/full")

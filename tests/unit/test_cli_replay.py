@@ -182,14 +182,14 @@ def test_memory_of_the_machine_must_hold_every_job(tmp_path: Path) -> None:
         (("--demand", "beta:2"), "above 0 and below 1"),
     ],
 )
-def test_wrong_usage_is_told_and_leaves_with_two(log: Path, words: tuple[object, ...], what: str) -> None:
+def test_wrong_usage_is_reported_and_leaves_with_two(log: Path, words: tuple[object, ...], what: str) -> None:
     output, status = run("replay", log, "--store", "none", *words)
     assert status == 2
     assert what in output
     assert "Traceback" not in output
 
 
-def test_a_missing_log_and_a_bad_line_are_told(tmp_path: Path) -> None:
+def test_a_missing_log_and_a_bad_line_are_reported(tmp_path: Path) -> None:
     output, status = run("replay", tmp_path / "nothing.swf", "--store", "none")
     assert (status, "Traceback" in output) == (2, False)
     bad = tmp_path / "bad.swf"
@@ -208,17 +208,17 @@ def test_a_log_on_standard_input(log: Path) -> None:
     assert json.loads(result.output)["policies"]["slurm"]["jobs"] == JOBS
 
 
-def test_the_store_keeps_what_was_decided_and_explain_tells_it(replayed: Replay) -> None:
+def test_the_store_keeps_what_was_decided_and_explain_shows_it(replayed: Replay) -> None:
     with Store.open(replayed.store) as store:
         runs = {one.policy: one for one in store.runs()}
         assert runs.keys() == set(f"{LENDING},{PLACING}".split(",")) - {"slurm", "fcfs", "conservative"}
         guests = [d.job for d in store.decisions(runs["greedy-oracle"].id) if d.kind == "co-allocate"]
     assert guests
-    told = CliRunner().invoke(
+    output = CliRunner().invoke(
         asactl, ["explain", guests[0], "--store", replayed.store], catch_exceptions=False
     )
-    assert told.exit_code == 0, told.output
-    assert guests[0] in told.output
+    assert output.exit_code == 0, output.output
+    assert guests[0] in output.output
 
 
 def test_repeats_report_mean_and_deviation(log: Path) -> None:
@@ -260,7 +260,7 @@ def sacct_of_arrays(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("policy", ["fifo-admit", "drf-admit", "rrh-admit", "oasis", "oasis-paper"])
-def test_policies_that_admit_tell_what_jobs_are_worth(tmp_path: Path, policy: str) -> None:
+def test_policies_that_admit_show_what_jobs_are_worth(tmp_path: Path, policy: str) -> None:
     path = sacct_of_arrays(tmp_path)
     words = ("--policy", f"slurm,{policy}", "--slot", "5m", "--nodes", 2, "--cores", 4, "--poll", "10s")
     document = as_json(path, *words, "--utility", "user=u3:sigmoid(20,0.5,2h)")
@@ -280,7 +280,7 @@ def test_policies_that_admit_tell_what_jobs_are_worth(tmp_path: Path, policy: st
     assert without_wall_times(again) == without_wall_times(document)
 
 
-def test_without_a_question_of_worth_nothing_is_told_of_it(tmp_path: Path) -> None:
+def test_without_a_question_of_worth_nothing_is_reported_of_it(tmp_path: Path) -> None:
     document = as_json(sacct_of_arrays(tmp_path), "--policy", "slurm,fcfs", "--nodes", 2, "--cores", 4)
     for figures in document["policies"].values():  # type: ignore[attr-defined]
         assert not figures.keys() & set(WORTH)
@@ -309,7 +309,7 @@ def test_decisions_of_a_policy_that_admits_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (("--policy", "oasis"), "no job of"),
         (("--policy", "oasis", "--utility", "sigmoid(1)"), "sigmoid takes 3 arguments"),
@@ -318,10 +318,10 @@ def test_decisions_of_a_policy_that_admits_are_kept(tmp_path: Path) -> None:
         (("--policy", "fifo"), "unknown policy 'fifo'"),
     ],
 )
-def test_wrong_words_about_admission_say_what_to_do(log: Path, words: tuple[str, ...], said: str) -> None:
+def test_wrong_words_about_admission_say_what_to_do(log: Path, words: tuple[str, ...], text: str) -> None:
     with pytest.raises(UsageError) as raised:
         as_json(log, *words)
-    assert said in str(raised.value)
+    assert text in str(raised.value)
 
 
 def test_policies_that_place_have_guests_and_oga_draws_nothing(replayed: Replay, log: Path) -> None:
@@ -353,8 +353,8 @@ def test_bounds_of_components_in_a_log_are_kept_in_a_replay(tmp_path: Path) -> N
             f"{number + 1}|{number + 1}|ann|{name}|batch|COMPLETED|{submit}|{start}|{start + run}|{run}|02:00:00|"
             f"{cpus}|2|{run * cpus}|00:20:00|{'' if light else 'asad:components=3'}"
         )
-    told, free = tmp_path / "told.txt", tmp_path / "free.txt"
-    told.write_text("\n".join(rows) + "\n")
+    seen, free = tmp_path / "told.txt", tmp_path / "free.txt"
+    seen.write_text("\n".join(rows) + "\n")
     free.write_text("\n".join(rows).replace("asad:components=3", "") + "\n")
 
     def guests(log: Path) -> dict[str, float]:
@@ -363,18 +363,18 @@ def test_bounds_of_components_in_a_log_are_kept_in_a_replay(tmp_path: Path) -> N
         return {name: figures["guests"] for name, figures in found.items()}
 
     assert guests(free)["first-fit"] > 0
-    hosted = guests(told)
+    hosted = guests(seen)
     assert hosted["first-fit"] < guests(free)["first-fit"], "who needs three nodes is no guest of two"
 
 
-def test_what_is_left_out_and_what_was_inferred_is_said_on_the_terminal(log: Path) -> None:
+def test_what_is_left_out_and_what_was_inferred_is_reported_on_the_terminal(log: Path) -> None:
     with log.open("a") as file:
         file.write("25 99999 -1 600 4 -1 -1 4\n26 99999 -1 600 4000 -1 -1 4000 900 -1 1 1 1 1 -1 -1 -1 -1\n")
     words = ("replay", log, "--store", "none", "--policy", "slurm", "--skip-bad")
-    said, status = run(*words, "--nodes", "4", "--cores", "8")
+    output, status = run(*words, "--nodes", "4", "--cores", "8")
     assert status == 0
     left_out = "Left out of the log, and of all figures: 1 line that cannot be read and 1 job too large for"
-    assert left_out in " ".join(said.split()) and "Nobody described the machine" not in said
+    assert left_out in " ".join(output.split()) and "Nobody described the machine" not in output
     log.write_text("".join(line for line in log.read_text().splitlines(True) if not line.startswith(";")))
-    said, _ = run(*words)
-    assert "Nobody described the machine; it is inferred from the log: " in said
+    output, _ = run(*words)
+    assert "Nobody described the machine; it is inferred from the log: " in output

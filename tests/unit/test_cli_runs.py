@@ -279,7 +279,7 @@ def test_a_moment_is_a_date_only_where_the_clock_is_an_epoch() -> None:
     assert (moment(86_400.4), moment(-5.0), moment(1e300)[:4]) == ("t=86400 s", "t=-5 s", "t=10")
 
 
-def test_what_steers_a_terminal_is_spelt_out() -> None:
+def test_what_controls_a_terminal_is_spelt_out() -> None:
     assert printable("a\x1b[31m\n\u202e\udc80\x9b") == "a\\x1b[31m\\n\\u202e\\udc80\\x9b"
     assert printable("Grüße 日本") == "Grüße 日本"
 

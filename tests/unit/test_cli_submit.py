@@ -95,7 +95,7 @@ def run(mesos: Queue, tmp_path: Path) -> Iterator[Callable[..., Result]]:
     server.stop()
 
 
-def said(result: Result) -> str:
+def output_of(result: Result) -> str:
     """What the user reads of an error."""
     assert isinstance(result.exception, AsadError), result.output
     return str(result.exception)
@@ -183,11 +183,11 @@ def test_a_dry_run_is_checked_and_submits_nothing(run: Callable[..., Result], me
     )
     assert not mesos.specs
     assert json.loads(run("submit", "--dry-run", "--json", "--", "true").output)["job"] == ""
-    assert "cpus" in said(run("submit", "--dry-run", "-c", "99999999", "--", "true"))
+    assert "cpus" in output_of(run("submit", "--dry-run", "-c", "99999999", "--", "true"))
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "seen"),
     [
         (["--tasks", "8-4", "--", "true"], "the second number is the larger one"),
         (["--tasks", "x", "--", "true"], "write 4, or 4-16"),
@@ -209,26 +209,26 @@ def test_a_dry_run_is_checked_and_submits_nothing(run: Callable[..., Result], me
         (["--name", "a\nb", "--", "true"], "control characters"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_mend(
-    run: Callable[..., Result], mesos: Queue, words: list[str], told: str
+def test_what_cannot_be_is_reported_with_its_remedy(
+    run: Callable[..., Result], mesos: Queue, words: list[str], seen: str
 ) -> None:
-    assert told in said(run("submit", *words))
+    assert seen in output_of(run("submit", *words))
     assert not mesos.specs
 
 
 def test_scripts_that_are_none(run: Callable[..., Result], tmp_path: Path) -> None:
-    for content, told in (
+    for content, seen in (
         (b"\xff\xfe\x00", "it is no text"),
         (b"echo hi\n", "by what it is run"),
         (b"#!/bin/sh\n" + b"#" * (512 << 10), "larger than 512 KiB"),
     ):
         script = tmp_path / "job.sh"
         script.write_bytes(content)
-        assert told in said(run("submit", str(script)))
+        assert seen in output_of(run("submit", str(script)))
 
 
 def test_a_request_that_is_too_long_is_not_sent(run: Callable[..., Result]) -> None:
-    assert "at most 1048576 are taken" in said(run("submit", "--", "echo", "x" * (1 << 20)))
+    assert "at most 1048576 are taken" in output_of(run("submit", "--", "echo", "x" * (1 << 20)))
 
 
 def test_jobs_are_listed_and_cancelled(run: Callable[..., Result], mesos: Queue) -> None:
@@ -241,8 +241,8 @@ def test_jobs_are_listed_and_cancelled(run: Callable[..., Result], mesos: Queue)
     assert "m1.1.0" in run("tasks", "m1").output
     assert [job["job"] for job in json.loads(run("tasks", "--json").output)] == ["m1", "m2"]
     assert run("tasks", "--user", "somebody-else").output == "no jobs\n"
-    assert "no such job" in said(run("tasks", "m99"))
-    assert "no such job" in said(run("cancel", "m99"))
+    assert "no such job" in output_of(run("tasks", "m99"))
+    assert "no such job" in output_of(run("cancel", "m99"))
     assert run("cancel", "m1").output == "m1 is cancelled; its tasks end\n"
     assert run("cancel", "m1").output == "m1 has ended already\n"
     assert mesos.cancelled[0] == ("m1", f"cancelled by {pwd.getpwuid(os.geteuid()).pw_name}")

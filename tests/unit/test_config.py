@@ -145,18 +145,18 @@ def test_a_lease_is_three_cycles_and_at_least_fifteen_seconds() -> None:
         ("[daemon", "asad.toml: not TOML: Expected ']'"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line_and_mend(text: str, line: str) -> None:
+def test_what_is_wrong_is_named_with_its_line_and_remedy(text: str, line: str) -> None:
     assert refused(text)[0].startswith(line)
 
 
-def test_everything_wrong_is_told_at_once() -> None:
-    told = refused("[daemon]\nmode = 1\nsocket = 'x'\n[guard]\nfloor = 1")
-    assert [line.split(": ")[1] for line in told] == ["daemon.mode", "daemon.socket", "guard.floor"]
+def test_everything_wrong_is_reported_at_once() -> None:
+    refusals = refused("[daemon]\nmode = 1\nsocket = 'x'\n[guard]\nfloor = 1")
+    assert [line.split(": ")[1] for line in refusals] == ["daemon.mode", "daemon.socket", "guard.floor"]
 
 
 def test_hostile_text_reaches_no_terminal() -> None:
-    told = refused('[daemon]\nmode = "\\u001b[2J"\n"\\u001b]0;x" = 1')
-    assert all(line.isprintable() for line in told)
+    refusals = refused('[daemon]\nmode = "\\u001b[2J"\n"\\u001b]0;x" = 1')
+    assert all(line.isprintable() for line in refusals)
     assert "holds control characters" in refused('[daemon]\nstore = "a\\u0007"')[0]
 
 
@@ -182,7 +182,7 @@ def test_files_that_cannot_be_read_say_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", ":80", "host", "host:", "host:-1", "a b:80", "::1:80", "[::1]", "u@h:80"]
 )
-def test_what_is_no_address_is_told(text: str) -> None:
+def test_what_is_no_address_is_reported(text: str) -> None:
     with pytest.raises(ValueError, match="is no address"):
         split_address(text)
 

@@ -298,7 +298,7 @@ def test_check_reads_all_that_the_configuration_names(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ small services
 
 
-def test_a_second_daemon_is_refused_and_told_who_runs(tmp_path: Path) -> None:
+def test_a_second_daemon_is_refused_and_learns_who_runs(tmp_path: Path) -> None:
     with (
         only_one(tmp_path / "state"),
         pytest.raises(AsadError, match=rf"another daemon runs here \(process {os.getpid()}\)") as error,
@@ -329,7 +329,7 @@ def test_a_state_folder_that_others_may_write_is_refused(tmp_path: Path, mode: i
         pass
 
 
-def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemd_is_notified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         listener.settimeout(300)
@@ -369,7 +369,7 @@ def test_a_cluster_without_nodes_has_no_actors() -> None:
     assert not NoNodes().announce(["n1"], "1")
 
 
-def test_gains_count_guests_once_and_tell_how_they_ended() -> None:
+def test_gains_count_guests_once_and_show_how_they_ended() -> None:
     gains = Gains()
     offer = Outcome(CoAllocate(CAUSE, WAITING, (1,), host=OTHER_HOST, share=0.3), True, "")
     assert gains.take(cluster(), nobody_ended(), [offer]) == []
@@ -471,7 +471,7 @@ def test_release_gives_everything_back_now_and_pauses(live: Callable[..., Life])
     assert life.ask("status")["paused"] is True
 
 
-def test_vetoes_are_counted_recorded_and_told(live: Callable[..., Life]) -> None:
+def test_vetoes_are_counted_recorded_and_reported(live: Callable[..., Life]) -> None:
     life = live()
     life.cluster.shown = cluster(host_bar={HOST: 2})
     life.cycles(1)
@@ -537,7 +537,7 @@ def test_a_fault_in_a_policy_does_not_end_the_daemon(
     assert any(record.exc_info for record in caplog.records)
 
 
-def test_a_long_cycle_is_told_and_those_it_covers_are_skipped(live: Callable[..., Life]) -> None:
+def test_a_long_cycle_is_reported_and_those_it_covers_are_skipped(live: Callable[..., Life]) -> None:
     life = live()
 
     class Slow(Held):
@@ -561,10 +561,10 @@ def test_a_clock_that_leaps_is_not_believed_at_once(
     for _ in range(2):
         jumped[0] = jump_s
         wait_for(lambda: "the clock was set" in life.ask("status")["cycle"]["sentence"])
-        looks, told = life.cluster.looks, life.ask("status")["cycle"]["sentence"]
+        looks, answer = life.cluster.looks, life.ask("status")["cycle"]["sentence"]
         assert (
             f"set {'ahead' if jump_s > 0 else 'back'} by {abs(jump_s):.0f} s at once; nothing is decided"
-            in told
+            in answer
         )
         assert abs(life.daemon.now_s - time.time()) < 60.0
         assert life.cluster.looks == looks, "it is not even looked"
@@ -777,7 +777,7 @@ def test_the_status_is_what_asactl_is_promised(live: Callable[..., Life]) -> Non
     assert status["actors"] == {"connected": 0, "silent": []}
 
 
-def test_jobs_and_nodes_are_listed_with_their_bars_in_words(live: Callable[..., Life]) -> None:
+def test_jobs_and_nodes_are_listed_with_their_reasons_in_words(live: Callable[..., Life]) -> None:
     life = live()
     life.cluster.shown = cluster(host_bar={OTHER_HOST: 6}, guest_bar={WAITING: 14}, node_bar={1: 1})
     life.cycles(2)
@@ -815,7 +815,7 @@ def test_jobs_and_nodes_are_listed_with_their_bars_in_words(live: Callable[..., 
         life.ask("explain", job="99")
 
 
-def test_guests_without_a_host_are_told_with_what_they_need(live: Callable[..., Life]) -> None:
+def test_guests_without_a_host_are_reported_with_what_they_need(live: Callable[..., Life]) -> None:
     life = live()
     life.cluster.shown = cluster(
         host={GUEST: -1, OFFERED: -1},
@@ -854,7 +854,7 @@ def test_gains_know_all_who_lend_to_a_pool() -> None:
     assert [(end.job, end.role) for end in gains.take(shown, ended, [])] == [("10", "host"), ("12", "guest")]
 
 
-def test_metrics_are_scraped_and_told_by_the_socket(live: Callable[..., Life]) -> None:
+def test_metrics_are_scraped_and_reported_by_the_socket(live: Callable[..., Life]) -> None:
     life = live()
     life.wishes.wishes = [SetShare(CAUSE, GUEST, 0.1)]
     life.cycles(3)
@@ -870,14 +870,14 @@ def test_metrics_are_scraped_and_told_by_the_socket(live: Callable[..., Life]) -
     assert "asad_info" in life.ask("metrics")
 
 
-def test_the_configuration_in_force_is_told_without_a_password(live: Callable[..., Life]) -> None:
+def test_the_configuration_in_force_is_reported_without_a_password(live: Callable[..., Life]) -> None:
     life = live()
     life.daemon.config = dataclasses.replace(
         life.daemon.config,
         daemon=dataclasses.replace(life.daemon.config.daemon, store="postgresql://asad:secret@db/asad"),
     )
-    told = life.ask("config")
-    assert told["daemon"]["store"] == "postgresql://asad:***@db/asad"
+    answer = life.ask("config")
+    assert answer["daemon"]["store"] == "postgresql://asad:***@db/asad"
     assert "secret" not in str(life.ask("status"))
     life.daemon.config = configuration(life.socket.parent)
 
@@ -983,7 +983,7 @@ def test_only_what_was_asked_before_is_done_and_no_longer_than_until_the_next_cy
     asked.close()
 
 
-def test_a_request_that_comes_in_a_long_cycle_is_told_so(
+def test_a_request_that_comes_in_a_long_cycle_is_answered(
     live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life = live()
@@ -1029,8 +1029,8 @@ def test_a_pause_in_the_middle_of_a_cycle_holds_at_once(
 
     life.wishes.decide = decide  # type: ignore[method-assign]
     assert decided.wait(300)
-    told = life.ask("pause")
-    assert told["paused"] and told["meanwhile"].startswith("in cycle ")
+    answer = life.ask("pause")
+    assert answer["paused"] and answer["meanwhile"].startswith("in cycle ")
     assert (life.daemon.config.daemon.state_dir / "paused").exists()
     assert life.ask("status")["paused"] is True
     gate.set()
@@ -1042,7 +1042,7 @@ def test_a_pause_in_the_middle_of_a_cycle_holds_at_once(
     assert life.ask("resume") == {"paused": False, "meanwhile": None}
 
 
-def test_before_the_first_cycle_is_over_the_daemon_tells_what_it_is_at(
+def test_before_the_first_cycle_is_over_the_daemon_shows_what_it_is_at(
     live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "SOON_S", 0.05)
@@ -1070,7 +1070,9 @@ def test_before_the_first_cycle_is_over_the_daemon_tells_what_it_is_at(
     assert life.ask("status")["paused"] is True
 
 
-def test_whoever_asks_for_what_takes_long_is_told_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_asks_for_what_takes_long_learns_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(task_queue, "ANSWER_S", 0.1)
     asked, begun, gate = task_queue.TaskQueue(), threading.Event(), threading.Event()
     done: list[str] = []
@@ -1105,7 +1107,7 @@ def test_the_main_thread_is_woken_beside_more_than_a_thousand_connections() -> N
     asked.close()
 
 
-def test_whoever_asks_a_daemon_that_stops_is_told_at_once() -> None:
+def test_whoever_asks_a_daemon_that_stops_is_answered_at_once() -> None:
     asked = task_queue.TaskQueue()
     asked.refuse()
     with pytest.raises(AsadError, match="the daemon stops"):
@@ -1139,7 +1141,7 @@ def test_a_reload_takes_over_what_is_right_and_keeps_the_old_where_it_is_wrong(
     life.cycles(2)
 
 
-def test_what_needs_a_restart_is_said_and_left(
+def test_what_needs_a_restart_is_reported_and_left(
     live: Callable[..., Life], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -1212,7 +1214,7 @@ def test_the_stop_gives_everything_back(live: Callable[..., Life]) -> None:
     assert not life.socket.exists()
 
 
-def test_a_stop_goes_on_when_nothing_can_be_given_back(
+def test_a_stop_goes_on_when_nothing_can_be_returned(
     live: Callable[..., Life], caplog: pytest.LogCaptureFixture
 ) -> None:
     life = live()

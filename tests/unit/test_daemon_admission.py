@@ -116,7 +116,7 @@ def seats(url: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_promises_are_in_the_store_before_the_cluster_is_told(begin: Any, tmp_path: Path) -> None:
+def test_promises_are_in_the_store_before_the_cluster_is_asked(begin: Any, tmp_path: Path) -> None:
     cluster = Live([2], two())
     kept: list[dict[str, Any]] = []
     cluster.before_deeds = lambda: kept.append(seats(str(tmp_path / "asad.db")))
@@ -128,7 +128,7 @@ def test_promises_are_in_the_store_before_the_cluster_is_told(begin: Any, tmp_pa
 def test_a_daemon_that_is_killed_finds_its_promises_and_repeats_nothing(begin: Any, tmp_path: Path) -> None:
     cluster = Live([2], two())
     begin(cluster)
-    told = len(cluster.done)
+    count = len(cluster.done)
     # what a kill leaves: the store as it is now, and a cluster that was released nothing
     url = str(tmp_path / "asad.db")
     kept = seats(url)
@@ -139,7 +139,7 @@ def test_a_daemon_that_is_killed_finds_its_promises_and_repeats_nothing(begin: A
     assert {decision.kind for decision in decisions} == {"admit"}, (
         "informed again that it is admitted, and no more"
     )
-    assert len(cluster.done) == told and set(kept) == {"7", "8"}
+    assert len(cluster.done) == count and set(kept) == {"7", "8"}
 
 
 def test_what_a_release_that_fails_half_way_gave_back_is_not_taken_for_let_go_by_hand(begin: Any) -> None:
@@ -152,15 +152,15 @@ def test_what_a_release_that_fails_half_way_gave_back_is_not_taken_for_let_go_by
     daemon, _ = begin(cluster)
     begin_s = cluster.jobs[1].begin_s
     assert begin_s > EPOCH
-    told = ask(daemon.config.daemon.socket, "release")
-    assert "slurmctld does not answer any more" in told["done"][0]
+    answer = ask(daemon.config.daemon.socket, "release")
+    assert "slurmctld does not answer any more" in answer["done"][0]
     assert math.isnan(cluster.jobs[1].begin_s)
     ask(daemon.config.daemon.socket, "resume")
     after(cluster, 2)
     assert cluster.jobs[1].begin_s == begin_s, "it is held to its plan again"
 
 
-def test_a_store_that_does_not_tell_is_asked_once_a_minute_and_not_in_every_cycle(
+def test_a_store_that_does_not_show_is_asked_once_a_minute_and_not_in_every_cycle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, now_s = [0], [0.0]
@@ -225,10 +225,10 @@ def test_what_admission_says_is_asked_for_by_asactl(begin: Any) -> None:
         assert result.exit_code == 0, result.output
         return result.output
 
-    told = asactl_says("admit", "explain", "8")
-    assert "job 8: admitted by as-soon: there is room for it" in told
-    assert "deferred  until 1" in told.replace("t=", "") and "constant(10) (as its user stated)" in told
-    assert "at its planned end it is worth 10, it costs 0: a payoff of 10" in told
+    output = asactl_says("admit", "explain", "8")
+    assert "job 8: admitted by as-soon: there is room for it" in output
+    assert "deferred  until 1" in output.replace("t=", "") and "constant(10) (as its user stated)" in output
+    assert "at its planned end it is worth 10, it costs 0: a payoff of 10" in output
     assert "not admitted by as-soon: utility bribe(1): no kind of that name" in asactl_says(
         "admit", "explain", "9"
     )
@@ -242,7 +242,7 @@ def test_what_admission_says_is_asked_for_by_asactl(begin: Any) -> None:
         ask(Path(place), "admission", job="55")
 
 
-def test_what_was_decided_is_told_from_the_store(begin: Any, tmp_path: Path) -> None:
+def test_what_was_decided_is_reported_from_the_store(begin: Any, tmp_path: Path) -> None:
     cluster = Live([2], two())
     daemon, _ = begin(cluster)
     assert daemon.writer.wait_until_written(300.0)
@@ -281,12 +281,12 @@ def test_a_reload_keeps_promises(begin: Any, tmp_path: Path) -> None:
         guests_cap = 7
         """
     daemon, _ = begin(cluster, reread=lambda: parse(text, tmp_path / "asad.toml"))
-    begin_s, told, admit = cluster.jobs[1].begin_s, len(cluster.done), daemon.cycle.admit
+    begin_s, seen, admit = cluster.jobs[1].begin_s, len(cluster.done), daemon.cycle.admit
     daemon.reload()
     wait_for(lambda: daemon.cycle.admit is not admit)
     after(cluster, 2)
     assert cluster.jobs[1].begin_s == begin_s
-    assert {decision.kind for _, decision in cluster.done[told:]} <= {"admit"}
+    assert {decision.kind for _, decision in cluster.done[seen:]} <= {"admit"}
     assert cluster.released == 0
 
 
@@ -374,8 +374,8 @@ def test_wrong_options_and_rules_are_named(text: str, why: str) -> None:
         policy_of(config(text), "admit")
 
 
-def test_a_story_tells_at_what_price_a_job_would_have_been_let_in() -> None:
-    told = {
+def test_a_story_shows_at_what_price_a_job_would_have_been_let_in() -> None:
+    record = {
         "job": "7",
         "verdict": "declined",
         "policy": "oasis",
@@ -385,6 +385,6 @@ def test_a_story_tells_at_what_price_a_job_would_have_been_let_in() -> None:
         "payoff": -15.0,
         "let_in_at": 0.25,
     }
-    lines = list(story(told))
+    lines = list(story(record))
     assert "it would have been let in at 25.0% of the prices of that moment" in "\n".join(lines)
     assert lines[0] == "job 7: not admitted by oasis: it costs more than it is worth"

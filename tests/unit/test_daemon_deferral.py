@@ -124,13 +124,13 @@ def test_why_a_job_waits_is_asked_for_by_asactl(begin: Any) -> None:
         assert result.exit_code == 0, result.output
         return result.output
 
-    told = says("explain", "2")
+    output = says("explain", "2")
     assert (
         "deferrable (its user says that it is deferrable): held back; it is 1st of 1, and 0 cores are free"
-        in told
+        in output
     )
-    assert "it starts then even if asad is gone" in told and "1 of 1 by edf-defer" in told
-    assert "deferred until" in told, "and what was decided"
+    assert "it starts then even if asad is gone" in output and "1 of 1 by edf-defer" in output
+    assert "deferred until" in output, "and what was decided"
     screen = says("defer", "status")
     assert "edf-defer: 1 deferrable jobs wait, 0 run" in screen and "held back" in screen
     assert json.loads(says("defer", "status", "--json"))["jobs"][0]["job"] == "2"
@@ -174,7 +174,7 @@ def test_a_stop_gives_back_and_a_start_leaves_begin_times_to_this_stage(begin: A
     assert cluster.held == set()
 
 
-def test_what_is_put_off_no_more_is_given_back(
+def test_what_is_deferred_no_more_is_returned(
     begin: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     text = (

@@ -113,9 +113,9 @@ def recorded(log: Path, *words: str) -> list[str]:
 def test_a_log_is_played_to_its_end(start: Callable[..., Started], log: Path, tmp_path: Path) -> None:
     one = start(*recorded(log))
     assert one.end() == 0, one.said()
-    said = one.said()
-    assert "160 of 160 jobs have ended" in said
-    assert "asactl status --socket" in said
+    text = one.said()
+    assert "160 of 160 jobs have ended" in text
+    assert "asactl status --socket" in text
     with Store.open(str(tmp_path / "asad.db")) as store:
         (run,) = store.runs()
         assert (run.kind, run.state) == ("live", "done")
@@ -142,7 +142,7 @@ def test_what_costs_nothing_because_nothing_is_lent_is_no_case(
         assert share_cases.load(store, [run.id for run in store.runs()]).job == []
 
 
-def test_it_stays_when_told_and_answers_as_a_live_one(start: Callable[..., Started], log: Path) -> None:
+def test_it_stays_when_asked_and_answers_as_a_live_one(start: Callable[..., Started], log: Path) -> None:
     one = start(*recorded(log, "--stay", "--seed", "1")).ready()
     wait_for(lambda: "160 of 160" in one.ask("status")["cluster"]["sentence"])
     status = one.ask("status")
@@ -163,7 +163,7 @@ def test_it_stays_when_told_and_answers_as_a_live_one(start: Callable[..., Start
     assert one.end() == 0, one.said()
 
 
-def test_time_runs_as_fast_as_told(start: Callable[..., Started], log: Path) -> None:
+def test_time_runs_as_fast_as_asked(start: Callable[..., Started], log: Path) -> None:
     one = start("--cluster", "recorded", "--log", str(log), "--speed", "3000").ready()
     begin = time.monotonic()
     before = one.ask("status")["now_s"]
@@ -176,7 +176,7 @@ def test_time_runs_as_fast_as_told(start: Callable[..., Started], log: Path) -> 
     assert one.end() == 0
 
 
-def test_systemd_is_told_of_start_life_reload_and_stop(
+def test_systemd_is_notified_of_start_life_reload_and_stop(
     start: Callable[..., Started], log: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "asad.toml"
@@ -258,7 +258,7 @@ def test_check_says_what_is_wrong_and_runs_nothing(tmp_path: Path, log: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "seen"),
     [
         (["--config", "/none/asad.toml"], "/none/asad.toml: No such file or directory"),
         (["--log", "LOG", "--nodes", "3"], "--nodes and --cores go together"),
@@ -266,9 +266,9 @@ def test_check_says_what_is_wrong_and_runs_nothing(tmp_path: Path, log: Path) ->
         (["--log", "LOG", "--nodes", "1", "--cores", "1"], "do not fit"),
     ],
 )
-def test_wrong_usage_is_told(words: list[str], told: str, log: Path, tmp_path: Path) -> None:
+def test_wrong_usage_is_reported(words: list[str], seen: str, log: Path, tmp_path: Path) -> None:
     words = [str(log) if word == "LOG" else word for word in words]
-    with pytest.raises(AsadError, match=told) as error:
+    with pytest.raises(AsadError, match=seen) as error:
         CliRunner().invoke(command, [*words, "--state-dir", str(tmp_path)], catch_exceptions=False)
     assert error.value.exit_status == 2
 
@@ -284,7 +284,7 @@ def test_the_exit_status_of_a_wrong_configuration_is_2(tmp_path: Path) -> None:
     assert "\x1b" not in done.stderr
 
 
-def test_the_log_of_the_daemon_steers_no_terminal() -> None:
+def test_the_log_of_the_daemon_controls_no_terminal() -> None:
     record = logging.LogRecord("asad", logging.INFO, "", 0, "job %s", ("\x1b[2Jé\n",), None)
     assert Plain("%(message)s").format(record) == "job \\x1b[2Jé\n"
 

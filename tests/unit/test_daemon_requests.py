@@ -107,15 +107,15 @@ def test_what_it_did_is_in_the_store_and_explained(taking: Callable[..., Life]) 
     cause = Cause("slurm+mesos", "it runs on Mesos as m1 on a1,a2", {"mesos": "m1"})
     cluster.acted.append(("4711", Outcome(Start(cause, 0), True, "")))
     wait_for(lambda: not cluster.acted)
-    told = life.ask("explain", job="4711")
-    (decision,) = told["decisions"]
+    answer = life.ask("explain", job="4711")
+    (decision,) = answer["decisions"]
     assert (decision["kind"], decision["job"], decision["outcome"]) == ("start", "4711", "done")
     assert decision["reason"] == "it runs on Mesos as m1 on a1,a2"
     assert decision["policy"] == "slurm+mesos"
     stop(life)
 
 
-def test_jobs_are_taken_and_told_of_while_the_first_cycle_lasts(live: Callable[..., Life]) -> None:
+def test_jobs_are_taken_and_reported_of_while_the_first_cycle_lasts(live: Callable[..., Life]) -> None:
     cluster = Slow()
     life = live(held=cluster, first_cycle=False)
     wait_for(lambda: cluster.looks)
@@ -123,8 +123,8 @@ def test_jobs_are_taken_and_told_of_while_the_first_cycle_lasts(live: Callable[.
         for verb in ("submit", "cancel", "tasks"):
             assert life.ask(verb, job="m1") == {"job": "m1"}
         assert [verb for verb, *_ in cluster.asked] == ["submit", "cancel", "tasks"]
-        told = life.ask("explain", job="m1")
-        assert told["gang"] == cluster.story("m1") and told["live"] is None and told["decisions"] == []
+        answer = life.ask("explain", job="m1")
+        assert answer["gang"] == cluster.story("m1") and answer["live"] is None and answer["decisions"] == []
         with pytest.raises(Refused, match="nothing has been seen yet"):
             life.ask("explain", job="m2")
     finally:

@@ -157,10 +157,10 @@ def test_a_statement_is_announced_followed_and_charged(begin: Any, tmp_path: Pat
     file = tmp_path / "mine.toml"
     file.write_text(FILE)
     assert "2 statements, nothing wrong" in run("sow", "submit", str(file), "--dry-run", socket=socket)
-    told = run("sow", "submit", str(file), "--user", "ann", socket=socket)
-    assert "statement 1 (train): it starts as planned: expected to pay" in told
-    assert "starts t=1000400 s, fails with 0.0%" in told and "--comment=asad:sow=1" in told
-    assert "statement 2 (cheap): declined: no start pays" in told
+    output = run("sow", "submit", str(file), "--user", "ann", socket=socket)
+    assert "statement 1 (train): it starts as planned: expected to pay" in output
+    assert "starts t=1000400 s, fails with 0.0%" in output and "--comment=asad:sow=1" in output
+    assert "statement 2 (cheap): declined: no start pays" in output
     with Store.open(str(tmp_path / "asad.db")) as store:  # it is kept before it is reported
         assert {one.number for one in stated.statements(store, SCOPE)} == {1}, "what was declined is not"
         assert set(stated.plans(store, SCOPE, [1, 2])) == {1}
@@ -188,8 +188,8 @@ def test_a_statement_is_announced_followed_and_charged(begin: Any, tmp_path: Pat
 def test_the_menu_is_shown_and_drawn(begin: Any, tmp_path: Path) -> None:
     begin(Live([]))
     socket, picture = tmp_path / "s", tmp_path / "menu.svg"
-    told = run("sow", "quote", "--cores", "2", "--time", "250s", "--plot", str(picture), socket=socket)
-    assert "sold out" in told and "█" in told and "6" in told
+    output = run("sow", "quote", "--cores", "2", "--time", "250s", "--plot", str(picture), socket=socket)
+    assert "sold out" in output and "█" in output and "6" in output
     assert "<svg" in picture.read_text()
     facts = json.loads(run("sow", "quote", "--cores", "2", "-t", "250s", "--json", socket=socket))
     assert facts["menu"][0]["price"] is None and facts["menu"][1]["price"] == 6.0
@@ -205,9 +205,9 @@ def test_several_runs_are_announced_at_once_and_taken_back(begin: Any, tmp_path:
     begin(Live([]))
     socket, file = tmp_path / "s", tmp_path / "mine.toml"
     file.write_text(FILE.partition('[[statement]]\nname = "cheap"')[0])
-    told = json.loads(run("sow", "submit", str(file), "--times", "3", "--json", socket=socket))
-    assert [one["due_s"] for one in told["statements"]] == [EPOCH + 400, EPOCH + 1000, EPOCH + 1600]
-    assert told["acts"] and told["kept"]
+    document = json.loads(run("sow", "submit", str(file), "--times", "3", "--json", socket=socket))
+    assert [one["due_s"] for one in document["statements"]] == [EPOCH + 400, EPOCH + 1000, EPOCH + 1600]
+    assert document["acts"] and document["kept"]
     assert "statement 2 is taken back" in run("sow", "cancel", "2", socket=socket)
     with pytest.raises(Refused, match="no open statement 2"):
         run("sow", "cancel", "2", socket=socket)
@@ -226,8 +226,10 @@ def test_a_daemon_that_starts_again_goes_on_with_what_was_promised(begin: Any, t
     assert math.isnan(cluster.jobs[0].begin_s), "a daemon that stops releases"
     begin(cluster)
     wait_for(lambda: cluster.jobs[0].begin_s == EPOCH + 600.0)
-    (told,) = ask(tmp_path / "s", "sow-submit", statements=[announced("b", due=9).to_json()])["statements"]
-    assert told["statement"] == 2
+    (statement,) = ask(tmp_path / "s", "sow-submit", statements=[announced("b", due=9).to_json()])[
+        "statements"
+    ]
+    assert statement["statement"] == 2
     cluster.pass_rounds(9)
     with Store.open(str(tmp_path / "asad.db")) as store:
         states = {one.number: one.state for one in stated.statements(store, SCOPE)}
@@ -247,7 +249,9 @@ def test_a_daemon_that_starts_again_goes_on_with_what_was_promised(begin: Any, t
         ({"statements": [announced(name="\x1b[2J").to_json()]}, "name: it is no printable text"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_told(begin: Any, tmp_path: Path, arguments: Any, why: str) -> None:
+def test_what_is_wrong_with_a_request_is_reported(
+    begin: Any, tmp_path: Path, arguments: Any, why: str
+) -> None:
     begin(Live([]))
     with pytest.raises(Refused) as error:
         ask(tmp_path / "s", "sow-submit", **arguments)
@@ -271,7 +275,7 @@ def test_nothing_is_promised_by_a_daemon_that_only_looks_on(begin: Any, tmp_path
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_reload_before_the_store_has_told_what_was_promised_promises_nothing(known: bool) -> None:
+def test_a_reload_before_the_store_has_answered_what_was_promised_promises_nothing(known: bool) -> None:
     def statements() -> Stages:
         policy = Statements("sow", FirstFit, APPLICATIONS, OPTIONS)
         return Stages(policy, AtOnce(), Native(), Exclusive())

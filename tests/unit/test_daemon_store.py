@@ -59,7 +59,7 @@ def check_everything(path: Path, run_id: int) -> None:
         assert learned.load(store, "s") == {"app": {"n": 1}}
 
 
-def test_everything_that_is_said_is_written(tmp_path: Path) -> None:
+def test_everything_that_is_reported_is_written(tmp_path: Path) -> None:
     path = tmp_path / "asad.db"
     writer = Writer(str(path), START)
     say_everything(writer)

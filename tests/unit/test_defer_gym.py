@@ -30,10 +30,10 @@ def test_the_checker_of_gymnasium_passes(drawn: Trajectories) -> None:
         # it is no game: there is nothing to render, and what is observed has no bounds
         warnings.simplefilter("ignore")
         check_env(DeferEnv(drawn), skip_render_check=True)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         check_env(DeferEnv(drawn, most_jobs=16, hold=-0.5), skip_render_check=True)
-    assert not [one for one in told if "deprecat" in str(one.message)]
+    assert not [one for one in seen if "deprecat" in str(one.message)]
 
 
 def edf(seen: dict[str, np.ndarray]) -> np.ndarray:

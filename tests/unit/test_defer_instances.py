@@ -100,7 +100,7 @@ def wrong(row: int, column: int, value: int) -> Any:
         ({"capacity": np.array([[1.0, 1.0], [1, -1]])}, "capacity of trajectory 1, step 1, is -1"),
     ],
 )
-def test_a_wrong_file_is_told_with_its_key_and_the_mend(
+def test_a_wrong_file_is_reported_with_its_key_and_the_remedy(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "wrong.npz"
@@ -136,7 +136,7 @@ def test_a_seed_draws_the_same_alone_and_among_others() -> None:
     assert not np.array_equal(alone.capacity, draw_trajectories([8]).capacity)
 
 
-def test_what_is_drawn_is_as_it_is_told() -> None:
+def test_what_is_drawn_is_what_was_stated() -> None:
     drawn = draw_trajectories(range(200))
     shares = [float((drawn.cores == size).mean()) for size in (1, 2, 4, 8, 16)]
     assert shares == pytest.approx([0.42, 0.26, 0.18, 0.09, 0.05], abs=0.01)

@@ -67,9 +67,9 @@ def test_a_job_that_would_be_in_the_way_of_a_planned_one_waits() -> None:
     live(cluster, cycle_of(cluster, policy), 300.0)
     assert cluster.started("short") == 0.0
     assert math.isnan(cluster.started("long"))
-    told = policy.explain("long")
-    assert told is not None and told["state"] == "held"
-    assert "on-demand jobs are expected to need its cores before it would end" in str(told["reason"])
+    story = policy.explain("long")
+    assert story is not None and story["state"] == "held"
+    assert "on-demand jobs are expected to need its cores before it would end" in str(story["reason"])
     cluster.estimates.clear()
     live(cluster, cycle_of(cluster, policy), 3000.0)
     assert cluster.started("2") == pytest.approx(1000.0, abs=POLL_S)
@@ -130,8 +130,8 @@ def test_an_array_is_one_job_of_all_its_tasks() -> None:
     cycle.run_once()
     assert {d.cause.detail["job"]: d.kind for _, d in cluster.done} == {"7": "defer", "8": "start"}
     assert cluster.done[0][1].cause.detail["cores"] in (2, 6)
-    told = policy.explain("7_3")
-    assert told is not None and told["cores"] == 6
+    story = policy.explain("7_3")
+    assert story is not None and story["cores"] == 6
     live(cluster, cycle, 2000.0)
     assert cluster.most_used <= 4 and cluster.started("8") == 0.0
 
@@ -151,11 +151,11 @@ def test_a_lease_is_short_renewed_in_time_and_never_beyond_the_latest_start() ->
     cluster = Yielding([2], [job("1", 7200.0, 2), job("2", 600.0, 1, 1800.0)])
     policy = deferral(margin_s=90.0, lead=0.0)
     live(cluster, cycle_of(cluster, policy), 2100.0)
-    told = leases(cluster, "2")
-    assert all(at < until <= min(at + 5 * POLL_S, 1800.0 - 90.0) for at, until in told), told
-    ends = [until for _, until in told]
-    assert all(at < before for (at, _), before in zip(told[1:], ends, strict=False)), "renewed before it ends"
-    assert len(told) < 1800.0 / (2 * POLL_S), "and not in every cycle"
+    seen = leases(cluster, "2")
+    assert all(at < until <= min(at + 5 * POLL_S, 1800.0 - 90.0) for at, until in seen), seen
+    ends = [until for _, until in seen]
+    assert all(at < before for (at, _), before in zip(seen[1:], ends, strict=False)), "renewed before it ends"
+    assert len(seen) < 1800.0 / (2 * POLL_S), "and not in every cycle"
     (let_go,) = [(at - EPOCH, d) for at, d in cluster.done if isinstance(d, Start)]
     assert let_go[0] == pytest.approx(1710.0, abs=POLL_S) and let_go[1].cause.detail["urgent"] is True
     assert policy.reports() == ["job 2 has missed its latest start: it still waits, and has not run"]
@@ -212,8 +212,8 @@ def test_before_its_own_begin_time_nobody_is_touched_and_then_held_in_time() -> 
     live(cluster, cycle_of(cluster, policy), 400.0)
     first_at, first_until = leases(cluster, "2")[0]
     assert first_at < 600.0 < first_until
-    told = policy.explain("2")
-    assert told is not None and told["earliest_s"] == EPOCH + 600.0 and told["latest_s"] == EPOCH + 4200.0
+    story = policy.explain("2")
+    assert story is not None and story["earliest_s"] == EPOCH + 600.0 and story["latest_s"] == EPOCH + 4200.0
 
 
 def test_begin_and_deadline_make_a_job_deferrable_and_a_deadline_alone_if_that_is_wanted() -> None:
@@ -223,13 +223,13 @@ def test_begin_and_deadline_make_a_job_deferrable_and_a_deadline_alone_if_that_i
     cluster = Yielding([1], [job("0", 7200.0, 1), both, alone])
     policy = deferral()
     live(cluster, cycle_of(cluster, policy), 400.0)
-    told = policy.explain("1")
-    assert told is not None and (told["earliest_s"], told["latest_s"]) == (EPOCH + 300.0, EPOCH + 3000.0)
+    story = policy.explain("1")
+    assert story is not None and (story["earliest_s"], story["latest_s"]) == (EPOCH + 300.0, EPOCH + 3000.0)
     assert policy.explain("2") is None
     eager = deferral(deadline_alone=True)
     cycle_of(cluster, eager).run_once()
-    told = eager.explain("2")
-    assert told is not None and (told["earliest_s"], told["latest_s"]) == (EPOCH, EPOCH + 3000.0)
+    story = eager.explain("2")
+    assert story is not None and (story["earliest_s"], story["latest_s"]) == (EPOCH, EPOCH + 3000.0)
 
 
 def test_when_asad_dies_every_job_starts_by_itself() -> None:
@@ -245,20 +245,20 @@ def test_a_daemon_that_starts_anew_goes_on_with_what_it_finds() -> None:
     first = deferral()
     live(cluster, cycle_of(cluster, first), 300.0)
     kept = json.loads(json.dumps(first.state(), allow_nan=False))
-    told = first.explain("2")
+    story = first.explain("2")
     second = deferral()
     second.restore(kept)
     cluster.done.clear()
     cycle_of(cluster, second).run_once()
     again = second.explain("2")
-    assert told is not None and again is not None
-    assert (again["earliest_s"], again["latest_s"]) == (told["earliest_s"], told["latest_s"])
-    assert again["held_until_s"] == told["held_until_s"] and again["state"] == "held"
+    assert story is not None and again is not None
+    assert (again["earliest_s"], again["latest_s"]) == (story["earliest_s"], story["latest_s"])
+    assert again["held_until_s"] == story["held_until_s"] and again["state"] == "held"
     live(cluster, cycle_of(cluster, second), 4000.0)
     assert cluster.started("2") == pytest.approx(3000.0, abs=2 * POLL_S)
 
 
-def test_what_is_held_for_somebody_who_is_not_deferrable_any_more_is_given_back() -> None:
+def test_what_is_held_for_somebody_who_is_not_deferrable_any_more_is_returned() -> None:
     cluster = Yielding([2], [job("1", 3000.0, 2), job("2", 600.0, 1, 2 * HOUR_S)])
     live(cluster, cycle_of(cluster, deferral()), 60.0)
     assert cluster.held == {"2"}
@@ -282,7 +282,7 @@ def test_a_hold_that_somebody_takes_back_by_hand_is_not_made_again() -> None:
     assert cluster.done == [], "nor after a restart"
 
 
-def test_what_was_given_back_is_taken_for_nobodys_hand() -> None:
+def test_what_was_returned_is_taken_for_nobodys_hand() -> None:
     cluster = Yielding([2], [job("1", 3000.0, 2), job("2", 600.0, 1, 2 * HOUR_S)])
     policy = deferral()
     cycle = cycle_of(cluster, policy)
@@ -318,9 +318,11 @@ def test_who_waits_for_something_else_is_neither_gone_nor_missed_before_his_time
     cycle_of(cluster, policy).run_once()
     cluster.limited.add("1")
     live(cluster, cycle_of(cluster, policy), 900.0)
-    told = policy.explain("1")
+    story = policy.explain("1")
     assert (
-        told is not None and "something other than its turn" in str(told["reason"]) and policy.reports() == []
+        story is not None
+        and "something other than its turn" in str(story["reason"])
+        and policy.reports() == []
     )
     live(cluster, cycle_of(cluster, policy), 600.0)
     assert policy.reports() == ["job 1 has missed its latest start: it still waits, and has not run"]
@@ -527,8 +529,8 @@ def test_what_runs_and_was_deferrable_is_no_on_demand_job() -> None:
     )
     policy = deferral(lead=0.0)
     live(cluster, cycle_of(cluster, policy), 300.0)
-    told = policy.overview()
-    assert told["held_cores"] == 3.0 and told["capacity"] == 6.0 and told["running"] == 1
+    overview = policy.overview()
+    assert overview["held_cores"] == 3.0 and overview["capacity"] == 6.0 and overview["running"] == 1
     assert policy.explain("2") == {"job": "2", "policy": "edf-defer", "state": "runs", "latest_s": None}
     again = deferral(lead=0.0)
     again.restore(json.loads(json.dumps(policy.state())))
@@ -613,14 +615,14 @@ def test_history_forgets_and_passes_over_what_cannot_be_read() -> None:
     history = History(3600.0, 2)
     for hour in range(5 * 24):
         history.see(hour * 3600.0, [float(hour)] + [0.0] * 5)
-    told = history.to_json()
-    assert len(told) == 2 and {entry["day"] for entry in told.values()} == {3, 4}
+    seen = history.to_json()
+    assert len(seen) == 2 and {entry["day"] for entry in seen.values()} == {3, 4}
     broken = {
-        "day 0": {**told["day 0"], "capacity": "x"},
-        "day 1": {**told["day 1"], "step_s": 60.0},
-        "day 2": {**told["day 0"], "day": "soon"},
-        "day 3": {**told["day 0"], "capacity": [1e300] * 24},
-        "day 4": {**told["day 0"], "held": [1.0]},
+        "day 0": {**seen["day 0"], "capacity": "x"},
+        "day 1": {**seen["day 1"], "step_s": 60.0},
+        "day 2": {**seen["day 0"], "day": "soon"},
+        "day 3": {**seen["day 0"], "capacity": [1e300] * 24},
+        "day 4": {**seen["day 0"], "held": [1.0]},
     }
     again = History(3600.0, 2)
     again.restore(broken)  # type: ignore[arg-type]

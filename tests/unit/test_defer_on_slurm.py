@@ -73,8 +73,8 @@ def test_a_job_is_held_by_begin_time_and_let_go_when_there_is_room(tmp_path: Pat
     assert not open_changes(tmp_path / "offers.journal")
     slurm.start(40, "n1", lab.now_s)
     turn(lab, cycle, POLL_S)
-    told = policy.overview()
-    assert told["held_cores"] == 2.0 and told["running"] == 1 and told["waiting"] == 0
+    overview = policy.overview()
+    assert overview["held_cores"] == 2.0 and overview["running"] == 1 and overview["waiting"] == 0
 
 
 def test_a_users_own_begin_time_comes_back_from_the_journal(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_users_own_begin_time_comes_back_from_the_journal(tmp_path: Path) -> N
     lab.cluster.recover()
     policy, cycle = deferral(lab)
     turn(lab, cycle, POLL_S)
-    told = policy.explain("40")
-    assert told is not None and told["earliest_s"] == own_s and told["latest_s"] == own_s + 7200.0
+    story = policy.explain("40")
+    assert story is not None and story["earliest_s"] == own_s and story["latest_s"] == own_s + 7200.0
     assert list(cycle.snapshot.own_begins.values()) == [own_s]  # type: ignore[union-attr]
 
 
@@ -116,8 +116,8 @@ def test_a_daemon_that_dies_leaves_nothing_that_lasts(tmp_path: Path) -> None:
     turn(lab, cycle, 300.0)
     assert begin_of(lab) <= lab.now_s + 150.0, "Slurm starts it by itself then"
     assert set(open_changes(tmp_path / "offers.journal")) == {("40", "StartTime")}
-    said, _ = undo_changes(tmp_path / "none" / "offers.journal", older_than_s=0.0, now_s=lab.now_s)
-    assert said == []
+    lines, _ = undo_changes(tmp_path / "none" / "offers.journal", older_than_s=0.0, now_s=lab.now_s)
+    assert lines == []
 
 
 def test_a_deadline_and_a_rule_of_a_qos(tmp_path: Path) -> None:
@@ -165,6 +165,6 @@ def test_a_hand_of_an_operator_is_let_be(tmp_path: Path) -> None:
     policy, cycle = deferral(lab)
     turn(lab, cycle, 60.0)
     lab.slurm.jobs[40] |= {"eligible_time": int(lab.now_s), "state_reason": "Priority"}
-    told = len(lab.slurm.updates)
+    count = len(lab.slurm.updates)
     turn(lab, cycle, 300.0)
-    assert len(lab.slurm.updates) == told and policy.explain("40")["state"] == "by hand"  # type: ignore[index]
+    assert len(lab.slurm.updates) == count and policy.explain("40")["state"] == "by hand"  # type: ignore[index]

@@ -146,14 +146,14 @@ def test_weights_that_cannot_be_are_refused(text: str, message: str, tmp_path: P
 
 def test_tuning_finds_more_than_the_baselines_and_the_same_again() -> None:
     drawn = draw_trajectories(range(24))
-    told: list[int] = []
+    seen: list[int] = []
     settings: dict[str, Any] = {"rounds": 8, "population": 24, "batch": 16}
     found = tune(
-        drawn, np.random.default_rng(0), progress=lambda number, total: told.append(number), **settings
+        drawn, np.random.default_rng(0), progress=lambda number, total: seen.append(number), **settings
     )
     again = tune(drawn, np.random.default_rng(0), **settings)
     assert np.array_equal(found, again)
-    assert told == list(range(1, 9))
+    assert seen == list(range(1, 9))
     policy = Linear()
     policy.weights = found
     fresh = draw_trajectories(range(100, 140))
@@ -185,7 +185,7 @@ def test_the_knapsack_is_the_best_set() -> None:
         assert (cores * gain)[chosen].sum() == pytest.approx(best)
 
 
-def test_of_scores_that_tell_gains_the_set_that_gains_most_starts() -> None:
+def test_of_scores_that_show_gains_the_set_that_gains_most_starts() -> None:
     rng = np.random.default_rng(2)
     spread = 0.65
     for _ in range(40):

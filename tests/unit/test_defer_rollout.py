@@ -51,12 +51,12 @@ def test_what_is_played_is_what_the_world_would_earn() -> None:
     trajectories = Trajectories.of(jobs, [0, many], capacity)
     world = World(trajectories)
     waiting = world.view(0)
-    told = Told(depth=steps)
-    told.real = capacity[0]
-    proposals = told.propose(waiting)
-    said = told.play(waiting, proposals)
+    seen = Told(depth=steps)
+    seen.real = capacity[0]
+    proposals = seen.propose(waiting)
+    text = seen.play(waiting, proposals)
     linear, worth = Linear(), Worth()
-    for proposal, value in zip(proposals, said, strict=True):
+    for proposal, value in zip(proposals, text, strict=True):
         world = World(trajectories)
         total = world.step(np.where(proposal, 1.0, -np.inf)[None, :]).total(worth)[0]
         while not world.done:
@@ -82,11 +82,11 @@ def test_the_same_view_gives_the_same_answer_and_nothing_to_come_matters() -> No
     for trajectories in (drawn, changed):
         world, scorer, rows = World(trajectories), learned(futures=4), []
         while world.now <= 40:
-            said = scorer.score(world.view(0))
-            assert (said == learned(futures=4).score(world.view(0))).all() or world.now % 10
+            scored = scorer.score(world.view(0))
+            assert (scored == learned(futures=4).score(world.view(0))).all() or world.now % 10
             scores = np.full(world.rows.shape, -np.inf)
-            scores[0, : len(said)] = said
-            rows.append(said)
+            scores[0, : len(scored)] = scored
+            rows.append(scored)
             world.step(scores)
         answers.append(rows)
     assert all((one == two).all() for one, two in zip(*answers, strict=True))
@@ -135,7 +135,7 @@ def test_a_sample_is_written_and_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         ("schema = 2", "schema is 2"),
         ("schema = 1\nrate = -1", "rate"),
@@ -146,10 +146,10 @@ def test_a_sample_is_written_and_read(tmp_path: Path) -> None:
         ("=", "cannot be read as TOML"),
     ],
 )
-def test_a_wrong_sample_is_refused(text: str, said: str, tmp_path: Path) -> None:
+def test_a_wrong_sample_is_refused(text: str, shown: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=shown):
         read_sample(str(path))
     with pytest.raises(ConfigError, match="cannot be read"):
         read_sample(str(tmp_path / "none.toml"))

@@ -108,10 +108,10 @@ def test_defaults_of_replay_are_those_in_its_table() -> None:
     assert usual in REPLAY
     assert isinstance(policy, click.Option) and f"[default: {','.join(DEFAULT_POLICIES)};" in str(policy.help)
     for kind, best in BEST.items():
-        told = " ".join(REPLAY[REPLAY.index(usual) :].split("\n\n")[0].split())
+        text = " ".join(REPLAY[REPLAY.index(usual) :].split("\n\n")[0].split())
         option = {"utilities": "--utility"}.get(kind, f"--{kind}")
         assert (
-            f"`{option}` `slurm,{best}`" in told and option in str(policy.help) and best in str(policy.help)
+            f"`{option}` `slurm,{best}`" in text and option in str(policy.help) and best in str(policy.help)
         )
 
 
@@ -259,7 +259,7 @@ def test_commands_that_pages_show_can_be_typed(page: str) -> None:
 @pytest.mark.parametrize(
     "line", [line for line in REPLAY.splitlines() if line.startswith("asactl: ")], ids=lambda line: line[8:40]
 )
-def test_messages_that_the_reference_shows_are_what_is_said(
+def test_messages_that_the_reference_shows_are_what_is_reported(
     line: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -292,5 +292,5 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_every_verb_of_the_socket_is_documented() -> None:
-    told = PAGES["docs/reference/asactl-live.md"].split("## The socket")[1]
-    assert {verb for verb in VERBS if f"`{verb}`" not in told} == set()
+    seen = PAGES["docs/reference/asactl-live.md"].split("## The socket")[1]
+    assert {verb for verb in VERBS if f"`{verb}`" not in seen} == set()

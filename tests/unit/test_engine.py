@@ -204,7 +204,7 @@ def test_conservative_starts_nobody_without_memory() -> None:
 # ------------------------------------------------------------------------------------------------------ the twin
 
 
-def test_the_twin_tells_the_starts_of_the_cluster_left_alone_and_only_what_is_certain() -> None:
+def test_the_twin_shows_the_starts_of_the_cluster_left_alone_and_only_what_is_certain() -> None:
     jobs = [J(0, 1000, 4, work_s=100), J(1, 1000, 4, work_s=50), J(2, 1000, 4, work_s=30)]
     own_start = starts(cluster(jobs, [4]))
     assert own_start == [0, 100, 150]
@@ -457,7 +457,7 @@ def test_what_cannot_be_done_is_refused_with_the_reason() -> None:
     assert starts(simulated) == [0, 100, 200, 300, 1]
 
 
-def test_finished_tells_each_end_once() -> None:
+def test_finished_shows_each_end_once() -> None:
     simulated = cluster([J(0, 10, 1), J(1, 20, 1, demand=0.7), J(2, 5, 1)], [4])
     simulated.run(15.0)
     first = simulated.finished()

@@ -51,7 +51,7 @@ def with_value(column: str, row: int, value: float) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("column", "row", "value", "told"),
+    ("column", "row", "value", "seen"),
     [
         ("array", 2, JOBS, "number arrays from 0"),
         ("array", 2, 1_234_567, "number arrays from 0"),  # Slurm's own number of the array
@@ -75,17 +75,17 @@ def with_value(column: str, row: int, value: float) -> np.ndarray[Any, Any]:
     ],
 )
 def test_a_value_that_compiled_code_cannot_bear_is_refused(
-    column: str, row: int, value: float, told: str
+    column: str, row: int, value: float, seen: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
         cluster(workload(**{column: with_value(column, row, value)}))
     message = str(refused.value)
     name = {"depends_on": "depends", "nodes": "wide", "memory_bytes_per_core": "memory"}.get(column, column)
     assert message.startswith(f"jobs: column {name.removesuffix('_s')}, row {row}: ")
-    assert told in message
+    assert seen in message
 
 
-def test_how_many_more_rows_are_wrong_is_told() -> None:
+def test_how_many_more_rows_are_wrong_is_reported() -> None:
     with pytest.raises(UsageError, match=r"column array, row 1: 9 \(and 2 more\);"):
         cluster(workload(array=np.array([0, 9, 9, 4], np.int32)))
 

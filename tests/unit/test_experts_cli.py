@@ -168,9 +168,9 @@ def test_fit_writes_an_expert_that_checks(run: Run, tmp_path: Path) -> None:
         rows.append(f"1,{action},{loss:.3f},{cpu:.3f},{memory:.3f}")
     history.write_text("\n".join(rows) + "\n")
 
-    status, said, err = run("fit", "--history", history, "--out", out, "--max-depth", "3")
+    status, output, err = run("fit", "--history", history, "--out", out, "--max-depth", "3")
     assert status == 0, err
-    assert "from 600 rows" in said
+    assert "from 600 rows" in output
     assert "ignored columns: 'job'" in err
     learned = load_expert(out)
     assert learned.name == "learned"
@@ -184,12 +184,19 @@ def test_fit_writes_an_expert_that_checks(run: Run, tmp_path: Path) -> None:
     again = out.read_text()
     assert run("fit", "--history", history, "--out", out)[0] == 2
     assert out.read_text() == again
-    status, said, _ = run("fit", "--history", history, "--out", out, "--max-depth", "3", "--force", "--json")
+    status, output, _ = run(
+        "fit", "--history", history, "--out", out, "--max-depth", "3", "--force", "--json"
+    )
     assert status == 0
     assert out.read_text() == again
-    told = json.loads(said)
-    assert (told["file"], told["name"], told["rows"], told["ignored"]) == (str(out), "learned", 600, ["job"])
-    assert (told["nodes"], told["leaves"]) == (len(learned.nodes), len(learned.leaves))
+    document = json.loads(output)
+    assert (document["file"], document["name"], document["rows"], document["ignored"]) == (
+        str(out),
+        "learned",
+        600,
+        ["job"],
+    )
+    assert (document["nodes"], document["leaves"]) == (len(learned.nodes), len(learned.leaves))
 
 
 @pytest.mark.parametrize(

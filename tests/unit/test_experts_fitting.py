@@ -58,7 +58,7 @@ def test_rows_without_weight_are_left_out() -> None:
     assert fit(X, y, weight=weight).leaves[0].lend[4] == 1.0
 
 
-def test_unknown_is_told_from_known() -> None:
+def test_unknown_is_reported_from_known() -> None:
     X, y = states(), np.zeros(ROWS, dtype=int)
     X[::2, INDEX["happiness"]] = np.nan
     y[1::2] = 5

@@ -72,7 +72,7 @@ def test_features_are_part_of_the_format() -> None:
     ]  # fmt: skip
 
 
-def test_state_knows_what_it_is_told_and_nothing_else() -> None:
+def test_state_knows_what_it_is_sent_and_nothing_else() -> None:
     x = state(cpu=0.3)
     assert x.dtype == np.float32
     assert x[INDEX["cpu"]] == np.float32(0.3)
@@ -169,7 +169,7 @@ def test_bell_ends_two_spreads_away() -> None:
         ("[leaves]", "[leaves", ":17: not TOML"),
     ],
 )  # fmt: skip
-def test_problems_name_place_and_mend(old: str, new: str, says: str) -> None:
+def test_problems_name_place_and_remedy(old: str, new: str, says: str) -> None:
     assert old in SMALL
     problems = problems_of(SMALL.replace(old, new, 1))
     assert any(says in problem for problem in problems), problems
@@ -333,7 +333,7 @@ def test_shipped_experts_reach_every_action_and_never_ask_more_than_is_idle(expe
 
 
 @pytest.mark.parametrize("expert", load_experts(), ids=lambda expert: expert.name)
-def test_shipped_experts_are_careful_with_the_unknown(expert: Expert) -> None:
+def test_shipped_experts_are_cautious_with_the_unknown(expert: Expert) -> None:
     assert mean(expert) < 0.15
 
 

@@ -137,9 +137,9 @@ def test_the_made_up_cluster_is_sound() -> None:
 def test_what_breaks_a_property_is_vetoed_in_its_name(
     columns: dict[str, Any], decision: Decision, why: str
 ) -> None:
-    told = vetoes(cluster(**columns), decision)
-    assert len(told) == 1
-    assert told[0].startswith(f"vetoed ({why}")
+    vetoed = vetoes(cluster(**columns), decision)
+    assert len(vetoed) == 1
+    assert vetoed[0].startswith(f"vetoed ({why}")
 
 
 @pytest.mark.parametrize(
@@ -157,15 +157,15 @@ def test_nothing_stands_in_the_way_of_taking_less(columns: dict[str, Any]) -> No
     assert vetoes(undecided, SetShare(CAUSE, GUEST, 0.4)) == [], "until now nothing capped it"
 
 
-def test_a_host_that_tells_nothing_of_its_happiness_may_lend() -> None:
+def test_a_host_that_shows_nothing_of_its_happiness_may_lend() -> None:
     assert vetoes(cluster(happiness={HOST: math.nan}), offer()) == []
     assert vetoes(cluster(happiness={HOST: 1.0}), offer()) == []
 
 
 def test_the_floor_of_the_host_is_a_setting() -> None:
     assert vetoes(cluster(), offer(share=0.4)) == []
-    told = vetoes(cluster(), offer(share=0.4), settings=GuardSettings(host_floor=0.4))
-    assert told == ["vetoed (host floor): the host uses 30% and keeps 40% of headroom"]
+    vetoed = vetoes(cluster(), offer(share=0.4), settings=GuardSettings(host_floor=0.4))
+    assert vetoed == ["vetoed (host floor): the host uses 30% and keeps 40% of headroom"]
 
 
 def test_the_cap_of_a_node_counts_guests_offers_and_this_cycle() -> None:
@@ -200,11 +200,11 @@ def test_the_cap_of_guests_counts_running_offered_and_new_ones() -> None:
 
 
 def test_a_job_changes_once_a_cycle() -> None:
-    told = vetoes(cluster(), SetShare(CAUSE, GUEST, 0.2), SetShare(CAUSE, GUEST, 0.1))
-    assert told == ["vetoed (one change): its lending changes in this cycle already (set-share)"]
+    vetoed = vetoes(cluster(), SetShare(CAUSE, GUEST, 0.2), SetShare(CAUSE, GUEST, 0.1))
+    assert vetoed == ["vetoed (one change): its lending changes in this cycle already (set-share)"]
     assert vetoes(cluster(), ExtendLimit(CAUSE, GUEST, 60.0), SetShare(CAUSE, GUEST, 0.2)) == []
-    told = vetoes(cluster(), ExtendLimit(CAUSE, GUEST, 60.0), ExtendLimit(CAUSE, GUEST, 60.0))
-    assert told == ["vetoed (one change): its limit changes in this cycle already"]
+    vetoed = vetoes(cluster(), ExtendLimit(CAUSE, GUEST, 60.0), ExtendLimit(CAUSE, GUEST, 60.0))
+    assert vetoed == ["vetoed (one change): its limit changes in this cycle already"]
 
 
 def test_an_extension_is_cut_to_whole_minutes_before_the_latest_end() -> None:
@@ -363,8 +363,8 @@ def test_headroom_of_pools_is_the_floor_of_hosts() -> None:
 
 @pytest.mark.parametrize("demands", [(), (0.1, 0.1), (math.nan,), (-0.1,), (math.inf,)])
 def test_demands_that_are_none_are_vetoed(demands: tuple[float, ...]) -> None:
-    (told,) = vetoes(beside(), pooled(*demands), properties=POOL)
-    assert told.startswith("vetoed (pool): ")
+    (vetoed,) = vetoes(beside(), pooled(*demands), properties=POOL)
+    assert vetoed.startswith("vetoed (pool): ")
 
 
 def test_pools_do_not_bind_pairs_nor_whole_nodes_pools() -> None:
@@ -380,8 +380,8 @@ def test_memory_beside_a_pool_is_kept_for_whoever_starts_on_free_cores() -> None
     )
     assert vetoes(half, pooled(0.5, nodes=(1,)), properties=frozenset({"memory"})) == []
     half.jobs.memory_bytes_per_core[WAITING] = 3.1
-    told = vetoes(half, pooled(0.5, nodes=(1,)), properties=frozenset({"memory"}))
-    assert told == ["vetoed (memory): its memory does not fit there"], "16 bytes, 8 of them for free cores"
+    vetoed = vetoes(half, pooled(0.5, nodes=(1,)), properties=frozenset({"memory"}))
+    assert vetoed == ["vetoed (memory): its memory does not fit there"], "16 bytes, 8 of them for free cores"
 
 
 def test_memory_that_was_promised_in_the_same_cycle_is_gone() -> None:
@@ -402,16 +402,16 @@ def test_memory_that_was_promised_in_the_same_cycle_is_gone() -> None:
     ],
 )
 def test_whoever_is_on_a_node_counts(columns: dict[str, Any], why: str) -> None:
-    (told,) = vetoes(beside(**columns), pooled(0.1), properties=frozenset())
-    assert told.startswith(f"vetoed ({why}")
+    (vetoed,) = vetoes(beside(**columns), pooled(0.1), properties=frozenset())
+    assert vetoed.startswith(f"vetoed ({why}")
     assert vetoes(beside(**columns), pooled(0.1, nodes=(1,)), properties=frozenset()) == []
 
 
 def test_who_is_offered_the_same_node_in_the_same_cycle_counts_too() -> None:
     free = beside(offered_s={OFFERED: math.nan}, share_group={OFFERED: 1, OTHER_HOST: 1})
     both = pooled(0.1, guest=OFFERED, nodes=(1,)), pooled(0.1, nodes=(1,))
-    (told,) = vetoes(free, *both, properties=frozenset())
-    assert told.startswith("vetoed (share group)")
+    (vetoed,) = vetoes(free, *both, properties=frozenset())
+    assert vetoed.startswith("vetoed (share group)")
 
 
 def test_the_cap_of_a_node_counts_what_guests_of_pools_are_expected_to_use() -> None:
@@ -538,9 +538,9 @@ def test_an_offer_from_pools_is_withdrawn_when_its_time_is_over() -> None:
 )
 def test_what_admission_may_not_do_is_vetoed(columns: dict[str, Any], decision: Decision, why: str) -> None:
     arrays = Arrays(*(np.array([value], np.int32) for value in (WAITING, 3, 0, 0, 0)))
-    told = vetoes(replace(cluster(**columns), arrays=arrays), decision)
-    assert len(told) == 1
-    assert told[0].startswith(f"vetoed ({why}")
+    vetoed = vetoes(replace(cluster(**columns), arrays=arrays), decision)
+    assert len(vetoed) == 1
+    assert vetoed[0].startswith(f"vetoed ({why}")
 
 
 def test_what_admission_may_do() -> None:
@@ -563,7 +563,7 @@ def test_what_admission_may_do() -> None:
     )
 
 
-def test_a_job_is_told_one_verdict_one_start_and_one_throttle_a_cycle() -> None:
+def test_a_job_is_given_one_verdict_one_start_and_one_throttle_a_cycle() -> None:
     arrays = Arrays(*(np.array([value], np.int32) for value in (WAITING, 3, 0, 0, 0)))
     shown = replace(cluster(array={WAITING: 0}), arrays=arrays)
     decisions = (Admit(CAUSE, WAITING), Defer(CAUSE, WAITING, NOW + 60.0), SetThrottle(CAUSE, WAITING, 2))

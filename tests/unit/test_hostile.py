@@ -404,7 +404,7 @@ def test_words_that_no_command_can_be_given_are_a_refusal_and_no_silence() -> No
     assert transport.answers
 
 
-def test_what_is_told_of_partitions_that_cannot_be_read_is_short_and_plain(
+def test_what_is_reported_of_partitions_that_cannot_be_read_is_short_and_plain(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     transport = CommandTransport(1.0)
@@ -512,9 +512,9 @@ def test_a_zero_byte_in_one_line_does_not_keep_the_others_from_being_undone(
     names = [("12", "a\0b"), ("13_4", "\ud800"), ("1; reboot", "batch")]
     path.write_text(lines(*(OFFER | {"job": job, "partition": partition} for job, partition in names)))
     monkeypatch.setattr(undo, "_look", lambda job, timeout_s: ("PENDING", "guest", "n2"))
-    said, failed = undo.undo(path, older_than_s=0.0, now_s=NOW_S)
-    assert failed == len(said) == 2
-    assert all("journal is broken" in sentence for sentence in said)
+    text, failed = undo.undo(path, older_than_s=0.0, now_s=NOW_S)
+    assert failed == len(text) == 2
+    assert all("journal is broken" in sentence for sentence in text)
 
 
 @pytest.mark.parametrize(
@@ -585,7 +585,7 @@ def test_a_journal_whose_records_are_nested_too_deeply_to_be_shown_cannot_be(tmp
     [5, [], {"labels": 5}, {"labels": [5, None]}, {"labels": [{"key": "exit"}]}, {"labels": [{"value": []}]}],
     ids=str,
 )
-def test_labels_that_are_none_tell_nothing(labels: Any) -> None:
+def test_labels_that_are_none_show_nothing(labels: Any) -> None:
     status = {"labels": labels, "reason": ["x"]}
     assert statuses.exit_of(status) is None
     assert not statuses.takes_guests(status)
@@ -658,7 +658,7 @@ class Transport:
         """It is closed."""
 
 
-def told(payload: bytes) -> NodeServer:
+def server_sent(payload: bytes) -> NodeServer:
     server = NodeServer("127.0.0.1:0", Transport(), 90.0, clock=lambda: NOW_S)  # type: ignore[arg-type]
     connection = _Connection(server, None)  # type: ignore[arg-type]
     connection._transport = Transport()  # type: ignore[assignment]
@@ -679,7 +679,7 @@ def told(payload: bytes) -> NodeServer:
     ids=lambda row: str(row)[:30],
 )
 def test_rows_of_an_audit_that_no_store_takes_close_the_connection(row: dict[str, Any]) -> None:
-    server = told(pack({"kind": "audit", "rows": [row]}))
+    server = server_sent(pack({"kind": "audit", "rows": [row]}))
     assert server.refused == 1
     assert not server.audit
 
@@ -687,8 +687,8 @@ def test_rows_of_an_audit_that_no_store_takes_close_the_connection(row: dict[str
 def test_what_is_nested_as_deep_as_can_be_read_closes_the_connection() -> None:
     for depth in range(700, 1000):  # json reads some levels more than repr shows
         nested = b"[" * depth + b"]" * depth
-        assert told(b'{"kind": "hello", "cgroup": ' + nested + b"}").refused == 1
-        assert told(b'{"kind": "report", "jobs": {"1": ' + nested + b"}}").refused == 1
+        assert server_sent(b'{"kind": "hello", "cgroup": ' + nested + b"}").refused == 1
+        assert server_sent(b'{"kind": "report", "jobs": {"1": ' + nested + b"}}").refused == 1
 
 
 def test_messages_beyond_json_are_no_messages() -> None:

@@ -122,16 +122,16 @@ def no_command_lets_a_name_through_to_the_terminal(daemon: Life, name: str) -> N
 def json_is_whole_and_says_what_the_daemon_knows(daemon: Life, name: str) -> None:
     known = daemon.daemon.cluster.applications[0]
     assert len(known) < 80 + 256 + 10
-    told = {}
+    record = {}
     for words in (("jobs",), ("status",), ("top",), ("nodes",), ("explain", "1"), ("explain", "2")):
         done = CliRunner().invoke(asactl, [*words, "--json"])
         assert done.exit_code == 0, (words, done.exception)
         assert safe(done.stdout) and done.stdout.isascii(), words
-        told[words] = json.loads(done.stdout)
-    job = next(job for job in told["jobs",] if job["job"] == "1")
+        record[words] = json.loads(done.stdout)
+    job = next(job for job in record["jobs",] if job["job"] == "1")
     assert fingerprint(job["user"], job["name"], 2.0) == known or "/" in name
     assert len(job["name"]) <= 256
-    decision = told["explain", "2"]["decisions"][-1]
+    decision = record["explain", "2"]["decisions"][-1]
     assert decision["kind"] == "co-allocate" and decision["reason"].startswith("it fits: ")
 
 

@@ -111,7 +111,7 @@ def test_a_burst_is_not_recurring() -> None:
     assert found.rejected == {"its runs follow each other within a minute": 1}
 
 
-def test_users_names_and_sizes_are_told_apart() -> None:
+def test_users_names_and_sizes_are_distinguished() -> None:
     groups = [(user, name, cores) for user in (0, 1) for name in (0, 1) for cores in (4, 8)]
     made = [(*group, *recurring(DAY_S, 20, seed)) for seed, group in enumerate(groups)]
     found = infer(log(*made))
@@ -123,9 +123,9 @@ def test_users_names_and_sizes_are_told_apart() -> None:
 
 def test_what_is_foreseen_is_calibrated() -> None:
     """Over many recurring jobs, as many runs fall below each quantile as are foreseen to (binomial, 4 deviations)."""
-    told = [recurring(DAY_S, 60, seed, spread=0.03) for seed in range(40)]
-    total = calibrated(*told[0])
-    for arrivals, runs in told[1:]:
+    listed = [recurring(DAY_S, 60, seed, spread=0.03) for seed in range(40)]
+    total = calibrated(*listed[0])
+    for arrivals, runs in listed[1:]:
         total += calibrated(arrivals, runs)
     assert total.runs == 40 * 18
     for k, quantile in enumerate(QUANTILES):
@@ -165,9 +165,9 @@ def test_rows_of_a_distribution_keep_its_mass_and_its_latest_and_longest() -> No
 def test_an_announcement_is_of_the_next_run_and_worth_its_core_hours() -> None:
     arrivals, runs = recurring(DAY_S, 40)
     (found,) = infer(log((0, 0, 8, arrivals, runs))).recurring
-    told = found.announce(found.next_due_s(arrivals[-1]), 2.0)
-    assert told.value == pytest.approx(2.0 * 8 * found.duration_s.mean() / 3600)
-    assert told.every_s == DAY_S == told.deadline_s and told.eviction == "requeue-hold"
+    answers = found.announce(found.next_due_s(arrivals[-1]), 2.0)
+    assert answers.value == pytest.approx(2.0 * 8 * found.duration_s.mean() / 3600)
+    assert answers.every_s == DAY_S == answers.deadline_s and answers.eviction == "requeue-hold"
     facts = found.to_json()
     assert facts["offset_quantiles_s"] == sorted(facts["offset_quantiles_s"])  # type: ignore[type-var, arg-type]
 
@@ -176,16 +176,16 @@ def test_foreseen_statements_know_nothing_of_what_comes_later() -> None:
     arrivals, runs = recurring(DAY_S, 60)
     noise = recurring(HOUR_S, 30, 5, spread=0.9)
     whole = log((0, 0, 8, arrivals, runs), (1, 2, 4, *noise))
-    told = foresee(whole)
-    assert sum(one.user == "ann" for one in told) >= 45
-    assert [one.birth_s for one in told] == sorted(one.birth_s for one in told)
+    seen = foresee(whole)
+    assert sum(one.user == "ann" for one in seen) >= 45
+    assert [one.birth_s for one in seen] == sorted(one.birth_s for one in seen)
     # the same from a log that ends right after the birth
-    for one in told[:: len(told) // 5]:
+    for one in seen[:: len(seen) // 5]:
         until = whole.take(np.flatnonzero(whole.submit_s <= one.birth_s))
         assert one in foresee(until)
     # most runs were foreseen near their time
     due, ahead = np.array(
-        [(one.announcement.due_s, one.announcement.due_s - one.birth_s) for one in told if one.user == "ann"]
+        [(one.announcement.due_s, one.announcement.due_s - one.birth_s) for one in seen if one.user == "ann"]
     ).T
     assert (ahead > 0).all() and np.median(np.abs(due[:, None] - arrivals[None, :]).min(axis=1)) < 0.1 * DAY_S
 

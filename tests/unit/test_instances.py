@@ -55,7 +55,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "text"),
     [
         (lambda d: d.pop("slots"), "slots is missing"),
         (lambda d: d.update(slots=0), "slots is 0; write a whole number, 1 or more"),
@@ -74,11 +74,11 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         (lambda d: d.update(reference=[]), "reference is not a table"),
     ],
 )
-def test_a_bad_file_says_where_and_how_to_mend(tmp_path: Path, change: Any, said: str) -> None:
+def test_a_bad_file_says_where_and_what_the_remedy_is(tmp_path: Path, change: Any, text: str) -> None:
     document = copy.deepcopy(GOOD)
     change(document)
     path = written(tmp_path, document)
-    with pytest.raises(ConfigError, match=said) as error:
+    with pytest.raises(ConfigError, match=text) as error:
         read_instance(path)
     assert str(error.value).startswith(f"{path}: ")
     assert "; " in str(error.value)

@@ -40,16 +40,16 @@ def call(verb: str, partition: str | None, uid: int, change: str = "") -> tuple[
     words = [LUA, "-", str(SCRIPT), verb, partition or "-", str(uid)]
     stub = STUB.replace("local answer\n", f"{change}\nlocal answer\n")
     done = subprocess.run(words, input=stub, capture_output=True, text=True, check=True)
-    code, told = done.stdout.split("\n", 1)
-    return int(code), told.strip()
+    code, output = done.stdout.split("\n", 1)
+    return int(code), output.strip()
 
 
 @pytest.mark.parametrize("verb", ["submit", "modify"])
 @pytest.mark.parametrize("partition", ["guest", "guest-long", "batch,guest", "guest,batch", " guest "])
 def test_a_user_is_kept_out_of_guest_partitions(verb: str, partition: str) -> None:
-    code, told = call(verb, partition, SOMEBODY)
+    code, seen = call(verb, partition, SOMEBODY)
     assert code == 2002
-    assert "is asad's: it moves waiting jobs there by itself" in told
+    assert "is asad's: it moves waiting jobs there by itself" in seen
 
 
 @pytest.mark.parametrize("verb", ["submit", "modify"])
@@ -67,8 +67,8 @@ def test_root_asads_user_and_slurm_user_may(verb: str, uid: int) -> None:
 @pytest.mark.parametrize("change", ['req_nodes = ""', 'req_nodes = "n2"', "min_nodes = 2", "max_nodes = 4"])
 def test_a_job_that_asad_has_sent_there_is_on_no_other_nodes(change: str) -> None:
     desc = f"desc = {{ {change} }}"
-    code, told = call("modify", None, SOMEBODY, desc)
-    assert code == 2002 and "move it to its own partition first" in told
+    code, seen = call("modify", None, SOMEBODY, desc)
+    assert code == 2002 and "move it to its own partition first" in seen
     assert call("modify", "batch", SOMEBODY, desc) == (0, "")
     assert call("modify", None, NOBODY, desc) == call("modify", None, 0, desc) == (0, "")
     assert call("modify", None, SOMEBODY, f'{desc}; rec = {{ partition = "batch" }}') == (0, "")
@@ -80,10 +80,10 @@ def test_a_user_that_is_not_in_passwd_has_its_number_in_the_script() -> None:
     assert call("modify", "guest", SOMEBODY, f'{renamed}; user_ids["only-in-ldap"] = {SOMEBODY}') == (0, "")
 
 
-def test_hostile_names_are_told_as_they_are() -> None:
-    code, told = call("submit", "guest,%s%n", SOMEBODY)
+def test_hostile_names_are_reported_as_they_are() -> None:
+    code, seen = call("submit", "guest,%s%n", SOMEBODY)
     assert code == 2002
-    assert json.dumps(told).isascii()
+    assert json.dumps(seen).isascii()
 
 
 def test_the_doctor_knows_the_script() -> None:

@@ -51,8 +51,8 @@ def test_a_killed_replay_leaves_a_readable_store_and_starts_again(tmp_path: Path
         decided = list(store.decisions(killed.id))
         assert len(decided) >= 5
         assert all(decision.reason for decision in decided)
-    told = CliRunner().invoke(asactl, ["runs", "--store", url], catch_exceptions=False)
-    assert "killed" in told.output
+    output = CliRunner().invoke(asactl, ["runs", "--store", url], catch_exceptions=False)
+    assert "killed" in output.output
     again = CliRunner().invoke(
         asactl,
         ["replay", str(log), "--policy", "greedy-oracle", "--store", url, "-q"],

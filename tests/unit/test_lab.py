@@ -253,9 +253,9 @@ def test_arrays_are_read_from_squeue() -> None:
     assert second == ArrayLook(3, 5.0, throttle=0, running=1, waits=False, deferred=False)
 
 
-def test_a_job_tells_its_own_run_time_among_other_lines() -> None:
-    told = 'srun: hello\n{"elapsed_s": 2.5}\n{"elapsed_s": 3.5, "kind": "io"}\n{"x": 1}\n[1]\n"text"\n'
-    assert own_elapsed_s(told) == 3.5
+def test_a_job_shows_its_own_run_time_among_other_lines() -> None:
+    text = 'srun: hello\n{"elapsed_s": 2.5}\n{"elapsed_s": 3.5, "kind": "io"}\n{"x": 1}\n[1]\n"text"\n'
+    assert own_elapsed_s(text) == 3.5
     assert math.isnan(own_elapsed_s("slurmstepd: error: *** CANCELLED\n"))
 
 
@@ -287,10 +287,10 @@ def test_a_program_does_the_work_that_it_is_given(
     argv = [sys.executable, "-I", workloads.__file__, kind, f"--cpu-s={cpu_s}", f"--busy={busy}"]
     argv += [f"--cores={cores}", f"--units-per-s={rate}", "--memory-mb=4", "--stages=2"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
-    told = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     # as much as that is by far: units cost what the machine makes them cost, and others use it too
-    assert told["kind"] == kind and told["cpu_s"] > 0.2 * cpu_s
-    assert told["elapsed_s"] > 0.2 * cpu_s / (busy * cores)
+    assert document["kind"] == kind and document["cpu_s"] > 0.2 * cpu_s
+    assert document["elapsed_s"] > 0.2 * cpu_s / (busy * cores)
     assert not list(tmp_path.iterdir()), "nothing is left on disk"
 
 

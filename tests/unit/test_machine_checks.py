@@ -93,10 +93,10 @@ def test_the_doctor_asks_systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(doctor, "run", run)
     place = tmp_path / "asad.toml"
     place.write_text(f"[daemon]\nstate_dir = '{tmp_path}'\nsocket = '{tmp_path}/s'\n")
-    told = [
+    seen = [
         finding
         for finding in doctor.examine(str(place), str(tmp_path / "none"))
         if finding.check == "state folder"
     ]
-    assert [finding.state for finding in told] == ["fail"] * 4, "nobody reads it, and nobody may write there"
+    assert [finding.state for finding in seen] == ["fail"] * 4, "nobody reads it, and nobody may write there"
     assert asked[0][:4] == ("systemctl", "show", "asad.service", "asad-undo.service")

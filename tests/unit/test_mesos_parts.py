@@ -198,7 +198,7 @@ def test_first_fit_fills_agents_in_order_and_charges_each_executor_once() -> Non
     assert charged.tolist() == [True, False, True]
 
 
-def test_agents_of_one_host_are_told_apart_and_totals_fall_again() -> None:
+def test_agents_of_one_host_are_distinguished_and_totals_fall_again() -> None:
     agents = Agents()
     agents.add(offer("S0", scalar("cpus", 4.0)), 0.0)
     agents.used[0, 0] = 2000  # the news of a task's end comes after the offer of what it leaves
@@ -253,7 +253,7 @@ def test_a_write_that_failed_and_could_not_be_cut_off_is_cut_off_before_the_next
     journal.close()
 
 
-def test_a_broken_journal_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_broken_journal_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "mesos.journal").write_text('{"what": "framework"}\nnonsense\n{"what": "framework"}\n')
     journal = Journal(tmp_path)
     with pytest.raises(JournalError, match=r"mesos\.journal:2: "):
@@ -306,7 +306,7 @@ def test_records_come_before_the_calls_that_need_them_and_updates_are_acknowledg
     assert [call["type"] for call in calls] == ["KILL", "ACKNOWLEDGE"]
 
 
-def test_a_master_that_has_not_been_told_of_a_task_is_not_asked_for_it() -> None:
+def test_a_master_that_does_not_know_a_task_is_not_asked_for_it() -> None:
     framework = Framework(Options(executor_memory_mb=1.0))
     spec = Spec(user="u", uid=1, command="c", groups=(Group(tasks=2, memory_bytes=8.0 * 2**20),))
     framework.handle(Subscribed("f"), Submitted(spec), now_s=0.0)
@@ -485,8 +485,8 @@ def test_a_guest_that_draws_from_a_pool_has_a_quota_and_no_host(revocable: float
     assert snapshot.jobs.share[host] == 0.3
     for cpu_time_s in (0.0, 50.0):
         paper.clock_s += 100.0
-        told = {"m3.1000": sample("m3.1000", cpu_time_s=cpu_time_s)}
-        nodes.told = {name: NodeReport(name, paper.clock_s, 2, told) for name in ("n0", "n1")}
+        record = {"m3.1000": sample("m3.1000", cpu_time_s=cpu_time_s)}
+        nodes.told = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
         cluster.snapshot()
     while paper.advance():
         cluster.snapshot()
@@ -615,7 +615,7 @@ def test_without_revocable_resources_a_guest_runs_within_its_host_s_executor() -
     assert cluster.status("m3")[0]["state"] == "completed"
 
 
-def test_what_no_agent_of_the_host_can_serve_is_told() -> None:
+def test_what_no_agent_of_the_host_can_serve_is_reported() -> None:
     wide = job(1, groups=(Group(memory_bytes=70_000.0 * 2**20),))
     cluster, _, _ = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, wide, 600.0)], revocable=0.0)
     snapshot = cluster.snapshot()
@@ -658,8 +658,8 @@ def test_what_was_lent_is_entered_into_the_ledger_of_the_daemon() -> None:
     guest, host = lent_beside(cluster)
     for cpu_time_s in (0.0, 50.0):
         paper.clock_s += 100.0
-        told = {f"{unit}.1000": sample(f"{unit}.1000", cpu_time_s=cpu_time_s) for unit in (guest, host)}
-        nodes.told = {name: NodeReport(name, paper.clock_s, 2, told) for name in ("n0", "n1")}
+        record = {f"{unit}.1000": sample(f"{unit}.1000", cpu_time_s=cpu_time_s) for unit in (guest, host)}
+        nodes.told = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
         cluster.snapshot()
     while paper.advance():
         cluster.snapshot()
@@ -676,8 +676,8 @@ def test_a_guest_that_was_lost_and_runs_by_itself_then_is_no_guest_any_more() ->
     cluster, paper, nodes = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, job(2), 300.0)])
     guest, _ = lent_beside(cluster)
     paper.clock_s += 100.0
-    told = {f"{guest}.1000": sample(f"{guest}.1000", cpu_time_s=80.0)}
-    nodes.told = {name: NodeReport(name, paper.clock_s, 2, told) for name in ("n0", "n1")}
+    record = {f"{guest}.1000": sample(f"{guest}.1000", cpu_time_s=80.0)}
+    nodes.told = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
     assert len(cluster.snapshot().guests) == 1
     nodes.told = {}
     for task in list(paper.framework.jobs[guest].tasks):
@@ -720,7 +720,7 @@ def test_a_share_and_an_extension_come_too_late_for_who_has_ended() -> None:
     assert [outcome.done for outcome in outcomes] == [False, False]
 
 
-def test_status_tells_what_a_job_waits_for_and_how_it_ended() -> None:
+def test_status_shows_what_a_job_waits_for_and_how_it_ended() -> None:
     cluster, paper, _ = small([(0.0, job(3), 60.0), (0.0, job(900), 60.0)])
     (first,) = cluster.status("m1")
     assert first["state"] == "running"
@@ -777,15 +777,15 @@ class Connected:
 
 def test_every_call_comes_to_an_end_though_several_are_under_way() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        driver, told = Connected(server.getsockname()[1]), Told()
-        calls = Calls(driver, told, 5.0)
+        driver, seen = Connected(server.getsockname()[1]), Told()
+        calls = Calls(driver, seen, 5.0)
         calls.send(b"one")
         calls.send(b"two")
         peer, _ = server.accept()
         with peer:
             driver.connected = False
             calls.send(b"three")
-            assert [line["failed"] for line in told.lines] == [3], "that one too, though it was never sent"
+            assert [line["failed"] for line in seen.lines] == [3], "that one too, though it was never sent"
             driver.connected = True
             calls.send(b"four")
             again, _ = server.accept()
@@ -794,4 +794,4 @@ def test_every_call_comes_to_an_end_though_several_are_under_way() -> None:
                 calls.collect()
                 assert again.recv(100) == b"four", "on a connection of its own"
         calls.close()
-    assert told.lines[1:] == [{"done": 4}]
+    assert seen.lines[1:] == [{"done": 4}]

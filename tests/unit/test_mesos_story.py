@@ -53,21 +53,21 @@ class Away(PaperMesos):
         return False
 
 
-def told(cluster: MesosCluster, name: str = "m1") -> dict[str, Any]:
+def story_of(cluster: MesosCluster, name: str = "m1") -> dict[str, Any]:
     story: Json = cluster.story(name)
     assert isinstance(story, dict)
     return story
 
 
 def sentences(cluster: MesosCluster, name: str = "m1") -> list[str]:
-    return [sentence for _, sentence in told(cluster, name)["story"]]
+    return [sentence for _, sentence in story_of(cluster, name)["story"]]
 
 
-def test_a_gang_that_was_lost_and_started_again_tells_so_to_its_end() -> None:
+def test_a_gang_that_was_lost_and_started_again_shows_so_to_its_end() -> None:
     cluster, paper = small(job(6), run_s=100.0)
-    assert told(cluster)["state"] == "running" and told(cluster)["nodes"] == "n0*4,n1*2"
+    assert story_of(cluster)["state"] == "running" and story_of(cluster)["nodes"] == "n0*4,n1*2"
     paper._end("m1.1.2", "TASK_LOST")
-    while told(cluster)["state"] != "completed":
+    while story_of(cluster)["state"] != "completed":
         paper.advance()
     assert sentences(cluster) == [
         "it was submitted",
@@ -79,14 +79,14 @@ def test_a_gang_that_was_lost_and_started_again_tells_so_to_its_end() -> None:
         "all of its tasks run",
         "it has ended: completed",
     ]
-    times = [time_s for time_s, _ in told(cluster)["story"]]
+    times = [time_s for time_s, _ in story_of(cluster)["story"]]
     assert times == sorted(times) and times[0] == 1000.0 and times[-1] > 1100.0
-    story = told(cluster)
+    story = story_of(cluster)
     assert (story["retries"], story["attempt"], story["waits"]) == (1, 2, None)
     assert "secret" not in str(story), "what it runs is for its owner alone"
 
 
-def test_a_failure_and_a_cancellation_tell_why() -> None:
+def test_a_failure_and_a_cancellation_show_why() -> None:
     cluster, paper = small(job(2), job(2))
     paper._end("m1.1.0", "TASK_FAILED")
     paper.settle()
@@ -96,34 +96,34 @@ def test_a_failure_and_a_cancellation_tell_why() -> None:
     assert sentences(cluster, "m2")[-2:] == ["cancelled by ann", "it has ended: cancelled"]
 
 
-def test_a_job_that_waits_tells_what_for() -> None:
+def test_a_job_that_waits_shows_what_for() -> None:
     cluster, paper = small(job(6), job(4), job(3), job(900))
-    assert told(cluster, "m2")["waits"] == (
+    assert story_of(cluster, "m2")["waits"] == (
         "2 of 4 tasks fit into the offers; those of 1 agent are withheld for it"
     )
-    assert told(cluster, "m3")["waits"] == (
+    assert story_of(cluster, "m3")["waits"] == (
         "0 of 3 tasks fit into the offers, behind m2, which comes before it; none is withheld for it"
     )
-    assert told(cluster, "m4")["waits"] == "it needs more than all agents that were seen have"
-    assert told(cluster, "m1")["waits"] is None
+    assert story_of(cluster, "m4")["waits"] == "it needs more than all agents that were seen have"
+    assert story_of(cluster, "m1")["waits"] is None
     paper.do(Held("m2", paper.clock_s + 60.0))
-    assert told(cluster, "m2")["waits"] == "it is held for 60 s more"
+    assert story_of(cluster, "m2")["waits"] == "it is held for 60 s more"
     paper.framework.agents.clear()
-    assert told(cluster, "m3")["waits"] == "the master offers nothing just now"
+    assert story_of(cluster, "m3")["waits"] == "the master offers nothing just now"
     paper.__class__, paper.trouble = Away, "no answer"
-    assert told(cluster, "m3")["waits"] == "Mesos is not connected: no answer"
+    assert story_of(cluster, "m3")["waits"] == "Mesos is not connected: no answer"
 
 
-def test_those_behind_the_first_are_told_that_nobody_has_looked_at_them() -> None:
+def test_those_behind_the_first_learn_that_nobody_has_looked_at_them() -> None:
     cluster, _ = small(job(8), job(8), job(8), depth=1)
     # the first takes everything, and its guests' memory is kept for the second
     assert (
-        "its turn has not come" in told(cluster, "m3")["waits"]
-        or "offers nothing" in told(cluster, "m3")["waits"]
+        "its turn has not come" in story_of(cluster, "m3")["waits"]
+        or "offers nothing" in story_of(cluster, "m3")["waits"]
     )
 
 
-def test_workers_that_are_lost_and_scaled_are_told_of_and_no_story_grows_without_end() -> None:
+def test_workers_that_are_lost_and_scaled_are_reported_of_and_no_story_grows_without_end() -> None:
     group = Group("worker", tasks=8, least=1, memory_bytes=8.0 * MIB)
     cluster, paper = small(job(8, groups=(group,), elastic=True))
     assert "8 tasks are launched on n0*4,n1*4" in sentences(cluster)
@@ -226,7 +226,7 @@ def test_agents_of_one_host_have_names_of_their_own_and_one_alone_that_of_its_ho
     assert names[0] != names[3] and names[0].startswith("n1:5051#"), "it began anew, with another id"
 
 
-def test_agents_whose_ports_nobody_tells_are_told_apart_by_their_ids() -> None:
+def test_agents_whose_ports_nobody_shows_are_distinguished_by_their_ids() -> None:
     assert framework_of(offer("S0"), offer("S1")).agents.names() == ["n1#S0", "n1#S1"]
 
 
@@ -254,4 +254,4 @@ def test_snapshot_and_status_name_two_agents_of_one_host() -> None:
     assert cluster.snapshot().machine.node_names == ("n1:5051", "n1:5052")
     (row,) = cluster.status("m1")
     assert {(task["host"], task["node"]) for task in row["tasks"]} == {("n1", "n1:5051"), ("n1", "n1:5052")}
-    assert told(cluster)["nodes"] == "n1:5051*4,n1:5052*4"
+    assert story_of(cluster)["nodes"] == "n1:5051*4,n1:5052*4"

@@ -224,7 +224,7 @@ def test_an_offer_that_was_leased_and_withdrawn_makes_no_guest_of_its_job(node: 
     assert not node.idle(third) and node.cap(third) == "max"
 
 
-def test_a_leased_job_that_tells_nothing_of_itself_is_what_the_lease_says(node: Node) -> None:
+def test_a_leased_job_that_shows_nothing_of_itself_is_what_the_lease_says(node: Node) -> None:
     node.actor.start()
     node.lease(("3", True, 0.5))
     third = node.tree.job("3", (300, 301), environ={})
@@ -278,7 +278,7 @@ def test_nothing_is_noted_that_cannot_be_kept(node: Node) -> None:
     assert node.link.of("noted") == []
 
 
-def test_a_killed_actor_is_mended_at_start(node: Node) -> None:
+def test_a_killed_actor_is_repaired_at_start(node: Node) -> None:
     node.actor.start()
     node.lease(("1", False, 0.5), ("2", True, 0.25))
     node.actor.lock.close()
@@ -328,7 +328,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path, mode: int) ->
 # ------------------------------------------------------------------------------------------------------- pressure
 
 
-def test_pressure_is_answered_within_a_second_and_told(node: Node) -> None:
+def test_pressure_is_answered_within_a_second_and_reported(node: Node) -> None:
     node.actor.start()
     node.lease(("1", False, None), ("2", True, 0.5))
     node.actor.sample(node.now_s)
@@ -360,7 +360,7 @@ def test_a_host_that_waits_on_without_its_guest_waits_for_itself(node: Node) -> 
     assert node.cap(node.guest) == "1000"
 
 
-def test_it_is_told_until_the_daemon_has_had_a_cycle(node: Node) -> None:
+def test_it_is_reported_until_the_daemon_has_had_a_cycle(node: Node) -> None:
     node.actor.start()
     node.lease(("2", True, 0.5))
     node.look(0.9, 0.5, times=3)
@@ -546,9 +546,9 @@ def test_the_loop_keeps_systemd_informed(node: Node, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(node.actor, "clock", time.monotonic)
         loop = threading.Thread(target=node.actor.run)
         loop.start()
-        told = [systemd.recv(100), systemd.recv(100)]
+        listed = [systemd.recv(100), systemd.recv(100)]
         node.actor.stop()
         loop.join(300)
-        while told[-1] != b"STOPPING=1":
-            told.append(systemd.recv(100))
-    assert told[:2] == [b"READY=1", b"WATCHDOG=1"]
+        while listed[-1] != b"STOPPING=1":
+            listed.append(systemd.recv(100))
+    assert listed[:2] == [b"READY=1", b"WATCHDOG=1"]

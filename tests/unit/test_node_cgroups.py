@@ -98,13 +98,13 @@ def test_a_scope_in_a_slice_of_the_site(tmp_path: Path) -> None:
     assert list(Cgroups(tree.root, "n1", tree.proc).jobs(0.0)) == ["3"]
 
 
-def test_a_job_named_by_sluid_is_told_by_its_slurmstepd(tmp_path: Path) -> None:
+def test_a_job_named_by_sluid_is_reported_by_its_slurmstepd(tmp_path: Path) -> None:
     tree = Tree(tmp_path, 2)
     tree.job("77", (100, 101), name="s5K1ABCDEFGH", environ={"SLURM_JOB_ID": "78"})  # its user says otherwise
     assert list(Cgroups(tree.root, "n1", tree.proc).jobs(0.0)) == ["77"]
 
 
-def test_a_job_named_by_sluid_that_only_its_environment_tells(tmp_path: Path) -> None:
+def test_a_job_named_by_sluid_that_only_its_environment_shows(tmp_path: Path) -> None:
     tree = Tree(tmp_path, 2)
     tree.job("77", (100, 101), name="s5K1ABCDEFGH")
     write(tree.proc / "100/cmdline", "slurmstepd: [s5K1ABCDEFGH.0]")
@@ -151,7 +151,7 @@ def test_a_job_that_is_requeued_here_is_another_one(tmp_path: Path) -> None:
     assert cgroups.jobs(1.0)["1"] != before
 
 
-def test_the_owner_is_told_once_a_process_of_the_user_is_there(tmp_path: Path) -> None:
+def test_the_owner_is_known_once_a_process_of_the_user_is_there(tmp_path: Path) -> None:
     tree = Tree(tmp_path, 2)
     tree.job("1", (100,))
     cgroups = Cgroups(tree.root, "n1", tree.proc)
@@ -168,7 +168,7 @@ def test_a_user_cannot_move_its_job_elsewhere_by_its_environment(tmp_path: Path)
     assert cgroups.partition(job) == ""
 
 
-def test_without_freezer_slurmstepd_is_told_by_its_name(tmp_path: Path) -> None:
+def test_without_freezer_slurmstepd_is_reported_by_its_name(tmp_path: Path) -> None:
     tree = Tree(tmp_path, 1)
     tree.job("1", (100, 101))
     shutil.rmtree(tree.root / "freezer")

@@ -256,7 +256,7 @@ def test_the_last_progress_is_kept(node: Node) -> None:
     node.profile.close()
 
 
-def test_steps_that_have_ended_are_told_by_their_numbers(node: Node) -> None:
+def test_steps_that_have_ended_are_reported_by_their_numbers(node: Node) -> None:
     folder = node.tree.job("7", (100, 101))
     for name in ("step_batch", "step_extern", "step_x", "step_"):
         (folder / name).mkdir()

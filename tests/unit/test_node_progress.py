@@ -67,7 +67,7 @@ def inside(folder: Path, job_id: str = "12") -> dict[str, str]:
     return {"SLURM_JOB_ID": job_id, "ASAD_PROGRESS_DIR": str(folder)}
 
 
-def test_a_job_tells_and_the_actor_reads(tmp_path: Path) -> None:
+def test_a_job_shows_and_the_actor_reads(tmp_path: Path) -> None:
     folder = tmp_path / "progress"
     assert offer_file("12", ME, folder)
     assert math.isnan(read_progress("12", ME, folder))
@@ -133,7 +133,7 @@ def test_what_another_left_under_the_number_is_replaced(tmp_path: Path) -> None:
     assert read_progress("12", ME, tmp_path) == 0.5
 
 
-def test_a_task_of_mesos_tells_by_the_name_that_its_executor_gives_it(tmp_path: Path) -> None:
+def test_a_task_of_mesos_shows_by_the_name_that_its_executor_gives_it(tmp_path: Path) -> None:
     folder = tmp_path / "progress"
     assert offer_file("m7.1000", ME, folder)
     write_progress("40/100", {"ASAD_JOB_KEY": "m7.1000", "ASAD_PROGRESS_DIR": str(folder)})
@@ -199,7 +199,7 @@ def test_who_fills_the_file_system_keeps_nobody_from_telling(small: Path) -> Non
     assert read_progress("2", ME, small) == pytest.approx(0.4)
 
 
-def test_space_taken_beyond_the_end_of_a_file_is_given_back(small: Path) -> None:
+def test_space_taken_beyond_the_end_of_a_file_is_returned(small: Path) -> None:
     assert offer_file("1", ME, small)
     subprocess.run(["fallocate", "--keep-size", "--length=200K", str(small / "1")], check=True)
     assert (small / "1").stat().st_size <= 64 and free_bytes(small) < 60 * KIB

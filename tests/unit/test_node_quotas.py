@@ -139,7 +139,7 @@ def test_a_job_out_of_sight_for_a_moment_keeps_its_record(node: Node) -> None:
     assert node.read("cpu.max") == "max 100000"
 
 
-def test_what_the_kernel_refuses_is_told_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_kernel_refuses_is_reported_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, text: str) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
 
@@ -162,7 +162,7 @@ def test_a_quota_that_reads_back_otherwise_is_not_taken_for_set(
     assert math.isnan(node.quotas.quota_cores("7"))
 
 
-def test_a_killed_actor_is_mended_by_its_successor(node: Node) -> None:
+def test_a_killed_actor_is_repaired_by_its_successor(node: Node) -> None:
     write(node.base / "cpu.max", "150000 50000\n")
     write(node.base / "cpu.max.burst", "20000\n")
     node.quotas.set_quota(node.job, 0.1, "leased")  # and no more of this one

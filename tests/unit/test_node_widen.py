@@ -194,7 +194,7 @@ def test_a_job_that_has_ended_is_forgotten(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "wide"),
+    ("text", "wide"),
     [
         ({}, False),
         ({"widen": True}, True),
@@ -203,7 +203,7 @@ def test_a_job_that_has_ended_is_forgotten(node: Node) -> None:
         ({"widen": True, "guest": False}, False),
     ],
 )
-def test_only_a_guest_with_a_quota_is_widened(said: dict[str, Json], wide: bool) -> None:
+def test_only_a_guest_with_a_quota_is_widened(text: dict[str, Json], wide: bool) -> None:
     plain: dict[str, Any] = {"job_id": "7", "guest": True, "host_id": "", "quota": 0.5, "cores": 1}
-    assert lease_from_json(plain | said) == Lease("7", True, "", 0.5, 1, widen=True) if wide else True
-    assert lease_from_json(plain | said).widen is wide
+    assert lease_from_json(plain | text) == Lease("7", True, "", 0.5, 1, widen=True) if wide else True
+    assert lease_from_json(plain | text).widen is wide

@@ -37,10 +37,10 @@ def state(
     )  # fmt: skip
 
 
-def told(waiting: Waiting, scores: list[float], rollout: Rollout) -> list[float]:
-    rows, said = np.arange(len(waiting)), np.array(scores)
-    started = pack(np.where(said > 0.0, said, -np.inf), waiting.cores, waiting.free, True)
-    return advantages(waiting, rows, said, started, rollout).tolist()
+def improved(waiting: Waiting, scores: list[float], rollout: Rollout) -> list[float]:
+    rows, scored = np.arange(len(waiting)), np.array(scores)
+    started = pack(np.where(scored > 0.0, scored, -np.inf), waiting.cores, waiting.free, True)
+    return advantages(waiting, rows, scored, started, rollout).tolist()
 
 
 def test_a_job_that_must_start_now_is_worth_its_run(seen: Trajectories) -> None:
@@ -50,18 +50,18 @@ def test_a_job_that_must_start_now_is_worth_its_run(seen: Trajectories) -> None:
         0.0,
         0.0,
     )  # nobody else comes, and the capacity does not waver
-    (worth,) = told(state([2], [3], [0], 1e6), [1.0], rollout)
+    (worth,) = improved(state([2], [3], [0], 1e6), [1.0], rollout)
     assert worth == pytest.approx(2 * 3)
     # the same if the network would have held it back
-    assert told(state([2], [3], [0], 1e6), [-1.0], rollout) == [worth]
+    assert improved(state([2], [3], [0], 1e6), [-1.0], rollout) == [worth]
 
 
-def test_who_does_not_fit_beside_those_preferred_is_told_in_place_of_the_least_of_them(
+def test_who_does_not_fit_beside_those_preferred_is_asked_in_place_of_the_least_of_them(
     seen: Trajectories,
 ) -> None:
     rollout = Rollout.learned(seen, 24, futures=2, depth=4)
     waiting = state([3, 2, 1, 9], [4, 4, 4, 4], [9, 9, 9, 9], 4.0)
-    worth = told(waiting, [0.9, 0.5, 0.1, 0.3], rollout)
+    worth = improved(waiting, [0.9, 0.5, 0.1, 0.3], rollout)
     assert np.isnan(worth).tolist() == [False, False, False, True], "of 4 cores nobody gets 9"
     without, with_it = rollout.play(
         waiting, np.array([[False, False, False, False], [False, True, False, False]])
@@ -75,7 +75,7 @@ def test_each_is_played_beside_what_the_others_do_in_the_same_futures(seen: Traj
     rollout = Rollout.learned(seen, 24, futures=16, depth=12, seed=5)
     waiting = state([4, 2, 6, 1], [6, 3, 8, 2], [5, 2, 9, 1], 30.0)
     plan = np.array([True, False, True, False])
-    worth = told(waiting, [0.5, -0.2, 0.3, -0.4], rollout)
+    worth = improved(waiting, [0.5, -0.2, 0.3, -0.4], rollout)
     for row, value in enumerate(worth):
         both = np.array([plan, plan])
         both[:, row] = True, False
@@ -83,8 +83,8 @@ def test_each_is_played_beside_what_the_others_do_in_the_same_futures(seen: Traj
         assert value == pytest.approx(started - held)
 
 
-def test_of_very_many_a_draw_is_told(seen: Trajectories) -> None:
+def test_of_very_many_a_draw_is_reported(seen: Trajectories) -> None:
     many = MOST + 7
     rollout = Rollout.learned(seen, 24, futures=1, depth=2)
-    worth = told(state([1] * many, [2] * many, [5] * many, 1e6), [1.0] * many, rollout)
+    worth = improved(state([1] * many, [2] * many, [5] * many, 1e6), [1.0] * many, rollout)
     assert np.isfinite(worth).sum() == MOST

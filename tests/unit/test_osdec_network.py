@@ -163,11 +163,11 @@ def wrong(description: str, **changed: object) -> str:
     return json.dumps({**json.loads(description), **changed})
 
 
-def test_what_does_not_fit_is_refused_with_place_and_mend() -> None:
+def test_what_does_not_fit_is_refused_with_place_and_remedy() -> None:
     description, weights = written(made(Shape()))
     plain = json.loads(description)
     other = written(made(Shape(width=16)))[1]
-    for bad, said in (
+    for bad, text in (
         ("[]", "not a table"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_refused_with_place_and_mend() -> None:
         ),
         (wrong(description, shape={**plain["shape"], "low": 6}), r"encode.*not \[32, 71"),
     ):
-        with pytest.raises(ConfigError, match=rf"^here\.json: .*{said}"):
+        with pytest.raises(ConfigError, match=rf"^here\.json: .*{text}"):
             read("here.json", bad, weights)
     with pytest.raises(ConfigError, match="not those it describes"):
         read("here.json", description, other)
@@ -201,7 +201,7 @@ def test_weights_are_data_never_code(tmp_path: Path) -> None:
 
     description, _ = written(made(Shape()))
     right = dict(made(Shape()).arrays)
-    for content, said in (
+    for content, text in (
         (right | {"forecast": np.array([{}], object)}, "cannot be read"),
         ({name: array + np.nan for name, array in right.items()}, "no number"),
         ({name: array.astype(int) for name, array in right.items()}, "int64"),
@@ -212,7 +212,7 @@ def test_weights_are_data_never_code(tmp_path: Path) -> None:
         whole = io.BytesIO()
         np.savez(whole, **content)  # type: ignore[arg-type]
         digest = hashlib.sha256(whole.getvalue()).hexdigest()
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=text):
             read("here.json", wrong(description, weights_sha256=digest), whole.getvalue())
     digest = hashlib.sha256(b"PK").hexdigest()
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -226,8 +226,8 @@ def test_a_model_is_found_by_name_or_path_and_else_refused(tmp_path: Path) -> No
         Osdec(str(tmp_path / "mine.json"))
     (tmp_path / "mine.npz").write_bytes(weights)
     assert Osdec(str(tmp_path / "mine.json")).model.name == "made-up"
-    for name, said in (("nobody", "no model nobody ships"), ("../x", "neither a name nor the path")):
-        with pytest.raises(ConfigError, match=said):
+    for name, text in (("nobody", "no model nobody ships"), ("../x", "neither a name nor the path")):
+        with pytest.raises(ConfigError, match=text):
             load(name)
     with pytest.raises(ConfigError, match="scale_cores -1"):
         Osdec(scale_cores=-1.0)

@@ -135,13 +135,13 @@ def test_progress_is_logged_for_tensorboard(few: Data, tmp_path: Path) -> None:
 def test_numbers_of_a_recipe_can_be_set_and_wrong_ones_are_named() -> None:
     recipe = changed(VARIANTS["osdec"], {"iterations": "7", "hold": "false", "gamma": "1.0"})
     assert (recipe.iterations, recipe.hold, recipe.gamma) == (7, False, 1.0)
-    for options, said in (
+    for options, text in (
         ({"speed": "1"}, "there are"),
         ({"iterations": "many"}, "not of type int"),
         ({"hold": "1"}, "not of type bool"),
         ({"iterations": "-1"}, "0 or more"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=text):
             changed(VARIANTS["osdec"], options)
 
 
@@ -186,7 +186,7 @@ def test_what_needs_no_network_is_fitted(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         ((), "give one of them"),
         (("--generate", "8", "--log", "x.npz"), "give one of them"),
@@ -196,9 +196,9 @@ def test_what_needs_no_network_is_fitted(tmp_path: Path, monkeypatch: pytest.Mon
         (("--log", "nowhere.npz"), "nowhere.npz"),
     ],
 )
-def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:
+def test_wrong_words_are_refused(words: tuple[str, ...], text: str) -> None:
     done = asked("train", *words)
-    assert isinstance(done.exception, UsageError) and said in str(done.exception)
+    assert isinstance(done.exception, UsageError) and text in str(done.exception)
 
 
 def test_an_accounting_log_is_learned_from(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_components_are_read(text: str, bounds: Components | None) -> None:
     "text", ["components=", "components=0", "components=8-4", "components=-3", "components=٣", "components=9999999999",
              "components=2;components=3", "components=\x1b[2J", "components=2" + " " * 2000]
 )  # fmt: skip
-def test_components_that_make_no_sense_are_told_with_the_mend_and_without_what_steers_a_terminal(
+def test_components_that_make_no_sense_are_reported_with_the_remedy_and_without_what_controls_a_terminal(
     text: str,
 ) -> None:
     with pytest.raises(ValueError, match=r"write components=8|give it once|shorten it") as error:
@@ -523,12 +523,12 @@ def test_what_was_learned_outlives_a_restart_and_grows_by_name() -> None:
     after.learn(
         dataclasses.replace(snapshot, queue=snapshot.queue[:0]), NOBODY
     )  # nobody is here: nothing is learned
-    told = after.state()
-    assert set(told) == set(kept)
+    seen = after.state()
+    assert set(seen) == set(kept)
     for name in NAMES[:3]:
         for node, row in kept[name]["y"].items():  # type: ignore[union-attr]
-            assert told[name]["y"][node] == pytest.approx(row)  # type: ignore[index, call-overload]
-    assert told["*"]["slot"] == 5
+            assert seen[name]["y"][node] == pytest.approx(row)  # type: ignore[index, call-overload]
+    assert seen["*"]["slot"] == 5
 
 
 @pytest.mark.parametrize(
@@ -553,7 +553,7 @@ def test_another_machine_keeps_what_was_learned_of_nodes_that_stay() -> None:
     assert after[NAMES[0]]["y"]["n1"] == pytest.approx(before[NAMES[0]]["y"]["n1"])  # type: ignore[index, call-overload]
 
 
-def test_gpus_are_a_resource_that_is_told_and_set_nowhere() -> None:
+def test_gpus_are_a_resource_that_is_reported_and_set_nowhere() -> None:
     snapshot = dataclasses.replace(wide(2), node_gpus={0: 2.0, 1: 2.0}, gpus={1: 1.0})
     made = cycle(placing(), snapshot)
     assert {type(decision) for decision in made} == {CoAllocate}
@@ -641,7 +641,7 @@ def test_every_policy_can_be_configured(name: str) -> None:
         ("place = 3", "not a table of tables"),
     ],
 )  # fmt: skip
-def test_wrong_options_name_place_and_mend(text: str, why: str) -> None:
+def test_wrong_options_name_place_and_remedy(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
         stages_of(configured(text), [])
 

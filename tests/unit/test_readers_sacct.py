@@ -147,7 +147,7 @@ def test_json_of_both_shapes(name: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
-def test_text_and_json_of_a_real_slurm_tell_the_same(version: str) -> None:
+def test_text_and_json_of_a_real_slurm_show_the_same(version: str) -> None:
     folder = LOGS.parent / "slurm" / version
     check_logs(folder / "log.sacct", folder / "log.json")
 
@@ -403,7 +403,7 @@ def test_the_recorded_sample_holds_what_slurm_measured() -> None:
 COMMENTED = "JobID|Submit|Start|ElapsedRaw|NCPUS|Comment|AdminComment\n"
 
 
-def test_hints_are_what_comments_tell_after_their_prefix(tmp_path: Path) -> None:
+def test_hints_are_what_comments_show_after_their_prefix(tmp_path: Path) -> None:
     lines = (
         "1|2024-01-01T00:00:00|2024-01-01T00:00:10|60|4|asad:utility=constant(3);workers=2|asad:utility=no\n"
         "2_1|2024-01-01T00:00:01|2024-01-01T00:00:10|60|4|see asad:no|\n"
@@ -412,9 +412,9 @@ def test_hints_are_what_comments_tell_after_their_prefix(tmp_path: Path) -> None
     )
     jobs = read_log(written(tmp_path, COMMENTED + lines)).jobs
     assert jobs.hint is not None
-    told = [jobs.hints[code] if code >= 0 else "" for code in jobs.hint.tolist()]
-    assert told[:3] == ["utility=constant(3);workers=2", "", ""]
-    assert len(told[3]) == 1001
+    listed = [jobs.hints[code] if code >= 0 else "" for code in jobs.hint.tolist()]
+    assert listed[:3] == ["utility=constant(3);workers=2", "", ""]
+    assert len(listed[3]) == 1001
     assert jobs.take(np.array([3, 0])).hint is not None
     assert read_log(written(tmp_path, HEADER + LINE)).jobs.hint is None
 

@@ -219,7 +219,7 @@ def test_a_cluster_that_was_not_asked_for_admission_refuses_it_and_shows_no_arra
         assert do(there, decision) == "this cluster does not keep track of arrays and of who is admitted"
 
 
-def test_hints_and_partitions_are_told_of_who_is_there() -> None:
+def test_hints_and_partitions_are_reported_of_who_is_there() -> None:
     there = cluster(
         [(0.0, 30.0, 4, -1), (0.0, 30.0, 4, -1), (100.0, 30.0, 4, -1)], 4, hints={2: "no", 1: "utility=x"}
     )

@@ -222,44 +222,44 @@ def replay(log: Path, *words: str) -> Any:
     return json.loads(result.output) if "--json" in words else result.output
 
 
-def test_a_replay_tells_what_becomes_of_both_kinds(log: Path) -> None:
+def test_a_replay_shows_what_becomes_of_both_kinds(log: Path) -> None:
     words = ("--policy", "slurm,fifo-defer,edf-defer", "--deferrable", "share=0.4,window=8h")
-    told = replay(log, "--json", *words)
-    slurm, edf = (told["policies"][name] for name in ("slurm", "edf-defer"))
+    document = replay(log, "--json", *words)
+    slurm, edf = (document["policies"][name] for name in ("slurm", "edf-defer"))
     assert slurm["deferrable"] == edf["deferrable"] > 20 and slurm["jobs"] == 120
     assert edf["on_demand_wait_mean_s"] <= slurm["on_demand_wait_mean_s"]
     assert edf["deferrable_delay_mean_s"] >= slurm["deferrable_delay_mean_s"]
     assert 0 < edf["deferrable_utilization"] < 1 and edf["missed"] <= edf["deferrable"]
-    assert any("is assumed (share=0.4,window=8h)" in note for note in told["log"]["notes"])
-    assert told["settings"]["deferrable"] == ["share=0.4,window=8h"]
+    assert any("is assumed (share=0.4,window=8h)" in note for note in document["log"]["notes"])
+    assert document["settings"]["deferrable"] == ["share=0.4,window=8h"]
     same = replay(log, "--json", *words)
-    for policy in (*same["policies"].values(), *told["policies"].values()):
+    for policy in (*same["policies"].values(), *document["policies"].values()):
         policy.pop("wall_s")
-    assert same == told
+    assert same == document
 
 
-def test_the_table_and_the_page_tell_it_and_that_it_is_assumed(log: Path, tmp_path: Path) -> None:
+def test_the_table_and_the_page_show_it_and_that_it_is_assumed(log: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     words = ("--policy", "slurm,edf-defer", "--deferrable", "share=0.4,window=8h", "--report", str(page))
-    told = " ".join(replay(log, *words).split())
-    assert "What becomes of" in told and "deferrable jobs would have missed their latest start" in told
-    assert "which jobs can wait is assumed (share=0.4,window=8h)" in told
+    output = " ".join(replay(log, *words).split())
+    assert "What becomes of" in output and "deferrable jobs would have missed their latest start" in output
+    assert "which jobs can wait is assumed (share=0.4,window=8h)" in output
     text = page.read_text()
     assert "What becomes of deferrable jobs" in text and "mean wait, on-demand" in text
 
 
-def test_a_log_that_tells_nobody_deferrable_is_refused(tmp_path: Path, log: Path) -> None:
+def test_a_log_that_shows_nobody_deferrable_is_refused(tmp_path: Path, log: Path) -> None:
     path = tmp_path / "plain.txt"
     path.write_text(log.read_text().replace("asad:deferrable=5h", ""))
     with pytest.raises(UsageError, match="there is nobody to put off"):
         replay(path, "--policy", "edf-defer")
-    told = replay(log, "--policy", "edf-defer", "--json")
-    assert told["policies"]["edf-defer"]["deferrable"] == 1 and not told["settings"]["deferrable"]
+    document = replay(log, "--policy", "edf-defer", "--json")
+    assert document["policies"]["edf-defer"]["deferrable"] == 1 and not document["settings"]["deferrable"]
 
 
 def test_where_no_policy_is_named_the_best_for_what_is_declared_is_replayed(log: Path) -> None:
-    told = replay(log, "--json", "--deferrable", "share=0.4,window=8h")
-    assert list(told["policies"]) == ["slurm", "rollout-defer"]
+    document = replay(log, "--json", "--deferrable", "share=0.4,window=8h")
+    assert list(document["policies"]) == ["slurm", "rollout-defer"]
     assert usual_policies(utilities=True, deferrable=True, statements=False) == (
         "slurm",
         "oasis",

@@ -43,25 +43,25 @@ def replay(log: Path, *words: str) -> dict[str, Any]:
     command = ["replay", str(log), "--json", "--store", "none", *words]
     result = CliRunner().invoke(asactl, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    told: dict[str, Any] = json.loads(result.output)
-    return told
+    seen: dict[str, Any] = json.loads(result.output)
+    return seen
 
 
 @pytest.mark.slow
-def test_inferred_statements_are_planned_and_told_as_such(log: Path) -> None:
-    told = replay(log, "--policy", "slurm,sow,sow-paper")
-    slurm, *planned = told["policies"].values()
+def test_inferred_statements_are_planned_and_reported_as_such(log: Path) -> None:
+    output = replay(log, "--policy", "slurm,sow,sow-paper")
+    slurm, *planned = output["policies"].values()
     assert slurm["planned"] is None and slurm["welfare"] > 0
     for one in planned:
         assert one["stated"] == slurm["stated"] > 80 and one["stated_jobs"] == slurm["stated_jobs"]
         assert 0 < one["planned"] <= one["stated"] and 0 < one["welfare_share"] <= 1
         assert one["evicted"] <= one["planned"] and one["payments"] >= 0
-    assert told["settings"]["statements"] == "inferred"
-    assert any("statements are inferred" in note and "assumed" in note for note in told["log"]["notes"])
+    assert output["settings"]["statements"] == "inferred"
+    assert any("statements are inferred" in note and "assumed" in note for note in output["log"]["notes"])
     again = replay(log, "--policy", "slurm,sow,sow-paper")
-    for one in (*told["policies"].values(), *again["policies"].values()):
+    for one in (*output["policies"].values(), *again["policies"].values()):
         del one["wall_s"]
-    assert told["policies"] == again["policies"]
+    assert output["policies"] == again["policies"]
 
 
 def test_what_is_kept_of_a_replay_names_plans_and_evictions(log: Path, tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_what_is_kept_of_a_replay_names_plans_and_evictions(log: Path, tmp_path:
 
     path = str(tmp_path / "asad.db")
     words = ["replay", str(log), "--json", "--store", path, "--policy", "slurm,sow"]
-    told = json.loads(CliRunner().invoke(asactl, words, catch_exceptions=False).output)
+    document = json.loads(CliRunner().invoke(asactl, words, catch_exceptions=False).output)
     with Store.open(path) as store:
         (run,) = store.runs()
         decided = list(store.decisions(run.id))
     kinds = {one.kind for one in decided if one.outcome == "done"}
     assert {"admit", "defer"} <= kinds
     evicted = [one for one in decided if one.kind == "evict" and one.outcome == "done"]
-    assert len(evicted) == told["policies"]["sow"]["evicted"]
+    assert len(evicted) == document["policies"]["sow"]["evicted"]
     assert not any(one.outcome == "vetoed" for one in decided if one.kind == "evict")
 
 
@@ -91,9 +91,9 @@ def test_given_statements_are_those_that_are_planned(log: Path, tmp_path: Path) 
         for line in text.splitlines()
     ]
     file.write_text("\n".join(lines) + "\n")
-    told = replay(log, "--policy", "slurm,sow", "--statements", str(file))
-    assert told["settings"]["statements"] == str(file)
-    one = told["policies"]["sow"]
+    output = replay(log, "--policy", "slurm,sow", "--statements", str(file))
+    assert output["settings"]["statements"] == str(file)
+    one = output["policies"]["sow"]
     assert one["stated"] >= one["stated_jobs"] > 10 and one["planned"] > 0
     assert one["welfare"] == pytest.approx(7 * round(one["welfare"] / 7))
 
@@ -133,7 +133,7 @@ def test_without_statements_there_is_nobody_to_plan(log: Path, tmp_path: Path) -
         assert why in str(error.value)
 
 
-def test_the_page_and_the_table_tell_of_statements(log: Path, tmp_path: Path) -> None:
+def test_the_page_and_the_table_show_of_statements(log: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     words = ["replay", str(log), "--store", "none", "--policy", "slurm,sow", "--report", str(page)]
     result = CliRunner().invoke(asactl, words, catch_exceptions=False)
@@ -146,5 +146,5 @@ def test_a_log_without_users_says_why_nothing_is_found(tmp_path: Path) -> None:
     log = tmp_path / "log.csv"
     rows = [f"{k},{1000 + k * 86400},{1000 + k * 86400},{4600 + k * 86400},8,COMPLETED" for k in range(1, 30)]
     log.write_text("\n".join(["JobID,Submit,Start,End,AllocCPUS,State", *rows]) + "\n")
-    said = CliRunner().invoke(asactl, ["sow", "infer", str(log)], catch_exceptions=False).output
-    assert "the log has no users, without whom no job is known again" in said
+    output = CliRunner().invoke(asactl, ["sow", "infer", str(log)], catch_exceptions=False).output
+    assert "the log has no users, without whom no job is known again" in output

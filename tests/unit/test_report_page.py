@@ -291,7 +291,7 @@ def test_page_lists_the_worst_losers_by_their_ids() -> None:
     assert listed == [f"job_{row}" for row in ranked[:20]]
 
 
-def test_page_tells_why_each_loser_is_late() -> None:
+def test_page_shows_why_each_loser_is_late() -> None:
     result = replay(2_000)
     policy = result.policies["asax"]
     assert policy.stretched is not None and policy.stretched.any()
@@ -386,15 +386,15 @@ def test_hostile_text_is_what_it_is_meant_to_be() -> None:
     assert {"\x1b", "\u202e", "\udc80", "<", "&", '"', "$"} <= set(HOSTILE)
 
 
-def test_a_policy_that_admits_is_told_by_what_jobs_are_worth() -> None:
+def test_a_policy_that_admits_is_reported_by_what_jobs_are_worth() -> None:
     text = page(admitting())
-    told = " ".join(" ".join(Checked(text).text).split())
+    seen = " ".join(" ".join(Checked(text).text).split())
     assert "admission by oasis" in text
-    assert "oasis would have raised the total utility of the jobs by 25" in told
-    assert "it admitted 70 jobs and left 50 to the queue" in told
-    assert "What jobs are worth" in told
+    assert "oasis would have raised the total utility of the jobs by 25" in seen
+    assert "it admitted 70 jobs and left 50 to the queue" in seen
+    assert "What jobs are worth" in seen
     assert "What jobs are worth" not in words(replay(200))
-    assert "1 of 100 jobs that were admitted, deferred or throttled" in told
-    assert "1 of 100 managed jobs" in told
+    assert "1 of 100 jobs that were admitted, deferred or throttled" in seen
+    assert "1 of 100 managed jobs" in seen
     assert "killed by lending" not in Checked(text).text  # the tile: nobody lends
-    assert "Lending" not in told.partition("What this rests on")[0]
+    assert "Lending" not in seen.partition("What this rests on")[0]

@@ -25,7 +25,7 @@ JSON_KEYS = {
 }  # fmt: skip
 
 
-def said(result: ReplayResult) -> str:
+def words_of(result: ReplayResult) -> str:
     """The verdict with ordinary spaces, as a reader takes it."""
     return " ".join(sentences(result)).replace(units.THIN, " ").replace(units.SPACE, " ")
 
@@ -72,7 +72,7 @@ def test_change_always_has_its_sign(ratio: float | None, text: str) -> None:
     ("fraction", "text"),
     [(0.0, "0 %"), (0.006, "0.6 %"), (0.0996, "10 %"), (0.31, "31 %"), (1, "100 %"), (None, "–")],
 )
-def test_percent_has_a_decimal_only_where_it_tells(fraction: float | None, text: str) -> None:
+def test_percent_has_a_decimal_only_where_it_shows(fraction: float | None, text: str) -> None:
     assert spaced(units.percent(fraction)) == text
 
 
@@ -157,7 +157,7 @@ def judged(response: float, wait: float) -> ReplayResult:
 
 
 def test_verdict_says_a_gain_with_its_numbers() -> None:
-    text = said(judged(-0.12, -0.3))
+    text = words_of(judged(-0.12, -0.3))
     assert text.startswith(
         "Lending with asax would have cut the mean response of 400 jobs by 12 %, from 10 h to 8 h 48 min, "
         "and cut the mean wait by 30 %."
@@ -165,14 +165,16 @@ def test_verdict_says_a_gain_with_its_numbers() -> None:
 
 
 def test_verdict_says_a_loss_as_plainly() -> None:
-    assert "asax would have lengthened the mean response of 400 jobs by 8.0 %" in said(judged(0.08, -0.1))
-    assert ", but cut the mean wait by 10 %." in said(judged(0.08, -0.1))
-    assert ", and lengthened the mean wait by 10 %." in said(judged(0.08, 0.1))
+    assert "asax would have lengthened the mean response of 400 jobs by 8.0 %" in words_of(judged(0.08, -0.1))
+    assert ", but cut the mean wait by 10 %." in words_of(judged(0.08, -0.1))
+    assert ", and lengthened the mean wait by 10 %." in words_of(judged(0.08, 0.1))
 
 
 def test_verdict_does_not_dress_up_what_is_no_change() -> None:
-    assert "would have left the mean response of 400 jobs about as it was (10 h)" in said(judged(-0.004, 0.0))
-    assert "and left the mean wait unchanged" in said(judged(-0.004, 0.0))
+    assert "would have left the mean response of 400 jobs about as it was (10 h)" in words_of(
+        judged(-0.004, 0.0)
+    )
+    assert "and left the mean wait unchanged" in words_of(judged(-0.004, 0.0))
 
 
 def late(**metrics: float | None) -> str:
@@ -182,10 +184,10 @@ def late(**metrics: float | None) -> str:
         "stretched_lateness_s": 12_000.0, "displaced": 140, "displaced_placebo": 138.4,
         "lateness_over_saved": 0.036, "killed_by_lending": 0,
     }  # fmt: skip
-    return said(with_metrics(replay(100), "asax", **{**figures, **metrics}))
+    return words_of(with_metrics(replay(100), "asax", **{**figures, **metrics}))
 
 
-def test_verdict_tells_who_is_late_by_sharing_and_who_since_the_schedule_moved() -> None:
+def test_verdict_shows_who_is_late_by_sharing_and_who_since_the_schedule_moved() -> None:
     assert (
         "656 jobs would have run as guests: 8 of them (1.2 %) and 4 hosts would have ended noticeably later "
         "because sharing slowed them (3 h 20 min in all); nobody would have been killed by lending. 140 jobs would "
@@ -241,7 +243,7 @@ def test_verdict_says_nothing_of_what_nobody_lost() -> None:
 
 
 def test_verdict_on_who_admits_is_about_others_than_those_that_it_managed() -> None:
-    text = said(
+    text = words_of(
         with_metrics(admitting(), "oasis", displaced=9, displaced_unshared=8, displaced_unshared_placebo=2)
     )
     assert "1 of 100 jobs that were admitted, deferred or throttled" in text
@@ -255,20 +257,20 @@ def test_verdict_counts_each_loser_and_each_host_and_guest_once() -> None:
     result = dataclasses.replace(result, policies={**result.policies, "asax": both})
     assert affected(both) == int((policy.host | policy.guest).sum())
     losers = int(policy.loser.sum())
-    assert f"{losers} of {affected(both)} hosts and guests (" in said(result)
+    assert f"{losers} of {affected(both)} hosts and guests (" in words_of(result)
 
 
 def test_verdict_says_nobody_only_when_it_is_nobody() -> None:
     result = replay(400)
-    assert "nobody would have been killed by lending" in said(result)
+    assert "nobody would have been killed by lending" in words_of(result)
     killing = with_metrics(result, "asax", killed_by_lending=3)
-    assert "lending would have killed 3 jobs, which it never may" in said(killing)
-    assert "nobody" not in said(killing)
+    assert "lending would have killed 3 jobs, which it never may" in words_of(killing)
+    assert "nobody" not in words_of(killing)
     unknown = with_metrics(result, "asax", killed_by_lending=None)
-    assert "whether lending killed any job is not known" in said(unknown)
+    assert "whether lending killed any job is not known" in words_of(unknown)
     nobody = dataclasses.replace(result.policies["asax"], loser=np.zeros(400, dtype=np.bool_))
     result = dataclasses.replace(result, policies={**result.policies, "asax": nobody})
-    assert f"None of the {affected(nobody)} hosts and guests would have ended noticeably later" in said(
+    assert f"None of the {affected(nobody)} hosts and guests would have ended noticeably later" in words_of(
         stored(result)
     )
 
@@ -290,12 +292,12 @@ def test_verdict_on_a_stored_run_holds_the_displaced_against_the_placebo(
     displaced: int, placebo: int | None, words: str
 ) -> None:
     result = stored(replay(100))
-    assert words in said(with_metrics(result, "asax", displaced=displaced, displaced_placebo=placebo))
+    assert words in words_of(with_metrics(result, "asax", displaced=displaced, displaced_placebo=placebo))
 
 
 def test_verdict_says_what_it_rests_on_and_when_it_hangs_on_that() -> None:
     result = judged(-0.12, -0.3)
-    text = said(result).replace(units.MINUS, "-")
+    text = words_of(result).replace(units.MINUS, "-")
     assert (
         "CPU demand was measured for 31 % of the jobs, taken from profiles for 4.0 % and assumed for 65 %"
         in text
@@ -305,14 +307,16 @@ def test_verdict_says_what_it_rests_on_and_when_it_hangs_on_that() -> None:
         in text
     )
     turning = dataclasses.replace(result, verdicts=[Verdict(1.2, "asax", 0.03, 40, 100)])
-    assert "+3.0 % were it 20 % higher, so the verdict hangs on it." in said(turning)
+    assert "+3.0 % were it 20 % higher, so the verdict hangs on it." in words_of(turning)
     bare = dataclasses.replace(result, verdicts=[], demand_sources={})
-    assert "does not say on what CPU demand this rests" in said(bare)
+    assert "does not say on what CPU demand this rests" in words_of(bare)
 
 
 def test_verdict_of_replays_without_lending() -> None:
-    assert said(replay(50, ("slurm",))).startswith("Only slurm was replayed, so there is nothing to compare")
-    text = said(replay(50, ("slurm", "fcfs")))
+    assert words_of(replay(50, ("slurm",))).startswith(
+        "Only slurm was replayed, so there is nothing to compare"
+    )
+    text = words_of(replay(50, ("slurm", "fcfs")))
     assert text.startswith("Scheduling with fcfs would have lengthened")
     assert "killed" not in text
     result = replay(50)
@@ -320,11 +324,11 @@ def test_verdict_of_replays_without_lending() -> None:
         result.policies["asax"], host=np.zeros(50, dtype=np.bool_), guest=np.zeros(50, dtype=np.bool_)
     )
     result = dataclasses.replace(result, policies={**result.policies, "asax": idle})
-    assert said(result).startswith("asax found nothing to lend")
+    assert words_of(result).startswith("asax found nothing to lend")
 
 
 def test_verdict_calls_the_oracle_a_yardstick() -> None:
-    assert "which knows every job’s demand beforehand, as no real policy can" in said(
+    assert "which knows every job’s demand beforehand, as no real policy can" in words_of(
         replay(80, ("slurm", "greedy-oracle"))
     )
 
@@ -332,8 +336,8 @@ def test_verdict_calls_the_oracle_a_yardstick() -> None:
 def test_verdict_survives_missing_figures_and_an_empty_log() -> None:
     keys = replay(10).policies["asax"].metrics
     nothing = with_metrics(replay(60), "asax", **dict.fromkeys(keys))
-    assert "cannot be judged" in said(nothing)
-    assert "found nothing to lend" in said(replay(0))
+    assert "cannot be judged" in words_of(nothing)
+    assert "found nothing to lend" in words_of(replay(0))
 
 
 def test_verdict_is_two_to_four_sentences_without_control_characters() -> None:
@@ -370,7 +374,7 @@ def test_the_funnel_says_when_there_is_nothing_to_change() -> None:
     assert funnel.advice(funnelled(("lent", 0.0)).funnel) == "", "nothing was idle"
 
 
-def test_the_funnel_tells_those_who_opted_out_from_those_who_may_be_let_lend() -> None:
+def test_the_funnel_shows_those_who_opted_out_from_those_who_may_be_let_lend() -> None:
     opted, several = (f"{INELIGIBLE}{why}" for why in ("its account opted out", "it has several nodes"))
     assert "ask those who opted out" in funnel.advice(funnelled((opted, 9.0), (several, 1.0)).funnel)
     assert "by the option lend" in funnel.advice(funnelled((opted, 1.0), (several, 9.0)).funnel)

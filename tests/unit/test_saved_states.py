@@ -54,10 +54,10 @@ def test_admission_knows_what_an_earlier_version_held_back() -> None:
     )
     policy.restore(saved("admission"))
     looked_at(cluster, policy)
-    told = {name: policy.explain(name) or {} for name in "6789"}
-    assert [told[name]["verdict"] for name in "6789"] == ["unfit", "admitted", "admitted", "admitted"]
-    assert told["8"]["deferred_s"] == EPOCH + 600.0 and not told["8"]["let_go"]
-    assert told["9"]["let_go"], "what its user took back by hand stays so"
+    story = {name: policy.explain(name) or {} for name in "6789"}
+    assert [story[name]["verdict"] for name in "6789"] == ["unfit", "admitted", "admitted", "admitted"]
+    assert story["8"]["deferred_s"] == EPOCH + 600.0 and not story["8"]["let_go"]
+    assert story["9"]["let_go"], "what its user took back by hand stays so"
     assert "defer" not in cluster.kinds("9") and "defer" not in cluster.kinds("8")
     assert policy.state()["seat 3"]["let_go"] is saved("admission")["seat 3"]["let_go"]
 

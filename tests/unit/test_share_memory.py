@@ -47,7 +47,7 @@ def test_what_was_learned_comes_back_whole() -> None:
     assert again.rounds[1] == -1, "an application that nobody has met stays so"
 
 
-def test_a_new_application_gets_what_is_remembered_of_it_when_it_comes() -> None:
+def test_a_new_application_gets_what_is_kept_of_it_when_it_comes() -> None:
     weights, history = learned()
     memory = to_memory(weights, history, NAMES, EXPERTS)
     again, history_again = new_weights(0, 3), new_history(0)

@@ -344,7 +344,7 @@ def test_the_funnel_has_all_that_is_idle_for_one_reason_each() -> None:
     assert sum(found.values()) == pytest.approx(4 * 0.5 + 4 * 0.8 + 4 * (1 - usual) + 4)
 
 
-def test_a_history_that_was_remembered_before_peaks_were_is_read() -> None:
+def test_a_history_that_was_kept_before_peaks_were_is_read() -> None:
     history = new_history(1)
     old = {name: 1.0 for name in history._fields if name not in ("peak", "peaks")}
     fill(None, history, [0], ["a/b/1"], (), {"a/b/1": {"history": old}})

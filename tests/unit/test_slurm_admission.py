@@ -72,13 +72,13 @@ def changes(lab: Lab) -> dict[tuple[str, str], tuple[int, list[int]]]:
 # -------------------------------------------------------------------------------------------------------- snapshots
 
 
-def test_a_snapshot_tells_partition_and_qos_of_what_waits(tmp_path: Path) -> None:
+def test_a_snapshot_shows_partition_and_qos_of_what_waits(tmp_path: Path) -> None:
     slurm = SlurmInMemory()
     slurm.add(a_job(10, partition="batch", qos="gold"), array(20, "4-9", qos=""), running(30, {"n1": 4}))
     lab = Lab(tmp_path, slurm)
     snapshot = lab.snapshot()
-    told = {str(snapshot.jobs.job_id[at]): classes for at, classes in snapshot.classes.items()}
-    assert told == {"10": ("batch", "gold"), "20_4": ("batch", "")}
+    record = {str(snapshot.jobs.job_id[at]): classes for at, classes in snapshot.classes.items()}
+    assert record == {"10": ("batch", "gold"), "20_4": ("batch", "")}
 
 
 def test_a_snapshot_shows_arrays(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ def test_a_snapshot_shows_arrays(tmp_path: Path) -> None:
     snapshot = lab.snapshot(10)
     arrays, jobs = snapshot.arrays, snapshot.jobs
     assert shown("20_4") == shown("20_5") == ("20_5", 6, 2, 2, 3)
-    told = lab.cluster.finished(0.0).row.tolist()
-    assert names(snapshot, told) == ["20_2"] and shown("20_2") == shown("20_4")
+    finished = lab.cluster.finished(0.0).row.tolist()
+    assert names(snapshot, finished) == ["20_2"] and shown("20_2") == shown("20_4")
 
 
 def test_cancelled_tasks_are_over(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_begin_deadline_and_hints(tmp_path: Path) -> None:
 
 def test_a_hint_that_is_too_long_is_not_taken_for_the_whole() -> None:
     assert hint("asad:" + "x" * MOST_HINT) == "x" * MOST_HINT
-    told = hint("asad:utility=constant(1)" + "x" * 100_000)
-    assert len(told) == MOST_HINT and told.endswith("…")
+    seen = hint("asad:utility=constant(1)" + "x" * 100_000)
+    assert len(seen) == MOST_HINT and seen.endswith("…")
 
 
 # ------------------------------------------------------------------------------------------------- what is changed
@@ -255,12 +255,12 @@ def test_admitted_jobs_keep_their_order_and_are_put_before_others(lab: Lab) -> N
     before = {job: lab.slurm.jobs[job]["priority"] for job in (10, 20)}
     for job in ("10", "20_0"):
         assert do(lab, Admit(WHY, at(lab, job))) == ""
-    said = "asad: admitted by oasis: payoff 3.2; slots 5 to 9"
+    text = "asad: admitted by oasis: payoff 3.2; slots 5 to 9"
     assert lab.slurm.updates == [
         ("10", {"Nice": "-9900"}),
-        ("10", {"AdminComment": said}),
+        ("10", {"AdminComment": text}),
         ("20", {"Nice": "-10000"}),
-        ("20", {"AdminComment": said}),
+        ("20", {"AdminComment": text}),
     ]
     assert {job: lab.slurm.jobs[job]["priority"] - before[job] for job in (10, 20)} == {
         10: 10_000,
@@ -288,7 +288,7 @@ def test_a_nice_never_wraps_a_priority_around_nor_releases_a_held_job(lab: Lab) 
 
 
 @pytest.mark.parametrize("hangs", ["look", "update"])
-def test_what_a_silent_slurm_leaves_changed_is_told_at_the_release_beside_its_offers(
+def test_what_a_silent_slurm_leaves_changed_is_reported_at_the_release_beside_its_offers(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, hangs: str
 ) -> None:
     lab.slurm.jobs[10]["cpus"] = 1
@@ -306,8 +306,8 @@ def test_what_a_silent_slurm_leaves_changed_is_told_at_the_release_beside_its_of
     if hangs == "look":
         monkeypatch.setattr(lab.slurm, "look", silent)
     lab.slurm.hangs = True
-    told = lab.cluster.release()
-    assert [sentence.partition(":")[0] for sentence in told] == ["11", "what was changed of 2 jobs stays so"]
+    lines = lab.cluster.release()
+    assert [sentence.partition(":")[0] for sentence in lines] == ["11", "what was changed of 2 jobs stays so"]
     assert len(changes(lab)) == 3, "asad-undo gives it back"
 
 
@@ -335,8 +335,8 @@ def test_who_is_not_admitted_can_read_why_and_nothing_else_changes(lab: Lab) -> 
 def test_an_operator_may_not_comment_and_all_the_rest_goes_on(lab: Lab) -> None:
     lab.slurm.denies = "AdminComment"
     assert do(lab, Decline(WHY, at(lab, "10"))) == ""
-    (said,) = lab.cluster.said
-    assert "only administrators" in said and lab.slurm.jobs[10].get("admin_comment") is None
+    (text,) = lab.cluster.said
+    assert "only administrators" in text and lab.slurm.jobs[10].get("admin_comment") is None
     assert do(lab, Admit(WHY, at(lab, "20_0"))) == ""
     assert do(lab, Decline(WHY, at(lab, "10"))) == ""
     assert [list(words) for _, words in lab.slurm.updates] == [["AdminComment"], ["Nice"]]
@@ -382,7 +382,7 @@ def test_a_job_with_an_offer_is_let_be(tmp_path: Path) -> None:
     assert do(lab, Defer(WHY, at(lab, "10"), IN_AN_HOUR)) == "it has an offer to run as a guest"
 
 
-def test_what_slurm_refuses_is_told_and_not_journaled_on(lab: Lab) -> None:
+def test_what_slurm_refuses_is_reported_and_not_journaled_on(lab: Lab) -> None:
     lab.slurm.refuses = "Access/permission denied"
     assert do(lab, Defer(WHY, at(lab, "10"), IN_AN_HOUR)) == "Slurm refused: Access/permission denied"
     assert changes(lab) == {}
@@ -424,7 +424,7 @@ def test_a_change_that_slurm_did_not_answer_is_kept_until_it_is_known(lab: Lab) 
     assert changes(lab) == {} and lab.cluster.said == []
 
 
-def test_what_a_killed_predecessor_asked_for_last_may_come_after_it_was_given_back(lab: Lab) -> None:
+def test_what_a_killed_predecessor_asked_for_last_may_come_after_it_was_returned(lab: Lab) -> None:
     array = 20
     assert do(lab, SetThrottle(WHY, at(lab, "20_0"), 3)) == ""
     lab.slurm.hangs = True
@@ -486,9 +486,7 @@ def test_changes_are_over_when_their_time_has_come_or_the_job_runs(lab: Lab) -> 
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_begin_time_that_had_come_is_given_back_when_the_clock_is_set_back(
-    lab: Lab, restarted: bool
-) -> None:
+def test_a_begin_time_that_had_come_is_returned_when_the_clock_is_set_back(lab: Lab, restarted: bool) -> None:
     assert do(lab, Defer(WHY, at(lab, "10"), IN_AN_HOUR)) == ""
     lab.snapshot(3700)
     if restarted:

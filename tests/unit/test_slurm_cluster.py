@@ -449,8 +449,8 @@ def test_an_offer_whose_cores_another_guest_has_taken_costs_nobody_his_lease(mak
     assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
     lab.slurm.add(running(11, {"n1": 2}, partition="guest"))  # by somebody who may send jobs there
     lab.snapshot(5)
-    told = lab.actors.granted[-1]["n1"]
-    assert [lease_from_json(lease_to_json(lease)).job_id for lease in told] == ["11", "10", "1"]
+    seen = lab.actors.granted[-1]["n1"]
+    assert [lease_from_json(lease_to_json(lease)).job_id for lease in seen] == ["11", "10", "1"]
 
 
 def test_a_share_is_changed_and_binds_at_once(make: Make) -> None:
@@ -551,8 +551,8 @@ def test_no_journal_no_offer(make: Make) -> None:
     why = lab.offer(snapshot, "10", "1", "n1")
     assert "offers.journal: cannot be written" in why and lab.slurm.updates == []
     second = lab.open()
-    (said,) = second.recover()
-    assert said.startswith("no offers will be made: ") and "cannot be read" in said
+    (lines,) = second.recover()
+    assert lines.startswith("no offers will be made: ") and "cannot be read" in lines
 
 
 def test_a_task_of_an_array_is_made_a_job_of_its_own(make: Make) -> None:
@@ -780,11 +780,11 @@ def test_release_gives_everything_back(make: Make) -> None:
     assert lab.actors.granted[-1] == {}
 
 
-def test_a_journal_that_cannot_be_read_is_told_at_the_release(make: Make) -> None:
+def test_a_journal_that_cannot_be_read_is_reported_at_the_release(make: Make) -> None:
     lab = make()
     (lab.state_dir / "offers.journal").mkdir()
-    (said,) = lab.cluster.release()
-    assert said.startswith("what a daemon before this one has offered is not known: ")
+    (lines,) = lab.cluster.release()
+    assert lines.startswith("what a daemon before this one has offered is not known: ")
 
 
 # ---------------------------------------------------------------------------------------------------------- extensions
@@ -850,30 +850,30 @@ def test_limits_of_associations_outlive_a_database_that_is_away_and_are_asked_fo
 # ------------------------------------------------------------------------------------------------------------ finished
 
 
-def test_finished_jobs_are_told_once(make: Make) -> None:
+def test_finished_jobs_are_reported_once(make: Make) -> None:
     lab = make()
     lab.snapshot()
     lab.actors.tell("n1", sample(1, cpu_time_s=45.0), time_s=START_S + 30)
     lab.snapshot(30)
     lab.slurm.end(1, START_S + 40)
     snapshot = lab.snapshot(30)
-    told = lab.cluster.finished(0.0)
-    assert names(snapshot, told.row) == ["1"]
-    assert told.end_s.tolist() == [START_S + 40] and told.run_s.tolist() == [100.0]
-    assert told.cpu_fraction.tolist() == [pytest.approx(45.0 / (2 * 90.0))]
+    finished = lab.cluster.finished(0.0)
+    assert names(snapshot, finished.row) == ["1"]
+    assert finished.end_s.tolist() == [START_S + 40] and finished.run_s.tolist() == [100.0]
+    assert finished.cpu_fraction.tolist() == [pytest.approx(45.0 / (2 * 90.0))]
     for _ in range(3):
         lab.snapshot(30)
         assert len(lab.cluster.finished(0.0).row) == 0
 
 
-def test_a_job_that_ran_within_a_second_is_told_too(make: Make) -> None:
+def test_a_job_that_ran_within_a_second_is_reported_too(make: Make) -> None:
     lab = make()
     lab.slurm.add(running(3, {"n3": 2}, start_time=int(START_S)))
     assert "3" in names(lab.snapshot(), lab.snapshot().running)
     lab.slurm.end(3, START_S)
     snapshot = lab.snapshot(1)
-    told = lab.cluster.finished(0.0)
-    assert names(snapshot, told.row) == ["3"] and 0 < told.run_s[0] < 1
+    finished = lab.cluster.finished(0.0)
+    assert names(snapshot, finished.row) == ["3"] and 0 < finished.run_s[0] < 1
     lab.slurm.add(a_job(4))
     lab.snapshot(1)
     lab.slurm.jobs[4] |= {
@@ -896,14 +896,18 @@ def test_jobs_that_squeue_has_forgotten_are_asked_of_accounting(make: Make) -> N
         11: Ended(11, START_S + 1, START_S + 5, math.nan),  # started and ended between two looks
     }
     snapshot = lab.snapshot(30)
-    told = lab.cluster.finished(0.0)
-    assert dict(zip(names(snapshot, told.row), told.run_s, strict=True)) == {"1": 67.0, "2": 90.0, "11": 4.0}
-    by_job = dict(zip(names(snapshot, told.row), told.cpu_fraction, strict=True))
+    finished = lab.cluster.finished(0.0)
+    assert dict(zip(names(snapshot, finished.row), finished.run_s, strict=True)) == {
+        "1": 67.0,
+        "2": 90.0,
+        "11": 4.0,
+    }
+    by_job = dict(zip(names(snapshot, finished.row), finished.cpu_fraction, strict=True))
     assert by_job["1"] == 0.5 and math.isnan(by_job["11"])
     assert names(snapshot, snapshot.queue) == ["12"]  # 10 was cancelled: it never ran, and is not told
 
 
-def test_what_ended_before_the_daemon_started_is_not_told(make: Make) -> None:
+def test_what_ended_before_the_daemon_started_is_not_reported(make: Make) -> None:
     lab = make()
     lab.slurm.end(1, START_S - 5)
     lab.snapshot()
@@ -925,7 +929,7 @@ def test_a_job_that_leaves_holds_its_cores_and_is_nothing_else(make: Make) -> No
     assert len(lab.cluster.finished(0.0).row) == 0
 
 
-def test_a_job_that_is_requeued_before_its_end_was_told_keeps_its_new_row(make: Make) -> None:
+def test_a_job_that_is_requeued_before_its_end_was_reported_keeps_its_new_row(make: Make) -> None:
     lab = make()
     lab.snapshot()
     lab.slurm.end(1, START_S + 20)
@@ -971,7 +975,7 @@ def test_decisions_for_rows_and_nodes_that_are_not_there_are_refused(make: Make)
 # -------------------------------------------------------------------------------------------------------- measurements
 
 
-def test_pressure_slows_a_host_that_lends_and_is_remembered(make: Make) -> None:
+def test_pressure_slows_a_host_that_lends_and_is_kept(make: Make) -> None:
     lab = make()
     lab.offer(lab.snapshot(), "10", "1", "n1")
     lab.slurm.start(10, "n1", START_S)
@@ -987,8 +991,8 @@ def test_pressure_slows_a_host_that_lends_and_is_remembered(make: Make) -> None:
     assert snapshot.jobs.pace[alone] == 1.0 and snapshot.jobs.lost_s[alone] == 0.0
     lab.slurm.end(1, START_S + 40)
     lab.snapshot(30)
-    told = lab.cluster.finished(0.0)
-    assert told.lost_s.tolist() == [pytest.approx(9.0)] and np.isnan(told.cpu_fraction).all()
+    finished = lab.cluster.finished(0.0)
+    assert finished.lost_s.tolist() == [pytest.approx(9.0)] and np.isnan(finished.cpu_fraction).all()
 
 
 def test_what_a_job_lost_before_it_was_requeued_is_not_lost_of_its_next_run(make: Make) -> None:
@@ -1008,9 +1012,9 @@ def test_what_a_job_lost_before_it_was_requeued_is_not_lost_of_its_next_run(make
     lab.snapshot(30)
     lab.slurm.end(1, START_S + 100)
     lab.snapshot(30)
-    told = lab.cluster.finished(0.0)
-    assert (told.run_s.tolist(), told.lost_s.tolist()) == ([30.0], [0.0])
-    assert told.cpu_fraction.tolist() == [pytest.approx(20.0 / (2 * 20.0))], (
+    finished = lab.cluster.finished(0.0)
+    assert (finished.run_s.tolist(), finished.lost_s.tolist()) == ([30.0], [0.0])
+    assert finished.cpu_fraction.tolist() == [pytest.approx(20.0 / (2 * 20.0))], (
         "it was squeezed in its last run alone"
     )
 
@@ -1067,7 +1071,7 @@ def test_happiness_is_progress_over_passed_time(make: Make) -> None:
         ("", 2, 3.0),
     ],
 )
-def test_steps_that_have_ended_tell_more_than_a_line(
+def test_steps_that_have_ended_show_more_than_a_line(
     make: Make, comment: str, done: int, happiness: float
 ) -> None:
     lab = make()
@@ -1090,7 +1094,7 @@ def a_task(number: int, task: int, node: str, **facts: Any) -> dict[str, Any]:
     return running(number, {node: 2}, array_job_id=50, array_task_id=task, **facts)
 
 
-def test_tasks_of_an_array_tell_more_than_anything_else(make: Make) -> None:
+def test_tasks_of_an_array_show_more_than_anything_else(make: Make) -> None:
     lab = make()
     lab.slurm.jobs.clear()
     begun = int(START_S) - 1000

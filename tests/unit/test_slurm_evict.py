@@ -73,7 +73,7 @@ def test_who_does_not_run_is_not_evicted(lab: Lab) -> None:
     assert lab.slurm.updates == [] and journal(lab) == []
 
 
-def test_what_slurm_refuses_is_told(lab: Lab) -> None:
+def test_what_slurm_refuses_is_reported(lab: Lab) -> None:
     lab.slurm.refuses = "Requested operation is presently disabled"
     assert evict(lab, "20", "requeue-hold") == "Slurm refused: Requested operation is presently disabled"
     lab.slurm.refuses, lab.slurm.hangs = "", True
@@ -88,14 +88,14 @@ def test_without_a_journal_nobody_is_evicted(lab: Lab) -> None:
     assert lab.slurm.updates == []
 
 
-def test_jobs_that_end_tell_whether_they_ended_well(lab: Lab) -> None:
+def test_jobs_that_end_show_whether_they_ended_well(lab: Lab) -> None:
     lab.snapshot()
     lab.slurm.end(20, lab.now_s + 5)
     lab.slurm.jobs[30] |= {"job_state": "FAILED", "end_time": int(lab.now_s + 5)}
     seen = lab.snapshot(10)
     ended = lab.cluster.finished(0.0)
     assert ended.completed is not None
-    told = {
+    record = {
         str(seen.jobs.job_id[at]): bool(well) for at, well in zip(ended.row, ended.completed, strict=True)
     }
-    assert told == {"20": True, "30": False}
+    assert record == {"20": True, "30": False}

@@ -48,7 +48,7 @@ def make(tmp_path: Path) -> Make:
     return lab_of
 
 
-def told(lab: Lab, after_s: float = 30.0) -> dict[str, tuple[float, float]]:
+def finished_after(lab: Lab, after_s: float = 30.0) -> dict[str, tuple[float, float]]:
     """One more look: by job that is told as ended, when and how long it had run."""
     snapshot = lab.snapshot(after_s)
     ended = lab.cluster.finished(0.0)
@@ -67,10 +67,10 @@ def test_after_an_outage_accounting_is_asked_in_parts_and_no_end_is_made_up(make
     slurm.remembers = {
         number: Ended(number, START_S - 60, START_S + number, 10.0, True) for number in range(1, jobs + 1)
     }
-    found = told(lab, AWAY_S)
+    found = finished_after(lab, AWAY_S)
     assert len(found) == MOST_IDS and not len(lab.cluster._snapshot.running)  # type: ignore[union-attr]
     for _ in range(4):
-        found |= told(lab)
+        found |= finished_after(lab)
     assert slurm.asked == [MOST_IDS, MOST_IDS, 200]
     assert found == {str(number): (START_S + number, number + 60.0) for number in range(1, jobs + 1)}
 
@@ -94,7 +94,7 @@ def test_a_job_that_is_shown_twice_ends_once(make: Make) -> None:
     assert len(set(rows.values())) == len(rows)
 
 
-def test_an_end_that_accounting_never_tells_is_unknown(make: Make) -> None:
+def test_an_end_that_accounting_never_shows_is_unknown(make: Make) -> None:
     lab = make(3)
     slurm = lab.slurm
     assert isinstance(slurm, Accounting)
@@ -113,7 +113,7 @@ def test_an_end_that_accounting_never_tells_is_unknown(make: Make) -> None:
     assert set(ends) == {"1", "3"} and all(map(math.isnan, ends.values()))
     assert policy.history.runs[-1] == 1 and policy.history.run[-1] == 100.0
     for _ in range(3):
-        assert told(lab) == {}
+        assert finished_after(lab) == {}
     assert lab.cluster._jobs.rows.of == {}
 
 
@@ -124,22 +124,24 @@ def test_accounting_that_comes_back_late_is_heard(make: Make) -> None:
     lab.snapshot()
     slurm.jobs.clear()
     slurm.silent = True
-    assert told(lab, AWAY_S) == {}
+    assert finished_after(lab, AWAY_S) == {}
     for _ in range(5 * missing.ASKS):
-        assert told(lab) == {}
+        assert finished_after(lab) == {}
     assert len(slurm.asked) <= 1 + 5 * missing.ASKS / missing.AGAIN, "who does not answer is asked seldom"
     slurm.silent = False
     slurm.remembers[1] = Ended(1, START_S - 60, START_S + 40, 10.0, True)
-    assert told(lab) | told(lab) == {"1": (START_S + 40, 100.0)}
+    assert finished_after(lab) | finished_after(lab) == {"1": (START_S + 40, 100.0)}
 
 
 def test_a_job_that_was_seen_shortly_before_ended_then(make: Make) -> None:
     lab = make(MOST_IDS + 1)
     lab.snapshot()
     lab.slurm.jobs.clear()
-    found = told(lab)
+    found = finished_after(lab)
     assert len(found) == MOST_IDS
-    assert told(lab, AWAY_S) == {str(MOST_IDS + 1): (START_S + 30, 90.0)}, "not when it was asked for"
+    assert finished_after(lab, AWAY_S) == {str(MOST_IDS + 1): (START_S + 30, 90.0)}, (
+        "not when it was asked for"
+    )
     assert set(found.values()) == {(START_S + 30, 90.0)}
 
 
@@ -147,14 +149,14 @@ def test_a_job_that_is_shown_again_goes_on_in_its_row(make: Make) -> None:
     lab = make(2)
     at = row(lab.snapshot(), "1")
     shown = lab.slurm.jobs.pop(1)
-    assert told(lab, AWAY_S) == {}
+    assert finished_after(lab, AWAY_S) == {}
     snapshot = lab.snapshot()
     assert names(snapshot, snapshot.running) == ["2"] and not (snapshot.core_owner == at).any()
     lab.slurm.jobs[1] = shown
     snapshot = lab.snapshot(30)
     assert at in snapshot.running and (snapshot.core_owner == at).sum() == 2
     lab.slurm.end(1, lab.now_s)
-    assert told(lab) == {"1": (START_S + AWAY_S + 30, AWAY_S + 90)}
+    assert finished_after(lab) == {"1": (START_S + AWAY_S + 30, AWAY_S + 90)}
 
 
 def test_jobs_that_waited_are_dropped_when_nothing_is_known_of_them(make: Make) -> None:
@@ -163,9 +165,9 @@ def test_jobs_that_waited_are_dropped_when_nothing_is_known_of_them(make: Make) 
     lab.snapshot()
     del lab.slurm.jobs[7], lab.slurm.jobs[8]
     lab.slurm.remembers[8] = Ended(8, START_S + 50, START_S + 80, 10.0, True)
-    found = told(lab, AWAY_S)
+    found = finished_after(lab, AWAY_S)
     for _ in range(missing.ASKS * missing.AGAIN):
-        found |= told(lab)
+        found |= finished_after(lab)
     assert found == {"8": (START_S + 80, 30.0)}
     assert len(lab.cluster._jobs._missing) == 0 and set(lab.cluster._jobs.rows.of) == {"1"}
 
@@ -181,8 +183,8 @@ def test_an_unknown_end_is_no_line_of_the_store(make: Make) -> None:
     jobs = lab.cluster._jobs
     jobs.rows.extra.was_host[at] = True
     lab.slurm.jobs.clear()
-    told(lab, AWAY_S)
+    finished_after(lab, AWAY_S)
     for _ in range(missing.ASKS * missing.AGAIN):
-        told(lab)
+        finished_after(lab)
     (entry,) = lab.cluster.ledger
     assert entry["job_id"] == "1" and entry["time_s"] <= lab.now_s

@@ -7,7 +7,7 @@ from asad_slurm import nodesets
 from asad_slurm.nodesets import expand, fold
 
 
-def test_node_lists_are_remembered_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_lists_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodesets, "MOST_BYTES", 10_000)
     calls: list[str] = []
 

@@ -44,8 +44,8 @@ def lose(lab: Lab, key: str = "") -> list[str]:
 def test_an_offer_of_a_lost_head_node_is_taken_back(make: Make) -> None:
     lab = make()
     assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
-    said = lose(lab)
-    assert said[0] == (
+    lines = lose(lab)
+    assert lines[0] == (
         "10: it waits in guest, and no offer of this daemon is why; which nodes its user wants is not known, and it "
         "waits for any"
     )
@@ -64,8 +64,8 @@ def test_a_mark_gives_the_nodes_back_that_its_user_wants(make: Make, tmp_path: P
     assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
     job = lab.slurm.jobs[10]
     assert job["admin_comment"].startswith("the site's own asad-home=") and job["required_nodes"] == "n1"
-    (said, _) = lose(lab, key)
-    assert said == "10: it waits in guest, and no offer of this daemon is why"
+    (lines, _) = lose(lab, key)
+    assert lines == "10: it waits in guest, and no offer of this daemon is why"
     assert (job["partition"], job["required_nodes"], job["admin_comment"]) == (
         "batch",
         "n1",
@@ -114,8 +114,8 @@ def test_a_mark_of_somebody_else_is_not_believed(make: Make, tmp_path: Path, for
         job["admin_comment"] = f"asad-home={home}.{mark.rpartition('.')[2]}"
     else:
         job["admin_comment"] = "asad-home=" + 30 * "A" + "." + 32 * "0"
-    said = lose(lab, str(key))
-    assert "is not known, and it waits for any" in said[0]
+    lines = lose(lab, str(key))
+    assert "is not known, and it waits for any" in lines[0]
     assert (job["partition"], job["required_nodes"]) == ("batch", "")
 
 
@@ -125,16 +125,16 @@ def test_two_head_nodes_may_share_the_journal(make: Make, tmp_path: Path) -> Non
     lab = make({"journal_dir": str(shared)}, required_nodes="n1")
     lab.offer(lab.snapshot(), "10", "1", "n1")
     assert (shared / "offers.journal").exists() and not (lab.state_dir / "offers.journal").exists()
-    said = lose(lab)
-    assert said == ["10: an offer to it was left over; it waits in batch again"]
+    lines = lose(lab)
+    assert lines == ["10: an offer to it was left over; it waits in batch again"]
     assert lab.slurm.jobs[10]["required_nodes"] == "n1"
 
 
 def test_of_several_partitions_the_one_where_it_waited_is_marked_or_the_first(make: Make) -> None:
     lab = make({"guest_partitions": {"batch": "guest", "urgent": "guest"}})
     lab.offer(lab.snapshot(), "10", "1", "n1")
-    said = lose(lab)
-    assert "where it waited is not known (batch or urgent)" in said[0]
+    lines = lose(lab)
+    assert "where it waited is not known (batch or urgent)" in lines[0]
     assert lab.slurm.jobs[10]["partition"] == "batch"
 
 

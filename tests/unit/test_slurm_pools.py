@@ -149,7 +149,7 @@ def test_peaks_are_those_of_the_node_and_of_the_job_there(make: Make) -> None:
     assert snapshot.core_peak[first[1] : first[2]].tolist() == [0.3] * 4
 
 
-def test_how_many_nodes_a_job_wants_is_given_back(make: Make) -> None:
+def test_how_many_nodes_a_job_wants_is_returned(make: Make) -> None:
     lab = make()
     lab.slurm.add(
         a_job(11, max_nodes=1), a_job(12, max_nodes=3), a_job(13, cpus=4, node_count=2, max_nodes=4)
@@ -308,8 +308,8 @@ def test_of_a_guest_on_several_nodes_each_has_its_quota(make: Make) -> None:
     for node in ("n2", "n3"):
         lab.actors.tell(node, sample(2, cores=4))
     assert draw(lab, lab.snapshot(), "10", n2=1.0, n3=0.5) == ""
-    told = running(10, {"n2": 2, "n3": 2}, partition="guest", required_nodes="n[2-3]")
-    lab.slurm.jobs[10] = told | {"start_time": int(lab.now_s) + 1}
+    seen = running(10, {"n2": 2, "n3": 2}, partition="guest", required_nodes="n[2-3]")
+    lab.slurm.jobs[10] = seen | {"start_time": int(lab.now_s) + 1}
     snapshot = lab.snapshot(10)
     at = row(snapshot, "10")
     assert snapshot.jobs.demand[at] == pytest.approx(1.5 / 4)
@@ -355,8 +355,8 @@ def test_pressure_and_ledger_know_those_who_lend_to_a_pool(make: Make) -> None:
     lab.slurm.end(10, lab.now_s + 1)
     lab.snapshot(10)
     lab.cluster.finished(0.0)
-    told = {entry["job_id"]: (entry["role"], entry["lent_core_s"]) for entry in lab.cluster.ledger}
-    assert told == {"1": ("host", 7.0), "10": ("guest", 7.0)}
+    record = {entry["job_id"]: (entry["role"], entry["lent_core_s"]) for entry in lab.cluster.ledger}
+    assert record == {"1": ("host", 7.0), "10": ("guest", 7.0)}
 
 
 # ------------------------------------------------------------------------------------------------------- restart, undo
@@ -423,8 +423,8 @@ def test_undo_takes_such_an_offer_back(make: Make, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(undo, "_look", lambda job, timeout_s: ("PENDING", "guest", "n1"))
     monkeypatch.setattr(undo, "_update", update)
-    said, failed = undo.undo(lab.state_dir / "offers.journal", older_than_s=0.0, now_s=START_S + 5)
-    assert (said, failed) == (["10: waits in batch again"], 0)
+    lines, failed = undo.undo(lab.state_dir / "offers.journal", older_than_s=0.0, now_s=START_S + 5)
+    assert (lines, failed) == (["10: waits in batch again"], 0)
     assert asked == [("10", ["Partition=batch", "ReqNodeList=", "NumNodes=1-65534"])]
 
 

@@ -58,7 +58,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_head_job_is_held_run_under_its_user_told_and_ended_in_slurm(world: World) -> None:
+def test_a_head_job_is_held_run_under_its_user_reported_and_ended_in_slurm(world: World) -> None:
     world.slurm.add(17, admin_comment="the site's own")
     world.step()
     assert world.slurm.held == {17}
@@ -74,9 +74,9 @@ def test_a_head_job_is_held_run_under_its_user_told_and_ended_in_slurm(world: Wo
     world.mesos.finish("m1", 3)
     world.step(3)
     assert world.slurm.ended == {17: 1}
-    told = "asad: failed on Mesos as m1: exit status 3, on a1,a2, in 60 s"
-    assert world.comment(17) == f"the site's own {told}"
-    assert world.slurm.accounts == {17: (3 << 8, f"the site's own {told}")}
+    text = "asad: failed on Mesos as m1: exit status 3, on a1,a2, in 60 s"
+    assert world.comment(17) == f"the site's own {text}"
+    assert world.slurm.accounts == {17: (3 << 8, f"the site's own {text}")}
     assert not world.queue.taken
     world.step(5)
     assert world.slurm.ended == {17: 1}
@@ -90,7 +90,7 @@ def test_a_head_job_is_held_run_under_its_user_told_and_ended_in_slurm(world: Wo
     assert all(isinstance(outcome.decision, Start) and outcome.done for _, outcome in world.queue.acts)
 
 
-def test_a_job_that_mesos_cannot_serve_is_given_back_untouched(world: World) -> None:
+def test_a_job_that_mesos_cannot_serve_is_returned_untouched(world: World) -> None:
     world.slurm.add(17, comment="asad:utility=constant(1)", admin_comment="site")
     world.slurm.comments[17] = {"AdminComment": "site", "Comment": "asad:utility=constant(1)"}
     world.step()
@@ -163,9 +163,9 @@ def test_in_observe_mode_nothing_is_taken_and_what_waits_goes_back(world: World)
     world.mesos.start("m1")
     world.step()
     assert world.slurm.held == {1, 2}
-    said = world.queue.give_back()
+    text = world.queue.give_back()
     assert world.slurm.held == {1}, "the one that runs goes on"
-    assert any("slurm 2: it stays with Slurm: asad may not act" in sentence for sentence in said)
+    assert any("slurm 2: it stays with Slurm: asad may not act" in sentence for sentence in text)
     world.mesos.finish("m1")
     world.queue.may = False
     world.step(3)
@@ -193,7 +193,7 @@ def test_a_hold_that_slurm_forgot_is_set_again(world: World) -> None:
     assert world.slurm.held == {17}
 
 
-def test_an_end_that_slurm_forgot_is_told_again_but_a_requeue_runs_anew(world: World) -> None:
+def test_an_end_that_slurm_forgot_is_reported_again_but_a_requeue_runs_anew(world: World) -> None:
     world.slurm.add(17)
     world.step()
     world.mesos.start("m1")
@@ -605,7 +605,7 @@ def test_each_waiting_task_of_an_array_is_seen_alone(monkeypatch: pytest.MonkeyP
     assert {job: short.priority for job, short in Commands().look().items()} == {24: 0, 23: 5}
 
 
-def test_jobs_that_want_nodes_of_their_own_are_told_apart_by_newer_slurms(
+def test_jobs_that_want_nodes_of_their_own_are_distinguished_by_newer_slurms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """26.05 tells of them in a form of JSON that is not its newest."""
@@ -705,7 +705,7 @@ def test_what_mesos_cannot_serve_stays_with_slurm(changed: dict[str, object], wh
         ("", "wrap", ()),
     ],
 )
-def test_arguments_are_told_apart_by_blanks(command: str, name: str, found: tuple[str, ...]) -> None:
+def test_arguments_are_distinguished_by_blanks(command: str, name: str, found: tuple[str, ...]) -> None:
     assert arguments_of(command, name) == found
 
 
@@ -740,7 +740,7 @@ def test_arguments_that_newer_slurms_keep_from_squeue(
         assert shown.arguments == argued(asked, line).arguments == found
 
 
-def test_a_job_whose_arguments_nobody_tells_stays_with_slurm(world: World) -> None:
+def test_a_job_whose_arguments_nobody_shows_stays_with_slurm(world: World) -> None:
     state = {"job_state": ["PENDING"]}
     world.slurm.add(7, command="/home/a/job.sh", **state)
     world.slurm.add(8, command="/home/a/job.sh", **state)
@@ -874,7 +874,7 @@ def test_a_script_may_hold_anything(tmp_path: Path) -> None:
     assert run_wrapped(tmp_path, script, "n1*1", True) == "$(id) `id` ' \" \\ é 漢\n"
 
 
-def test_an_executor_that_does_not_tell_where_the_gang_is(tmp_path: Path) -> None:
+def test_an_executor_that_does_not_show_where_the_gang_is(tmp_path: Path) -> None:
     """One task is where it is; several would be misled, so the script is not begun."""
     script = '#!/bin/sh\necho "$SLURM_JOB_NODELIST"\n'
     alone = {"tasks": 1, "cpus": 1, "tres_req_str": "cpu=1,node=1"}
@@ -884,7 +884,7 @@ def test_an_executor_that_does_not_tell_where_the_gang_is(tmp_path: Path) -> Non
     assert failed.value.returncode == 78
 
 
-def test_how_jobs_end_is_told_as_accounting_keeps_it() -> None:
+def test_how_jobs_end_is_reported_as_accounting_keeps_it() -> None:
     row = {"job": "m1", "state": "failed", "why": "task m1.1.0 failed", "start_s": 1.0, "end_s": 4.0}
     batch = {"group": "batch", "index": 0, "host": "a1", "state": "TASK_FAILED", "exit": -9}
     assert outcome({**row, "tasks": [], "endings": [batch]}) == (
@@ -897,7 +897,7 @@ def test_how_jobs_end_is_told_as_accounting_keeps_it() -> None:
     )
 
 
-def test_what_has_begun_is_never_given_back() -> None:
+def test_what_has_begun_is_never_returned() -> None:
     row = {"state": "queued", "start_s": None, "tasks": [], "retries": 0}
     assert not began(row)
     assert not began({**row, "endings": [{"state": "TASK_DROPPED", "exit": None}]})
@@ -912,7 +912,7 @@ def test_what_has_begun_is_never_given_back() -> None:
 def test_settings_are_checked() -> None:
     assert read_queue({}) == QueueSettings()
     assert read_queue({"partition": "m", "head": 3}).head == 3
-    for table, told in (
+    for table, seen in (
         ({"partitoin": "m"}, "did you mean 'partition'"),
         ({"partition": "a,b"}, "is no partition"),
         ({"head": 0}, "from 1 to 10000"),
@@ -921,7 +921,7 @@ def test_settings_are_checked() -> None:
         ({"patience_s": "long"}, "from 1 to"),
         ([], "write \\[mesos.queue\\]"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=seen):
             read_queue(table)
 
 
@@ -931,7 +931,7 @@ def test_the_configuration_of_both_is_that_of_mesos() -> None:
     assert config.clusters["mesos"] == {"master": "m:5050", "queue": {"partition": "m"}}
 
 
-def test_an_answer_that_is_none_is_told() -> None:
+def test_an_answer_that_is_none_is_reported() -> None:
     for answer in (
         b"",
         b"{}",
@@ -956,6 +956,6 @@ def test_the_daemon_opens_and_checks_it_by_name(tmp_path: Path) -> None:
     finally:
         cluster.close()
     check(config)
-    for wrong, told in (('partitoin = "m"\n', "did you mean 'partition'"), ("head = 0\n", "from 1 to 10000")):
-        with pytest.raises(ConfigError, match=told):
+    for wrong, seen in (('partitoin = "m"\n', "did you mean 'partition'"), ("head = 0\n", "from 1 to 10000")):
+        with pytest.raises(ConfigError, match=seen):
             check(parse(text + wrong, tmp_path / "asad.toml"))

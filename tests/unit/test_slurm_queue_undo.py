@@ -77,13 +77,13 @@ class World:
 
     def undo(self, older_than_s: float = 0.0) -> tuple[list[str], int]:
         """Run it over what Slurm shows, and have Slurm do what it was told."""
-        told = self.folder / "calls"
-        told.unlink(missing_ok=True)
+        seen = self.folder / "calls"
+        seen.unlink(missing_ok=True)
         for job, short in self.slurm.look().items():
             name = self.folder / "jobs" / str(job)
             name.write_text(f"{job}|{short.state}|{short.priority}\n")
         done = undo_queue(self.folder, older_than_s=older_than_s, now_s=NOW_S)
-        for call in told.read_text().splitlines() if told.exists() else ():
+        for call in seen.read_text().splitlines() if seen.exists() else ():
             verb, *words = call.split(" ", 2)
             if verb == "release":
                 self.slurm.release(words[0])
@@ -183,8 +183,8 @@ def test_a_slurm_that_hangs_is_waited_for_once(world: World) -> None:
     world.queue.step()
     world.die()
     (world.folder / "bin" / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
-    said, failed = undo_queue(world.folder, older_than_s=0.0, now_s=NOW_S, timeout_s=0.2)
-    assert failed == 1 and len(said) == 1 and "17: still held for Mesos, as those after it" in said[0]
+    lines, failed = undo_queue(world.folder, older_than_s=0.0, now_s=NOW_S, timeout_s=0.2)
+    assert failed == 1 and len(lines) == 1 and "17: still held for Mesos, as those after it" in lines[0]
 
 
 def test_a_kill_between_hold_and_submit_or_submit_and_journal(world: World) -> None:
@@ -210,8 +210,8 @@ def test_where_it_is_not_known_what_ran_nothing_is_released(world: World) -> Non
     journal = world.folder / "mesos.journal"
     whole = journal.read_text()
     journal.write_text('{"what": "lau\n' + whole)
-    said, failed = world.undo()
-    assert failed == 1 and "mesos.journal:1: it is no record" in said[0] and "1 jobs stay held" in said[0]
+    lines, failed = world.undo()
+    assert failed == 1 and "mesos.journal:1: it is no record" in lines[0] and "1 jobs stay held" in lines[0]
     journal.unlink()
     assert world.undo() == (["17: it runs on Mesos, or is over there, and is left alone"], 0)
     journal.write_text(whole + '{"what": "launch", "jo')  # never acted upon

@@ -51,10 +51,10 @@ def test_golden_nodes(version: str) -> None:
 
 
 def test_hostile_name_is_harmless() -> None:
-    told = read_job(a_job(1, name="\x1b]0;owned\x07", user_name="a\nb", account="\u202ex"))
-    assert (told.name, told.user, told.account) == ("�]0;owned�", "a�b", "�x")
-    told = read_job(a_job(1, name="a\u2066b\u200fc\u061cd\u2028e", user_name="A" * 300))
-    assert told.name == "a�b�c�d�e"
+    seen = read_job(a_job(1, name="\x1b]0;owned\x07", user_name="a\nb", account="\u202ex"))
+    assert (seen.name, seen.user, seen.account) == ("�]0;owned�", "a�b", "�x")
+    seen = read_job(a_job(1, name="a\u2066b\u200fc\u061cd\u2028e", user_name="A" * 300))
+    assert seen.name == "a�b�c�d�e"
     assert read_job(a_job(1, name="é" * 10_000)).name == "é" * MOST_NAME
 
 

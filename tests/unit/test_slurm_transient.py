@@ -47,7 +47,7 @@ def journal(lab: Lab) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("said", "transient", "certain"),
+    ("text", "transient", "certain"),
     [
         (FOR_NOW, True, True),
         ("Job update not available right now, the DB index is being set, try again in a bit for job 10", True, True),
@@ -57,11 +57,11 @@ def journal(lab: Lab) -> Path:
         ("Unable to contact slurm controller (connect failure)", False, False),
     ],
 )  # fmt: skip
-def test_a_refusal_for_the_moment_is_told_from_a_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, transient: bool, certain: bool
+def test_a_refusal_for_the_moment_is_reported_from_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, transient: bool, certain: bool
 ) -> None:
     scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f"#!/bin/sh\nprintf '{said}\\n' >&2; exit 1\n")
+    scontrol.write_text(f"#!/bin/sh\nprintf '{text}\\n' >&2; exit 1\n")
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     transport = CommandTransport(5.0)
@@ -140,7 +140,7 @@ def throttled(lab: Lab) -> None:
     lab.slurm.refuses = ""
 
 
-def test_what_could_not_be_given_back_is_given_back_by_the_next_look(lab: Lab) -> None:
+def test_what_could_not_be_returned_is_returned_by_the_next_look(lab: Lab) -> None:
     throttled(lab)
     lab.snapshot(2)
     assert lab.slurm.jobs[20]["array_max_tasks"] == 0 and open_changes(journal(lab)) == {}
@@ -149,7 +149,7 @@ def test_what_could_not_be_given_back_is_given_back_by_the_next_look(lab: Lab) -
     assert len(lab.slurm.updates) == asked
 
 
-def test_what_is_decided_meanwhile_is_not_given_back(lab: Lab) -> None:
+def test_what_is_decided_meanwhile_is_not_returned(lab: Lab) -> None:
     throttled(lab)
     lab.slurm.refuses = FOR_NOW
     snapshot = lab.snapshot(2)
@@ -225,8 +225,8 @@ def test_undo_tries_again_what_slurm_refuses_for_the_moment(
     assert main(["--state-dir", str(tmp_path)]) == 0
     homeward = [f"update jobid={job} Partition=batch ReqNodeList=" for job in (10, 11)]
     assert calls(slurm) == [*homeward, *homeward, homeward[0], "update jobid=20 ArrayTaskThrottle=0"]
-    told = ["11: waits in batch again", "10: waits in batch again", "20: ArrayTaskThrottle=0 as before"]
-    assert capsys.readouterr().out.splitlines() == told
+    listed = ["11: waits in batch again", "10: waits in batch again", "20: ArrayTaskThrottle=0 as before"]
+    assert capsys.readouterr().out.splitlines() == listed
     assert open_offers(path) == {} and open_changes(path) == {}
 
 

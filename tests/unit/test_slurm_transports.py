@@ -88,7 +88,7 @@ NEWEST = [*(f"data_parser/v0.0.{number}" for number in (43, 42, 45, 44)), ""]
         (["x data_parser/v0.0.44 data_parser/v0.0.45"], "--json"),  # a list has nothing else in a line
     ],
 )
-def test_squeue_is_asked_for_a_form_that_tells_who_wants_nodes_of_his_own(
+def test_squeue_is_asked_for_a_form_that_shows_who_wants_nodes_of_his_own(
     forms: list[str] | None, option: str
 ) -> None:
     asked = []
@@ -232,7 +232,7 @@ def test_partitions_and_reservations(bin_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "alone"),
+    ("text", "alone"),
     [
         ("ExclusiveUser=NO", False),
         ("ExclusiveUser=YES", True),
@@ -242,8 +242,8 @@ def test_partitions_and_reservations(bin_dir: Path) -> None:
         ("", False),
     ],
 )
-def test_partitions_whose_nodes_are_one_users_at_a_time(bin_dir: Path, said: str, alone: bool) -> None:
-    command(bin_dir, "scontrol", f"echo 'PartitionName=batch {said} Nodes=n1 OverSubscribe=FORCE:1'")
+def test_partitions_whose_nodes_are_one_users_at_a_time(bin_dir: Path, text: str, alone: bool) -> None:
+    command(bin_dir, "scontrol", f"echo 'PartitionName=batch {text} Nodes=n1 OverSubscribe=FORCE:1'")
     (partition,) = CommandTransport(5.0).partitions()
     assert partition.exclusive_user is alone
 
@@ -497,7 +497,7 @@ def test_a_child_is_recycled_when_it_grows_and_after_many_calls(
         worn.close()
 
 
-def test_an_error_of_pyslurm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_pyslurm_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_pyslurm(tmp_path, monkeypatch, on_load="raise RuntimeError('RPC\\x1bfailed')")
     transport = PyslurmTransport(20.0)
     try:

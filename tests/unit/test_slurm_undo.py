@@ -82,7 +82,7 @@ def test_a_waiting_job_gets_back_what_it_had(
 
 
 @pytest.mark.parametrize(
-    ("state", "said", "stays"),
+    ("state", "text", "stays"),
     [
         ("RUNNING|guest", "12: it runs as a guest, and is left alone", True),
         ("PENDING|batch", "12: somebody else has moved it back", False),
@@ -93,12 +93,12 @@ def test_a_waiting_job_gets_back_what_it_had(
     ],
 )
 def test_other_jobs_are_left_alone(
-    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str], state: str, said: str, stays: bool
+    tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str], state: str, text: str, stays: bool
 ) -> None:
     path = offered(tmp_path)
     (slurm / "state").write_text(state)
     assert main(["--state-dir", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.strip() == said
+    assert capsys.readouterr().out.strip() == text
     assert not (slurm / "calls").exists() and bool(open_offers(path)) == stays
 
 
@@ -158,10 +158,10 @@ def test_slurm_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_young_offers_are_left_to_the_daemon(tmp_path: Path, slurm: Path) -> None:
     offered(tmp_path, time_s=5000.0)
     (slurm / "state").write_text("PENDING|guest\n")
-    said, failed = undo.undo(tmp_path / "offers.journal", older_than_s=100.0, now_s=5099.0)
-    assert (said, failed) == ([], 0) and not (slurm / "calls").exists()
-    said, failed = undo.undo(tmp_path / "offers.journal", older_than_s=100.0, now_s=5100.0)
-    assert said == ["12: waits in batch again"] and failed == 0
+    lines, failed = undo.undo(tmp_path / "offers.journal", older_than_s=100.0, now_s=5099.0)
+    assert (lines, failed) == ([], 0) and not (slurm / "calls").exists()
+    lines, failed = undo.undo(tmp_path / "offers.journal", older_than_s=100.0, now_s=5100.0)
+    assert lines == ["12: waits in batch again"] and failed == 0
 
 
 def test_a_journal_that_others_may_write_is_not_believed(
@@ -309,7 +309,7 @@ def calls(slurm: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_what_was_changed_is_given_back_in_one_call(
+def test_what_was_changed_is_returned_in_one_call(
     tmp_path: Path, slurm: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(tmp_path, "StartTime", 0, BEGIN_S)
@@ -365,8 +365,8 @@ def test_changes_are_the_daemons_business_while_it_lives(tmp_path: Path, slurm: 
     alive.touch()
     os.utime(alive, (5000.0, 5000.0))
     assert undo_changes(path, older_than_s=600.0, now_s=5599.0) == ([], 0) and not calls(slurm)
-    said, failed = undo_changes(path, older_than_s=600.0, now_s=5600.0)
-    assert (said, failed) == (["20: ArrayTaskThrottle=0 as before"], 0)
+    lines, failed = undo_changes(path, older_than_s=600.0, now_s=5600.0)
+    assert (lines, failed) == (["20: ArrayTaskThrottle=0 as before"], 0)
     # a pulse from the future is of before the clock was set back: nobody knows how old it is
     change(tmp_path, "ArrayTaskThrottle", 0, 3)
     assert undo_changes(path, older_than_s=600.0, now_s=4000.0)[0]
@@ -395,7 +395,7 @@ def test_a_change_that_is_not_seen_yet_stays_open(tmp_path: Path, slurm: Path) -
     assert undo_changes(path, older_than_s=0.0, now_s=1301.0)[0] == ["20: StartTime=now as before"]
 
 
-def test_what_a_killed_daemon_asked_for_last_is_given_back_though_it_comes_late(
+def test_what_a_killed_daemon_asked_for_last_is_returned_though_it_comes_late(
     tmp_path: Path, slurm: Path
 ) -> None:
     """It was killed while scontrol asked for the second of two begin times, and scontrol outlived it."""
@@ -418,8 +418,8 @@ def test_what_a_killed_daemon_asked_for_last_is_given_back_though_it_comes_late(
 def test_an_offer_that_slurm_has_not_heard_of_yet_stays_open(tmp_path: Path, slurm: Path) -> None:
     path = offered(tmp_path)
     (slurm / "state").write_text("PENDING|batch|\n")
-    said, failed = undo.undo(path, older_than_s=0.0, now_s=1001.0)
-    assert failed == 0 and "it may come" in said[0] and open_offers(path).keys() == {"12"}
+    lines, failed = undo.undo(path, older_than_s=0.0, now_s=1001.0)
+    assert failed == 0 and "it may come" in lines[0] and open_offers(path).keys() == {"12"}
     (slurm / "state").write_text("PENDING|guest|n2\n")
     assert undo.undo(path, older_than_s=0.0, now_s=1002.0) == (["12: waits in batch again"], 0)
     assert open_offers(path) == {}
@@ -457,7 +457,7 @@ def test_changes_that_slurm_refuses_stay_open(
     assert "ArrayTaskThrottle stay open" in capsys.readouterr().out and len(open_changes(path)) == 1
 
 
-def test_an_array_of_which_tasks_run_is_given_back_all_the_same(tmp_path: Path, slurm: Path) -> None:
+def test_an_array_of_which_tasks_run_is_returned_all_the_same(tmp_path: Path, slurm: Path) -> None:
     path = change(tmp_path, "StartTime", 0, BEGIN_S)
     waits(slurm, BEGIN_S)
     (slurm / "says").write_text("20_[3-9]: No error\n20_[0-2]: Job is no longer pending execution\n")
@@ -465,7 +465,7 @@ def test_an_array_of_which_tasks_run_is_given_back_all_the_same(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("job", "said", "done"),
+    ("job", "text", "done"),
     [
         ("20", "20_[3-9]: No error\n20_0: Job is no longer pending execution\n", True),
         ("20", "20_0-2: Job has already finished\n20_3-9: No error\n", True),
@@ -481,8 +481,8 @@ def test_an_array_of_which_tasks_run_is_given_back_all_the_same(tmp_path: Path, 
         ("20", "", False),
     ],
 )
-def test_what_scontrol_says_of_the_parts_of_an_array(job: str, said: str, done: bool) -> None:
-    assert in_part(job, said) is done
+def test_what_scontrol_says_of_the_parts_of_an_array(job: str, text: str, done: bool) -> None:
+    assert in_part(job, text) is done
 
 
 def test_compacting_keeps_the_changes_and_the_offers(tmp_path: Path) -> None:
@@ -614,6 +614,6 @@ def test_an_offer_in_the_configured_folder_is_taken_back(
     place.write_text(f"[daemon]\nstate_dir = '{folder}'\n[[[")
     assert main(["--config", str(place)]) == 0
     assert open_offers(path) == {}
-    told = capsys.readouterr()
-    assert "12: waits in batch again" in told.out and "is not TOML" in told.err
+    output = capsys.readouterr()
+    assert "12: waits in batch again" in output.out and "is not TOML" in output.err
     assert main(["--config", str(place), "--state-dir", str(tmp_path)]) == 0, "which counts more"

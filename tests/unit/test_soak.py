@@ -57,7 +57,7 @@ def test_the_made_up_cluster_is_as_busy_as_it_is_to_be() -> None:
     assert slurm.named == pytest.approx(load.applications, rel=0.3)
 
 
-def test_a_slope_tells_growth_from_noise() -> None:
+def test_a_slope_shows_growth_from_noise() -> None:
     days = np.arange(0.0, 10.0, 1 / 24)
     noise = np.random.default_rng(1).normal(0.0, 1.0, len(days))
     flat, rising = slope(days, 100.0 + noise), slope(days, 100.0 + noise + 2.0 * days)
@@ -68,7 +68,7 @@ def test_a_slope_tells_growth_from_noise() -> None:
     assert abs(flat.a_day) < 4 * flat.error
 
 
-def test_a_few_points_are_taken_as_they_are_and_two_tell_nothing() -> None:
+def test_a_few_points_are_taken_as_they_are_and_two_show_nothing() -> None:
     few = slope([0.0, 0.1, 0.2, 0.3], [1.0, 2.0, 3.0, 4.0])
     assert few.a_day == pytest.approx(10.0)
     assert few.error == pytest.approx(0.0, abs=1e-9)

@@ -81,8 +81,8 @@ def test_values_by_finish_are_the_same_one_by_one_in_a_row_and_in_a_plan(worth: 
     assert Worth.from_json(json.loads(json.dumps(worth.to_json()))) == worth
     mechanism = SowPaper(BOUNDS, error=0.2)
     mechanism.step(2)
-    told = Statement.of(2, 1, [(3, 1, 0.5), (4, 2, 0.5)], worth)
-    answer = mechanism.submit(1, told)
+    statement = Statement.of(2, 1, [(3, 1, 0.5), (4, 2, 0.5)], worth)
+    answer = mechanism.submit(1, statement)
     # nobody else is there: it starts on arrival, if that is worth anything, for the price of the first units
     expected = sum(
         part * max(0.0, value - price) if value >= 1.0 else 0.0
@@ -95,21 +95,21 @@ def test_values_by_finish_are_the_same_one_by_one_in_a_row_and_in_a_plan(worth: 
 
 
 def test_rows_are_kept_in_order_and_read_back() -> None:
-    told = Statement.of(
+    statement = Statement.of(
         1, 2, [(5, 2, 0.25), (3, 1, 0.5), (5, 1, 0.25)], Worth("linear", 5.0, 9, 8), "duration"
     )
-    assert told.arrival.tolist() == [3, 5, 5] and told.duration.tolist() == [1, 1, 2]
-    assert told.probability.tolist() == [0.5, 0.25, 0.25] and told.signal.tolist() == [1, 1, 2]
-    again = Statement.from_json(json.loads(json.dumps(told.to_json())))
-    assert again.to_json() == told.to_json() and again.longest == 2
-    assert told.with_signal("none").signal.tolist() == [0, 0, 0]
+    assert statement.arrival.tolist() == [3, 5, 5] and statement.duration.tolist() == [1, 1, 2]
+    assert statement.probability.tolist() == [0.5, 0.25, 0.25] and statement.signal.tolist() == [1, 1, 2]
+    again = Statement.from_json(json.loads(json.dumps(statement.to_json())))
+    assert again.to_json() == statement.to_json() and again.longest == 2
+    assert statement.with_signal("none").signal.tolist() == [0, 0, 0]
 
 
 def test_an_arrival_that_was_not_stated_is_the_next_later_one() -> None:
     mechanism = SowPaper(BOUNDS, error=0.2)
-    told = Statement.of(0, 1, [(2, 1, 0.5), (5, 1, 0.5)], Worth("deadline", 9.0, 9))
+    statement = Statement.of(0, 1, [(2, 1, 0.5), (5, 1, 0.5)], Worth("deadline", 9.0, 9))
     for job in (1, 2, 3):
-        assert not mechanism.submit(job, told).plan.never
+        assert not mechanism.submit(job, statement).plan.never
     mechanism.step(3)
     start = mechanism.arrive(1, 3)
     assert start is not None and start >= 5
@@ -245,11 +245,11 @@ def test_who_runs_into_a_round_that_was_not_sold_to_him_is_ended_there(restart: 
     assert math.isfinite(menu.price_of(0, 2, 1)) and menu.failure_of(0, 2, 1) == 0.0
     short, both = Worth("deadline", 9.0, 1), Worth("deadline", 9.0, 2)
     hidden = mechanism.submit(1, Statement.of(0, 2, [(0, 1, 1.0)], short))
-    told = mechanism.submit(2, Statement.of(0, 2, [(0, 1, 0.5), (0, 2, 0.5)], both))
-    for answer in (hidden, told):
+    statement = mechanism.submit(2, Statement.of(0, 2, [(0, 1, 0.5), (0, 2, 0.5)], both))
+    for answer in (hidden, statement):
         assert answer.plan.start.tolist() == [0]
-    assert told.failure.tolist() == [0.5] and hidden.failure.tolist() == [0.0]
-    assert told.utility == pytest.approx(0.5 * (9.0 - told.price[0, 0]))
+    assert statement.failure.tolist() == [0.5] and hidden.failure.tolist() == [0.0]
+    assert statement.utility == pytest.approx(0.5 * (9.0 - statement.price[0, 0]))
     load = mechanism.relaxed.expected_load(3).tolist()
     assert load[1:] == [16.0, 16.0], "of what is not sold nothing is expected"
     for job in (1, 2):
@@ -270,14 +270,14 @@ def test_what_goes_beyond_the_bounds_or_back_in_time_is_refused() -> None:
     mechanism = Sow(BOUNDS, error=0.2)
     mechanism.step(3)
     mechanism.submit(1, sure(3, 1, 3, 1, 5.0))
-    for told, says in (
+    for seen, says in (
         (sure(3, 5, 3, 1, 5.0), "demand 5 is above the 4 units"),
         (sure(3, 1, 3, 4, 5.0), "duration 4 is above the 3 rounds"),
         (sure(3, 1, 3, 1, 21.0), "value 21 is above 20"),
         (sure(4, 1, 4, 1, 5.0), "birth in round 4; it is round 3"),
     ):
         with pytest.raises(UsageError, match=says):
-            mechanism.submit(2, told)
+            mechanism.submit(2, seen)
         assert 2 not in mechanism.active
     with pytest.raises(UsageError, match="job 1 has a plan already"):
         mechanism.submit(1, sure(3, 1, 3, 1, 5.0))
@@ -327,8 +327,8 @@ def failure(futures: Futures, demand: int, first: int) -> list[float]:
 def test_in_a_round_that_is_too_full_a_small_job_goes_before_a_wide_one_that_was_born_earlier() -> None:
     futures = Futures(replace(BOUNDS, capacity=4), 100, 1, False)
     for number, (demand, duration) in enumerate(((3, 1), (3, 1), (1, 3))):
-        told = sure(0, demand, 0, duration, 9.0)
-        futures.add(number, told, np.zeros(1, np.int32), told.duration)
+        statement = sure(0, demand, 0, duration, 9.0)
+        futures.add(number, statement, np.zeros(1, np.int32), statement.duration)
     # the second has to go, and the third before it: it holds nothing in round 1
     assert failure(futures, 4, 0) == [1.0, 0.0, 0.0]
     assert futures.mean_load(3).tolist() == [3.0, 0.0, 0.0]

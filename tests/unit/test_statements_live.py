@@ -26,8 +26,8 @@ def test_a_job_starts_in_its_planned_round_completes_and_is_charged() -> None:
     # its start is planned for round 4: another one holds all cores until there
     world = World([job("7", at=1, hint="sow=2", cores=2), job("8", 4, cores=4, hint="sow=1")])
     world.submit(announced("", due=0, cores=4, runs=[(0, 4, 1.0)]))
-    (told,) = world.submit(announced("", due=1, cores=2, runs=[(0, 2, 0.5), (1, 3, 0.5)]))
-    assert told["state"] == "planned"
+    (statement,) = world.submit(announced("", due=1, cores=2, runs=[(0, 2, 0.5), (1, 3, 0.5)]))
+    assert statement["state"] == "planned"
     world.run(3)
     held = world.cluster.jobs[0]
     assert held.begin_s == EPOCH + 4 * ROUND_S and held.admitted
@@ -97,7 +97,7 @@ def test_jobs_of_one_name_have_a_statement_each_in_the_order_of_their_times() ->
         ("sow=2", {}, "there is no open statement 2 of its user"),
     ],
 )
-def test_a_wrong_hint_is_told_once_and_the_job_let_be(hint: str, facts: dict[str, int], why: str) -> None:
+def test_a_wrong_hint_is_reported_once_and_the_job_let_be(hint: str, facts: dict[str, int], why: str) -> None:
     blocker = job("1", run=5, cores=4)
     world = World([blocker, job("7", at=1, hint=hint, **facts)])  # type: ignore[arg-type]
     world.submit(announced("other", due=3))
@@ -116,8 +116,8 @@ def test_two_jobs_that_name_one_statement_at_once_have_it_once() -> None:
     world.submit(announced("", due=1, runs=[(0, 5, 1.0)]))
     world.run(2)
     assert world.rows[1]["job"] == "7" and world.state_of(1) == "running"
-    (told,) = [decision for _, decision in world.cluster.done if isinstance(decision, Decline)]
-    assert told.cause.reason == "statement 1 is that of job 7" and told.cause.detail["job"] == "8"
+    (listed,) = [decision for _, decision in world.cluster.done if isinstance(decision, Decline)]
+    assert listed.cause.reason == "statement 1 is that of job 7" and listed.cause.detail["job"] == "8"
     world.run(9)
     assert world.state_of(1) == "completed" and world.rows[1]["job"] == "7"
     assert world.charged(1) == {"ann": -5_000_000, HOUSE: 5_000_000}
@@ -139,10 +139,10 @@ def test_who_is_seen_while_the_cluster_completes_it_is_charged_when_it_has_ended
 def test_nobody_is_charged_for_a_run_whose_end_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World([job("7", run=2, at=1, hint="sow=1")])
     world.submit(announced("", due=1, runs=[(0, 2, 1.0)]))
-    told = world.cluster.finished
+    finished = world.cluster.finished
 
     def unknown(since_s: float) -> Finished:
-        ended = told(since_s)
+        ended = finished(since_s)
         return replace(ended, end_s=np.nan * ended.end_s, run_s=np.nan * ended.run_s)
 
     monkeypatch.setattr(world.cluster, "finished", unknown)
@@ -153,27 +153,27 @@ def test_nobody_is_charged_for_a_run_whose_end_nobody_knows(monkeypatch: pytest.
 
 def test_a_plan_without_a_start_leaves_the_job_in_the_queue() -> None:
     world = World([job("7", at=1, hint="sow=1")])
-    (told,) = world.submit(announced("", due=3, value=1.0))
-    assert told["state"] == "declined" and "no start pays" in str(told["reason"])
+    (statement,) = world.submit(announced("", due=3, value=1.0))
+    assert statement["state"] == "declined" and "no start pays" in str(statement["reason"])
     world.run(5)
     assert 1 not in world.rows and world.plans == [], "nothing was promised, so nothing is kept"
     assert math.isnan(world.cluster.jobs[0].begin_s) and not world.cluster.jobs[0].admitted
     assert world.charged(1) == {}
 
 
-def test_declined_statements_are_told_and_kept_by_nobody() -> None:
+def test_declined_statements_are_reported_and_kept_by_nobody() -> None:
     world = World([])
     for number in range(1, 60):
-        (told,) = world.submit(announced(f"cheap {number}", due=3, value=1.0))
-        assert (told["statement"], told["state"]) == (number, "declined")
+        (statement,) = world.submit(announced(f"cheap {number}", due=3, value=1.0))
+        assert (statement["statement"], statement["state"]) == (number, "declined")
     assert world.rows == {} and world.plans == []
     status = world.policy.status("ann")
     assert status["counts"]["stated"] == status["counts"]["declined"] == 59  # type: ignore[index, call-overload]
     shown = [one["name"] for one in status["statements"]]  # type: ignore[index, union-attr, call-overload]
     assert shown == [f"cheap {number}" for number in range(40, 60)], "the last few, until the daemon stops"
     world.restart()
-    (told,) = world.submit(announced("good", due=3))
-    assert (told["statement"], told["state"]) == (60, "planned"), "no number is given twice"
+    (statement,) = world.submit(announced("good", due=3))
+    assert (statement["statement"], statement["state"]) == (60, "planned"), "no number is given twice"
     assert len(world.policy.status()["statements"]) == 1  # type: ignore[arg-type]
 
 
@@ -315,8 +315,8 @@ def test_who_asks_for_prices_first_in_every_round_does_not_hide_what_others_hold
     for half in range(3, 10):
         world.policy.quote(1, EPOCH + half * ROUND_S / 2)
         world.run(half / 2)
-    (told,) = world.submit(announced("later", due=5, cores=2))
-    ((_, start_s, _),) = told["plan"]  # type: ignore[misc]
+    (statement,) = world.submit(announced("later", due=5, cores=2))
+    ((_, start_s, _),) = statement["plan"]  # type: ignore[misc]
     assert start_s == EPOCH + 12 * ROUND_S, "9 holds 3 of the 4 cores up to its time limit"
 
 
@@ -388,8 +388,8 @@ def test_a_restart_finds_every_plan_and_makes_none_twice() -> None:
     assert [world.state_of(number) for number in (1, 2, 3)] == ["completed"] * 3
     assert len(world.plans) == 3 and len(world.lines) == 6
     assert world.cluster.jobs[0].all[0].start_s == EPOCH + 4 * ROUND_S
-    (told,) = world.submit(announced("new", due=14))
-    assert told["statement"] == 4
+    (statement,) = world.submit(announced("new", due=14))
+    assert statement["statement"] == 4
 
 
 def test_rounds_that_were_not_sold_are_not_charged() -> None:
@@ -452,9 +452,9 @@ def test_rounds_of_another_length_cancel_what_was_planned_in_the_old(round_s: fl
     assert world.state_of(1) == world.state_of(2) == "cancelled"
     assert "announce it anew" in str(world.rows[1]["reason"])
     assert math.isnan(waits.begin_s) and not math.isnan(waits.all[0].start_s), "it waits for nothing any more"
-    (told,) = world.submit(announced("new", due=9))
-    assert told["statement"] == 3 and told["state"] == "planned"
-    assert told["first_s"] == math.ceil((EPOCH + 900) / round_s) * round_s
+    (statement,) = world.submit(announced("new", due=9))
+    assert statement["statement"] == 3 and statement["state"] == "planned"
+    assert statement["first_s"] == math.ceil((EPOCH + 900) / round_s) * round_s
 
 
 def test_a_paused_daemon_starts_who_is_due_and_plans_nobody() -> None:
@@ -492,7 +492,7 @@ def test_nothing_is_taken_before_it_is_known_what_was_promised() -> None:
         ({"due": -1, "deadline_s": 50.0}, "deadline: it is past"),
     ],
 )
-def test_what_cannot_be_planned_is_refused_with_its_mend(facts: dict[str, object], why: str) -> None:
+def test_what_cannot_be_planned_is_refused_with_its_remedy(facts: dict[str, object], why: str) -> None:
     world = World([])
     world.cycle.run_once()
     with pytest.raises(UsageError, match="statement 2: ") as error:

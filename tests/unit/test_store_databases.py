@@ -589,7 +589,7 @@ def test_a_missing_store_is_not_made_for_a_reader(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_file_that_is_no_database_is_named_with_the_mend(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_named_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("this is text, and enough of it to be read as the header of a database file\n" * 20)
     with pytest.raises(StoreError, match=r"notes\.txt: .*not a database; move the file away"):
@@ -721,7 +721,7 @@ def test_the_ledger_is_summed_by_account_and_entries_count_once(opened: Store) -
     assert [total.jobs for total in ledger.totals(opened, since_s=150.0)] == [1, 1]
 
 
-def test_changes_of_quotas_are_told_by_job(opened: Store) -> None:
+def test_changes_of_quotas_are_reported_by_job(opened: Store) -> None:
     changes = [QuotaChange("n1", float(t), "10", "cpu.max", "max", f"{t}000", "leased") for t in (1, 2, 3)]
     quota_audit.add(opened, [*changes, QuotaChange("n1", 2.0, "11", "cpu.idle", None, "1", "guest")])
     assert quota_audit.of_job(opened, "10") == changes

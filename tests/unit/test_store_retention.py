@@ -170,7 +170,7 @@ def test_the_time_that_is_believed_is_in_the_store(store: Store) -> None:
     assert kept(store) == 1
 
 
-def test_at_the_first_look_of_all_the_newest_row_tells_how_late_it_is(store: Store) -> None:
+def test_at_the_first_look_of_all_the_newest_row_shows_how_late_it_is(store: Store) -> None:
     live_run(store, START_S)
     add(store, START_S - 80 * DAY_S)
     now_s = START_S + YEAR_S  # the clock leapt while an earlier version ran, or nobody did

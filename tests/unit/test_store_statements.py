@@ -58,7 +58,7 @@ def kept(*records: StatementRecord, **facts: object) -> StatementChanges:
     return StatementChanges({record.number: record for record in records}, **facts)  # type: ignore[arg-type]
 
 
-def test_statements_come_back_as_they_were_told_last(opened: Store) -> None:
+def test_statements_come_back_as_they_were_reported_last(opened: Store) -> None:
     evil = statement(2, owner="bob", name="evil\x1b[2J\0name\udcff", progress={"start_s": math.nan})
     statements.save(opened, SCOPE, kept(statement(1), evil))
     statements.save(opened, SCOPE, kept(statement(1, "completed", job="77")))

@@ -76,7 +76,7 @@ def test_what_is_harmless_is_shown_as_it_was_written(url: str) -> None:
     parse(url)
 
 
-@pytest.mark.parametrize("url", [url for url, told in SECRETS.items() if told == UNREADABLE])
+@pytest.mark.parametrize("url", [url for url, seen in SECRETS.items() if seen == UNREADABLE])
 def test_a_url_that_cannot_be_read_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(UsageError, match=r"cannot be read; .*its @ is written %40") as caught:
         Store.open(url)
@@ -94,7 +94,7 @@ def test_what_a_driver_repeats_of_a_secret_is_struck_out() -> None:
 
 
 @pytest.mark.parametrize("url", [*list(SECRETS)[:3], "postgresql://asad:hun@ter2@db/asad"])
-def test_neither_daemon_nor_its_store_tell_a_password(
+def test_neither_daemon_nor_its_store_show_a_password(
     live: Callable[..., Life], tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str
 ) -> None:
     caplog.set_level("DEBUG")
@@ -132,7 +132,7 @@ def call(*words: str) -> Result:
 
 
 @pytest.mark.parametrize("url", SECRETS)
-def test_no_command_tells_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_no_command_shows_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("PGCONNECT_TIMEOUT", "2")
     place = tmp_path / "asad.toml"
@@ -152,8 +152,8 @@ def test_no_command_tells_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyP
         done = call(*words)
         assert not leaks(done.output) and not leaks(done.stderr), words
         assert not leaks(done.exception), words
-    told = json.loads(call("config", "show", "--json").output)
-    assert told["daemon"]["store"] == shown_text(url)
+    document = json.loads(call("config", "show", "--json").output)
+    assert document["daemon"]["store"] == shown_text(url)
 
 
 def test_a_configuration_is_refused_without_repeating_the_url() -> None:
@@ -205,9 +205,9 @@ def test_a_report_repeats_its_command_without_the_password() -> None:
 def test_a_replay_keeps_no_password_in_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from asad.cli import replay
 
-    told: list[Any] = []
+    seen: list[Any] = []
     monkeypatch.setattr(sys, "argv", ["asactl", "replay", "--store", "postgresql://u:hunter2@db/a"])
-    monkeypatch.setattr("asad.report.page.write_page", lambda result, path: told.append(result.settings))
+    monkeypatch.setattr("asad.report.page.write_page", lambda result, path: seen.append(result.settings))
     monkeypatch.setattr("asad.report.table.render_table", lambda result, console: None)
     result = dataclasses.make_dataclass("Result", [("settings", dict)])({})
     monkeypatch.setattr(replay, "_run", lambda *_: result)
@@ -222,4 +222,4 @@ def test_a_replay_keeps_no_password_in_its_settings(tmp_path: Path, monkeypatch:
     ]
     done = CliRunner().invoke(asactl, words)
     assert done.exit_code == 0, repr(done.exception)
-    assert told[0]["command"] == ["asactl", "replay", "--store", "postgresql://u:***@db/a"]
+    assert seen[0]["command"] == ["asactl", "replay", "--store", "postgresql://u:***@db/a"]

@@ -72,7 +72,7 @@ def test_rules(text: str, rule: Rule) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         ("", "is empty"),
         ("sigmoid(10)", "sigmoid takes 3 arguments"),
@@ -81,10 +81,10 @@ def test_rules(text: str, rule: Rule) -> None:
         ("user=ann:", "--utility"),
     ],
 )
-def test_wrong_rules_say_what_to_write(text: str, said: str) -> None:
+def test_wrong_rules_say_what_to_write(text: str, shown: str) -> None:
     with pytest.raises(UsageError, match="--utility") as raised:
         read_rule(text, 600.0, 100.0)
-    assert said in str(raised.value)
+    assert shown in str(raised.value)
 
 
 def test_an_array_is_worth_once_by_its_last_end(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_nothing_is_worth_more_than_the_most_and_constants_have_no_target(tmp_pa
     assert figures == {"utility": 100.0, "valued": 1, "timeliness_mean_s": None, "in_time": 0}
 
 
-def test_hints_that_cannot_be_read_are_told_and_worth_nothing(tmp_path: Path) -> None:
+def test_hints_that_cannot_be_read_are_reported_and_worth_nothing(tmp_path: Path) -> None:
     jobs = log(tmp_path, "1|a|p|00|asad:utility=constant", "2_1|a|p|01|asad:utility=", "3|a|p|02|asad:no")
     valued = value(jobs, hints_of(jobs, []), arrays_of(jobs.job_id, jobs.user), 600.0, 100.0)
     assert len(valued) == 0

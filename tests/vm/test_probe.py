@@ -23,13 +23,13 @@ class Line(io.RawIOBase):
         return self.answered.write(text)
 
 
-def test_a_command_is_run_and_told() -> None:
+def test_a_command_is_run_and_reported() -> None:
     answer = do({"id": 7, "argv": ["sh", "-c", "cat; echo oh >&2; exit 3"], "stdin": "in"})
     assert (answer["id"], answer["status"], answer["out"], answer["err"]) == (7, 3, "in", "oh\n")
     assert answer["wall_s"] >= 0.0
 
 
-def test_a_program_that_is_not_there_is_told() -> None:
+def test_a_program_that_is_not_there_is_reported() -> None:
     answer = do({"id": 1, "argv": ["/nowhere/at-all"]})
     assert answer["status"] is None
     assert "No such file" in answer["err"]
@@ -48,7 +48,7 @@ def test_looks_are_repeated_until_it_is_so(tmp_path: Path) -> None:
     assert (answer["met"], answer["tries"], answer["out"].strip()) == (True, 3, "3")
 
 
-def test_what_never_comes_is_told_with_the_last_look() -> None:
+def test_what_never_comes_is_reported_with_the_last_look() -> None:
     answer = do({"id": 1, "argv": ["echo", "no"], "until": "yes", "timeout_s": 0.3})
     assert (answer["met"], answer["out"]) == (False, "no\n")
     assert answer["tries"] >= 1

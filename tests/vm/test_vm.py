@@ -357,7 +357,7 @@ def test_the_kernel_keeps_the_guest_to_its_quota(lent: Lent) -> None:
     assert 0.3 < lent.guest_cores_used < 1.1, "two busy loops, half of two cores"
 
 
-def test_status_tells_who_lends_to_whom(lent: Lent) -> None:
+def test_status_shows_who_lends_to_whom(lent: Lent) -> None:
     status = lent.status.json()
     assert status["mode"] == "enforce"
     (lending,) = [one for one in status["lending"] if one["guest"] == lent.guest]
@@ -412,7 +412,7 @@ def reloaded(lent: Lent) -> Reloaded:
     return Reloaded(machine, log, pids, modes, quota)
 
 
-def test_a_wrong_configuration_is_told_and_the_old_one_kept(reloaded: Reloaded) -> None:
+def test_a_wrong_configuration_is_reported_and_the_old_one_kept(reloaded: Reloaded) -> None:
     assert f"{CONFIG}:5: daemon.intervall_s: unknown key; did you mean 'interval_s'?" in reloaded.log.out
     assert reloaded.modes[0] == "enforce"
 
@@ -643,11 +643,11 @@ class Looked:
 def look_at(machine: Machine, group: str) -> Looked:
     """The files of a job's group, after seconds in which it had time to come to its limits."""
     machine.do("sleep", "8")
-    told, counts = limits_of(machine, group), {}
+    limits, counts = limits_of(machine, group), {}
     for file in ("cpu.stat", "memory.events"):
         counts |= dict(line.split() for line in machine.do("cat", f"{group}/{file}").splitlines())
     charged = int(machine.do("cat", f"{group}/memory.current"))
-    return Looked(told, int(counts["nr_throttled"]), int(counts["high"]), charged)
+    return Looked(limits, int(counts["nr_throttled"]), int(counts["high"]), charged)
 
 
 def limits_of(machine: Machine, group: str) -> dict[str, str]:
@@ -726,12 +726,12 @@ def divided(withdrawn: Withdrawn, lent: Lent) -> Divided:
     return Divided(machine, slurms, before, after, story, lifted, free, states)
 
 
-def test_what_a_class_may_use_is_written_to_the_kernel_and_told(divided: Divided) -> None:
+def test_what_a_class_may_use_is_written_to_the_kernel_and_reported(divided: Divided) -> None:
     quota, limit = divided.after.files["cpu.max"].split()[0], divided.after.files["memory.high"]
     assert 10_000 <= int(quota) <= 180_000, "of two cores, less the headroom of the host"
     assert int(limit) < READS_MB * MIB
     assert limit != divided.slurms["memory.high"]
-    kinds = {told["kind"]: told for told in divided.story}
+    kinds = {seen["kind"]: seen for seen in divided.story}
     assert kinds["co-allocate"]["policy"] == "oga"
     assert kinds["co-allocate"]["detail"]["class"].split("/")[1] == "reader"
     assert kinds["set-memory"]["outcome"] == "done"
@@ -861,6 +861,6 @@ def test_the_policy_is_compiled_once(installed: Installed, withdrawn: Withdrawn)
 
 def test_nothing_of_ours_complains(divided: Divided, widened: Widened) -> None:
     both = divided.machine.do("journalctl", "--unit=asad", "--unit=asad-node", "--output=cat")
-    told = [line for line in both.splitlines() if line.startswith("ERROR") or "Traceback" in line]
-    assert [line for line in told if "the old configuration stays" not in line] == []
+    listed = [line for line in both.splitlines() if line.startswith("ERROR") or "Traceback" in line]
+    assert [line for line in listed if "the old configuration stays" not in line] == []
     assert "Warning" not in both, "Python's own"
