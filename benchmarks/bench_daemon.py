@@ -9,7 +9,7 @@ what docs/reference/slurm-plugin.md states, and over the CPU that orjson alone t
 - first: nothing is known yet;
 - steady: since the last cycle one node of a hundred has another job, as many jobs were submitted, and backfill has
   estimated anew when 500 jobs will start;
-- worst: priorities were reckoned anew and every running job's limit moved: the text of every job differs.
+- worst: priorities were computed anew and every running job's limit moved: the text of every job differs.
 """
 
 from __future__ import annotations

@@ -10,4 +10,4 @@ from __future__ import annotations
 
 
 class LabError(Exception):
-    """The lab cannot go on; the message names the place and the mend."""
+    """The lab cannot go on; the message names the place and the remedy."""

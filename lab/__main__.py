@@ -1,6 +1,6 @@
 """`python -m lab`: mixes under Slurm alone and under asad, side by side. `make lab` calls it.
 
-Mixes whose jobs tell what they are worth are there for admission: Slurm's own order against `oasis`. The others are
+Mixes whose jobs state what they are worth are there for admission: Slurm's own order against `oasis`. The others are
 there for lending: Slurm alone, static lending and `asax`.
 """
 
@@ -43,7 +43,7 @@ POLICIES = {
 PLACES = ("first-fit", "oga")
 """Those that are policies of the place stage."""
 LENDING, ADMISSION = ("slurm", "static", "asad"), ("fifo", "oasis")
-"""What a mix is run under: if its jobs tell no worth, and if they do."""
+"""What a mix is run under: if its jobs state no worth, and if they do."""
 MIXES = ("half-light", "arrays")
 LEARNS = frozenset(("asad", "oasis", "oga"))
 """Policies that are given the mix before it is measured."""
@@ -65,7 +65,7 @@ ROWS = (
 )
 """Figure, what it is called, how it is written."""
 COMPARED = frozenset(("makespan_s", "response_mean_s", "wait_mean_s", "cpu_utilization", "utility"))
-"""Figures of which the ratio to Slurm alone is told too."""
+"""Figures of which the ratio to Slurm alone is reported too."""
 
 
 class Lab:
@@ -80,7 +80,7 @@ class Lab:
 
     @property
     def worth(self) -> Worth:
-        """What the jobs that tell it are worth by the seconds they took."""
+        """What the jobs that state it are worth by the seconds they took."""
         slot_s = self.mix.shape.slot_s
 
         def of(utility: str) -> Callable[[float], float]:
@@ -102,7 +102,7 @@ class Lab:
         return {number: job.alone_s for number, job in enumerate(self.mix.jobs)}
 
     def run_policy(self, policy: str) -> None:
-        """Learn and measure under one policy; what goes wrong is told, and ends this policy alone."""
+        """Learn and measure under one policy; what goes wrong is reported, and ends this policy alone."""
         share, admit = POLICIES[policy]
         runs, looks = self.done.setdefault(policy, []), self.looks.setdefault(policy, [])
         learning = self.learning if policy in LEARNS else 0
@@ -318,7 +318,7 @@ def main(
 
     By name there are half-light, shared-node, shared-varied, all-compute and arrays.
 
-    Under Slurm alone, with static lending and with asad, or (where jobs tell what they are worth) in Slurm's own order
+    Under Slurm alone, with static lending and with asad, or (where jobs state what they are worth) in Slurm's own order
     and with admission; and print what came of each. half-light and arrays by default. Needs root.
     """
     console = Console(stderr=True)

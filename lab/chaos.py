@@ -308,7 +308,7 @@ def await_none(look: Callable[[], list[str]], timeout_s: float) -> list[str]:
 
 
 def live_through(asad: Victim, feed: Feed, moment: Moment, seed: int) -> None:
-    """One moment: break, mend, look."""
+    """One moment: break, repair, look."""
     chance = random.Random(f"{seed}/{moment.number}/how")  # noqa: S311
     feed.top_up()
     time.sleep(moment.after_s)

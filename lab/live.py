@@ -190,7 +190,7 @@ class LiveAsad:
                 )
 
     def faults(self) -> int:
-        """How often the daemon told of a fault of its own."""
+        """How often the daemon reported a fault of its own."""
         return (self.folder / "asad.log").read_text(errors="replace").count("a fault of asad's in cycle")
 
     def last_words(self, name: str = "asad", lines: int = 20) -> str:

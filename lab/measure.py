@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 GUEST_PARTITION = "guest"
 ALONE = ("slurm", "fifo")
-"""Policies without asad; where jobs tell their worth it is called by its order."""
+"""Policies without asad; where jobs state their worth it is called by its order."""
 TOGETHER_S = 1.0
 """Jobs that met on a node for no longer than this (accounting counts whole seconds) were not beside each other."""
 
@@ -33,7 +33,7 @@ class JobRun:
     cpu_s: float
     nodes: tuple[str, ...]
     own_elapsed_s: float
-    """Run time by its own clock; NaN if it did not live to tell."""
+    """Run time by its own clock; NaN if it did not live to report it."""
 
     @property
     def completed(self) -> bool:
@@ -89,7 +89,7 @@ class Figures:
     later: float
     """Guests that ended later than the same job did under Slurm alone."""
     utility: float = math.nan
-    """Sum of what the jobs were worth by the time they took; NaN where no job tells. Not completed is worth nothing."""
+    """Sum of what the jobs were worth by the time they took; NaN where no job states its worth. Not completed is worth nothing."""
     throttle_changes: float = math.nan
     """How often the throttle of an array was seen to change while tasks of it waited; NaN without arrays."""
 

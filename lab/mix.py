@@ -16,7 +16,7 @@ from lab.slurm import USERS
 from lab.workloads import KINDS, stage_rates
 
 MOST_TASKS = 1000
-"""Slurm's MaxArraySize, unless it is told otherwise."""
+"""Slurm's MaxArraySize, unless it is set otherwise."""
 WORDS = Words(
     place="{table}: {key}",
     unknown="{table}: unknown key '{key}'; {nearest}",
@@ -52,13 +52,13 @@ class MixJob:
     tasks: int = 1
     """From 2 on it is a job array of so many tasks, and `cpu_s`, cores, nodes and limit are those of each."""
     utility: str = ""
-    """What it is worth by the time it took, as a user tells asad (`sigmoid(10, 0.05/s, 60s)`); empty for nothing."""
+    """What it is worth by the time it took, as a user states it (`sigmoid(10, 0.05/s, 60s)`); empty for nothing."""
     workers: int = 0
-    """What a user tells asad of its array: most tasks at one time; 0 for no bound."""
+    """What a user asks of asad of its array: most tasks at one time; 0 for no bound."""
 
     @property
     def comment(self) -> str:
-        """What its user tells asad; the empty string for nothing."""
+        """What its user asks of asad; the empty string for nothing."""
         words = [f"utility={self.utility}"] if self.utility else []
         words += [f"workers={self.workers}"] if self.workers else []
         return f"asad:{';'.join(words)}" if words else ""
@@ -91,7 +91,7 @@ class Mix:
 
     @property
     def has_worth(self) -> bool:
-        """Do its jobs tell what they are worth? Then admission is what it is there for."""
+        """Do its jobs state what they are worth? Then admission is what it is there for."""
         return any(job.utility for job in self.jobs)
 
     @property
@@ -127,7 +127,7 @@ class Mix:
 def read_mix(path: Path) -> Mix:
     """The mix in a file; a bare name is one of `lab/mixes`.
 
-    Raises LabError that names the file, the job (from 1), the key and the mend.
+    Raises LabError that names the file, the job (from 1), the key and the remedy.
     """
     if not path.exists() and path.name == str(path):
         path = MIXES / f"{path.stem}.toml"
@@ -176,7 +176,7 @@ def _read(kind: type[MixJob] | type[Shape], place: str, given: dict[str, Any]) -
 
 
 def _fault(job: MixJob) -> str:
-    """What is wrong with a job, and the mend; empty if nothing is."""
+    """What is wrong with a job, and the remedy; empty if nothing is."""
     if not 0 < job.busy <= 1:
         return f"busy is {job.busy:g}; give a fraction in (0, 1]"
     if job.kind not in KINDS:

@@ -29,7 +29,7 @@ SAMPLE_FIELDS = (
 """What a sample log holds: the columns that `asactl replay` reads of `sacct -P`."""
 POLL_S = 0.5
 ACCOUNTING_S = 60.0
-"""How long accounting may take to tell of a job that has ended."""
+"""How long accounting may take to report a job that has ended."""
 
 
 class MixRunner:
@@ -86,7 +86,7 @@ class MixRunner:
         return f"exec {shlex.join(argv)}"
 
     def submit(self, mix: Mix) -> dict[str, int]:
-        """Queue the jobs of a mix at their times; job id → number in the mix. A refused job is told and left out."""
+        """Queue the jobs of a mix at their times; job id → number in the mix. A refused job is reported and left out."""
         begin_s, jobs = time.monotonic(), {}
         for number, job in enumerate(mix.jobs):
             time.sleep(max(0.0, begin_s + job.submit_s - time.monotonic()))
@@ -116,7 +116,7 @@ class MixRunner:
     ) -> list[JobRun]:
         """Submit a mix, wait for its end, and read what accounting and the jobs say.
 
-        `progress` is told how many jobs have ended, of how many; `check` is called as often, and what it raises ends
+        `progress` is given how many jobs have ended, of how many; `check` is called as often, and what it raises ends
         the run. Raises LabError if the jobs do not end: within all time limits one after the other, and a minute each
         for starting.
         """
@@ -243,7 +243,7 @@ def ended(row: Mapping[str, str]) -> bool:
 
 
 def own_elapsed_s(output: str) -> float:
-    """Run time that a job told by itself: the longest of its tasks; NaN if it told none."""
+    """Run time that a job reported by itself: the longest of its tasks; NaN if it reported none."""
     longest = math.nan
     for line in output.splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError):

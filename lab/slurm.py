@@ -78,7 +78,7 @@ GONE = frozenset(
 
 
 def why_not(accounting: bool = True) -> str:
-    """Why no real Slurm can be started here, in words that name the mend; empty if it can."""
+    """Why no real Slurm can be started here, in words that name the remedy; empty if it can."""
     if os.geteuid() != 0:
         return "only root can start a real Slurm (slurmd makes cgroups and changes users)"
     missing = {
@@ -154,7 +154,7 @@ class RealSlurm:
     ) -> None:
         self.nodes, self.cpus, self.memory_mb = nodes, cpus, memory_mb
         self.accounting, self.extra_conf, self.pin, self.backup = accounting, extra_conf, pin, backup
-        # the owner is in every name: leftovers of a dead owner can be told from another's running cluster
+        # the owner is in every name: leftovers of a dead owner can be distinguished from another's running cluster
         self.name = f"{PREFIX}{os.getpid()}{chr(ord('a') + next(_clusters) % 26)}"
         self.keep = folder is not None
         self.folder = folder if folder is not None else Path(tempfile.mkdtemp(prefix=f"{self.name}-"))
@@ -566,7 +566,7 @@ class RealSlurm:
         return shown
 
     def node_states(self) -> dict[str, str]:
-        """State of every node as sinfo tells it (`idle`, `alloc`, `down*`, …)."""
+        """State of every node as sinfo shows it (`idle`, `alloc`, `down*`, …)."""
         lines = self.run("sinfo", "-h", "-N", "-p", "batch", "-o", "%N %t", check=False).splitlines()
         return dict(line.split(None, 1) for line in lines)
 

@@ -122,7 +122,7 @@ def stage_rates(busy: float, cores: int) -> tuple[float, float]:
 
 
 def partner(pipe: Connection, memory_mb: float) -> None:
-    """Another process of `message`: does what it is told and says so, until it is told nothing more."""
+    """Another process of `message`: obeys each line and answers, until it is sent nothing more."""
     work = Work(memory_mb, memory=False)
     while (units := pipe.recv()) is not None:
         work.do(units)

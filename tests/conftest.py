@@ -43,7 +43,7 @@ def has_room(folder: Path) -> bool:
     return shutil.disk_usage(folder).free >= ROOM_BYTES
 
 
-# the variable by which pytest can be told where the folders of its runs lie
+# the variable by which pytest can be given the folder of its runs
 if "PYTEST_DEBUG_TEMPROOT" not in os.environ and has_room(MEMORY):
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
 

@@ -48,7 +48,7 @@ listen = ""
 
 
 def readers() -> list[Reader]:
-    """Frames, messages, requests, and what policies remember."""
+    """Frames, messages, requests, and what policies keep."""
     sealed = [frame(pack(message)) for message in _messages()]
     return [
         Reader("frames of node actors", "text", [*sealed, b"".join(sealed)], _frames, 8),
@@ -299,7 +299,7 @@ def _control(admit: str, defer: str) -> Any:
 
 
 def _answered(answer: dict[str, Any]) -> bool:
-    """Was a request granted? Raises FaultError for an answer that tells of a fault, or is not fit to be shown."""
+    """Was a request granted? Raises FaultError for an answer that reports a fault, or is not fit to be shown."""
     if not answer["ok"]:
         text = f"{answer['error']}; {answer['mend']}"
         if "failed to answer" in text:
@@ -313,15 +313,15 @@ def _answered(answer: dict[str, Any]) -> bool:
 
 
 def _memories() -> list[dict[str, Any]]:
-    """What the store keeps of policies, by stage, as they told it."""
+    """What the store keeps of policies, by stage, as they reported it."""
     return cast("list[dict[str, Any]]", json.loads((Path(__file__).parent / "memory.json").read_bytes()))
 
 
 def _remembered(folder: Path) -> Read:
-    """Policies start with what the store tells, and look at the cluster once."""
+    """Policies start with what the store shows, and look at the cluster once."""
     squeue = (samples.SLURM / "squeue.json").read_bytes()
     sinfo = (samples.SLURM / "sinfo.json").read_bytes()
-    start_s = NOW_S + 43_200.0  # when what is remembered was true
+    start_s = NOW_S + 43_200.0  # when what is kept was true
     configs = {
         name: parse(
             f'[policies]\nadmit = "{admit}"\ndefer = "edf"\nplace = "{place}"\n', folder / "asad.toml"

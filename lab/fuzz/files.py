@@ -277,7 +277,7 @@ def _hint(folder: Path) -> Read:
 
 
 def _on_file(function: Callable[[Path], object], suffix: str = "") -> Callable[[Path], Read]:
-    """A reader of one file that tells by errors alone."""
+    """A reader of one file that reports by errors alone."""
 
     def open_(folder: Path) -> Read:
         path = folder / f"file{suffix}"

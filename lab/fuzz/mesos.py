@@ -169,7 +169,7 @@ def _session(folder: Path) -> Read:
             seen = data.replace(b'TASK"', chance.choice(tasks).encode() + b'"')
             hear([line for line in seen.split(b"\n") if line])
             session.do(Cancelled(job, "enough"))
-            if chance.random() < 0.05:  # it tells of a thousand jobs that have ended
+            if chance.random() < 0.05:  # it reports a thousand jobs that have ended
                 orjson.dumps(session.framework.dump())
         except FrameworkFault as error:
             raise FaultError(str(error)[:3000]) from error

@@ -1,7 +1,7 @@
 """Puts inputs to readers, and keeps account of what became of each.
 
 An input is known by its reader and a number: the seed and these two make it again, and with it whatever the reader had
-read since the last multiple of `BLOCK` (some remember). Blocks are run in processes of their own, which may not have
+read since the last multiple of `BLOCK` (some keep state). Blocks are run in processes of their own, which may not have
 more memory than they are given, so that one that ends by a signal is one failure and not the end.
 """
 
@@ -36,7 +36,7 @@ from asad.errors import AsadError
 from lab.fuzz.mutations import Form, mutated
 
 BLOCK = 500
-"""So many inputs are read by one object; then there is a new one, that remembers nothing."""
+"""So many inputs are read by one object; then there is a new one, that keeps nothing."""
 SLOW_S = 1.0
 """An input that takes more CPU than this is a failure."""
 HANGS_S = 30.0
@@ -159,7 +159,7 @@ def attempt(read: Read, data: bytes, chance: Random, log: _Log) -> tuple[bool, s
     except TooLongError:
         return False, f"it took more than {HANGS_S:.0f} s", traceback.format_exc()[-6000:]
     except Exception as error:
-        if isinstance(error, FaultError) and log.found:  # which tells more
+        if isinstance(error, FaultError) and log.found:  # which shows more
             return False, *log.found[0]
         return False, *_described(error)
     return (taken, *log.found[0]) if log.found else (taken, "", "")
@@ -182,7 +182,7 @@ def run_block(
 ) -> Tally:
     """The inputs of these numbers, from the beginning of their block on; in this process.
 
-    `alarms` gives up what hangs (in the main thread alone); `at` is told the number that is being read, and `skip` are
+    `alarms` gives up what hangs (in the main thread alone); `at` is given the number that is being read, and `skip` are
     left out.
     """
     tally, log = Tally(reader.name), _Log()

@@ -301,7 +301,7 @@ def _cycles(text: str) -> Callable[[Path], Read]:
 
 
 def _told(stages: Any) -> list[Any]:
-    """What admission and deferral tell of themselves."""
+    """What admission and deferral report of themselves."""
     return [stage.overview() for stage in (stages.admit, stages.defer) if hasattr(stage, "overview")]
 
 
@@ -309,7 +309,7 @@ def _told(stages: Any) -> list[Any]:
 
 
 def _journal(folder: Path) -> Read:
-    """A daemon starts over the journal of another, and gives everything back."""
+    """A daemon starts over the journal of another, and returns everything."""
     squeue = (samples.SLURM / "squeue.json").read_bytes()
     sinfo = (samples.SLURM / "sinfo.json").read_bytes()
     folder.chmod(0o750)

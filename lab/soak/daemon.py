@@ -75,7 +75,7 @@ class Actors(NodeServer):
         return True
 
     def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
-        """Actors follow, and tell of the files that they wrote."""
+        """Actors follow, and report the files that they wrote."""
         for node in leases.keys() | self._granted.keys():
             quotas = {
                 lease.job_id: lease.quota for lease in leases.get(node, ()) if lease.quota == lease.quota

@@ -1,5 +1,5 @@
 """A Slurm that is made up: jobs come, wait, run, are lent to and end as time goes on, and squeue's and sinfo's answers
-tell of it in the JSON of 22.05. Nothing is kept of a job that squeue and sacct have forgotten."""
+report it in the JSON of 22.05. Nothing is kept of a job that squeue and sacct have forgotten."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GUESTS = "guest"
 SHOWN_S = 300
 """So long squeue shows a job that has ended (MinJobAge)."""
 REMEMBERED = 2000
-"""So many ended jobs sacct tells of."""
+"""So many ended jobs sacct reports."""
 TRIED = 300
 """So many waiting jobs are tried in one pass of the scheduler."""
 PATIENCE_S = 6 * 3600
@@ -129,7 +129,7 @@ class MadeUpSlurm:
     # -------------------------------------------------------------------------------------------------- what goes on
 
     def pass_until(self, now_s: int) -> None:
-        """Time goes on: jobs end, come and start, nodes fail and are mended."""
+        """Time goes on: jobs end, come and start, nodes fail and are repaired."""
         step_s = now_s - self.now_s
         self.now_s = now_s
         while self._ends and self._ends[0][0] <= now_s:

@@ -152,7 +152,7 @@ class Chromium:
 
     def complaints(self) -> list[str]:
         """What the page put on the console, errors that it threw, policies that it broke."""
-        self.ask("1")  # whatever was said before this answer has been read
+        self.ask("1")  # whatever was sent before this answer has been read
         kinds = ("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
         return [json.dumps(event["params"]) for event in self.events if event["method"] in kinds]
 

@@ -67,7 +67,7 @@ class PaperMesos:
         self.used: list[Counter[str]] = [Counter() for _ in range(nodes)]
         self.tasks: dict[str, tuple[int, Counter[str], str]] = {}
         self.executors: dict[str, tuple[Any, set[str]]] = {}
-        """What was told of each executor, and the tasks that it has."""
+        """What was sent of each executor, and the tasks that it has."""
         for submit_s, spec, run_s in jobs:
             self._at(self.clock_s + submit_s, "submit", (spec, run_s))
         self.handle(Subscribed("paper-0000"))

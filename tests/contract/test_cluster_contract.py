@@ -56,7 +56,7 @@ class Driven:
 def recorded(scheduler: str) -> Driven:
     """Jobs of 1 to 24 cores on 4 nodes of 8, more than fit at once; they use 20 to 90 % of their cores.
 
-    Every third is a task of one of two arrays; every fifth tells something.
+    Every third is a task of one of two arrays; every fifth states something.
     """
     rng = np.random.default_rng(7)
     array = np.full(JOBS, -1, np.int32)
@@ -173,7 +173,7 @@ def same_sight(one: Snapshot, other: Snapshot) -> bool:
 
 
 def check_consistent(snapshot: Snapshot) -> None:
-    """Who waits, who runs, who is a guest, and who is on which core tell one story."""
+    """Who waits, who runs, who is a guest, and who is on which core agree."""
     jobs, now = snapshot.jobs, snapshot.time_s
     queue, running, guests = snapshot.queue, snapshot.running, snapshot.guests
     rows = np.concatenate((queue, running, guests))
@@ -439,7 +439,7 @@ def test_quotas_and_what_hosts_lend_move_as_decided(driven: Driven) -> None:
 
 
 def check_arrays(snapshot: Snapshot) -> None:
-    """Counts of arrays tell what the jobs tell, and who waits can be found."""
+    """Counts of arrays show what the jobs show, and who waits can be found."""
     jobs, arrays = snapshot.jobs, snapshot.arrays
     columns = [getattr(arrays, column.name) for column in dataclasses.fields(arrays)]
     assert {len(column) for column in columns} == {len(arrays)}

@@ -62,7 +62,7 @@ def begun(name: str, cluster: Obedient, options: Options, kept: Any = None) -> t
     if kept is not None:
         policy.restore(json.loads(json.dumps(kept, allow_nan=False)))
         for job in cluster.jobs:
-            job.admitted = False  # to be told again is no fault then
+            job.admitted = False  # to be reported again is no fault then
     guard = guard_for(frozenset(), GuardSettings())
     return policy, Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
 

@@ -41,7 +41,7 @@ def decided(
 
 
 def obey(state: engine.State, act: Act) -> int:
-    """Tell the compiled scheduler."""
+    """Inform the compiled scheduler."""
     unused = np.zeros(len(state.job))
     if act.kind == "admit":
         return int(engine.admit(state, act.row))
@@ -63,7 +63,7 @@ def play(state: engine.State, acts: Sequence[Act]) -> engine.State:
 
 
 def consistent(state: engine.State) -> None:
-    """Counters and lists tell what the states of the jobs tell."""
+    """Counters and lists show what the states of the jobs show."""
     seen, task = state.job["state"], state.task
     queued = [int(row) for row in state.queue["job"][state.queue["cores"] < engine.NOBODY]]
     assert sorted(queued) == np.flatnonzero(seen == engine.PENDING).tolist()

@@ -24,7 +24,7 @@ lengths = st.floats(-10.0, 1e9)
 
 
 class LeaseMachine(RuleBasedStateMachine):
-    """Beside the leases, only what was said last and when."""
+    """Beside the leases, only what was sent last and when."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -522,7 +522,7 @@ def test_polls_that_show_something_are_visited_and_no_others(
             assert visit, f"at {tick} s something has changed"
         if visit:
             assert anything_to_do, f"at {tick} s nobody waits and nobody is lent to"
-            # a rate may have moved and moved back between two polls: the version tells of that
+            # a rate may have moved and moved back between two polls: the version reports that
             changed = not np.array_equal(now_seen, by_anyone) or state.c[engine.VERSION] != version
             assert changed, f"at {tick} s nothing has changed"
             visited += 1

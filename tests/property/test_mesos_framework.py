@@ -68,7 +68,7 @@ class World:
         """Task → agent, state, CPUs and memory."""
         self.launched: Counter[str] = Counter()
         self.executors: dict[str, tuple[dict[str, Any], set[str]]] = {}
-        """What was told of each executor, and its tasks."""
+        """What was sent of each executor, and its tasks."""
         self.records: list[dict[str, Any]] = []
         self.number = self.guests = 0
         self.connected = False
@@ -352,7 +352,7 @@ def test_a_successor_knows_from_the_journal_what_its_predecessor_knew(seed: int)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_two_frameworks_with_half_a_gang_each_do_not_wait_for_each_other(seed: int) -> None:
-    """Both want all four agents. Each is given two at a time; who holds gives back in time, and in the end both ran."""
+    """Both want all four agents. Each is given two at a time; who holds releases in time, and in the end both ran."""
     rng = random.Random(seed)
     frameworks = [Framework(OPTIONS._replace(hold_s=5.0, refuse_s=float(1 + seed))) for _ in range(2)]
     owner: dict[str, int] = {}

@@ -73,7 +73,7 @@ def test_the_best_run_is_the_best_of_all() -> None:
         several += len(busy) > 1
         assert busy.tolist() == list(range(busy[0], found.end + 1))
         assert len(busy) == -(-case.need.work // width)
-        # what is taken costs what was said, and fits
+        # what is taken costs what was stated, and fits
         cost = 0.0
         beside = servers_for(case.need.servers_per_worker, width)
         for side, demand, count in ((workers, case.need.worker, width), (servers, case.need.server, beside)):

@@ -103,7 +103,7 @@ class Watch:
         self.left: list[float] = []
 
     def over(self, placing: PlacePolicy) -> None:
-        """Note the pools before each decision of the policy: outcomes are told when guests have started."""
+        """Note the pools before each decision of the policy: outcomes are reported when guests have started."""
         decide = placing.decide
 
         def noted(snapshot: Snapshot) -> Sequence[Decision]:

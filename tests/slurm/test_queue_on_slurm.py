@@ -90,7 +90,9 @@ def test_a_job_runs_its_own_script_under_its_user_and_slurm_shows_how_it_ended(b
     (spec,) = between.mesos.specs.values()
     assert (spec.user, spec.uid, spec.time_limit_s) == ("nobody", NOBODY.pw_uid, 600.0)
     between.mesos.start("m1", "a1", "a2")
-    between.step_until(lambda: between.story_of(job) == "asad: runs on Mesos as m1 on a1,a2", "it is reported")
+    between.step_until(
+        lambda: between.story_of(job) == "asad: runs on Mesos as m1 on a1,a2", "it is reported"
+    )
 
     folder = Path(spec.environment["SLURM_SUBMIT_DIR"])
     wrapped = between.slurm.folder / "jobs" / "wrapped.sh"

@@ -136,7 +136,7 @@ def live(cluster: Yielding, cycle: Cycle, for_s: float, check: Any = None) -> No
 
 
 class Says:
-    """A scorer that says whatever it is told to."""
+    """A scorer that says whatever it is asked to."""
 
     name = "says"
 

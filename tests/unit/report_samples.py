@@ -249,7 +249,7 @@ def admitting() -> ReplayResult:
 
 
 def stored(result: ReplayResult) -> ReplayResult:
-    """The same as a run had it that was stored before late jobs were told apart."""
+    """The same as a run had it that was stored before late jobs were counted apart."""
     new = {
         "late", "late_guests", "stretched_guests", "stretched_hosts", "stretched_lateness_s", "displaced_unshared",
         "displaced_unshared_placebo", "lateness_over_saved",

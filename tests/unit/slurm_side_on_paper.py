@@ -17,7 +17,7 @@ SCRIPT = "#!/bin/sh\necho hi\n"
 
 
 def job_of(number: int, **changed: Any) -> Queued:
-    """A job of two tasks in the partition `mesos`, as squeue tells of it."""
+    """A job of two tasks in the partition `mesos`, as squeue reports it."""
     plain: dict[str, Any] = {
         "job_id": number,
         "job_state": "PENDING",

@@ -284,11 +284,11 @@ class World:
             record[f"statement {number}"] = {"row": row, "plan": plans.get(number)}
         self.policy = policy(self.options, record, self.make)
         for job in self.cluster.jobs:
-            job.admitted, job.comment = False, ""  # to be told again is no fault then
+            job.admitted, job.comment = False, ""  # to be reported again is no fault then
         self.cycle = self._cycle()
 
     def submit(self, *announcements: Announcement, owner: str = "ann") -> list[dict[str, Json]]:
-        """Announce, as the daemon does: what was promised is kept before it is told."""
+        """Announce, as the daemon does: what was promised is kept before it is announced."""
         if self.policy.planning.mechanism is None:
             self.cycle.run_once()
         answers = self.policy.submit(announcements, owner, self.cluster.now_s)

@@ -1,4 +1,4 @@
-"""Baselines of admission on clusters small enough to reckon by hand, and the slots that they run in."""
+"""Baselines of admission on clusters small enough to compute by hand, and the slots that they run in."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_no_scheme_beats_the_optimum_and_its_schedule_is_feasible(seed: int) -> 
 
 
 class Greedy:
-    """Gives what it is told to."""
+    """Gives what it is asked to."""
 
     name = "greedy"
 

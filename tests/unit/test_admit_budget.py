@@ -1,4 +1,4 @@
-"""What the jobs of one user may claim together: who lies wins nothing beyond his budget, and is told what was cut."""
+"""What the jobs of one user may claim together: who lies wins nothing beyond his budget, and learns what was cut."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_utility_of_the_site_is_bounded_by_what_it_claims() -> None:
     assert counted(policy, "1") == [2.0] and story_of(policy, "1")["worth"] in (None, 2.0)
 
 
-# ------------------------------------------------------------------------------------------------ kept, and told
+# ------------------------------------------------------------------------------------------------ kept, and reported
 
 
 def test_another_process_knows_what_was_counted() -> None:

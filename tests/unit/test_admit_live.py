@@ -482,7 +482,7 @@ def test_a_restart_keeps_all_commitments_and_repeats_nothing() -> None:
     plans = {job["job"]: job for job in policy.overview()["jobs"]}  # type: ignore
     assert set(plans) == {"1", "2", "3"}
     for job in cluster.jobs:
-        job.admitted = False  # its nice may have been given back: to be told again is no fault
+        job.admitted = False  # its nice may have been returned: to be reported again is no fault
     before = len(cluster.done)
     again = admission()
     again.restore(kept)
@@ -688,7 +688,7 @@ def test_nodes_that_keep_their_names_and_grow_are_planned_as_they_are_now() -> N
     assert cluster.over and cluster.illegal == []
 
 
-# ------------------------------------------------------------------------------------------------- waking, telling
+# ------------------------------------------------------------------------------------------------- waking, reporting
 
 
 def test_it_wakes_at_the_next_slot_if_there_is_anybody() -> None:

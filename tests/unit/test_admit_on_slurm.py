@@ -1,4 +1,4 @@
-"""Admission over the Slurm port in memory: what Slurm is told, and what is not told it twice."""
+"""Admission over the Slurm port in memory: what Slurm is asked, and what it is not asked twice."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_deferred_job_keeps_its_place_while_slurm_does_not_try_it(tmp_path: Pa
     assert {outcome.decision.kind for outcome in cycle.outcomes} <= {"admit"}
     assert float(slurm.jobs[40]["eligible_time"]) == begin_s
 
-    # who stops gives back, and who starts then promises the same again
+    # who stops releases, and who starts then promises the same again
     lab.cluster.release()
     again.given_back()
     assert not float(slurm.jobs[40]["eligible_time"]) > lab.now_s

@@ -46,7 +46,7 @@ def caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
         sys, "dont_write_bytecode", True
-    )  # Python tells files apart by size and whole seconds
+    )  # Python distinguishes files by size and whole seconds
 
     def load(**changed: str) -> Any:
         for name, text in (FILES | changed).items():

@@ -697,7 +697,7 @@ def test_the_guard_counts_idle_cores_once_more() -> None:
     assert vetoed[0].reason == "vetoed (idle cores): 5 cores are idle, and 6 would be taken"
     down = dataclasses.replace(seen, node_bar=np.array([0, 1], np.int8))
     assert guard.check(down, [by_score(1)])[0] == []
-    # admission's own starts are no matter of it
+    # starts by admission itself are none of its matters
     other = Start(Cause("oasis", "its slot has come"), 1)
     assert guard.check(down, [other])[0] == [other]
 

@@ -1,4 +1,4 @@
-"""Deferral over the Slurm port in memory: what Slurm is told, and what the journal knows of it."""
+"""Deferral over the Slurm port in memory: what Slurm is asked, and what the journal knows of it."""
 
 from __future__ import annotations
 

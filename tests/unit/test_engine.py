@@ -1,4 +1,4 @@
-"""The recorded cluster in situations small enough to reckon by hand."""
+"""The recorded cluster in situations small enough to compute by hand."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ __all__ = ["opened", "url"]  # fixtures
 
 
 def cases_of(count: int, first: int = 0) -> ShareCases:
-    """Cases of two jobs, of which each number tells which one it is."""
+    """Cases of two jobs, of which each number says which one it is."""
     number = np.arange(first, first + count)
     state = np.full((count, len(FEATURES)), np.nan, np.float32)
     state[:, INDEX["cpu"]] = np.round(number / 1000, 3)

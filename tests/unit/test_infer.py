@@ -1,4 +1,4 @@
-"""Recurring jobs in made-up accounting: found with their period, foreseen as well as is said, nothing else found."""
+"""Recurring jobs in made-up accounting: found with their period, foreseen as well as is stated, nothing else found."""
 
 from __future__ import annotations
 

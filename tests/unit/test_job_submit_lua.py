@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(LUA is None, reason="no lua (Debian: lua5.3)")
 
 
 def call(verb: str, partition: str | None, uid: int, change: str = "") -> tuple[int, str]:
-    """What slurmctld would be answered, and what the user would be told."""
+    """What slurmctld would be answered, and what the user would read."""
     assert LUA is not None
     words = [LUA, "-", str(SCRIPT), verb, partition or "-", str(uid)]
     stub = STUB.replace("local answer\n", f"{change}\nlocal answer\n")

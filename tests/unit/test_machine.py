@@ -1,4 +1,4 @@
-"""Describing the machine: slurm.conf, sinfo's JSON, flags, and what a log tells."""
+"""Describing the machine: slurm.conf, sinfo's JSON, flags, and what a log shows."""
 
 from __future__ import annotations
 

@@ -354,7 +354,7 @@ def test_offers_wanted_by_attribute_and_agents_to_be_maintained(tmp_path: Path) 
 
 
 class Watching(WillingNodes):
-    """Node actors that tell what a test says."""
+    """Node actors that report what a test says."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -752,7 +752,7 @@ def test_opening_the_plugin_asks_no_master(tmp_path: Path) -> None:
 
 
 class Told:
-    """What a child tells its parent."""
+    """What a child sends its parent."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What `asactl explain` tells of a gang on Mesos, and by what names its agents are told apart."""
+"""What `asactl explain` says of a gang on Mesos, and by what names its agents are distinguished."""
 
 from __future__ import annotations
 

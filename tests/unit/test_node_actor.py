@@ -1,4 +1,4 @@
-"""The actor's loop over a made-up node: who is a guest, what holds when, and what the daemon is told."""
+"""The actor's loop over a made-up node: who is a guest, what holds when, and what the daemon learns."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_job_shows_and_the_actor_reads(tmp_path: Path) -> None:
     for text, fraction in (("99.5%", 0.995), ("40/100", 0.4), ("1", 1.0)):
         write_progress(text, inside(folder))
         assert read_progress("12", ME, folder) == pytest.approx(fraction)
-    assert offer_file("12", ME, folder)  # an actor that started again keeps what was told
+    assert offer_file("12", ME, folder)  # an actor that started again keeps what was sent
     assert read_progress("12", ME, folder) == 1.0
     remove_file("12", folder)
     assert list(folder.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The one writer: what it writes, in which order, what it remembers, and that it puts everything back."""
+"""The one writer: what it writes, in which order, what it keeps, and that it puts everything back."""
 
 from __future__ import annotations
 

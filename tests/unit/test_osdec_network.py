@@ -267,7 +267,7 @@ def test_serving_does_not_import_torch() -> None:
 def test_a_network_sees_a_set() -> None:
     """No job is preferred by its place."""
     scorer, waiting = Osdec(), crowd(30)
-    # `more_urgent` tells equals by their row: there are none here
+    # `more_urgent` orders equals by their row: there are none here
     waiting = replace(
         waiting, latest=np.maximum(waiting.earliest, 55).astype(np.int32) + np.arange(30, dtype=np.int32)
     )

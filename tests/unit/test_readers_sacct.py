@@ -391,7 +391,7 @@ def test_the_recorded_sample_holds_what_slurm_measured() -> None:
     assert balanced(recorded)
     assert len(jobs) == 40
     used = jobs.cpu_time_s / (jobs.run_s * jobs.cores)
-    # times are told in whole seconds
+    # times are given in whole seconds
     assert (used > 0).all() and (jobs.cpu_time_s <= (jobs.run_s + 1.0) * jobs.cores).all()
     light = np.array([name in ("coupled", "post", "stream", "wait") for name in jobs.applications])
     assert (used[light[jobs.application]] < 0.5).all()

@@ -1,4 +1,4 @@
-"""What the recorded cluster shows of arrays and hints, and how it obeys the admit stage, reckoned by hand."""
+"""What the recorded cluster shows of arrays and hints, and how it obeys the admit stage, computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eviction on the recorded cluster, reckoned by hand: who is cancelled is gone, who is requeued begins anew."""
+"""Eviction on the recorded cluster, computed by hand: who is cancelled is gone, who is requeued begins anew."""
 
 from __future__ import annotations
 

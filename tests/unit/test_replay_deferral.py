@@ -1,4 +1,4 @@
-"""Deferral on the recorded cluster and in a replay: against Slurm left alone, and what is told of it."""
+"""Deferral on the recorded cluster and in a replay: against Slurm left alone, and what is reported of it."""
 
 from __future__ import annotations
 

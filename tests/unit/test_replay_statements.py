@@ -1,4 +1,4 @@
-"""Statements of work in a replay: inferred as the log goes on, or given; planned, charged, evicted, told."""
+"""Statements of work in a replay: inferred as the log goes on, or given; planned, charged, evicted, reported."""
 
 from __future__ import annotations
 

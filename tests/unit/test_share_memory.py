@@ -88,7 +88,7 @@ def test_experts_are_matched_by_name() -> None:
 
 
 def learner(rounds: float = 1, cases: float = 1, risk: float = 0.0) -> dict[str, Any]:
-    """As it is remembered."""
+    """As it is kept."""
     each = {name: {"prior": risk, "round_risk": risk, "risk": risk} for name in EXPERTS}
     return {"rounds": rounds, "cases": cases, "mixture_risk": 0.0, "gamma_squares": 0.0, "experts": each}
 

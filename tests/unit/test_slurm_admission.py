@@ -1,4 +1,4 @@
-"""The admit stage on Slurm: what a snapshot shows of arrays and hints, what is changed of jobs and given back."""
+"""The admit stage on Slurm: what a snapshot shows of arrays and hints, what is changed of jobs and returned."""
 
 from __future__ import annotations
 

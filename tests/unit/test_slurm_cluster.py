@@ -76,8 +76,8 @@ def test_nothing_is_lent_where_slurm_takes_hyper_threads_for_cores(make: Make) -
 
     assert barred(4, 1, 2) == "Slurm takes each of its hyper-threads for a core"
     assert barred(4, 2, 2) == ""  # it knows them: it gives whole cores
-    assert barred(2, 1, 2) == ""  # it was told of cores alone
-    assert barred(4, 1, 0) == ""  # there are none, as far as the kernel tells
+    assert barred(2, 1, 2) == ""  # only cores were reported
+    assert barred(4, 1, 0) == ""  # there are none, as far as the kernel shows
 
 
 def test_memory_bound_by_rule_or_by_comment(make: Make) -> None:
@@ -444,7 +444,7 @@ def test_an_offered_job_that_slurm_starts_in_its_own_partition_is_nobodys_guest(
 
 
 def test_an_offer_whose_cores_another_guest_has_taken_costs_nobody_his_lease(make: Make) -> None:
-    """An actor obeys all that is said of its node, or nothing."""
+    """An actor obeys all that is sent for its node, or nothing."""
     lab = make()
     assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
     lab.slurm.add(running(11, {"n1": 2}, partition="guest"))  # by somebody who may send jobs there
@@ -767,7 +767,7 @@ def test_the_next_daemon_takes_back_what_the_last_one_left(make: Make) -> None:
     snapshot = lab.snapshot(5)
     at = row(snapshot, "10")
     assert names(snapshot, snapshot.guests) == ["10"] and math.isnan(snapshot.jobs.share[at])
-    assert snapshot.jobs.own_estimate_s[at] == START_S + 3600  # remembered by the journal
+    assert snapshot.jobs.own_estimate_s[at] == START_S + 3600  # kept by the journal
     assert lab.cluster.recover() == []
 
 
@@ -904,7 +904,7 @@ def test_jobs_that_squeue_has_forgotten_are_asked_of_accounting(make: Make) -> N
     }
     by_job = dict(zip(names(snapshot, finished.row), finished.cpu_fraction, strict=True))
     assert by_job["1"] == 0.5 and math.isnan(by_job["11"])
-    assert names(snapshot, snapshot.queue) == ["12"]  # 10 was cancelled: it never ran, and is not told
+    assert names(snapshot, snapshot.queue) == ["12"]  # 10 was cancelled: it never ran, and is not reported
 
 
 def test_what_ended_before_the_daemon_started_is_not_reported(make: Make) -> None:

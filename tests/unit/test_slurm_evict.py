@@ -45,7 +45,7 @@ def test_a_running_job_is_evicted_as_its_owner_chose(lab: Lab, how: str) -> None
     assert ended.completed is not None
     if how == "cancel":
         assert [str(seen.jobs.job_id[at]) for at in ended.row] == ["20"] and not ended.completed.any()
-    else:  # it waits, held: neither run nor tried, and nobody is told that it ended
+    else:  # it waits, held: neither run nor tried, and nobody learns that it ended
         assert len(ended.row) == 0
         at = row(seen, "20")
         assert np.isnan(seen.jobs.start_s[at]) and at not in seen.queue and at not in seen.running

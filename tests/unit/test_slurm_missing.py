@@ -1,4 +1,4 @@
-"""Jobs that squeue has forgotten: accounting is asked in parts, and an end that nobody knows is told as unknown."""
+"""Jobs that squeue has forgotten: accounting is asked in parts, and an end that nobody knows is reported as unknown."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def finished_after(lab: Lab, after_s: float = 30.0) -> dict[str, tuple[float, float]]:
-    """One more look: by job that is told as ended, when and how long it had run."""
+    """One more look: by job that is reported as ended, when and how long it had run."""
     snapshot = lab.snapshot(after_s)
     ended = lab.cluster.finished(0.0)
     times = zip(ended.end_s.tolist(), ended.run_s.tolist(), strict=True)

@@ -1,4 +1,4 @@
-"""Node lists are expanded once for each text, and no more of them is remembered than memory allows."""
+"""Node lists are expanded once for each text, and no more of them is kept than memory allows."""
 
 from __future__ import annotations
 

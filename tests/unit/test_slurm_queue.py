@@ -1,4 +1,4 @@
-"""Slurm's queue, served by Mesos: what is taken, held, told, given back, and that nothing is lost or run twice."""
+"""Slurm's queue, served by Mesos: what is taken, held, reported, returned, and that nothing is lost or run twice."""
 
 from __future__ import annotations
 
@@ -608,7 +608,7 @@ def test_each_waiting_task_of_an_array_is_seen_alone(monkeypatch: pytest.MonkeyP
 def test_jobs_that_want_nodes_of_their_own_are_distinguished_by_newer_slurms(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """26.05 tells of them in a form of JSON that is not its newest."""
+    """26.05 reports them in a form of JSON that is not its newest."""
     forms = "data_parser/v0.0.45\ndata_parser/v0.0.44\n"
     job = {"job_id": 7, "job_state": ["PENDING"], "shared": ["none"]}
 
@@ -726,7 +726,7 @@ def test_arguments_are_distinguished_by_blanks(command: str, name: str, found: t
 def test_arguments_that_newer_slurms_keep_from_squeue(
     command: str, line: str, found: tuple[str, ...] | None
 ) -> None:
-    """24.11 tells accounting alone how a job was submitted, 26.05 squeue as well."""
+    """24.11 shows accounting alone how a job was submitted, 26.05 squeue as well."""
     state = {"job_state": ["PENDING"], "name": "renamed"}
     shown = job_of(1, command=command, submit_line=line, **state)
     asked = job_of(1, command=command, **state)

@@ -76,7 +76,7 @@ class World:
         self.mesos.journal.close()
 
     def undo(self, older_than_s: float = 0.0) -> tuple[list[str], int]:
-        """Run it over what Slurm shows, and have Slurm do what it was told."""
+        """Run it over what Slurm shows, and have Slurm do what it was asked."""
         seen = self.folder / "calls"
         seen.unlink(missing_ok=True)
         for job, short in self.slurm.look().items():

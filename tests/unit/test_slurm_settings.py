@@ -1,4 +1,4 @@
-"""The table [slurm] is checked, and a mistake is answered with its mend."""
+"""The table [slurm] is checked, and a mistake is answered with its remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A controller that takes seconds for every change: a cycle ends in time all the same, and gives back first."""
+"""A controller that takes seconds for every change: a cycle ends in time all the same, and releases first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slice of `python -m lab.soak`: an hour of a small cluster through the daemon, and figures that tell of growth."""
+"""A slice of `python -m lab.soak`: an hour of a small cluster through the daemon, and figures that report growth."""
 
 from __future__ import annotations
 

@@ -431,7 +431,7 @@ def test_a_kill_before_an_eviction_was_confirmed_is_taken_up() -> None:
         before = (dict(world.memory), {key: dict(row) for key, row in world.rows.items()}, len(world.lines))
         world.cycle.run_once()
         world.cluster.run(world.cluster.now_s + 25)
-    # what was kept before the cluster was told is all that is left of it
+    # what was kept before the cluster was asked is all that is left of it
     assert world.state_of(2) == "evicting" and before[1][2]["state"] == "running"
     world.restart(keep=False)
     world.run(9)

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 LEAST_S = 0.2
 """Pause between two looks: an emulated machine has little time to give."""
 LONGEST = 200_000
-"""Characters of output that are told; of more, the end."""
+"""Characters of output that are reported; of more, the end."""
 
 
 def execute(argv: list[str], stdin: str, timeout_s: float) -> dict[str, Any]:

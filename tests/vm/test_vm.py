@@ -1,8 +1,8 @@
 """asad on Debian 12 with systemd and cgroup v2, beside Slurm as Debian packs it, from installation to stop.
 
-One boot, told in chapters: each chapter is a fixture that builds on the one before, does something to the machine, and
+One boot, in chapters: each chapter is a fixture that builds on the one before, does something to the machine, and
 hands on what it saw; the tests below it say what should have been seen. So any test may be run alone, and a chapter
-that fails is told by the tests that need it.
+that fails is reported by the tests that need it.
 """
 
 from __future__ import annotations
@@ -629,7 +629,7 @@ READS_MB = 250
 
 @dataclass(frozen=True)
 class Looked:
-    """What the kernel tells of a job at one time."""
+    """What the kernel says of a job at one time."""
 
     files: dict[str, str]
     throttled: int
