@@ -89,7 +89,7 @@ class Figures:
     later: float
     """Guests that ended later than the same job did under Slurm alone."""
     utility: float = math.nan
-    """Sum of what the jobs were worth by the time they took; NaN where no job states its worth. Not completed is worth nothing."""
+    """Sum of what the jobs were worth by the time they took; NaN where none states it. Not completed is nothing."""
     throttle_changes: float = math.nan
     """How often the throttle of an array was seen to change while tasks of it waited; NaN without arrays."""
 

@@ -86,7 +86,7 @@ class MixRunner:
         return f"exec {shlex.join(argv)}"
 
     def submit(self, mix: Mix) -> dict[str, int]:
-        """Queue the jobs of a mix at their times; job id → number in the mix. A refused job is reported and left out."""
+        """Queue the jobs of a mix at their times; job id → number in it. A refused one is left out, and reported."""
         begin_s, jobs = time.monotonic(), {}
         for number, job in enumerate(mix.jobs):
             time.sleep(max(0.0, begin_s + job.submit_s - time.monotonic()))

@@ -308,7 +308,7 @@ def lending_goes_on_without_the_store(asad: Asad, reported: bool = True) -> Lent
     """A lending while the store is broken; the status describes that."""
     lent = queue(asad.slurm)
     lent.await_lending()
-    if seen:
+    if reported:
         until(lambda: asad.status()["store"]["trouble"], "the trouble is reported")
     asad.next_cycles(2)
     assert lent.quota() is not None
