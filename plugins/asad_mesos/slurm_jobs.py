@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from asad_slurm.records import loads
-
+from asad.cluster.slurm_json import loads, memory_bytes
+from asad.cluster.slurm_json import number as number_of
 from asad.errors import ClusterError, UsageError
 from asad_mesos.jobs import MEBIBYTE, MOST_TEXT, USER, Group, Spec
 
@@ -127,16 +127,10 @@ def read_job(job: Mapping[str, Any]) -> Queued:
         return value if isinstance(value, str) else ""
 
     def number(key: str, default: float = 0.0) -> float:
-        value = job.get(key)
-        if isinstance(value, Mapping):
-            return (
-                math.inf if value.get("infinite") else float(value["number"]) if value.get("set") else default
-            )
-        return default if value is None else float(value)
+        return number_of(job.get(key), default)
 
     state = job["job_state"]
     tres = dict(word.partition("=")[::2] for word in text("tres_req_str").split(","))
-    limit = job.get("time_limit")
     per_node, per_cpu = number("memory_per_node", math.nan), number("memory_per_cpu", math.nan)
     gpus, gpu_bar = _gpus(job)
     command, bar = text("command"), gpu_bar or _bar(job, text, number)
@@ -165,7 +159,7 @@ def read_job(job: Mapping[str, Any]) -> Queued:
         memory_per_cpu=per_cpu if per_cpu > 0 else math.nan,
         tres=text("tres_req_str"),
         gpus_per_node=gpus,
-        time_limit_s=math.inf if limit is None else 60.0 * number("time_limit", math.inf),
+        time_limit_s=60.0 * number("time_limit", math.inf),
         directory=text("current_working_directory"),
         output=text("standard_output"),
         errors=text("standard_error"),
@@ -360,11 +354,8 @@ def _by_node(job: Queued) -> tuple[Group, ...]:
 
 def _rest(job: Queued) -> float:
     """Memory of the whole job (MiB) where it named none: what Slurm counts for it, or a little for each CPU."""
-    found = re.search(r"(?:^|,)mem=(\d{1,15}(?:\.\d{1,9})?)([KMGTP]?)", job.tres)
-    if found is None:
-        return DEFAULT_MEMORY_MIB * job.cpus
-    unit = {"": 1.0, "K": 2.0**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}[found[2]]
-    return max(4.0, float(found[1]) * unit)
+    memory = memory_bytes(job.tres)
+    return DEFAULT_MEMORY_MIB * job.cpus if math.isnan(memory) else max(4.0, memory / MEBIBYTE)
 
 
 def _groups(count: int, cpus: float, memory_mib: float, gpus: int, apart: bool) -> tuple[Group, ...]:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from asad.cluster.slurm_json import loads
 from asad.errors import ClusterError
-from asad_slurm.records import NONSENSE, JobRecord, NodeRecord, clean, loads, read_job, read_nodes, short
+from asad_slurm.records import NONSENSE, JobRecord, NodeRecord, clean, read_job, read_nodes, short
 
 OLDEST = 37
 """Of `openapi/v0.0.37`: the first JSON with all that is needed."""

@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from asad.cluster.slurm_json import loads
 from asad.errors import ClusterError
 from asad_slurm.command import CommandTransport, Look, Transport, environment
-from asad_slurm.records import JobRecord, NodeRecord, clean, loads, read_job, read_nodes
+from asad_slurm.records import JobRecord, NodeRecord, clean, read_job, read_nodes
 from asad_slurm.settings import Settings
 
 CHILD = Path(__file__).with_name("pyslurm_child.py")

@@ -1,51 +1,25 @@
-"""Slurm's JSON as plain rows.
+"""Slurm's JSON as plain rows: a job of squeue, a node of sinfo, of any version.
 
-The shape differs by version: 22.05 (`openapi/v0.0.38`) writes plain numbers, one word for a state and null for what is
-not set; from 23.02 on (`data_parser/v0.0.39`) a number may be `{"set": …, "infinite": …, "number": …}`, a state may be
-a list of words, and `sinfo` lists groups of nodes instead of nodes. `meta` tells which it is. Names and comments come
-from users: nothing here trusts them.
+How numbers and lists are written differs by version (`asad.cluster.slurm_json`), and from 23.02 on `sinfo` lists groups
+of nodes instead of nodes. `meta` says which version it is. Names and comments come from users: nothing here trusts
+them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
 from sys import intern
 from typing import Any, NamedTuple
 
-
-def _json(text: bytes) -> Any:
-    return json.loads(text.decode())  # json's own way to read bytes lets halves of characters pass
-
-
-_strict: Callable[[bytes], Any] = _json
-with contextlib.suppress(ImportError):  # json does the same in four times the time
-    import orjson
-
-    _strict = orjson.loads
-
-
-def loads(text: bytes) -> Any:
-    """What JSON of Slurm's says. Raises ValueError if it is none.
-
-    Slurm passes on the bytes of users, which need not be UTF-8 (`sbatch -J $'caf\\xe9'`): those that are not are
-    replaced.
-    """
-    try:
-        return _strict(text)
-    except ValueError:
-        return _strict(text.decode("utf-8", "replace").encode())
-
+from asad.cluster.slurm_json import MEBIBYTE, MOST, memory_bytes, number, whole, words
+from asad_slurm.nodesets import expand
 
 WAITS, RUNS, LEAVES, ENDED = range(4)
 """Phases of a job. A job that leaves (completing, also before a requeue) holds its cores and is nothing else."""
-MIB = 2.0**20
-NAN, INF = math.nan, math.inf
-MOST = 2**31 - 1
-"""No number of cores, nodes or tasks is larger: so much does a column hold."""
+MIB, NAN, INF = MEBIBYTE, math.nan, math.inf
 MOST_CPUS, MOST_THREADS = 65_536, 1024
 """Of one node, and of one of its cores."""
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -169,28 +143,25 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
     if not 0 <= raw < 2**32:
         raise ValueError("no number of a job")
     state = job["job_state"]
-    words = (state,) if state.__class__ is str else tuple(state)
-    phase = _phase_of.get(words)
-    if phase is None:
-        phase = _phase_of[words] = _phase(words)
+    states = (state,) if state.__class__ is str else tuple(state)
+    phase = _phase_of(states)
     reason = get("state_reason") or "None"
-    cores = min(max(1.0, _number(get("cpus"), 1.0)), MOST)
-    nodes = min(max(0.0, _number(get("node_count"), 0.0)), MOST)
-    limit = get("time_limit")
-    limit_s = INF if limit is None else 60.0 * _number(limit, INF)
-    start = _number(get("start_time"), 0.0)
-    end = _number(get("end_time"), 0.0)
+    cores = min(max(1.0, number(get("cpus"), 1.0)), MOST)
+    nodes = min(max(0.0, number(get("node_count"), 0.0)), MOST)
+    limit_s = 60.0 * number(get("time_limit"), INF)
+    start, end = number(get("start_time"), 0.0), number(get("end_time"), 0.0)
     waits = phase == WAITS
     places, are_cores = ((), False) if waits or phase == ENDED else _places(get("job_resources"))
     requested, allocated = get("tres_req_str") or "", get("tres_alloc_str") or ""
-    memory = _memory_mib(allocated if allocated and not waits else requested)
-    per_node, per_cpu = _number(get("memory_per_node"), 0.0), _number(get("memory_per_cpu"), 0.0)
+    memory = memory_bytes(allocated if allocated and not waits else requested)
+    per_node, per_cpu = number(get("memory_per_node"), 0.0), number(get("memory_per_cpu"), 0.0)
     if math.isnan(memory):
-        memory = per_cpu * cores if per_cpu > 0 else per_node * max(1.0, nodes) if per_node > 0 else NAN
-    shared, exclusive = get("shared"), get("exclusive")
-    priority = _number(get("priority"), 0.0)
-    submit = _number(get("submit_time"), NAN)
-    eligible, deadline = _number(get("eligible_time"), 0.0), _number(get("deadline"), 0.0)
+        memory = MIB * (
+            per_cpu * cores if per_cpu > 0 else per_node * max(1.0, nodes) if per_node > 0 else NAN
+        )
+    priority = number(get("priority"), 0.0)
+    submit = number(get("submit_time"), NAN)
+    eligible, deadline = number(get("eligible_time"), 0.0), number(get("deadline"), 0.0)
     text, tasks, array, task = _job_text(raw, job)
     # each of them is a text, or this is a TypeError
     "".join(get(key) or "" for key in _TEXTS)
@@ -198,7 +169,7 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         cores,
         nodes,
         limit_s,
-        memory * MIB / cores,
+        memory / cores,
         submit,
         NAN if waits or start <= 0 else start,
         NAN if waits else (INF if limit_s == INF and phase != ENDED else end),
@@ -232,20 +203,20 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         in f"{get('tres_per_node')}{get('tres_per_job')}{get('tres_per_task')}{get('tres_per_socket')}"
         or bool(get("gres_detail")),
         per_node <= 0 and per_cpu <= 0,
-        _word(shared) in _EXCLUSIVE or _word(exclusive) in _EXCLUSIVE,
-        _number(get("het_job_id"), 0.0) > 0,
+        _word(get("shared")) in _EXCLUSIVE or _word(get("exclusive")) in _EXCLUSIVE,
+        number(get("het_job_id"), 0.0) > 0,
         waits and priority > 0 and reason in _TURN,
-        "SUSPENDED" in words,
-        _whole(get("restart_cnt"), 0.0),
+        "SUSPENDED" in states,
+        whole(get("restart_cnt"), 0.0),
         places,
         are_cores,
-        "COMPLETED" in words,
+        "COMPLETED" in states,
         array,
         task,
-        _whole(get("array_max_tasks"), 0.0) if array else 0,
+        whole(get("array_max_tasks"), 0.0) if array else 0,
         _nice(get("nice")),
         get("admin_comment") or "",
-        int(min(_number(get("max_nodes"), 0.0), ANY_NODES)),
+        int(min(number(get("max_nodes"), 0.0), ANY_NODES)),
         intern(clean(get("mcs_label") or "")),
     )
 
@@ -275,69 +246,33 @@ _WAITS = frozenset(("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECI
 _LEAVES = frozenset(("COMPLETING", "STAGE_OUT"))
 
 
-_phase_of: dict[tuple[str, ...], int] = {}
-
-
-def _phase(words: tuple[str, ...]) -> int:
-    if not _LEAVES.isdisjoint(words):
-        return LEAVES
-    if not _RUNS.isdisjoint(words):
-        return RUNS
-    if not _WAITS.isdisjoint(words):
-        return WAITS
-    return ENDED
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    return tuple(value or ())
+@cache
+def _phase_of(states: tuple[str, ...]) -> int:
+    phases = ((_LEAVES, LEAVES), (_RUNS, RUNS), (_WAITS, WAITS))
+    return next((phase for named, phase in phases if not named.isdisjoint(states)), ENDED)
 
 
 def _word(value: Any) -> str:
-    if isinstance(value, list):
-        value = value[0] if value else ""
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: Any, default: float) -> float:
-    """A number of any version's shape; `default` if it is not set."""
-    if value is None:
-        return default
-    if value.__class__ is dict:
-        if value["infinite"]:
-            return INF
-        return float(value["number"]) if value["set"] else default
-    return float(value)
-
-
-def _whole(value: Any, default: float, most: float = MOST) -> int:
-    """The same as a whole number from 0 to `most`; what is beyond is cut."""
-    return int(min(max(0.0, _number(value, default)), most))
+    """The first of several."""
+    return next(iter(words(value)), "") if isinstance(value, str | list) else ""
 
 
 def _nice(value: Any) -> int:
     """22.05 writes a negative one as what is left of 2^32. With either sign it can be held in 32 bits."""
-    nice = int(min(max(-(2.0**31), _number(value, 0.0)), 2.0**32 - 1))
+    nice = int(min(max(-(2.0**31), number(value, 0.0)), 2.0**32 - 1))
     return max(1 - 2**31, nice - 2**32 if nice >= 2**31 else nice)
 
 
 def _job_text(raw: int, job: Mapping[str, Any]) -> tuple[str, int, int, int]:
     """Its name, the jobs that it stands for, its array (0 for none) and its number in that."""
-    array, het = (_whole(job.get(key), 0.0, 2**32 - 1) for key in ("array_job_id", "het_job_id"))
-    if array <= 0 and het <= 0:
-        return str(raw), 1, 0, 0
-    if array > 0:
-        waiting = job.get("array_task_string") or ""
-        if waiting:
-            first, count = _waiting_tasks(waiting)
-            return f"{array}_{first}", count, array, first
-        if not math.isnan(_number(job.get("array_task_id"), NAN)):
-            task = _whole(job.get("array_task_id"), 0.0)
-            return f"{array}_{task}", 1, array, task
-    if het > 0:
-        return f"{het}+{_whole(job.get('het_job_offset'), 0.0)}", 1, 0, 0
-    return str(raw), 1, 0, 0
+    array, het = (whole(job.get(key), 0.0, 2**32 - 1) for key in ("array_job_id", "het_job_id"))
+    if array and (waiting := job.get("array_task_string")):
+        task, count = _waiting_tasks(waiting)
+        return f"{array}_{task}", count, array, task
+    if array and not math.isnan(number(job.get("array_task_id"), NAN)):
+        task = whole(job.get("array_task_id"))
+        return f"{array}_{task}", 1, array, task
+    return f"{het}+{whole(job.get('het_job_offset'))}" if het else str(raw), 1, 0, 0
 
 
 def _waiting_tasks(text: str) -> tuple[int, int]:
@@ -354,40 +289,29 @@ def _waiting_tasks(text: str) -> tuple[int, int]:
     return max(0, first), min(max(1, count), MOST)
 
 
-_memory_of: dict[str, float] = {}
-_UNIT = {"K": 2.0**-10, "M": 1.0, "": 1.0, "G": 2.0**10, "T": 2.0**20, "P": 2.0**30}
-
-
-def _memory_mib(tres: str) -> float:
-    """Memory in a TRES text (`cpu=2,mem=4G,node=1`), NaN if it names none."""
-    memory = _memory_of.get(tres)
-    if memory is None:
-        found = re.search(r"(?:^|,)mem=(\d{1,18}(?:\.\d{1,18})?)([KMGTP]?)", tres, re.ASCII)
-        memory = float(found.group(1)) * _UNIT[found.group(2)] if found else NAN
-        if len(_memory_of) > 100_000:
-            _memory_of.clear()
-        _memory_of[tres] = memory
-    return memory
-
-
 def _places(resources: Any) -> tuple[tuple[tuple[str, int], ...], bool]:
     """Where a job has its cores: (node, number) pairs, and whether the numbers are cores (else CPUs)."""
     if not isinstance(resources, dict):
         return (), False
-    nodes = resources.get("nodes")
-    if isinstance(nodes, dict):  # from v0.0.41 on
-        found = []
-        for node in nodes.get("allocation") or ():
-            cpus = node.get("cpus") or {}
-            found.append((str(node["name"]), _whole(cpus.get("count"), 0.0, MOST_CPUS)))
-        return (tuple(found), False) if all(count > 0 for _, count in found) else ((), False)
-    found = []
-    for node in resources.get("allocated_nodes") or ():
-        sockets = node.get("sockets") or {}
-        sockets = sockets.values() if isinstance(sockets, dict) else sockets
-        cores = sum(len(socket.get("cores") or ()) for socket in sockets)
-        found.append((str(node["nodename"]), cores))
-    return (tuple(found), True) if all(count > 0 for _, count in found) else ((), False)
+    nodes: Any = resources.get("nodes")
+    are_cores = not isinstance(nodes, dict)  # before v0.0.41
+    if are_cores:
+        found = [
+            (str(node["nodename"]), _cores_of(node.get("sockets")))
+            for node in resources.get("allocated_nodes") or ()
+        ]
+    else:
+        found = [
+            (str(node["name"]), whole((node.get("cpus") or {}).get("count"), 0.0, MOST_CPUS))
+            for node in nodes.get("allocation") or ()
+        ]
+    return (tuple(found), are_cores) if all(count > 0 for _, count in found) else ((), False)
+
+
+def _cores_of(sockets: Any) -> int:
+    """Listed cores of all sockets, which are a list or an object by number."""
+    listed = sockets.values() if isinstance(sockets, dict) else sockets or ()
+    return sum(len(socket.get("cores") or ()) for socket in listed)
 
 
 # ------------------------------------------------------------------------------------------------------------ nodes
@@ -398,42 +322,51 @@ _USABLE = frozenset(
 
 
 def read_nodes(document: Mapping[str, Any]) -> list[NodeRecord]:
-    """Nodes of sinfo's JSON, of any version."""
-    from asad_slurm.nodesets import expand
-
+    """Nodes of sinfo's JSON, of any version, each once."""
     nodes: dict[str, NodeRecord] = {}
-    if "nodes" in document:
-        for node in document["nodes"]:
-            words = (*_words(node.get("state")), *_words(node.get("state_flags")))
-            name = clean(str(node["name"]))
+    shown = map(_node, document["nodes"]) if "nodes" in document else map(_group, document["sinfo"])
+    for names, cpus, threads, memory, states, partitions, features in shown:
+        for name in map(clean, names):
+            known = nodes[name].partitions if name in nodes else ()
             nodes[name] = NodeRecord(
                 name,
-                _whole(node.get("effective_cpus") or node["cpus"], 0.0, MOST_CPUS),
-                max(1, _whole(node.get("threads"), 1.0, MOST_THREADS)),
-                _number(node.get("real_memory"), NAN) * MIB,
-                _USABLE.issuperset(word.upper() for word in words),
-                tuple(_listed(node.get("partitions"))),
-                frozenset(_listed(node.get("active_features") or node.get("features"))),
+                whole(cpus, 0.0, MOST_CPUS),
+                max(1, whole(threads, 1.0, MOST_THREADS)),
+                number(memory, NAN) * MIB,
+                _USABLE.issuperset(state.upper() for state in states),
+                tuple(dict.fromkeys((*known, *_listed(partitions)))),
+                frozenset(_listed(features)),
             )
-        return list(nodes.values())
-    for group in document["sinfo"]:
-        partition = group.get("partition") or {}
-        partitions = tuple(_listed(partition.get("name")))
-        words = _words((group.get("node") or {}).get("state"))
-        features = frozenset(_listed((group.get("features") or {}).get("active")))
-        for text in group["nodes"].get("nodes") or ():
-            for name in map(clean, expand(text)):
-                known = nodes.get(name)
-                nodes[name] = NodeRecord(
-                    name,
-                    _whole(group["cpus"]["minimum"], 0.0, MOST_CPUS),
-                    max(1, _whole((group.get("threads") or {}).get("minimum"), 1.0, MOST_THREADS)),
-                    _number((group.get("memory") or {}).get("minimum"), NAN) * MIB,
-                    _USABLE.issuperset(word.upper() for word in words),
-                    (known.partitions if known else ()) + partitions,
-                    features,
-                )
     return list(nodes.values())
+
+
+def _node(node: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Names, CPUs, threads, memory, states, partitions and features of one node."""
+    return (
+        (str(node["name"]),),
+        node.get("effective_cpus") or node["cpus"],
+        node.get("threads"),
+        node.get("real_memory"),
+        (*words(node.get("state")), *words(node.get("state_flags"))),
+        node.get("partitions"),
+        node.get("active_features") or node.get("features"),
+    )
+
+
+def _group(group: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The same of nodes of a partition that are alike; a node is in as many groups as it has partitions."""
+    threads, memory, partition, node, features = (
+        group.get(key) or {} for key in ("threads", "memory", "partition", "node", "features")
+    )
+    return (
+        [name for text in group["nodes"].get("nodes") or () for name in expand(text)],
+        group["cpus"]["minimum"],
+        threads.get("minimum"),
+        memory.get("minimum"),
+        words(node.get("state")),
+        partition.get("name"),
+        features.get("active"),
+    )
 
 
 def _listed(value: Any) -> list[str]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asad_slurm import records
 from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.records import ENDED, LEAVES, MOST_NAME, RUNS, WAITS, read_job, read_nodes
 from slurm_golden import check_jobs, check_nodes, check_queued
@@ -58,12 +56,8 @@ def test_hostile_name_is_harmless() -> None:
     assert read_job(a_job(1, name="é" * 10_000)).name == "é" * MOST_NAME
 
 
-@pytest.mark.parametrize("strict", [records._strict, records._json])
 @pytest.mark.parametrize("name", [b"caf\xe9", b"\xff\xfe", b"\xed\xa0\x80"])
-def test_a_name_that_is_not_utf_8_hides_nobody(
-    name: bytes, strict: Callable[[bytes], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "_strict", strict)
+def test_a_name_that_is_not_utf_8_hides_nobody(name: bytes) -> None:
     text = answer(a_job(1), a_job(2, name="NAME", comment="asad:NAME"), a_job(3)).replace(b"NAME", name)
     reader = JobReader()
     jobs = reader.read(text)
@@ -125,12 +119,6 @@ def test_too_old_a_slurm_is_refused() -> None:
     text = answer(a_job(1)).replace(b"v0.0.38", b"v0.0.35")
     with pytest.raises(ClusterError, match=r"asad needs Slurm 21\.08"):
         JobReader().read(text)
-
-
-def test_json_without_orjson_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = JobReader().read(SQUEUE)
-    monkeypatch.setattr(records, "_strict", records._json)
-    assert repr(JobReader().read(SQUEUE)) == repr(fast)
 
 
 def newer(number: int, **facts: Any) -> dict[str, Any]:

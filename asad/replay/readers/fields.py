@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Generic, NamedTuple, TypeVar
 
 from asad.cluster import node_names
+from asad.cluster.slurm_json import UNIT_BYTES
 from asad.replay.readers.accounting_log import BadValue, quoted
 
 PARTITION_LIMIT = -1.0
@@ -22,8 +23,6 @@ SECONDS = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:Z|[+-]\d\d:?\d\d)?", re.ASCII)
 MEMORY = re.compile(r"(\d{1,20})(\.\d{1,9})?\s*([KMGTPE]?)(i?B?)([nc]?)", re.ASCII | re.IGNORECASE)
 NODE_LIST = re.compile(r"[A-Za-z0-9_.\-\[\],]{1,8192}", re.ASCII)
-UNIT_BYTES = {"": 2.0**20, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50, "E": 2.0**60}
-"""Slurm's units are powers of 1024; without one it means mebibytes."""
 Value = TypeVar("Value")
 
 

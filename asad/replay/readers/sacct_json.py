@@ -1,6 +1,6 @@
 """`sacct --json`, of Slurm 22.05 (plain numbers) and of the data_parser plugins that came after it.
 
-Newer versions write a number as `{"set": true, "infinite": false, "number": 5}` and a state as a list.
+What versions mean by a number is in `asad.cluster.slurm_json`; here it is checked besides, since a log may be edited.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from asad.cluster.slurm_json import MEBIBYTE, plain
 from asad.errors import LogError
 from asad.replay.readers import fields
 from asad.replay.readers.accounting_log import BadValue, Faults, Recorded, quoted
@@ -19,7 +20,6 @@ from asad.replay.readers.extract import Extract, hint_of, read_extract
 NO_VALUE = frozenset({2**16 - 2, 2**32 - 2, 2**64 - 2})
 INFINITE = frozenset({2**16 - 1, 2**32 - 1, 2**64 - 1})
 """Slurm's own marks, which 22.05 prints as numbers."""
-MEBIBYTE = 2.0**20
 
 
 def _bad_key(key: str, problem: str) -> BadValue:
@@ -179,12 +179,8 @@ def _number(record: Mapping[str, Any], key: str) -> float:
 
 
 def _as_number(value: Any, key: str) -> float:
-    if isinstance(value, dict):
-        if value.get("infinite") is True:
-            return math.inf
-        if value.get("set") is False:
-            return math.nan
-        value = value.get("number")
+    if isinstance(value, dict) and (value := plain(value)) == math.inf:
+        return math.inf
     if value is None or value == "":
         return math.nan
     if isinstance(value, str) and re.fullmatch(r"\d{1,20}", value, re.ASCII):
