@@ -82,7 +82,7 @@ class Cycle:
         self.snapshot, self.finished, self.outcomes = snapshot, finished, ()
         # 2. learn from what has happened since, before anything new is decided
         self.admit.learn(snapshot, finished)
-        self.defer.learn(snapshot, finished, self._steered())
+        self.defer.learn(snapshot, finished, self._held_elsewhere())
         self.place.learn(snapshot, finished)
         self.share.learn(snapshot, finished)
         if self.mode == "observe":
@@ -109,8 +109,8 @@ class Cycle:
                 outcomes += self.cluster.apply(allowed)
             else:
                 outcomes += [Outcome(decision, False, "advise") for decision in allowed]
-            self.admit.heed(outcomes)
-            self.defer.heed(outcomes)
+            self.admit.on_outcomes(outcomes)
+            self.defer.on_outcomes(outcomes)
             self.decisions += sum(outcome.done for outcome in outcomes)
             self.outcomes = outcomes
             # 9. record: only a cycle that decided something leaves a trace
@@ -123,14 +123,14 @@ class Cycle:
         stages = self.admit, self.defer, self.place, self.share
         return min(self.limits_s, *(policy.wake_s() for policy in stages))
 
-    def _steered(self) -> Callable[[Snapshot, int], bool] | None:
+    def _held_elsewhere(self) -> Callable[[Snapshot, int], bool] | None:
         """Whose start is a matter of admission; None if nobody's is. One stage alone decides about a job."""
-        return self.admit.steers if self.admit.promises else None
+        return self.admit.decides_start if self.admit.promises else None
 
     def _decide(self, snapshot: Snapshot) -> list[Decision]:
         # 3. admit: which jobs may run, when, how wide
         decisions = list(self.admit.decide(snapshot))
-        # 4. defer: which deferrable jobs start now; who is steered by admission is left to it
+        # 4. defer: which deferrable jobs start now; whose start admission decides is left to it
         decisions += self.defer.decide(snapshot)
         # lending never kills: before anything is lent, limits of those who have lent move
         decisions += self._extensions(snapshot)
@@ -145,7 +145,7 @@ class Cycle:
 
         Who was admitted keeps what it has: arrays may grow and jobs may start, nothing more is held back.
         """
-        decisions = [*self.admit.relax(snapshot), *self.defer.relax(snapshot)]
+        decisions = [*self.admit.decide_while_paused(snapshot), *self.defer.decide_while_paused(snapshot)]
         nobody = replace(snapshot, queue=snapshot.queue[:0])
         lent = (
             *self.place.decide(nobody),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -24,6 +25,16 @@ Changes = Mapping[str, Mapping[str, Json] | None]
 
 POOL_PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off"})
 """Properties of the guard that bind whoever lends from pools."""
+
+
+RENAMED = {
+    "heed": "on_outcomes",
+    "relax": "decide_while_paused",
+    "given_back": "on_withdrawn",
+    "steers": "decides_start",
+}
+"""Methods of policies of the admit and defer stages, by their names of the release before. A site's class that still
+has one is asked by it, and warned."""
 
 
 class NoOptions(NamedTuple):
@@ -98,6 +109,20 @@ class Policy:
     """Does the cycle extend limits of jobs that its lending slows?"""
     poll_s: float = 30.0
     """From the beginning of one cycle to that of the next."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        for old, new in RENAMED.items():
+            if old in own and hasattr(cls, new):
+                warnings.warn(
+                    f"{cls.__module__}.{cls.__qualname__}.{old} is called {new} now; rename it",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                setattr(cls, new, own[old])
+            elif new in own:  # such an override calls `super()` by the old name
+                setattr(cls, old, own[new])
 
     def wake_s(self) -> float:
         """When it wants to look again even if nothing that can be seen has changed; inf for never."""

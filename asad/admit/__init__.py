@@ -66,17 +66,17 @@ class AdmitPolicy(Policy):
         """What changes; nothing where the cluster's own way will do, or where it is already as it should be."""
         return ()
 
-    def relax(self, snapshot: Snapshot) -> Sequence[Decision]:
+    def decide_while_paused(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Of a paused daemon: only what holds jobs back less than now. Nothing new is admitted or deferred."""
         return ()
 
-    def heed(self, outcomes: Sequence[Outcome]) -> None:
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """What became of decisions of this cycle, of any stage; what was not done may be wished again."""
 
-    def given_back(self) -> None:
+    def on_withdrawn(self) -> None:
         """All that this stage has changed of jobs is as their users had it; the next cycle may decide it again."""
 
-    def steers(self, snapshot: Snapshot, row: int) -> bool:
+    def decides_start(self, snapshot: Snapshot, row: int) -> bool:
         """Is it this policy's to say when the waiting job (or array) of that row starts? The defer stage leaves such
         jobs to it."""
         return False

@@ -108,7 +108,7 @@ class Admission(AdmitPolicy):
         self._pair(snapshot, seen, slot)
         return self._steer(snapshot, seen, slot, widths)
 
-    def relax(self, snapshot: Snapshot) -> list[Decision]:
+    def decide_while_paused(self, snapshot: Snapshot) -> list[Decision]:
         """Admitted jobs that have more coming than they have now; nobody is asked for, deferred or held to less."""
         seen, slot = self._look(snapshot)
         decisions: list[Decision] = []
@@ -125,12 +125,12 @@ class Admission(AdmitPolicy):
                 decisions += loosen(snapshot, entry, there, slot, self.planning.terms)
         return decisions
 
-    def heed(self, outcomes: Sequence[Outcome]) -> None:
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """What was done is known from now on; what was refused is wished again some time later."""
         for entry, outcome, _ in outcomes_of(self.name, self.book.jobs.values(), outcomes):
             self.book.changed = entry.on_outcome(outcome, self._now_s) or self.book.changed
 
-    def given_back(self) -> None:
+    def on_withdrawn(self) -> None:
         """Whatever was deferred or throttled is as its user had it: what is missing of it, nobody took by hand."""
         for entry in self.book.jobs.values():
             entry.seen_held = False
@@ -150,7 +150,7 @@ class Admission(AdmitPolicy):
         """Made-up jobs through a scheme that is thrown away."""
         warm_up_scheme(self.planning.make)
 
-    def steers(self, snapshot: Snapshot, row: int) -> bool:
+    def decides_start(self, snapshot: Snapshot, row: int) -> bool:
         """Whoever tells a utility, by hint or rule, and companions; also those of an earlier process."""
         key, array, text = key_of(snapshot, row), int(snapshot.jobs.array[row]), snapshot.hints.get(row, "")
         if key in self.book.jobs or key in self.book.kept_jobs:

@@ -445,8 +445,8 @@ class Daemon:
     def _release(self) -> list[str]:
         """Take back all offers and quotas; what could not be is left to asad-undo and to the leases' end."""
         # also if it fails half-way: a job that has its own again must not be taken for one let go by hand
-        self.cycle.admit.given_back()
-        self.cycle.defer.given_back()
+        self.cycle.admit.on_withdrawn()
+        self.cycle.defer.on_withdrawn()
         try:
             with self._heart.beating():  # a slow controller takes its time for every single one
                 done = self.cluster.release()

@@ -48,14 +48,14 @@ class DeferPolicy(Policy):
         """What changes; nothing where the cluster's own way will do. The snapshot is the one that was learned from."""
         return ()
 
-    def relax(self, snapshot: Snapshot) -> Sequence[Decision]:
+    def decide_while_paused(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Of a paused daemon: only what holds jobs back less than now."""
         return ()
 
-    def heed(self, outcomes: Sequence[Outcome]) -> None:
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """What became of decisions of this cycle, of any stage; what was not done may be wished again."""
 
-    def given_back(self) -> None:
+    def on_withdrawn(self) -> None:
         """All that this stage has changed of jobs is as their users had it; the next cycle may decide it again."""
 
     def words(self) -> str:

@@ -162,16 +162,16 @@ class Deferral(DeferPolicy):
             decisions += self._choose(world, might, np.array(startable))
         return decisions + self._renew(might)
 
-    def relax(self, snapshot: Snapshot) -> list[Decision]:
+    def decide_while_paused(self, snapshot: Snapshot) -> list[Decision]:
         """Of a paused daemon: nothing is renewed, so leases run out and every job goes to the cluster's own queue."""
         return []
 
-    def heed(self, outcomes: Sequence[Outcome]) -> None:
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """What was done is known from now on; what was refused is wished again some time later."""
         for job, outcome, _ in outcomes_of(self.name, self.deferrable.jobs.values(), outcomes):
             job.on_outcome(outcome, self._now_s)
 
-    def given_back(self) -> None:
+    def on_withdrawn(self) -> None:
         """Every job has its own begin time again: what is missing of ours, nobody took by hand."""
         for job in self.deferrable.jobs.values():
             job.withdrawn()

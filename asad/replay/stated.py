@@ -124,9 +124,9 @@ class Foretold(Statements):
                     self.refused += 1
         return super().decide(snapshot)
 
-    def heed(self, outcomes: Sequence[Outcome]) -> None:
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Nobody keeps what a replay promised: what is over is only counted."""
-        super().heed(outcomes)
+        super().on_outcomes(outcomes)
         self.evicted_jobs.update(
             promise.job for promise in self.register.book.ended if promise.state == "evicted"
         )

@@ -585,7 +585,7 @@ def test_before_the_first_look_only_jobs_of_an_earlier_process_are_controlled() 
     cluster.jobs[0].hint = ""
     seen = cluster.snapshot()
     # in mode observe it stays so: the defer stage must see the others all the same
-    assert again.steers(seen, 0) and not again.steers(seen, 1)
+    assert again.decides_start(seen, 0) and not again.decides_start(seen, 1)
 
 
 def test_a_daemon_killed_between_deed_and_note_knows_its_own_deferral() -> None:
@@ -716,5 +716,5 @@ def test_respect_passes_over_what_others_decided() -> None:
     policy = admission()
     cycle_of(cluster, policy).run_once()
     other: Decision = Defer(type(cluster.done[0][1].cause)("somebody", "else"), 0, EPOCH + 50.0)
-    policy.heed([Outcome(other, True, "")])
+    policy.on_outcomes([Outcome(other, True, "")])
     assert (policy.explain("1") or {})["deferred_s"] is None

@@ -111,7 +111,7 @@ def test_a_deferred_job_keeps_its_place_while_slurm_does_not_try_it(tmp_path: Pa
 
     # who stops releases, and who starts then promises the same again
     lab.cluster.release()
-    again.given_back()
+    again.on_withdrawn()
     assert not float(slurm.jobs[40]["eligible_time"]) > lab.now_s
     lab.snapshot(10)
     cycle.run_once()

@@ -289,7 +289,7 @@ def test_what_was_returned_is_taken_for_nobodys_hand() -> None:
     live(cluster, cycle, 60.0)
     cluster.jobs[1].begin_s = math.nan
     cluster.held.clear()
-    policy.given_back()
+    policy.on_withdrawn()
     live(cluster, cycle, 60.0)
     assert cluster.held == {"2"}
 
@@ -374,7 +374,7 @@ def test_whoever_is_admissions_is_left_to_it() -> None:
     policy = deferral()
     admission.learn(cluster.snapshot(), cluster.finished(0.0))
     admission.decide(cluster.snapshot())
-    policy.learn(cluster.snapshot(), cluster.finished(0.0), admission.steers)
+    policy.learn(cluster.snapshot(), cluster.finished(0.0), admission.decides_start)
     assert policy._world is not None
     decisions = policy.decide(policy._world.snapshot)
     assert [d.cause.detail["job"] for d in decisions] == ["3"]

@@ -542,7 +542,7 @@ def test_the_defer_stage_leaves_them_alone() -> None:
     world.submit(announced("", due=8))
     world.run(1)
     seen = world.cluster.snapshot()
-    assert world.policy.steers(seen, 0) and not world.policy.steers(seen, 1)
+    assert world.policy.decides_start(seen, 0) and not world.policy.decides_start(seen, 1)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class Statements(StatementsDesk):
         self._evict(snapshot, mechanism, rows)
         return decisions + self._steer(snapshot, rows)
 
-    def relax(self, snapshot: Snapshot) -> list[Decision]:
+    def decide_while_paused(self, snapshot: Snapshot) -> list[Decision]:
         """Only those whose start has come, and whom we still hold back."""
         if not self.planning.ready:
             return []
@@ -132,7 +132,7 @@ class Statements(StatementsDesk):
             decisions += loosen(snapshot, promise, self._terms)
         return decisions
 
-    def heed(self, outcomes: Sequence[Outcome]) -> None:
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """What was done is known from now on; what was refused is wished again some time later."""
         for promise, outcome, decision in outcomes_of(self.name, self.register.open.values(), outcomes):
             if promise.on_outcome(outcome, self.register.now_s):
@@ -141,13 +141,13 @@ class Statements(StatementsDesk):
                 else:
                     self.register.touch(promise)
 
-    def given_back(self) -> None:
+    def on_withdrawn(self) -> None:
         """Whoever was deferred may start as its user had it: what is missing of it, nobody took by hand."""
         for promise in self.register.open.values():
             promise.seen_held = False
             promise.reported = promise.reported and promise.state != "arrived"
 
-    def steers(self, snapshot: Snapshot, row: int) -> bool:
+    def decides_start(self, snapshot: Snapshot, row: int) -> bool:
         """Jobs of statements, those that name one, and all while it is not known what was promised."""
         known = str(snapshot.jobs.job_id[row]) in self.register.of_job
         return known or not self.planning.ready or number_of(snapshot.hints.get(row, "")) is not None

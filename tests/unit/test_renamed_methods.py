@@ -1,0 +1,41 @@
+"""Methods of policies that have other names now: a site's class with the old ones still works, and is warned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from asad.admit.everyone import Everyone
+from asad.decisions import Outcome
+from asad.share import SharePolicy
+
+
+def test_override_under_the_old_name_is_asked_and_warned() -> None:
+    with pytest.warns(DeprecationWarning, match="heed is called on_outcomes now; rename it"):
+
+        class OfSite(Everyone):
+            def __init__(self) -> None:
+                self.seen: list[Sequence[Outcome]] = []
+
+            def heed(self, outcomes: Sequence[Outcome]) -> None:
+                super().heed(outcomes)  # type: ignore[misc]
+                self.seen.append(outcomes)
+
+    class Derived(OfSite):
+        def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+            super().on_outcomes([*outcomes, *outcomes])
+
+    of_site, derived = OfSite(), Derived()
+    none: list[Outcome] = []
+    of_site.on_outcomes(none)
+    derived.on_outcomes(none)
+    assert of_site.seen == [[]] and derived.seen == [[]]
+
+
+def test_other_stages_may_use_the_old_names_for_something_else() -> None:
+    class OfShare(SharePolicy):
+        def relax(self) -> int:
+            return 1
+
+    assert OfShare().relax() == 1
