@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import borrowing, compiled
 from asad.ineligible import NodeIneligible
-from asad.model import Floats, Jobs, Snapshot
+from asad.model import Floats, Ints, Jobs, Snapshot
 
 ROOM = 1e-9
 """Pools are sums: what is smaller than this is rounding."""
@@ -86,6 +86,12 @@ def columns_of(snapshot: Snapshot, node_first: NDArray[np.int32]) -> Columns:
     )
 
 
+def tables_of(snapshot: Snapshot) -> tuple[object, ...]:
+    """What `columns_of` looks at: where each is the very object that it was, so are the columns."""
+    peak = snapshot if snapshot.core_peak is None else snapshot.core_peak  # made up of means, anew each time
+    return snapshot.jobs, snapshot.machine, snapshot.core_owner, snapshot.core_guest, peak, snapshot.node_bar
+
+
 def peaks(snapshot: Snapshot) -> Floats:
     """(cores,) 95th percentile of what the batch job on each core uses of it; its mean where no more is known."""
     if snapshot.core_peak is not None:
@@ -107,6 +113,11 @@ def see(
 ) -> View:
     """A view of the snapshot whose tables `columns` are."""
     return View(now, min(now, own_known), queue, running, guests, columns)
+
+
+def seen(snapshot: Snapshot) -> tuple[float, float, Ints, Ints, Ints]:
+    """What of a snapshot is new each time, as `see` takes it."""
+    return snapshot.time_s, snapshot.own_known_s, snapshot.queue, snapshot.running, snapshot.guests
 
 
 def held_over_time(until: NDArray[np.float64], cores: NDArray[Any], steps: int) -> Floats:
@@ -317,11 +328,7 @@ def pools_of(snapshot: Snapshot, headroom: float) -> Pools:
     pools = new_pools(nodes, len(snapshot.core_owner))
     _fill(
         columns_of(snapshot, snapshot.machine.first_core),
-        snapshot.time_s,
-        snapshot.own_known_s,
-        snapshot.queue,
-        snapshot.running,
-        snapshot.guests,
+        *seen(snapshot),
         np.ones(rows),
         np.full(rows, np.nan),
         np.zeros(rows, np.bool_),

@@ -25,7 +25,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.capacity import see
+from asad.capacity import see, seen
 from asad.compiling import compiled
 from asad.decisions import Cause, Decision, SetShare
 from asad.experts import Expert
@@ -36,7 +36,6 @@ from asad.share.jit_args import JitArgs, bind
 from asad.share.learner import Weights, new_weights
 from asad.share.pool import Options, PoolPolicy
 from asad.share.pool.cases import MOST, new_cases, taken
-from asad.share.pool.pool_policy import seen
 from asad.share.pool.shares import draw_shares
 from asad.share.saved_state import grow
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import Turnover
-from asad.capacity import View
-from asad.compiling import borrowing, compiled
+from asad.capacity import View, see, seen
+from asad.compiling import allocating, borrowing, compiled
 from asad.decisions import Cause, Decision
 from asad.experts import Expert
 from asad.experts.compiled import CompiledExperts, compile_experts, evaluate_all, leaf_names
@@ -43,9 +43,9 @@ from asad.experts.state import (
 )
 from asad.model import Finished, Floats, Json, Snapshot
 from asad.policy import Given
+from asad.share.jit_args import JitArgs
 from asad.share.learner import PAPER, Weights, add_case, draw, meet, new_weights
-from asad.share.openings import Openings, fit
-from asad.share.pair import MOST, PairPolicy, Pairs, choose
+from asad.share.pair import MOST, PairPolicy, choose, find, fit
 from asad.share.run_history import History, expected_cpu, expected_run, new_history, record, require_known
 from asad.share.saved_state import forget, grow
 
@@ -94,13 +94,12 @@ def _describe(
         x[F_MEMORY_PAIR] = x[F_MEMORY] + x[F_GUEST_MEMORY]
 
 
-@compiled
+@allocating
 def _draw(
     view: View,
     experts: CompiledExperts,
     weights: Weights,
     history: History,
-    actions: NDArray[np.float64],
     load: float,
     rng: np.random.Generator,
     host: int,
@@ -119,51 +118,70 @@ def _draw(
 
 
 @compiled
-def _offer(
-    view: View,
-    openings: Openings,
-    experts: CompiledExperts,
-    weights: Weights,
-    history: History,
-    actions: NDArray[np.float64],
+def _draw_again(
+    args: JitArgs,
+    now: float,
+    own_known: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
     load: float,
-    rng: np.random.Generator,
-    pairs: Pairs,
-    mixtures: NDArray[np.float64],
-    opinions: NDArray[np.float64],
-    leaves: NDArray[np.int32],
+    host: int,
+    guest: int,
 ) -> int:
-    """Fill `pairs`, in the order of the queue; how many there are."""
-    p = np.empty((weights.alpha.shape[1], len(actions)))
+    """The action for a guest beside a new host; what the experts say into the first row of the tables."""
+    columns, _, _, _, experts, weights, history, actions, rng, mixtures, opinions, leaves = args.all
+    view = see(columns, now, own_known, queue, running, guests)
+    p = np.empty((opinions.shape[1], len(actions)))
+    action = _draw(view, experts, weights, history, load, rng, host, guest, 0, mixtures[0], p, leaves[0])
+    opinions[0] = p[:, action]
+    return action
+
+
+@compiled
+def _offer(
+    args: JitArgs,
+    now: float,
+    own_known: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
+    load: float,
+) -> int:
+    """Fill `Pairs`, in the order of the queue; how many there are."""
+    (
+        columns,
+        ceiling,
+        candidates,
+        pairs,
+        experts,
+        weights,
+        history,
+        actions,
+        rng,
+        mixtures,
+        opinions,
+        leaves,
+    ) = args.all
+    view = see(columns, now, own_known, queue, running, guests)
+    find(view, ceiling, LARGEST, candidates)
+    p = np.empty((opinions.shape[1], len(actions)))
     count = 0
-    for i in range(len(view.queue)):
-        guest = view.queue[i]
-        for k in range(openings.found[0]):
-            host = openings.hosts[k]
-            used, _, _ = fit(view, openings, host, guest, LARGEST, 1.0)
+    for i in range(len(queue)):
+        guest = queue[i]
+        for k in range(candidates.found[0]):
+            host = candidates.hosts[k]
+            used, _, _ = fit(view, candidates, host, guest, LARGEST, 1.0)
             if used == 0:
                 continue
-            action = _draw(
-                view,
-                experts,
-                weights,
-                history,
-                actions,
-                load,
-                rng,
-                host,
-                guest,
-                openings.chosen[0],
-                mixtures[count],
-                p,
-                leaves[count],
-            )
+            node, mixture, leaf = candidates.chosen[0], mixtures[count], leaves[count]
+            action = _draw(view, experts, weights, history, load, rng, host, guest, node, mixture, p, leaf)
             if actions[action] == 0.0:
                 continue
             opinions[count] = p[:, action]
-            count = choose(view, openings, pairs, count, guest, host, used, LARGEST, actions[action])
+            count = choose(view, candidates, pairs, count, guest, host, used, LARGEST, actions[action])
             break
-        if count == len(pairs.guest):
+        if count == MOST:
             break
     return count
 
@@ -189,9 +207,8 @@ class AsaxPaper(PairPolicy):
         self._applications: NDArray[np.int32] | None = None
         self.rng = rng
         n, m = len(self.experts), len(self.actions)
-        self._ceiling = np.zeros(0)
         self._mixtures, self._opinions = np.zeros((MOST, m)), np.zeros((MOST, n))
-        self._leaves, self._scratch = np.zeros((MOST, n), np.int32), np.empty((n, m))
+        self._leaves = np.zeros((MOST, n), np.int32)
         self._unlearned: dict[int, list[NDArray[np.float64]]] = defaultdict(list)
 
     @classmethod
@@ -232,33 +249,29 @@ class AsaxPaper(PairPolicy):
         self._meet_applications(snapshot.jobs.application)
         return super().decide(snapshot)
 
-    def _tools(self, snapshot: Snapshot) -> Any:
-        """What a draw goes by, whoever it is for."""
-        jobs = snapshot.jobs
-        wanted = int(jobs.cores[snapshot.running].sum()) + int(jobs.cores[snapshot.queue].sum())
-        load = wanted / len(snapshot.core_owner)
-        return self.compiled, self.weights, self.history, self.actions, load, self.rng
+    def _own(self) -> tuple[Any, ...]:
+        tables = self._mixtures, self._opinions, self._leaves
+        return self.compiled, self.weights, self.history, self.actions, self.rng, *tables
 
-    def _anew(self, snapshot: Snapshot, view: View, guest: int, host: int) -> tuple[str, float] | None:
+    def _load(self, snapshot: Snapshot) -> float:
+        """Cores that are held or waited for, over those of the cluster."""
+        cores = snapshot.jobs.cores
+        return int(cores[snapshot.running].sum() + cores[snapshot.queue].sum()) / len(snapshot.core_owner)
+
+    def _anew(self, snapshot: Snapshot, guest: int, host: int) -> tuple[str, float] | None:
         if math.isnan(snapshot.jobs.cpu_fraction[host]):
             return None
-        told = (host, guest, 0, self._mixtures[0], self._scratch, self._leaves[0])
-        action = _draw(*(view, *self._tools(snapshot), *told))
-        self._unlearned[host].append(self._scratch[:, action].copy())
+        action = _draw_again(self._args, *seen(snapshot), self._load(snapshot), host, guest)
+        self._unlearned[host].append(self._opinions[0].copy())
         share = float(self.actions[max(action, 1)])  # a job that runs cannot be given nothing
         return f"its share of its new host {snapshot.jobs.job_id[host]} is {share:.0%}", share
 
     def _ceilings(self, snapshot: Snapshot) -> Floats:
         """Who has not been measured yet lends nothing."""
-        cpu = snapshot.jobs.cpu_fraction
-        if len(self._ceiling) != len(cpu):
-            self._ceiling = np.zeros(len(cpu))
-        self._ceiling[snapshot.running] = np.where(np.isnan(cpu[snapshot.running]), 0.0, LARGEST)
-        return self._ceiling
+        return np.where(np.isnan(snapshot.jobs.cpu_fraction[snapshot.running]), 0.0, LARGEST)
 
-    def _choose(self, snapshot: Snapshot, view: View) -> int:
-        told = (self._pairs, self._mixtures, self._opinions, self._leaves)
-        return _offer(*(view, self._openings, *self._tools(snapshot), *told))
+    def _choose(self, snapshot: Snapshot) -> int:
+        return _offer(self._args, *seen(snapshot), self._load(snapshot))
 
     def _cause(self, snapshot: Snapshot, k: int, host: int, share: float) -> Cause:
         """With the loss of its share to be learned when the host has ended."""

@@ -13,13 +13,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.capacity import View
+from asad.capacity import see, seen
 from asad.compiling import compiled
 from asad.decisions import Cause
 from asad.model import Floats, Snapshot
 from asad.policy import Given
-from asad.share.openings import Openings, fit
-from asad.share.pair import PairPolicy, Pairs, choose
+from asad.share.jit_args import JitArgs
+from asad.share.pair import PairPolicy, choose, find, fit
 
 LEAST = 0.02
 """Shares below this are not worth a guest."""
@@ -27,14 +27,18 @@ LEAST = 0.02
 
 @compiled
 def _best_pairs(
-    view: View,
-    openings: Openings,
-    demand: NDArray[np.float64],
-    run: NDArray[np.float64],
+    args: JitArgs,
+    now: float,
+    own_known: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
     mu: float,
-    pairs: Pairs,
 ) -> int:
-    """Fill `pairs`, the best first; how many there are."""
+    """Fill `Pairs`, the best first; how many there are."""
+    columns, ceiling, candidates, pairs, demand, run = args.all
+    view = see(columns, now, own_known, queue, running, guests)
+    find(view, ceiling, LEAST, candidates)
     waiting = len(view.queue)
     taken = np.zeros(waiting, np.bool_)
     count = 0
@@ -47,9 +51,9 @@ def _best_pairs(
                 continue
             if view.c.cores[guest] * min(1.0, demand[guest]) <= best:
                 continue  # not even at full rate
-            for k in range(openings.found[0]):
-                host = openings.hosts[k]
-                used, room, ratio = fit(view, openings, host, guest, LEAST, demand[guest])
+            for k in range(candidates.found[0]):
+                host = candidates.hosts[k]
+                used, room, ratio = fit(view, candidates, host, guest, LEAST, demand[guest])
                 if used == 0:
                     continue
                 rate = mu * min(1.0, room * ratio / demand[guest])
@@ -62,8 +66,8 @@ def _best_pairs(
             break
         guest = view.queue[best_guest]
         taken[best_guest] = True
-        used, room, _ = fit(view, openings, best_host, guest, LEAST, demand[guest])
-        count = choose(view, openings, pairs, count, guest, best_host, used, room, room)
+        used, room, _ = fit(view, candidates, best_host, guest, LEAST, demand[guest])
+        count = choose(view, candidates, pairs, count, guest, best_host, used, room, room)
     return count
 
 
@@ -77,7 +81,7 @@ class GreedyOracle(PairPolicy):
 
     def __init__(self, demand: Floats, run_s: Floats, mu_guest: float, poll_s: float = 30.0) -> None:
         self.demand, self.run_s, self.mu_guest, self.poll_s = demand, run_s, mu_guest, poll_s
-        self._ceiling = np.maximum(0.0, 1.0 - demand)
+        self._left = np.maximum(0.0, 1.0 - demand)
 
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
@@ -85,14 +89,17 @@ class GreedyOracle(PairPolicy):
         assert given.truth is not None
         return cls(*given.truth, given.poll_s)
 
-    def _anew(self, snapshot: Snapshot, view: View, guest: int, host: int) -> tuple[str, float]:
-        return "all that its new host leaves", float(self._ceiling[host])
+    def _anew(self, snapshot: Snapshot, guest: int, host: int) -> tuple[str, float]:
+        return "all that its new host leaves", float(self._left[host])
 
     def _ceilings(self, snapshot: Snapshot) -> Floats:
-        return self._ceiling
+        return self._left[snapshot.running]
 
-    def _choose(self, snapshot: Snapshot, view: View) -> int:
-        return _best_pairs(view, self._openings, self.demand, self.run_s, self.mu_guest, self._pairs)
+    def _own(self) -> tuple[Any, ...]:
+        return self.demand, self.run_s
+
+    def _choose(self, snapshot: Snapshot) -> int:
+        return _best_pairs(self._args, *seen(snapshot), self.mu_guest)
 
     def _cause(self, snapshot: Snapshot, k: int, host: int, share: float) -> Cause:
         return Cause(self.name, f"the pair with job {snapshot.jobs.job_id[host]} does the most work")

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.capacity import View
+from asad.capacity import View, see, seen
 from asad.compiling import borrowing, compiled
 from asad.decisions import Cause
 from asad.errors import UsageError
 from asad.model import Floats, Snapshot
 from asad.policy import Given
-from asad.share.openings import Openings, fit
-from asad.share.pair import PairPolicy, Pairs, choose
+from asad.share.jit_args import JitArgs
+from asad.share.pair import PairPolicy, choose, find, fit
 
 
 @borrowing
@@ -32,8 +32,19 @@ def may_share(view: View, host: int, guest: int) -> bool:
 
 
 @compiled
-def _first_fits(view: View, openings: Openings, share: float, pairs: Pairs) -> int:
-    """The first in the queue beside the first host where each fits, into `pairs`; how many."""
+def _first_fits(
+    args: JitArgs,
+    now: float,
+    own_known: float,
+    queue: NDArray[np.int32],
+    running: NDArray[np.int32],
+    guests: NDArray[np.int32],
+    share: float,
+) -> int:
+    """The first in the queue beside the first host where each fits, into `Pairs`; how many."""
+    columns, ceiling, candidates, pairs = args.all
+    view = see(columns, now, own_known, queue, running, guests)
+    find(view, ceiling, share, candidates)
     count = 0
     for i in range(len(view.queue)):
         guest = view.queue[i]
@@ -41,11 +52,11 @@ def _first_fits(view: View, openings: Openings, share: float, pairs: Pairs) -> i
             break
         if view.c.guest_bar[guest] or view.c.host[guest] >= 0:
             continue
-        for k in range(openings.found[0]):
-            host = openings.hosts[k]
-            used = fit(view, openings, host, guest, share, 1.0)[0] if may_share(view, host, guest) else 0
+        for k in range(candidates.found[0]):
+            host = candidates.hosts[k]
+            used = fit(view, candidates, host, guest, share, 1.0)[0] if may_share(view, host, guest) else 0
             if used > 0:
-                count = choose(view, openings, pairs, count, guest, host, used, share, share)
+                count = choose(view, candidates, pairs, count, guest, host, used, share, share)
                 break
     return count
 
@@ -78,14 +89,14 @@ class Static(PairPolicy):
         """The guard may have relieved the host, and nobody else would undo that."""
         return np.isnan(share) | (share == 0)
 
-    def _anew(self, snapshot: Snapshot, view: View, guest: int, host: int) -> tuple[str, float]:
+    def _anew(self, snapshot: Snapshot, guest: int, host: int) -> tuple[str, float]:
         return f"half of its new host {snapshot.jobs.job_id[host]}", self.share
 
     def _ceilings(self, snapshot: Snapshot) -> Floats:
-        return np.where(snapshot.jobs.host_bar == 0, self.share, 0.0)
+        return np.where(snapshot.jobs.host_bar[snapshot.running] == 0, self.share, 0.0)
 
-    def _choose(self, snapshot: Snapshot, view: View) -> int:
-        return _first_fits(view, self._openings, self.share, self._pairs)
+    def _choose(self, snapshot: Snapshot) -> int:
+        return _first_fits(self._args, *seen(snapshot), self.share)
 
     def _cause(self, snapshot: Snapshot, k: int, host: int, share: float) -> Cause:
         return Cause(self.name, f"the first in the queue that fits beside job {snapshot.jobs.job_id[host]}")

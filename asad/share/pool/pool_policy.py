@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import Turnover
-from asad.capacity import columns_of, fill_pools, new_pools, see
+from asad.capacity import columns_of, fill_pools, new_pools, see, seen, tables_of
 from asad.compiling import compiled
 from asad.decisions import Cause, CoAllocate, Decision, SetQuota
-from asad.model import Finished, Ints, Json, Machine, Snapshot
+from asad.model import Finished, Json, Machine, Snapshot
 from asad.policy import POOL_PROPERTIES
 from asad.share import SharePolicy
 from asad.share.jit_args import JitArgs, bind
@@ -331,7 +331,7 @@ class PoolPolicy(SharePolicy):
         before = self._turnover.look()
         if before:
             self._renew(before)
-        tables = (*self._of_snapshot(snapshot), self.history, self.options)
+        tables = (*tables_of(snapshot), self.history, self.options)
         if all(map(is_, tables, self._tables)):
             return
         require_known(snapshot.jobs.application, len(self._application_names))
@@ -358,30 +358,7 @@ class PoolPolicy(SharePolicy):
             self._idle,
         )
 
-    @staticmethod
-    def _of_snapshot(snapshot: Snapshot) -> tuple[object, ...]:
-        """What of a snapshot compiled code holds."""
-        return (
-            snapshot.jobs,
-            snapshot.machine,
-            snapshot.core_owner,
-            snapshot.core_guest,
-            snapshot.core_peak if snapshot.core_peak is not None else snapshot,
-            snapshot.node_bar,
-        )
-
 
 def spread(cores: int, nodes: int) -> list[int]:
     """So many cores over so many nodes, as evenly as can be."""
     return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
-
-
-def seen(snapshot: Snapshot) -> tuple[float, float, Ints, Ints, Ints]:
-    """What of a snapshot is new each time, for compiled code."""
-    return (
-        snapshot.time_s,
-        snapshot.own_known_s,
-        snapshot.queue,
-        snapshot.running,
-        snapshot.guests,
-    )
