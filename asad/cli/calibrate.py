@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +22,7 @@ from asad.calibrate.pairs import calibrate as measure
 from asad.calibrate.pairs import window_count
 from asad.calibrate.result import Calibration
 from asad.calibrate.workloads import PAIRS
+from asad.cli.screen import JSON, respond
 from asad.errors import UsageError
 
 NOISY_FRACTION = 0.05
@@ -34,52 +34,57 @@ def leave(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def print_table(calibration: Calibration, console: Console) -> None:
-    """Constants, then predicted and measured rate of every pair."""
+def screen(calibration: Calibration) -> Iterator[Table | str]:
+    """Constants, then predicted and measured rates of every pair and crowd."""
     document: Any = calibration.to_json()
     facts = calibration.provenance
-    constants = Table(title="Constants of the contention model", box=box.SIMPLE_HEAD)
-    constants.add_column("lending")
-    constants.add_column("constant")
+    constants = _table("Constants of the contention model", "lending", "constant")
     for heading in ("value", "spread (IQR)", "before clipping"):
         constants.add_column(heading, justify="right")
     for mode, table in (("idle", document), ("static", document.get("static"))):
         for key in MU if table else ():
             figures = (table[key], table["spread"][key], table["unclipped"][key])
             constants.add_row(mode, key, *(f"{figure:.3f}" for figure in figures))
-    console.print(constants)
+    yield constants
 
-    pairs = Table(title="Rates beside each other over rates alone", box=box.SIMPLE_HEAD)
-    for heading in ("host", "guest", "lending"):
-        pairs.add_column(heading, no_wrap=True)
-    for heading in ("host\nmodel", "\nmeasured", "guest\nmodel", "\nmeasured"):
-        pairs.add_column(heading, justify="right", no_wrap=True)
+    pairs = _table("Rates beside each other over rates alone", "host", "guest", "lending")
+    _add_rates(pairs, "host", "guest")
     for row in document["measured"]["pair"]:
-        cells = [row["host"], row["guest"], f"{row['mode']} {row['share']:.0%}"]
-        for role in ("host", "guest"):
-            cells.append(f"{row[f'predicted_{role}']:.2f}")
-            cells.append(f"{row[f'measured_{role}']:.2f} ±{row[f'measured_{role}_iqr']:.2f}")
-        pairs.add_row(*cells)
-    console.print(pairs)
-    crowds = Table(title="Several hosts and guests: mean rates over rates alone", box=box.SIMPLE_HEAD)
-    for heading in ("hosts, a core each", "guests", "on"):
-        crowds.add_column(heading)
-    for heading in ("hosts\nmodel", "\nmeasured", "guests\nmodel", "\nmeasured"):
-        crowds.add_column(heading, justify="right", no_wrap=True)
+        pairs.add_row(row["host"], row["guest"], f"{row['mode']} {row['share']:.0%}", *_rates(row))
+    yield pairs
+    crowds = _table(
+        "Several hosts and guests: mean rates over rates alone", "hosts, a core each", "guests", "on"
+    )
+    _add_rates(crowds, "hosts", "guests")
     for row in document["measured"]["crowd"]:
         hosts = f"{row['hosts']}{' (wait for each other)' if row['barrier'] else ''}"
-        cells = [hosts, row["guests"], "all cores" if row["wide"] else "own cores"]
-        for role in ("host", "guest"):
-            cells.append(f"{row[f'predicted_{role}']:.2f}")
-            cells.append(f"{row[f'measured_{role}']:.2f} ±{row[f'measured_{role}_iqr']:.2f}")
-        crowds.add_row(*cells)
-    console.print(crowds)
-    console.print(
+        crowds.add_row(hosts, row["guests"], "all cores" if row["wide"] else "own cores", *_rates(row))
+    yield crowds
+    yield (
         f"{facts.cores} core(s), {facts.repeats} × {facts.seconds:g} s a window; quotas: {facts.quotas} "
         f"(cgroup {facts.cgroup}), idle class: {facts.idle_class}; "
-        f"others took {calibration.other_fraction:.1%} of the cores.",
-        markup=False,
+        f"others took {calibration.other_fraction:.1%} of the cores."
     )
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for heading in headings:
+        table.add_column(heading, no_wrap=True)
+    return table
+
+
+def _add_rates(table: Table, host: str, guest: str) -> None:
+    """The columns that `_rates` fills."""
+    for heading in (f"{host}\nmodel", "\nmeasured", f"{guest}\nmodel", "\nmeasured"):
+        table.add_column(heading, justify="right", no_wrap=True)
+
+
+def _rates(row: Mapping[str, Any]) -> Iterator[str]:
+    """What the model predicts and what was measured, of host and guest."""
+    for role in ("host", "guest"):
+        yield f"{row[f'predicted_{role}']:.2f}"
+        yield f"{row[f'measured_{role}']:.2f} ±{row[f'measured_{role}_iqr']:.2f}"
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -120,7 +125,7 @@ def write_whole(path: Path, text: str) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the constants here, for `asactl replay` to use; without it nothing is stored.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
+@JSON
 def calibrate(seconds: float, repeat: int, cores: int, out: Path | None, as_json: bool) -> None:
     """Measure what sharing a core costs, and fit the contention model.
 
@@ -174,10 +179,6 @@ def calibrate(seconds: float, repeat: int, cores: int, out: Path | None, as_json
         )
     if out is not None:
         write_whole(out, calibration.to_toml())
-    if as_json:
-        json.dump(calibration.to_json(), sys.stdout, indent=2)
-        sys.stdout.write("\n")
-    else:
-        print_table(calibration, Console())
-        if out is None:
-            notes.print("Nothing was written; --out FILE keeps the constants.", markup=False)
+    respond(as_json, calibration.to_json, lambda: screen(calibration))
+    if out is None and not as_json:
+        notes.print("Nothing was written; --out FILE keeps the constants.", markup=False)

@@ -50,18 +50,15 @@ def check(file: str, as_json: bool) -> None:
             lines = key_lines(Path(file).read_text(encoding="utf-8"))
             raise ConfigError("\n".join(located(file, lines, fault) for fault in faults))
     except ConfigError as error:
-        if as_json:
-            click.echo(json.dumps({"file": file, "ok": False, "faults": str(error).splitlines()}))
+        respond(as_json, {"file": file, "ok": False, "faults": str(error).splitlines()}, tuple, indent=None)
         raise
-    if as_json:
-        click.echo(json.dumps({"file": file, "ok": True, "faults": []}))
-        return
     policies = settings.policies
-    click.echo(
+    right = (
         f"{printable(file)} is right: mode {settings.daemon.mode}, cluster {printable(settings.daemon.cluster)}, "
         f"policies {policies.admit}, {policies.defer}, {policies.place} and {policies.share} "
         f"(admit, defer, place, share), a cycle each {settings.daemon.interval_s:g} s"
     )
+    respond(as_json, {"file": file, "ok": True, "faults": []}, lambda: [right], indent=None)
 
 
 @config.command(short_help="Which settings hold?")

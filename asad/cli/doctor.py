@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pwd
 import stat
@@ -22,7 +21,7 @@ from asad.bounded import printable
 from asad.cli.config import faults_of
 from asad.cli.live import SOCKET, funnel_of
 from asad.cli.machine_checks import PROPERTIES, UNITS, cgroup_finding, state_dir_findings
-from asad.cli.screen import JSON, print_screen
+from asad.cli.screen import JSON, respond
 from asad.cluster.findings import COMMAND_S, Finding, Site, read, run
 from asad.config import DEFAULT_PATH, Config, load
 from asad.errors import AsadError, ConfigError
@@ -62,34 +61,28 @@ def doctor(
     """
     findings = list(examine(config_path, slurm_conf, socket_path))
     lines = [line for finding in findings for line in finding.lines]
-    if as_json:
-        plain = {"findings": [finding.to_json() for finding in findings], "slurm_conf": lines}
-        click.echo(json.dumps(plain, indent=2))
-    else:
-        _print(findings, lines)
+    plain = {"findings": [finding.to_json() for finding in findings], "slurm_conf": lines}
+    respond(as_json, plain, lambda: _screen(findings, lines))
     context.exit(1 if any(finding.state == "fail" for finding in findings) else 0)
 
 
-def _print(findings: list[Finding], lines: list[str]) -> None:
+def _screen(findings: list[Finding], lines: list[str]) -> Iterator[str | Table]:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for finding in findings:
-        said = Text("\n".join(printable(line) for line in finding.why.splitlines()))
+        why = Text("\n".join(printable(line) for line in finding.why.splitlines()))
         if finding.mend and finding.state != "ok":
-            said.append(f"\n→ {printable(finding.mend)}", "dim")
-        table.add_row(Text(finding.state, STYLES[finding.state]), Text(printable(finding.check)), said)
-    print_screen(table)
+            why.append(f"\n→ {printable(finding.mend)}", "dim")
+        table.add_row(Text(finding.state, STYLES[finding.state]), Text(printable(finding.check)), why)
+    yield table
     if lines:
-        click.echo(
-            "\nTo slurm.conf, then `scontrol reconfigure` (select, memory and plugins want a restart):\n"
-        )
-        for line in lines:
-            click.echo(printable(line))
+        yield "\nTo slurm.conf, then `scontrol reconfigure` (select, memory and plugins want a restart):\n"
+        yield from map(printable, lines)
     bad = sum(finding.state == "fail" for finding in findings)
     doubtful = sum(finding.state == "warn" for finding in findings)
-    click.echo(f"\n{len(findings)} checked, {bad} failed, {doubtful} to look at")
+    yield (f"\n{len(findings)} checked, {bad} failed, {doubtful} to look at")
 
 
 def examine(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from asad.cli.screen import JSON, respond
 from asad.errors import ConfigError, UsageError
 from asad.experts import (
     ACTIONS,
@@ -38,7 +39,6 @@ FEATURE_LIST = "\n".join(f"  {one.name:<12} {one.range:<6} {one.meaning}" for on
 FOLDER = click.Path(path_type=Path)
 LEAST_CASES = 100
 """Fewer recorded cases report nothing."""
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
 @click.group()
@@ -66,17 +66,14 @@ def check(paths: tuple[Path, ...], as_json: bool) -> None:
     chosen = paths or (default_folder(),)
     problems = check_experts(chosen)
     sound = [] if problems else _experts_of(chosen)
-    if as_json:
-        found: list[Json] = [problem.to_json() for problem in problems]
-        names: list[Json] = [expert.name for expert in sound]
-        click.echo(json.dumps({"problems": found, "experts": names}, indent=2))
-    elif problems:
-        for problem in problems:
-            click.echo(str(problem))
-    else:
-        for expert in sound:
-            size = f"{len(expert.nodes)} nodes, {len(expert.leaves)} leaves, depth {expert.depth}"
-            click.echo(f"{expert.name}: sound ({size})")
+    respond(
+        as_json,
+        {
+            "problems": [problem.to_json() for problem in problems],
+            "experts": [expert.name for expert in sound],
+        },
+        lambda: [*map(str, problems), *(f"{expert.name}: sound ({_size(expert)})" for expert in sound)],
+    )
     if problems:
         raise ConfigError(
             f"experts check: {len(problems)} problem{'s' if len(problems) > 1 else ''}; correct the above"
@@ -98,18 +95,7 @@ def show(names: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
       asactl experts show /etc/asad/experts/cpu.toml
     """
     chosen = _chosen(names, folder)
-    if as_json:
-        click.echo(json.dumps({"experts": [_plain(expert) for expert in chosen]}, indent=2))
-        return
-    console = Console()
-    for number, expert in enumerate(chosen):
-        if number:
-            click.echo()
-        click.echo(f"{expert.name}: {expert.about}" if expert.about else expert.name)
-        if console.is_terminal:
-            console.print(_tree(expert))
-        else:
-            click.echo(expert.draw())
+    respond(as_json, lambda: {"experts": [_plain(expert) for expert in chosen]}, lambda: _drawn(chosen))
 
 
 @experts.command(
@@ -149,8 +135,13 @@ def evaluate(
     reached = [expert.evaluate(x) for expert in chosen]
     mixture = [sum(one.leaf.lend[j] for one in reached) / len(reached) for j in range(len(chosen[0].actions))]
     mean = sum(action * chance for action, chance in zip(chosen[0].actions, mixture, strict=True))
-    if as_json:
-        listed: list[Json] = [
+    answer = {
+        "state": {
+            one.name: None if math.isnan(value) else float(str(value))
+            for one, value in zip(FEATURES, x, strict=True)
+        },
+        "actions": list(chosen[0].actions),
+        "experts": [
             {
                 "expert": expert.name,
                 "leaf": one.leaf.name,
@@ -160,25 +151,20 @@ def evaluate(
                 "lend": list(one.leaf.lend),
             }
             for expert, one in zip(chosen, reached, strict=True)
-        ]
-        seen: dict[str, Json] = {
-            one.name: None if math.isnan(value) else float(str(value))
-            for one, value in zip(FEATURES, x, strict=True)
-        }
-        actions: list[Json] = list(chosen[0].actions)
-        mixed: list[Json] = list(mixture)
-        answer: dict[str, Json] = {
-            "state": seen, "actions": actions, "experts": listed, "mixture": mixed, "mean": mean,
-        }  # fmt: skip
-        click.echo(json.dumps(answer, indent=2))
-        return
-    for expert, one in zip(chosen, reached, strict=True):
-        click.echo(f"{expert.name}: {expert.describe(one.leaf)}")
-        for step in one.steps:
-            click.echo(f"    {step.node.name}  {step} → {step.answer}")
-    click.echo(
-        f"together: {chosen[0].describe(Leaf('equal weights', tuple(mixture)))}; mean {100 * mean:.1f} %"
-    )
+        ],
+        "mixture": mixture,
+        "mean": mean,
+    }
+
+    def lines() -> Iterator[str]:
+        for expert, one in zip(chosen, reached, strict=True):
+            yield f"{expert.name}: {expert.describe(one.leaf)}"
+            for step in one.steps:
+                yield f"    {step.node.name}  {step} → {step.answer}"
+        together = chosen[0].describe(Leaf("equal weights", tuple(mixture)))
+        yield f"together: {together}; mean {100 * mean:.1f} %"
+
+    respond(as_json, answer, lines)
 
 
 @experts.command(short_help="Learn a tree from history.", epilog="\b\nFeatures:\n" + FEATURE_LIST)
@@ -317,21 +303,32 @@ def fit(
         click.echo(f"ignored columns: {', '.join(repr(column[:80]) for column in past.ignored)}", err=True)
     if recorded is not None and recorded.left_out:
         click.echo(f"left out: {recorded.left_out} cases of shares that these experts cannot lend", err=True)
-    if as_json:
-        facts: dict[str, Json] = {
-            "file": str(out), "name": expert.name, "nodes": len(expert.nodes), "leaves": len(expert.leaves),
-            "depth": expert.depth, "rows": len(past.action), "ignored": list(past.ignored),
-        }  # fmt: skip
-        if found is not None:
-            facts["comparison"] = found.to_json()
-        click.echo(json.dumps(facts, indent=2))
-        return
-    click.echo(
-        f"{click.format_filename(out)}: {len(expert.nodes)} nodes, {len(expert.leaves)} leaves, "
-        f"depth {expert.depth}, from {units.number(len(past.action))} {rows}; look at it with `asactl experts show`"
+    facts = {
+        "file": str(out), "name": expert.name, "nodes": len(expert.nodes), "leaves": len(expert.leaves),
+        "depth": expert.depth, "rows": len(past.action), "ignored": list(past.ignored),
+    }  # fmt: skip
+    written = (
+        f"{click.format_filename(out)}: {_size(expert)}, from {units.number(len(past.action))} {rows}; "
+        "look at it with `asactl experts show`"
     )
-    if found is not None:
-        click.echo(_comparison(found))
+    respond(
+        as_json,
+        facts if found is None else {**facts, "comparison": found.to_json()},
+        lambda: [written] if found is None else [written, _comparison(found)],
+    )
+
+
+def _size(expert: Expert) -> str:
+    return f"{len(expert.nodes)} nodes, {len(expert.leaves)} leaves, depth {expert.depth}"
+
+
+def _drawn(chosen: Sequence[Expert]) -> Iterator[str | Tree]:
+    """Trees, with a blank line between two; in colours on a terminal."""
+    for number, expert in enumerate(chosen):
+        if number:
+            yield ""
+        yield f"{expert.name}: {expert.about}" if expert.about else expert.name
+        yield _tree(expert) if Console().is_terminal else expert.draw()
 
 
 class _Recorded(NamedTuple):

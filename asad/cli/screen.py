@@ -57,8 +57,9 @@ def respond(
 
 def print_screen(screen: RenderableType) -> None:
     """As wide as the terminal; to a pipe without colours and blanks at line ends."""
-    if sys.stdout.isatty():
-        Console(file=sys.stdout, highlight=False).print(screen)
+    terminal = Console(file=sys.stdout, highlight=False)
+    if terminal.is_terminal:  # FORCE_COLOR counts too
+        terminal.print(screen)
         return
     console = Console(file=io.StringIO(), width=PIPE_WIDTH, highlight=False, color_system=None)
     with console.capture() as captured:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.table import Table
 
 from asad.bounded import printable
 from asad.cli.replay import replay, replayed
+from asad.cli.screen import JSON, cells, respond, table_of
 from asad.config import Config, load
 from asad.errors import UsageError
 from asad.model import Json
@@ -52,7 +54,7 @@ FIRST = ("What users see", "Who pays", "What the machine does")
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="An asad.toml; to be given twice: what is, and what might be.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@JSON
 def whatif(log: str, files: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     """Replay LOG under two configurations, all stages of each together and under its guard, and show what differs:
     first the settings, then the figures, those that users feel before all others.
@@ -69,20 +71,17 @@ def whatif(log: str, files: tuple[Path, ...], as_json: bool, **given: Any) -> No
     results = [replayed(log, config_file=file, store="none", vary_demand=False, **given) for file in files]
     changed = changed_settings(*configs)
     rows = compared(*results)
-    if as_json:
-        document: dict[str, Json] = {
-            "log": results[0].log,
-            "machine": results[0].machine,
-            "configurations": {name: str(file) for name, file in zip(NAMES, files, strict=True)},
-            "settings": [{"setting": key, "A": one, "B": other} for key, one, other in changed],
-            "figures": [
-                {"figure": measure.key, "slurm": alone, "A": one, "B": other, "better": verdict}
-                for measure, alone, one, other, verdict in rows
-            ],
-        }
-        click.echo(json.dumps(document, indent=1, allow_nan=False))
-        return
-    _show(files, changed, rows)
+    document = {
+        "log": results[0].log,
+        "machine": results[0].machine,
+        "configurations": {name: str(file) for name, file in zip(NAMES, files, strict=True)},
+        "settings": [{"setting": key, "A": one, "B": other} for key, one, other in changed],
+        "figures": [
+            {"figure": measure.key, "slurm": alone, "A": one, "B": other, "better": verdict}
+            for measure, alone, one, other, verdict in rows
+        ],
+    }
+    respond(as_json, document, lambda: _shown(files, changed, rows), indent=1)
 
 
 def changed_settings(one: Config, other: Config) -> list[tuple[str, Json, Json]]:
@@ -131,41 +130,36 @@ def compared(one: ReplayResult, other: ReplayResult) -> list[Row]:
     return [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
 
 
-def _show(files: tuple[Path, ...], changed: list[tuple[str, Json, Json]], rows: list[Row]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+def _shown(
+    files: tuple[Path, ...], changed: list[tuple[str, Json, Json]], rows: list[Row]
+) -> Iterator[str | Table]:
+    """Settings that differ, and the figures side by side."""
     from asad.report import units
     from asad.report.measures import row_unit
 
     for name, file in zip(NAMES, files, strict=True):
-        click.echo(f"{name}: {printable(str(file))}")
-    click.echo("")
+        yield f"{name}: {printable(str(file))}"
+    yield ""
     if not changed:
-        click.echo("Their settings are the same.")
+        yield "Their settings are the same."
     for key, one, other in changed:
-        click.echo(printable(f"{key}: {_shown(one)} in A, {_shown(other)} in B"))
-    click.echo("")
+        yield printable(f"{key}: {_value(one)} in A, {_value(other)} in B")
+    yield ""
     if not rows:
-        click.echo("No figure differs.")
+        yield "No figure differs."
         return
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    table = Table(box=box.SIMPLE_HEAD)
-    for head in ("", "slurm", "A", "B", "B against A", "better"):
-        table.add_column(head, justify="left" if head in ("", "better") else "right", no_wrap=True)
+    table = table_of("", "slurm>", "A>", "B>", "B against A>", "better")
     for measure, alone, one, other, better in rows:
         symbol, factor, decimals = row_unit(measure, [alone, one, other])
-        cells = [
+        values = [
             units.number(None if value is None else value / factor, decimals) for value in (alone, one, other)
         ]
         change = (other - one) / abs(one) if one and other is not None else None
         against = "" if change is None else f"{change:+.1%}" if abs(change) < 10 else f"×{1 + change:.3g}"
         label = f"{measure.label} ({symbol})" if symbol else measure.label
-        table.add_row(*(Text(cell) for cell in (label, *cells, against, better)))
-    console.print(table)
+        table.add_row(*cells(label, *values, against, better))
+    yield table
 
 
-def _shown(value: Json) -> str:
+def _value(value: Json) -> str:
     return "not given" if value is None else json.dumps(value, ensure_ascii=False)
