@@ -272,7 +272,7 @@ STAGES = {"share": "share.asax", "admit": "admit.oasis", "defer": "defer.edf", "
 def load(path: str | Path) -> Config:
     """The settings of a file.
 
-    Raises ConfigError that names file, line, key and mend of everything that is wrong, a line each.
+    Raises ConfigError that names file, line, key and remedy of everything that is wrong, a line each.
     """
     path = Path(path)
     try:
@@ -293,7 +293,9 @@ def parse(text: str, path: Path) -> Config:
     try:
         document = toml_of(text)
     except ValueError as error:
-        raise ConfigError(f"{path}: not TOML: {printable(str(error)[:200])}; mend what it names") from error
+        raise ConfigError(
+            f"{path}: not TOML: {printable(str(error)[:200])}; correct what it names"
+        ) from error
     read_tables = {
         name: read_table(table, document.get(name, {}), Words(), (name,)) for name, table in TABLES.items()
     }

@@ -16,16 +16,16 @@ from asad.bounded import toml_of
 from asad.errors import ConfigError
 from asad.tables import NEEDED, Column, Is, Words, read
 
-MEND = "measure the file anew with `asactl calibrate --out FILE`, or correct it by hand"
+REMEDY = "measure the file anew with `asactl calibrate --out FILE`, or correct it by hand"
 CONSTANTS = ("mu_host_cpu", "mu_guest_cpu", "mu_host_memory", "mu_guest_memory")
 COLUMNS = dict.fromkeys(CONSTANTS, Column(float, NEEDED, Is(above=0.0, most=1.0))) | dict.fromkeys(
     ("spread", "unclipped"), Column(Any, None, Is())
 )
-_WRONG = f"{{place}} = {{value}} is not a number above 0 and at most 1; {MEND}"
+_WRONG = f"{{place}} = {{value}} is not a number above 0 and at most 1; {REMEDY}"
 WORDS = Words(
     unknown="unknown key '{place}'; {nearest}",
     known="the constants are",
-    missing=f"{{place}} is missing; {MEND}",
+    missing=f"{{place}} is missing; {REMEDY}",
     number=_WRONG,
     range=_WRONG,
 )
@@ -63,7 +63,7 @@ def load_contention(path: Path | None = None, lending: str = "idle") -> Contenti
     the paper does; table `[static]`, or the same as `idle` where that was not measured, and then `origin`
     says so).
 
-    Raises ConfigError, which names file, key and mend, for a file that cannot be read, a key that
+    Raises ConfigError, which names file, key and remedy, for a file that cannot be read, a key that
     is unknown or missing, and a μ that is not in (0, 1].
     """
     if lending not in ("idle", "static"):
@@ -72,15 +72,15 @@ def load_contention(path: Path | None = None, lending: str = "idle") -> Contenti
     try:
         table = toml_of(source.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{source}: cannot be read ({error.strerror}); {MEND}") from error
+        raise ConfigError(f"{source}: cannot be read ({error.strerror}); {REMEDY}") from error
     except ValueError as error:  # of TOML, or no UTF-8
-        raise ConfigError(f"{source}: not TOML ({error}); {MEND}") from error
+        raise ConfigError(f"{source}: not TOML ({error}); {REMEDY}") from error
     static = table.pop("static", None)
     table.pop("measured", None)
     found = read_constants(table, str(source))
     if static is not None:
         if not isinstance(static, dict):
-            raise ConfigError(f"{source}: static = {static!r:.80} is not a table; {MEND}")
+            raise ConfigError(f"{source}: static = {static!r:.80} is not a table; {REMEDY}")
         checked = read_constants(static, f"{source} [static]", "static")
         return checked if lending == "static" else found
     return (

@@ -1,4 +1,4 @@
-"""One tree of errors. A message names the place and the mend, so that it can be shown as it is."""
+"""One tree of errors. A message names the place and the remedy, so that it can be shown as it is."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class UsageError(AsadError):
 
 
 class ConfigError(UsageError):
-    """A configuration file, expert tree or workload profile is wrong; the message names file, key and mend."""
+    """A configuration file, expert tree or workload profile is wrong; the message names file, key and remedy."""
 
 
 class LogError(UsageError):
     """An accounting log cannot be read as it stands.
 
-    `path`, `line` (from 1) and `column` (its name, or its number from 1) say where; `mend` says what to do.
+    `path`, `line` (from 1) and `column` (its name, or its number from 1) say where; `remedy` says what to do.
     """
 
-    def __init__(self, path: str, line: int | None, column: str | None, problem: str, mend: str) -> None:
-        self.path, self.line, self.column, self.problem, self.mend = path, line, column, problem, mend
+    def __init__(self, path: str, line: int | None, column: str | None, problem: str, remedy: str) -> None:
+        self.path, self.line, self.column, self.problem, self.remedy = path, line, column, problem, remedy
         place = path
         if line is not None:
             place += f":{line}"
         if column is not None:
             place += f": column {column}"
-        super().__init__(f"{place}: {problem}; {mend}")
+        super().__init__(f"{place}: {problem}; {remedy}")
 
 
 class MachineError(UsageError):

@@ -182,7 +182,7 @@ class Victim(LiveAsad):
         process.send_signal(number)
         process.wait(60.0)
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Bring back whatever is killed, stopped, slow, full, set or cut."""
         self.delay.unlink(missing_ok=True)
         self.clock.unlink(missing_ok=True)
@@ -212,7 +212,7 @@ class Victim(LiveAsad):
 
 
 def break_it(asad: Victim, kind: str, chance: random.Random) -> None:
-    """Break one thing. What is broken stays so until `mend`."""
+    """Break one thing. What is broken stays so until `repair`."""
     what, _, whom = kind.partition(" ")
     node = chance.choice(asad.slurm.node_names)
     if kind == "slow answers":
@@ -319,7 +319,7 @@ def live_through(asad: Victim, feed: Feed, moment: Moment, seed: int) -> None:
             moment.found.append(f"{kind} could not be done: {error}")
     time.sleep(moment.for_s)
     begin_s = time.monotonic()
-    asad.mend()
+    asad.repair()
     while not asad.is_whole():
         if time.monotonic() - begin_s > WHOLE_S:
             moment.found.append(f"not whole within {WHOLE_S:.0f} s: {asad.last_words(lines=5)}")

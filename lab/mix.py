@@ -137,7 +137,7 @@ def read_mix(path: Path) -> Mix:
         known = ", ".join(sorted(mix.stem for mix in MIXES.glob("*.toml")))
         raise LabError(f"{path}: {error.strerror}; name a file, or one of {known}") from error
     except ValueError as error:
-        raise LabError(f"{path}: not TOML: {error}; mend what it names") from error
+        raise LabError(f"{path}: not TOML: {error}; correct what it names") from error
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or not jobs or not {"jobs"} <= set(document) <= {"jobs", "cluster"}:
         raise LabError(

@@ -66,7 +66,7 @@ class Rule(NamedTuple):
 
 
 def read_hint(text: str) -> Hint:
-    """The words of `text`. Raises ValueError with a sentence that says what is wrong and how to mend it."""
+    """The words of `text`. Raises ValueError with a sentence that says what is wrong and how to correct it."""
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"the hint is longer than {MOST_CHARACTERS} characters; shorten it")
     found: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """`oasis`: admit a job if its worth exceeds the price of what it takes, and plan its workers slot by slot.
 
 Source: Bao, Peng, Wu, Li: Online Job Scheduling in Distributed Machine Learning Clusters (INFOCOM 2018), Algorithms 1
-and 2, mended where it leaves things open (docs/explanation/oasis.md; `oasis-paper` is the letter). When a job arrives:
+and 2, settled where it is open (docs/explanation/oasis.md; `oasis-paper` is the letter). When a job arrives:
 
 1. it is learned from: U and L follow from the jobs seen so far, this one included (`asad.admit.prices`), unless
    `bounds` are given;

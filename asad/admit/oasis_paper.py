@@ -1,4 +1,4 @@
-"""`oasis-paper`: the text of the OASiS paper to the letter, beside `oasis`, which mends what it leaves open.
+"""`oasis-paper`: the text of the OASiS paper to the letter, beside `oasis`, which settles what it leaves open.
 
 Source: Bao, Peng, Wu, Li (INFOCOM 2018), Algorithms 1 and 2, equations (22) to (26). The algorithm is that of `oasis`;
 what differs is U and L:

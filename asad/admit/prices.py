@@ -1,7 +1,7 @@
 """Prices of resources: equation (22) of OASiS, its bounds U and L, and how they are learned online.
 
 Source: OASiS, equations (22) to (26), Theorem 4. A resource of which the part g/c is taken costs
-P = L·(U/L)^(g/c) a unit and slot: L when nothing is taken, U when it is full. What the paper leaves open is mended:
+P = L·(U/L)^(g/c) a unit and slot: L when nothing is taken, U when it is full. What the paper leaves open is settled:
 
 - Units: capacities differ by resource (244 GB beside 2 GPUs), so every amount is divided by what all servers of that
   kind hold of the resource, before it is summed over resources. L and U here are prices of such a unit: all servers'

@@ -73,8 +73,8 @@ def _screen(findings: list[Finding], lines: list[str]) -> Iterator[str | Table]:
     table.add_column(overflow="fold")
     for finding in findings:
         why = Text("\n".join(printable(line) for line in finding.why.splitlines()))
-        if finding.mend and finding.state != "ok":
-            why.append(f"\n→ {printable(finding.mend)}", "dim")
+        if finding.remedy and finding.state != "ok":
+            why.append(f"\n→ {printable(finding.remedy)}", "dim")
         table.add_row(Text(finding.state, STYLES[finding.state]), Text(printable(finding.check)), why)
     yield table
     if lines:

@@ -439,7 +439,7 @@ def _shares(text: str) -> tuple[float, ...]:
     except ValueError:
         shares = ()
     for fault in faults_of_actions(shares):
-        raise UsageError(f"experts fit: --actions {text[:80]!r}: {fault.problem}; {fault.mend}")
+        raise UsageError(f"experts fit: --actions {text[:80]!r}: {fault.problem}; {fault.remedy}")
     return shares
 
 

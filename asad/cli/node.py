@@ -90,7 +90,7 @@ def run(config: Config, node: str, cgroups: Cgroups) -> None:
         # nothing is begun without keys; but what a killed actor has left does not wait for them
         if settings.state_dir.exists():
             with contextlib.suppress(ClusterError):  # another one runs
-                Actor(settings, cgroups).mend()
+                Actor(settings, cgroups).recover()
         raise
     progress = folder_of(os.environ)
     if progress == FOLDER and not progress.is_mount():

@@ -1,7 +1,7 @@
 """What the doctor of a plugin works with: the site that it looks at, what it finds, and how it asks commands and files.
 
 A plugin registers its doctor as an entry point in the group `asad.doctors`, by the name of its cluster: a function from
-a `Site` to findings, in the order in which they should be mended.
+a `Site` to findings, in the order in which they should be put right.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Finding:
     check: str
     state: State
     why: str
-    mend: str = ""
+    remedy: str = ""
     lines: tuple[str, ...] = ()
-    """Whole lines for slurm.conf that mend it."""
+    """Whole lines for slurm.conf that correct it."""
 
     def to_json(self) -> dict[str, Json]:
         """`{"check", "state", "why", "mend"}`"""
-        return {"check": self.check, "state": self.state, "why": self.why, "mend": self.mend}
+        return {"check": self.check, "state": self.state, "why": self.why, "mend": self.remedy}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class Site:
 
 
 def judged(
-    check: str, holds: bool, good: str, state: State, why: str, mend: str = "", *lines: str
+    check: str, holds: bool, good: str, state: State, why: str, remedy: str = "", *lines: str
 ) -> Finding:
-    """Fine, for the reason `good`, if something holds; else what is wrong, and what mends it."""
-    return Finding(check, "ok", good) if holds else Finding(check, state, why, mend, lines)
+    """Fine, for the reason `good`, if something holds; else what is wrong, and what corrects it."""
+    return Finding(check, "ok", good) if holds else Finding(check, state, why, remedy, lines)
 
 
 def run(*words: str) -> str:

@@ -135,7 +135,7 @@ def _classes(cores: Ints, duration: Ints, span: Ints, steps: int) -> tuple[Float
 
 
 def read_expected(path: str = "") -> Expected:
-    """From a file (TOML), empty for the one that ships. Raises ConfigError with file, key and mend."""
+    """From a file (TOML), empty for the one that ships. Raises ConfigError with file, key and remedy."""
     document, path = fitted(path, "asad_profiles.defer/expected.toml", SCHEMA, "fit anew")
     found = {key: _numbers(path, key, document.get(key)) for key in ("profile", "coming", "unknown")}
     whole = {key: _numbers(path, key, document.get(key)) for key in ("duration", "window")}

@@ -186,7 +186,7 @@ class Trajectories:
         """From rows (c, d, e, l, g), the rows at which trajectories begin (and the last ends), and C.
 
         `jobs` (N, 5) and `offsets` (B + 1,) are whole numbers, `capacity` (B, T) numbers of 0 or more. Raises
-        UsageError that names `place`, the table, the row and the mend.
+        UsageError that names `place`, the table, the row and the remedy.
         """
         table = _whole(place, "jobs", jobs, 2)
         if table.shape[1] != 5:
@@ -226,7 +226,7 @@ class Trajectories:
                 "give the row at which each begins, and the end",
             )
         c, d, e, l, g = table.T  # noqa: E741
-        for bad, problem, mend in (
+        for bad, problem, remedy in (
             ((c < 1) | (c > MOST_STEPS), "asks for no cores, or too many", f"give 1 to {MOST_STEPS}"),
             (
                 (d < 1) | (d > MOST_STEPS),
@@ -238,7 +238,7 @@ class Trajectories:
             (l < e, "has its latest start before its earliest", "give a latest start at or after it"),
         ):
             if bad.any():
-                raise _wrong(place, f"jobs row {int(np.argmax(bad))}", problem, mend)
+                raise _wrong(place, f"jobs row {int(np.argmax(bad))}", problem, remedy)
         # in order of submission within each trajectory, ties as they stand
         of = np.repeat(np.arange(len(free)), np.diff(first))
         order = np.lexsort((g, of))
@@ -285,5 +285,5 @@ def _whole(place: str, key: str, given: Any, dimensions: int) -> NDArray[np.int6
     return found.astype(np.int64)
 
 
-def _wrong(place: str, what: str, problem: str, mend: str) -> UsageError:
-    return UsageError(f"{place}: {what} {problem}; {mend}")
+def _wrong(place: str, what: str, problem: str, remedy: str) -> UsageError:
+    return UsageError(f"{place}: {what} {problem}; {remedy}")

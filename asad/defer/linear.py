@@ -30,7 +30,7 @@ class Linear(Weighted):
 
 
 def read_weights(packing: str, path: str = "") -> Floats:
-    """(8,) From a file (TOML), empty for the one that ships. Raises ConfigError with file, key and mend."""
+    """(8,) From a file (TOML), empty for the one that ships. Raises ConfigError with file, key and remedy."""
     document, path = fitted(path, "asad_profiles.defer/linear.toml", SCHEMA, "tune anew")
     table = document.get(packing)
     if not isinstance(table, dict):

@@ -342,7 +342,7 @@ def described(model: Model) -> dict[str, Any]:
 
 
 def read(place: str, description: str, weights: bytes) -> Model:
-    """A model from its two files. `place` is told in errors. Raises ConfigError with the mend; nothing is executed."""
+    """A model from its two files. `place` is named in errors. Raises ConfigError. Nothing is executed."""
     plain = _table(place, description)
     if plain.get("schema") != SCHEMA:
         raise ConfigError(

@@ -2,7 +2,7 @@
 
 Source: Dong et al., *An Advanced Reinforcement Learning Framework for Online Scheduling of Deferrable Workloads in
 Cloud Computing* (OSDEC), section 4. The score is the mean of the network's Gaussian; its chance is for training alone.
-A model that was trained to `hold` starts only jobs of a score above 0: a mend, since the paper starts whatever fits.
+A model that was trained to `hold` starts only jobs of a score above 0, unlike the paper, which starts whatever fits.
 
 Options: `model`, the name of one that ships with asad or the path of one's own (`asactl defer train`); `scale_cores`,
 the cores that deferrable jobs have in the mean, 0 for those of the model's training. Cost: 1 to 2 ms with 200 jobs.
@@ -143,7 +143,7 @@ def _names() -> list[str]:
 def load(model: str) -> Model:
     """By the name of one that ships, or the path of a description (`….json`, the weights beside it as `….npz`).
 
-    Raises ConfigError that names the place and the mend.
+    Raises ConfigError that names the place and the remedy.
     """
     if re.fullmatch(r"[a-z0-9-]{1,60}", model):
         folder = resources.files(SHIPPED)

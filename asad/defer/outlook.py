@@ -1,7 +1,7 @@
 """What a learned policy is shown: a row of numbers for each job that it knows of, and one for the cluster.
 
 Source of the state: section 4.1.1 of the OSDEC paper (jobs that run, that may start and that are known for later, and
-the capacity), as `PAPER` and `PAPER_CLUSTER`. The other columns are a mend: what a planner would work out from the same
+the capacity), as `PAPER` and `PAPER_CLUSTER`. The other columns are ours: what a planner would work out from the same
 state by arithmetic, with a forecast of the capacity that was fitted to history (`fit_forecast`). A network would have
 to learn that arithmetic first; with it, a small one suffices (docs/how-to/train-osdec.md).
 

@@ -200,7 +200,7 @@ def written_sample(sample: tuple[Ints, float, float], about: str) -> str:
 
 
 def read_sample(path: str = "") -> tuple[Ints, float, float]:
-    """From a file, empty for the one that ships. Raises ConfigError with file, key and mend."""
+    """From a file, empty for the one that ships. Raises ConfigError with file, key and remedy."""
     document, path = fitted(path, "asad_profiles.defer/sample.toml", SCHEMA, "fit anew")
     numbers = []
     for key in ("rate", "deviation"):

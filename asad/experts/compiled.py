@@ -45,7 +45,7 @@ def compile_experts(experts: Sequence[Expert]) -> CompiledExperts:
     for expert in experts:
         for fault in faults(expert):
             place = ".".join(fault.key)
-            raise ConfigError(f"expert {expert.name!r}: {place}: {fault.problem}; {fault.mend}")
+            raise ConfigError(f"expert {expert.name!r}: {place}: {fault.problem}; {fault.remedy}")
         if expert.actions != experts[0].actions:
             raise ConfigError(
                 f"expert {expert.name!r}: its actions differ from those of {experts[0].name!r}; "

@@ -40,7 +40,7 @@ LEAF_KEYS = ("lend", "around", "spread")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong in a file of an expert. `str()` is `file:line: place: problem; mend`, safe for a
+    """Something wrong in a file of an expert. `str()` is `file:line: place: problem; remedy`, safe for a
     terminal.
     """
 
@@ -50,11 +50,11 @@ class Problem:
     place: str
     """`node 'busy?'`, `leaf 'little'`, a key, or the empty string for the file as a whole."""
     problem: str
-    mend: str
+    remedy: str
 
     def __str__(self) -> str:
         parts = [printable(self.path) + (f":{self.line}" if self.line else ""), self.place, self.problem]
-        return f"{': '.join(part for part in parts if part)}; {self.mend}"
+        return f"{': '.join(part for part in parts if part)}; {self.remedy}"
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -62,7 +62,7 @@ class Problem:
             "line": self.line,
             "place": self.place,
             "problem": self.problem,
-            "mend": self.mend,
+            "mend": self.remedy,
         }
 
 
@@ -74,7 +74,7 @@ def default_folder() -> Path:
 def load_expert(path: str | Path) -> Expert:
     """The expert in a file.
 
-    Raises ConfigError with file, line, node and mend if the file cannot be read or is not a sound expert.
+    Raises ConfigError with file, line, node and remedy if the file cannot be read or is not a sound expert.
     """
     expert, problems = _read(Path(path))
     if expert is None:
@@ -123,14 +123,14 @@ def parse_expert(text: str, path: str) -> tuple[Expert | None, list[Problem]]:
         where = re.search(r"at line (\d+)", str(error))
         line = int(where[1]) if where else None
         return None, [
-            Problem(path, line, "", f"not TOML: {printable(str(error)[:200])}", "mend what it names")
+            Problem(path, line, "", f"not TOML: {printable(str(error)[:200])}", "correct what it names")
         ]
     expert, found = _build(document)
     if not found:
         return expert, []
     lines = key_lines(text)
     return None, [
-        Problem(path, line_of(lines, fault.key), _place(fault.key), fault.problem, fault.mend)
+        Problem(path, line_of(lines, fault.key), _place(fault.key), fault.problem, fault.remedy)
         for fault in found
     ]
 
@@ -173,8 +173,8 @@ def _read(path: Path) -> tuple[Expert | None, list[Problem]]:
 def _read_folder(folder: Path) -> tuple[dict[str, Expert], list[Problem]]:
     paths = sorted(folder.glob("*.toml")) if folder.is_dir() else []
     if not paths:
-        mend = "name a folder with files of experts"
-        return {}, [Problem(str(folder), None, "", "no *.toml here", mend)]
+        remedy = "name a folder with files of experts"
+        return {}, [Problem(str(folder), None, "", "no *.toml here", remedy)]
     if len(paths) > MAX_FILES:
         return {}, [Problem(str(folder), None, "", f"{len(paths)} files", f"keep to {MAX_FILES} experts")]
     experts: dict[str, Expert] = {}
@@ -202,9 +202,9 @@ def _misfits(experts: Mapping[str, Expert]) -> list[Problem]:
             )
         by_name.setdefault(expert.name, path)
         if expert.actions != experts[first].actions:
-            mend = "give all experts the same actions"
+            remedy = "give all experts the same actions"
             problems.append(
-                Problem(path, None, "actions", f"they differ from those of {printable(first)}", mend)
+                Problem(path, None, "actions", f"they differ from those of {printable(first)}", remedy)
             )
     return problems
 
@@ -284,8 +284,8 @@ def _leaf(name: str, table: Any, actions: Sequence[float], found: list[Fault]) -
         around = _number(table["around"], (*place, "around"), found)
         spread = _number(table["spread"], (*place, "spread"), found)
         if not min(actions) <= around <= max(actions):
-            mend = f"give a share from {min(actions):g} to {max(actions):g}"
-            found.append(Fault((*place, "around"), f"{around:g} is not among the actions", mend))
+            remedy = f"give a share from {min(actions):g} to {max(actions):g}"
+            found.append(Fault((*place, "around"), f"{around:g} is not among the actions", remedy))
         elif not 0 <= spread <= 1:
             found.append(Fault((*place, "spread"), f"{spread:g} is no spread", "give a share from 0 to 1"))
         else:
@@ -310,8 +310,8 @@ def _by_action(
         j = next((j for j, known in enumerate(actions) if abs(known - action) < 1e-9), None)
         if j is None:
             listed = ", ".join(f"{known:g}" for known in actions)
-            mend = f'write shares in quotes ("0.1" = …), of these: {listed}'
-            found.append(Fault(place, f"{key[:MAX_NAME]!r} is not among the actions", mend))
+            remedy = f'write shares in quotes ("0.1" = …), of these: {listed}'
+            found.append(Fault(place, f"{key[:MAX_NAME]!r} is not among the actions", remedy))
         elif j in given:
             found.append(Fault(place, f"two probabilities for {actions[j]:g}", "keep one"))
         else:

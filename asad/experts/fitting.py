@@ -71,7 +71,7 @@ def fit(
     if max_depth < 1 or min_samples_leaf < 1:
         raise UsageError("fit: max_depth and min_samples_leaf must be at least 1")
     for fault in faults_of_actions(actions):
-        raise UsageError(f"fit: actions: {fault.problem}; {fault.mend}")
+        raise UsageError(f"fit: actions: {fault.problem}; {fault.remedy}")
     best, loudness = _targets(np.asarray(y), len(X), len(actions))
     if weight is not None:
         if np.shape(weight) != (len(X),) or not (
@@ -260,8 +260,8 @@ def read_history(path: str | Path, actions: Sequence[float] = ACTIONS) -> Histor
         if wrong.any():
             row = int(np.argmax(wrong))
             limit = f"from {low:g} to {high:g}" if math.isfinite(high) else f"from {low:g}"
-            mend = f"give a number {limit}{', or nothing for unknown' if may_lack else ''}"
-            raise LogError(shown, first_line + row, name, f"{values[row]:g} is out of range", mend)
+            remedy = f"give a number {limit}{', or nothing for unknown' if may_lack else ''}"
+            raise LogError(shown, first_line + row, name, f"{values[row]:g} is out of range", remedy)
         return values
 
     weight = 1 - column("loss", 0, 1)
@@ -337,7 +337,7 @@ def _read_csv(path: Path, shown: str) -> dict[str, Floats]:
         except UnicodeDecodeError as error:
             raise LogError(shown, None, None, "not UTF-8", "save the file as UTF-8") from error
         except csv.Error as error:
-            raise LogError(shown, reader.line_num, None, f"not CSV: {error}", "mend the quotes") from error
+            raise LogError(shown, reader.line_num, None, f"not CSV: {error}", "correct the quotes") from error
     return {name: np.array(numbers, dtype=np.float64) for name, numbers in cells.items()}
 
 
@@ -351,12 +351,12 @@ def _read_npz(path: Path, shown: str) -> dict[str, Floats]:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # it cannot be read at all
         # numpy's own words would have it loaded as pickle
-        mend = "write it with numpy.savez, one array of numbers a column"
-        raise LogError(shown, None, None, "not an archive of arrays", mend) from error
+        remedy = "write it with numpy.savez, one array of numbers a column"
+        raise LogError(shown, None, None, "not an archive of arrays", remedy) from error
     rows = {array.shape for array in columns.values()}
     if len(rows) > 1 or any(array.ndim != 1 or array.dtype.kind not in "iufb" for array in columns.values()):
-        mend = "write it with numpy.savez, one array (rows,) of numbers a column"
-        raise LogError(shown, None, None, "the arrays are not columns of equal length", mend)
+        remedy = "write it with numpy.savez, one array (rows,) of numbers a column"
+        raise LogError(shown, None, None, "the arrays are not columns of equal length", remedy)
     return {name: array.astype(np.float64) for name, array in columns.items()}
 
 

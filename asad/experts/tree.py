@@ -30,11 +30,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class Fault(NamedTuple):
-    """What is wrong in a tree: where (keys of the TOML: `("nodes", "busy?", "yes")`), what, and the mend."""
+    """What is wrong in a tree: where (keys of the TOML: `("nodes", "busy?", "yes")`), what, and the remedy."""
 
     key: tuple[str, ...]
     problem: str
-    mend: str
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,19 +228,19 @@ def faults(expert: Expert) -> list[Fault]:
 
 def faults_of_actions(actions: Sequence[float]) -> Iterator[Fault]:
     """What is wrong with a list of shares that may be lent."""
-    mend = "list shares from 0, rising, below 1, such as [0.0, 0.1, 0.2]"
+    remedy = "list shares from 0, rising, below 1, such as [0.0, 0.1, 0.2]"
     if not 1 <= len(actions) <= MAX_ACTIONS:
         yield Fault(("actions",), f"{len(actions)} actions", f"give 1 to {MAX_ACTIONS}")
     elif not all(0 <= action < 1 for action in actions):
-        yield Fault(("actions",), "a share is not in [0, 1)", mend)
+        yield Fault(("actions",), "a share is not in [0, 1)", remedy)
     elif actions[0] != 0:
-        yield Fault(("actions",), "lending nothing is missing", mend)
+        yield Fault(("actions",), "lending nothing is missing", remedy)
     elif any(b - a < 1e-6 for a, b in pairwise(actions)):
-        yield Fault(("actions",), "the shares do not rise", mend)
+        yield Fault(("actions",), "the shares do not rise", remedy)
 
 
 def nearest(name: str, names: Mapping[str, object] | list[str]) -> str:
-    """A hint for a mend: `did you mean 'cpu'? `, or nothing."""
+    """A hint: `did you mean 'cpu'? `, or nothing."""
     close = difflib.get_close_matches(name[:MAX_NAME], list(names), n=1)
     return f"did you mean {close[0]!r}? " if close else ""
 
@@ -262,8 +262,8 @@ def _faults_of_names(expert: Expert) -> Iterator[Fault]:
     seen: set[str] = set()
     for section, name in entries:
         if not name or len(name) > MAX_NAME or not name.isprintable() or name in ("yes", "no"):
-            mend = f"use 1 to {MAX_NAME} printable characters, not `yes` or `no`"
-            yield Fault((section, name), "it cannot be called so", mend)
+            remedy = f"use 1 to {MAX_NAME} printable characters, not `yes` or `no`"
+            yield Fault((section, name), "it cannot be called so", remedy)
         if name in seen:
             yield Fault((section, name), "there are two of that name", "rename one and what points to it")
         seen.add(name)
@@ -280,14 +280,14 @@ def _faults_of_names(expert: Expert) -> Iterator[Fault]:
 def _faults_of_node(node: Node, expert: Expert) -> Iterator[Fault]:
     place = ("nodes", node.name)
     if node.feature not in INDEX:
-        mend = f"{nearest(node.feature, INDEX)}the features are {', '.join(INDEX)}"
-        yield Fault((*place, "feature"), f"no feature is called {node.feature[:MAX_NAME]!r}", mend)
+        remedy = f"{nearest(node.feature, INDEX)}the features are {', '.join(INDEX)}"
+        yield Fault((*place, "feature"), f"no feature is called {node.feature[:MAX_NAME]!r}", remedy)
     if math.isnan(node.above):
         yield Fault((*place, "above"), "the threshold is not a number", "give one; NaN compares with nothing")
     for answer, target in (("yes", node.yes), ("no", node.no), ("unknown", node.unknown)):
         if target not in expert.by_name:
-            mend = f"{nearest(target, expert.by_name)}name a node or a leaf"
-            yield Fault((*place, answer), f"nothing is called {target[:MAX_NAME]!r}", mend)
+            remedy = f"{nearest(target, expert.by_name)}name a node or a leaf"
+            yield Fault((*place, answer), f"nothing is called {target[:MAX_NAME]!r}", remedy)
 
 
 def _faults_of_leaf(leaf: Leaf, actions: int) -> Iterator[Fault]:
@@ -323,8 +323,8 @@ def _faults_of_shape(expert: Expert) -> Iterator[Fault]:
             names = list(way)
             cycle = [repr(step) for step in names[names.index(name) :]]
             cycle[4:-1] = ["…"] if len(cycle) > 5 else cycle[4:-1]
-            mend = "let one of them lead to a leaf"
-            yield Fault(("nodes", names[-1]), f"a cycle: {' → '.join(cycle)} → {name!r}", mend)
+            remedy = "let one of them lead to a leaf"
+            yield Fault(("nodes", names[-1]), f"a cycle: {' → '.join(cycle)} → {name!r}", remedy)
             return
         if name in finished:
             continue

@@ -184,17 +184,17 @@ class Actor:
             log.exception("%s failed; the actor goes on", getattr(duty, "__name__", "a message"))
 
     def start(self) -> None:
-        """Mend what a killed predecessor has left, and find guests that are here already."""
+        """Undo what a killed predecessor has left, and find guests that are here already."""
         if self.registered is not None:
             self.registered.listen(Path(self.settings.register))
-        self.mend()
+        self.recover()
         self.scan(self.clock())
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         """Lift what a killed predecessor has left."""
         self.jobs = self.cgroups.jobs(self.clock())
-        self.widening.mend(self.jobs, "the actor starts: no lease is known")
-        self.quotas.mend(self.jobs, "the actor starts: no lease is known")
+        self.widening.recover(self.jobs, "the actor starts: no lease is known")
+        self.quotas.recover(self.jobs, "the actor starts: no lease is known")
 
     def close(self) -> None:
         """Narrow every guest, lift every quota and let go of everything. Guests stay in the idle class."""

@@ -152,7 +152,7 @@ class Quotas:
             self._release(held, why)
         self.limits.lift_all(why)
 
-    def mend(self, jobs: Mapping[str, JobGroup], why: str) -> None:
+    def recover(self, jobs: Mapping[str, JobGroup], why: str) -> None:
         """At start: lift what a killed predecessor has left."""
         self.limits.recover(self._load("memory"), why)
         for entry in self._load("held"):

@@ -11,7 +11,7 @@ and of all below are written, widest first, and put back the other way round.
 A thread's affinity is changed where it is one that Slurm gave: all cores of the job, or what a task had when it was
 first seen. One that its user has narrowed is put back as it was, since kernels before 6.2 forget it when the cpuset
 changes. What a job had is in `widened.json` before anything is written, so that a successor of a killed actor puts it
-back (`mend`). Steps that start later are bound anew by Slurm: `follow` looks again each second.
+back (`recover`). Steps that start later are bound anew by Slurm: `follow` looks again each second.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Widening:
         for job_id in list(self.held):
             self.narrow(job_id, why)
 
-    def mend(self, jobs: Mapping[str, JobGroup], why: str) -> None:
+    def recover(self, jobs: Mapping[str, JobGroup], why: str) -> None:
         """At start: bring back what a killed predecessor has left wide."""
         for held in self._load():
             if self.cgroups.exists(held.group):

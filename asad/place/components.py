@@ -20,7 +20,7 @@ class Components(NamedTuple):
 
 
 def read_components(text: str) -> Components | None:
-    """What `text` says of components; None if nothing. Raises ValueError with a sentence that says how to mend it."""
+    """What `text` says of components; None if nothing. Raises ValueError with a sentence for the user."""
     if "components" not in text:
         return None
     if len(text) > MOST_CHARACTERS:

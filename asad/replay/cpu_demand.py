@@ -94,7 +94,7 @@ def read_demand(text: str) -> DemandProfile:
 
     The file: `[applications]` with `"user/name/size" = 0.35` (wildcards; the sizes are powers of two), and
     `[assume]` with `mean`, `concentration`, and `use_measured = false` to leave CPU times of the log alone.
-    Raises ConfigError that names file, key and mend.
+    Raises ConfigError that names file, key and remedy.
     """
     if text.startswith("beta:"):
         parts = text.split(":")[1:]

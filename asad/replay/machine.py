@@ -23,7 +23,7 @@ SETTING = re.compile(r'([^\s=]+)=("[^"]*"|[^\s"]*)(?:\s+|$)')
 def read_machine(path: str | Path) -> Machine:
     """The machine of a file: JSON of `sinfo --json` or `scontrol show nodes --json`, else slurm.conf.
 
-    Raises MachineError, which names file, place and mend.
+    Raises MachineError, which names file, place and remedy.
     """
     text = _text(Path(path))
     return _from_json(str(path), text) if text.lstrip()[:1] == "{" else from_slurm_conf(path)
@@ -56,7 +56,7 @@ def parse_memory(text: str) -> float:
     try:
         memory_bytes = fields.memory(text)
     except BadValue as bad:
-        raise MachineError(f"{bad.problem}; {bad.mend}") from bad
+        raise MachineError(f"{bad.problem}; {bad.remedy}") from bad
     if memory_bytes <= 0:
         raise MachineError(f"{quoted(text)} is no memory at all; write it like 128G")
     return memory_bytes
@@ -137,7 +137,7 @@ def from_slurm_conf(path: str | Path) -> Machine:
 
     Keys in any case, `NodeName=DEFAULT`, continued lines, comments, `Include`. CPUs are those given, else
     boards × sockets × cores × threads. Nodes with State=FUTURE are left out. Raises MachineError, which names
-    file, line and mend.
+    file, line and remedy.
     """
     path = Path(path)
     defaults: dict[str, str] = {}
@@ -224,7 +224,7 @@ def _expand(place: str, name: str) -> list[str]:
     try:
         names = list(fields.node_list(name))
     except BadValue as bad:
-        raise MachineError(f"{place}: {bad.problem}; {bad.mend}") from bad
+        raise MachineError(f"{place}: {bad.problem}; {bad.remedy}") from bad
     if not names:
         raise MachineError(f"{place}: NodeName names no node; write it like n[1-4]")
     return names
@@ -259,7 +259,7 @@ def _from_json(path: str, text: str) -> Machine:
         whole = sacct_json.load(path, text)
     except LogError as error:
         raise MachineError(str(error)) from error
-    mend = "give the output of `sinfo --json` or `scontrol show nodes --json`"
+    remedy = "give the output of `sinfo --json` or `scontrol show nodes --json`"
     nodes: dict[str, tuple[int, float]] = {}
     assumed = 0
     try:
@@ -280,13 +280,13 @@ def _from_json(path: str, text: str) -> Machine:
                         nodes[node] = (max(int(low), before[0]), max(memory, before[1]))
                 assumed += low != high
         else:
-            raise MachineError(f"{path}: there is no list `nodes` or `sinfo`; {mend}")
+            raise MachineError(f"{path}: there is no list `nodes` or `sinfo`; {remedy}")
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise MachineError(
-            f"{path}: a node's description lacks or garbles {quoted(str(error))}; {mend}"
+            f"{path}: a node's description lacks or garbles {quoted(str(error))}; {remedy}"
         ) from error
     if not nodes:
-        raise MachineError(f"{path}: it lists no nodes; {mend}")
+        raise MachineError(f"{path}: it lists no nodes; {remedy}")
     names = sorted(nodes)
     note = f", {assumed} groups of unequal nodes taken as their smallest" if assumed else ""
     return _machine(

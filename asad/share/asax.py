@@ -1,6 +1,6 @@
 """`asax`: expert decision trees and exponential weights decide how much of itself each host lends to its nodes' pools.
 
-Source: the ASAx paper, §3 and Algorithm 1, mended where it leaves things open (docs/explanation/asax.md lists the
+Source: the ASAx paper, §3 and Algorithm 1, settled where it leaves things open (docs/explanation/asax.md lists the
 points side by side with `asax-paper`, which is the letter). Each cycle:
 
 1. a host's share is drawn from the experts' opinions, mixed by the weights of its application: once its use is known,

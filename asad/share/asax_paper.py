@@ -1,4 +1,4 @@
-"""`asax-paper`: the text of the ASAx paper to the letter, beside `asax`, which mends what it leaves open.
+"""`asax-paper`: the text of the ASAx paper to the letter, beside `asax`, which settles what it leaves open.
 
 Source: the ASAx paper, Algorithm 1 (eqs. 1-3), §3.2, §4.4. First fit in the order of the queue, two jobs a node at
 the most; one action drawn from the mixture over *all* shares; a draw of 0 % looks for another host; quotas bind host

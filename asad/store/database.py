@@ -128,7 +128,7 @@ class Database:
             # the driver's own words, without the statement and its parameters (users' strings)
             words = str(error.orig if isinstance(error, DBAPIError) else error).strip()
             words = without_secrets(words, self.url)
-            raise StoreError(f"{self}: {doing}: {words}; {_mend(words)}") from error
+            raise StoreError(f"{self}: {doing}: {words}; {_remedy(words)}") from error
 
     def give_back_space(self) -> None:
         """SQLite keeps the pages of what was removed until it is asked; PostgreSQL minds its own."""
@@ -170,7 +170,7 @@ def _check_file(url: URL, create: bool) -> None:
         ) from error
 
 
-def _mend(words: str) -> str:
+def _remedy(words: str) -> str:
     if "not a database" in words or "malformed" in words:
         return "move the file away, or name another store with --store"
     if "locked" in words:

@@ -33,19 +33,19 @@ class NoAnswer(Exception):
 
 
 def examine(site: Site) -> Iterator[Finding]:
-    """All findings about the Mesos that a site's `[mesos]` names, in the order in which they should be mended."""
+    """All findings about the Mesos that a site's `[mesos]` names, in the order in which they should be put right."""
     yield _installed()
     try:
         settings = read_settings({key: value for key, value in site.table.items() if key != "queue"})
         secret = settings.secret()
     except ConfigError as error:
-        yield Finding("mesos", "fail", str(error), "mend [mesos] in asad.toml")
+        yield Finding("mesos", "fail", str(error), "correct [mesos] in asad.toml")
         return
     try:
         leader, version = _leader(settings)
     except NoAnswer as error:
-        mend = "is mesos-master running, and does [mesos] master name it?"
-        yield Finding("mesos", "fail", f"no master answers: {error}", mend)
+        remedy = "is mesos-master running, and does [mesos] master name it?"
+        yield Finding("mesos", "fail", f"no master answers: {error}", remedy)
         return
     yield _version(leader, version)
     yield _subscribed(leader, settings, secret)
@@ -60,15 +60,15 @@ def examine_queue(site: Site) -> Iterator[Finding]:
     try:
         queue = read_queue(site.table.get("queue", {}))
     except ConfigError as error:
-        yield Finding("queue", "fail", str(error), "mend [mesos.queue] in asad.toml")
+        yield Finding("queue", "fail", str(error), "correct [mesos.queue] in asad.toml")
         return
     from asad_mesos.slurm_side import Commands
 
     try:
         text = Commands(queue.timeout_s).partition(queue.partition)
     except AsadError as error:
-        mend = f"add PartitionName={queue.partition} Nodes=ALL State=DOWN to slurm.conf, then scontrol reconfigure"
-        yield Finding("queue", "fail", str(error), mend)
+        remedy = f"add PartitionName={queue.partition} Nodes=ALL State=DOWN to slurm.conf, then scontrol reconfigure"
+        yield Finding("queue", "fail", str(error), remedy)
         return
     yield partition_finding(queue.partition, text)
 
@@ -80,10 +80,10 @@ def partition_finding(name: str, text: str) -> Finding:
     if state == "DOWN" or facts.get("Nodes", "(null)") == "(null)":
         return Finding("queue", "ok", f"jobs of the partition {name} wait for Mesos, Slurm starts none")
     if state in ("INACTIVE", "DRAIN"):
-        mend = f"scontrol update PartitionName={name} State=DOWN, and the same in slurm.conf"
-        return Finding("queue", "fail", f"the partition {name} is {state}: nobody can submit to it", mend)
-    mend = f"State=DOWN for PartitionName={name} in slurm.conf, so that only Mesos runs its jobs"
-    return Finding("queue", "warn", f"the partition {name} is {state}: Slurm starts its jobs too", mend)
+        remedy = f"scontrol update PartitionName={name} State=DOWN, and the same in slurm.conf"
+        return Finding("queue", "fail", f"the partition {name} is {state}: nobody can submit to it", remedy)
+    remedy = f"State=DOWN for PartitionName={name} in slurm.conf, so that only Mesos runs its jobs"
+    return Finding("queue", "warn", f"the partition {name} is {state}: Slurm starts its jobs too", remedy)
 
 
 def _installed() -> Finding:
@@ -165,13 +165,16 @@ def _subscribed(leader: str, settings: Settings, secret: str) -> Finding:
             "framework",
             "fail",
             f"the master refuses {who}: {error}",
-            "mend [mesos] role, principal, secret_file",
+            "correct [mesos] role, principal, secret_file",
         )
     if event.get("type") == "SUBSCRIBED":
         return Finding("framework", "ok", f"the master takes a framework with {who}")
     said = _clean(str((event.get("error") or {}).get("message", event.get("type", ""))))
     return Finding(
-        "framework", "fail", f"the master refuses {who}: {said}", "mend [mesos] role, principal, secret_file"
+        "framework",
+        "fail",
+        f"the master refuses {who}: {said}",
+        "correct [mesos] role, principal, secret_file",
     )
 
 
@@ -241,8 +244,8 @@ def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Finding]:
         else:
             within = "guests run within the executors of their hosts, where both are of one user"
             why = "guests wait for regular ones beside their hosts" if not settings.inside else within
-            mend = "mesos-agent --resource_estimator=…, or [mesos] revocable = false"
-            yield Finding("revocable", "warn", f"no agent offers revocable resources: {why}", mend)
+            remedy = "mesos-agent --resource_estimator=…, or [mesos] revocable = false"
+            yield Finding("revocable", "warn", f"no agent offers revocable resources: {why}", remedy)
     if settings.executor.split()[0] == "asad-mesos-executor" and shutil.which("asad-mesos-executor") is None:
         why = "asad-mesos-executor is not on this machine's PATH; every agent needs it on its own"
         yield Finding(

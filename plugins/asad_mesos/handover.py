@@ -152,7 +152,7 @@ class SlurmQueue:
             job for job, entry in self.over.items() if now_s - entry.since_s > KEEP_S and job not in seen
         ]:
             del self.over[job]
-        self._mend(seen)
+        self._end_again(seen)
         if self.may:
             self._take(seen)
             # a job that Slurm has started just before it was held must be seen to run
@@ -167,7 +167,7 @@ class SlurmQueue:
         if self._journal.lines > COMPACT_LINES + 2 * len(self.taken) + 2 * len(self.over):
             self._compact()
 
-    def _mend(self, seen: Mapping[int, Short]) -> None:
+    def _end_again(self, seen: Mapping[int, Short]) -> None:
         """A job that has run and waits again (slurmctld forgot its end) is ended again; a requeued one is not."""
         back = {job for job in self.over if job in seen and seen[job].state == PENDING}
         if not back:

@@ -188,7 +188,7 @@ class Spec:
 def spec_from_json(plain: Any, *, user: str | None = None, uid: int | None = None) -> Spec:
     """Check what was asked for; `user` and `uid`, if given, stand instead of what is written there.
 
-    Raises UsageError that names the field and the mend.
+    Raises UsageError that names the field and the remedy.
     """
     if not isinstance(plain, Mapping):
         raise UsageError("job: it is no object; give its fields by name")

@@ -85,7 +85,7 @@ class Journal:
                         if next(self._lines(file), None) is None:
                             break
                         raise JournalError(
-                            f"{self.path}:{number}: it is no record; mend the line, or move the file away: then the "
+                            f"{self.path}:{number}: it is no record; correct the line, or move the file away: then the "
                             "framework starts anew, and Mesos ends its tasks after failover_timeout_s"
                         ) from None
                     self.lines += 1

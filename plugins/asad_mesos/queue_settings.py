@@ -34,6 +34,6 @@ class QueueSettings:
 
 
 def read_queue(table: Any) -> QueueSettings:
-    """Check the table `[mesos.queue]`. Raises ConfigError that names the key and the mend."""
+    """Check the table `[mesos.queue]`. Raises ConfigError that names the key and the remedy."""
     settings: QueueSettings = read_or_raise(QueueSettings, table, PLUGIN_WORDS, ("mesos", "queue"))
     return settings

@@ -55,7 +55,7 @@ HEARTBEAT_S = 15.0
 JOIN_S = 10.0
 BEHIND = 500
 """With more calls than this under way the master is not asked for tasks that nothing was heard of."""
-MENDS = {
+REMEDIES = {
     "answers 401": "see [mesos] principal and secret_file",
     "answers 403": "see [mesos] principal and role",
     "does not match principal": "see [mesos] principal and secret_file",
@@ -433,5 +433,5 @@ def _seen(event: Any) -> str:
 def _refusal(message: str) -> str:
     """What an operator is told of a master that does not take us."""
     shown = "".join(c for c in message[:300] if c.isprintable())
-    mend = next((f"; {mend}" for words, mend in MENDS.items() if words in message), "")
-    return f"the master refuses the framework: {shown}{mend}"
+    remedy = next((f"; {remedy}" for words, remedy in REMEDIES.items() if words in message), "")
+    return f"the master refuses the framework: {shown}{remedy}"

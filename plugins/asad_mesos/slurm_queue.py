@@ -25,7 +25,7 @@ from asad_mesos.taken import SERVED
 
 
 def read_settings(table: Mapping[str, Any]) -> None:
-    """Check `[mesos]` with `[mesos.queue]` in it. Raises ConfigError that names the key and the mend."""
+    """Check `[mesos]` with `[mesos.queue]` in it. Raises ConfigError that names the key and the remedy."""
     from asad_mesos import settings
 
     read_queue(table.get("queue", {}))

@@ -390,8 +390,8 @@ class _Refused(ClusterError):
         """All of it, as it was said."""
         said = clean(" ".join(said.split()))[:300]
         self.unreachable = any(word in said for word in _UNREACHABLE)
-        mend = "; is slurmctld well? try `scontrol ping`" if self.unreachable else ""
-        super().__init__(f"{command}: {said}{mend}")
+        remedy = "; is slurmctld well? try `scontrol ping`" if self.unreachable else ""
+        super().__init__(f"{command}: {said}{remedy}")
 
 
 _UNREACHABLE = ("Unable to contact", "Connection refused", "timed out", "Socket timed", "Zero Bytes")

@@ -278,16 +278,18 @@ def script_findings(
 
 def job_submit_finding(slurm: Slurm, lua: str | None, user: str, guests: Collection[str]) -> Finding:
     """Who may send jobs into the partitions `guests`. `lua` is job_submit.lua, None where none can be read."""
-    mend = "JobSubmitPlugins=lua, and asad's job_submit.lua beside slurm.conf (profiles/slurm/job_submit.lua)"
+    remedy = (
+        "JobSubmitPlugins=lua, and asad's job_submit.lua beside slurm.conf (profiles/slurm/job_submit.lua)"
+    )
     if not slurm.words("JobSubmitPlugins") & {"lua", "job_submit/lua"}:
         why = "users could send their own jobs into the guest partitions"
-        return Finding("job_submit", "fail", why, mend, ("JobSubmitPlugins=lua",))
+        return Finding("job_submit", "fail", why, remedy, ("JobSubmitPlugins=lua",))
     if lua is None:
-        return Finding("job_submit", "warn", "job_submit.lua cannot be read here", mend)
+        return Finding("job_submit", "warn", "job_submit.lua cannot be read here", remedy)
     code = re.sub(r"--.*", "", lua)
     match = re.search(GUARD_MARK + r'\s*=\s*"([^"]*)"', code)
     if not match:
-        return Finding("job_submit", "fail", "job_submit.lua does not guard the guest partitions", mend)
+        return Finding("job_submit", "fail", "job_submit.lua does not guard the guest partitions", remedy)
     if user not in (match[1], "root"):
         why = f"job_submit.lua lets {match[1]} into the guest partitions, and the daemon's user is {user}"
         return Finding("job_submit", "fail", why, f'job_submit.lua: {GUARD_MARK} = "{user}"')

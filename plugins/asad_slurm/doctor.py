@@ -15,7 +15,7 @@ SCRIPTS = ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld")
 
 
 def examine(site: Site) -> Iterator[Finding]:
-    """All findings about the Slurm of this machine, in the order in which they should be mended."""
+    """All findings about the Slurm of this machine, in the order in which they should be put right."""
     asked_at = datetime.now()  # scontrol prints local time
     text, partitions, found = _texts(site.config_file)
     yield found
@@ -65,8 +65,8 @@ def _texts(slurm_conf: str | None) -> tuple[str, str, Finding]:
         config = run("scontrol", "show", "config")
         partitions = run("scontrol", "show", "partition", "--all", "--oneliner")
     except OSError as error:
-        mend = "install slurm-client, or see `scontrol ping`; --slurm-conf FILE looks at a file instead"
-        return "", "", Finding("slurm", "fail", f"the controller cannot be asked: {error}", mend)
+        remedy = "install slurm-client, or see `scontrol ping`; --slurm-conf FILE looks at a file instead"
+        return "", "", Finding("slurm", "fail", f"the controller cannot be asked: {error}", remedy)
     version = read_config(config).get("slurm_version", "unknown")
     return config, partitions, Finding("slurm", "ok", f"the controller answers, Slurm {version}")
 

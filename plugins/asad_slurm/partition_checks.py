@@ -144,9 +144,9 @@ def _guest(slurm: Slurm, source: str, guest: str) -> Iterator[Finding]:
     if theirs and not slurm.of(guest, "TRESBillingWeights"):
         why = f"guests are billed by CPU alone, jobs of {source} by TRESBillingWeights"
         faults.append(("warn", why, f'TRESBillingWeights="{theirs}"'))
-    for number, (state, why, mend) in enumerate(faults):
-        line = guest_line(slurm, source, guest)  # mends all of them, so it is told once
-        yield Finding(check, state, f"{guest}: {why}", before + mend, () if number else (line,))
+    for number, (state, why, remedy) in enumerate(faults):
+        line = guest_line(slurm, source, guest)  # corrects all of them, so it is told once
+        yield Finding(check, state, f"{guest}: {why}", before + remedy, () if number else (line,))
     if not faults:
         yield Finding(check, "ok", f"{guest} mirrors {source} one tier above it")
 

@@ -202,7 +202,7 @@ def undo_changes(
 ) -> tuple[list[str], int]:
     """Give back what was changed of jobs that wait, unless a daemon has completed a look within `older_than_s`.
 
-    Returns a sentence for each job, and how many of them could not be mended.
+    Returns a sentence for each job, and how many of them could not be put right.
     """
     said: list[str] = []
     failed = 0

@@ -116,7 +116,7 @@ def test_no_master_and_none_that_is_one() -> None:
     found = list(examine(Site({"master": "127.0.0.1:9"})))
     assert (found[-1].check, found[-1].state) == ("mesos", "fail")
     assert "127.0.0.1:9" in found[-1].why
-    assert "[mesos] master" in found[-1].mend
+    assert "[mesos] master" in found[-1].remedy
     assert states(examine(Site({"master": "zk://127.0.0.1:9/mesos"})))["mesos"] == "fail"
     assert states(examine(Site({"mastre": "x"})))["mesos"] == "fail"
     with (master := Master(agents=1, version="dev\n")).running():
@@ -133,7 +133,7 @@ def test_agents_with_and_without_what_guests_and_quotas_need() -> None:
         findings = {one.check: one for one in examine(Site(table))}
         assert (findings["isolation"].state, findings["revocable"].state) == ("warn", "warn")
         assert "node0?" in findings["isolation"].why, "no control characters of others in a terminal"
-        assert "--isolation=cgroups/cpu" in findings["isolation"].mend
+        assert "--isolation=cgroups/cpu" in findings["isolation"].remedy
         assert "revocable" not in states(examine(Site({**table, "revocable": False})))
     with Agents({}, agents=0) as table:
         assert states(examine(Site(table)))["agents"] == "fail"
@@ -167,7 +167,7 @@ def test_what_is_not_installed_is_reported_with_the_command(monkeypatch: pytest.
     monkeypatch.setattr(doctor, "missing", lambda: ["pymesos", "addict"])
     found = next(examine(Site({})))
     assert (found.check, found.state) == ("pymesos", "fail")
-    assert "pip install --no-deps pymesos==0.3.15" in found.mend
+    assert "pip install --no-deps pymesos==0.3.15" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -203,4 +203,4 @@ def test_both_are_looked_at_for_slurm_and_mesos(monkeypatch: pytest.MonkeyPatch)
         found = {one.check: one for one in examine_queue(Site({**table, "queue": {"partition": "m"}}))}
     assert found["framework"].state == "ok"
     assert found["queue"].state == "fail"
-    assert "PartitionName=m" in found["queue"].mend
+    assert "PartitionName=m" in found["queue"].remedy

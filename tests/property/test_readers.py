@@ -76,7 +76,7 @@ def test_mutated_logs_are_refused_or_accounted_for(
         try:
             recorded = read_log(path, skip_bad=skip_bad)
         except LogError as error:
-            assert error.mend
+            assert error.remedy
             return
         consistent(recorded)
         try:
@@ -159,7 +159,7 @@ def test_fields_are_read_or_refused(text: str) -> None:
         try:
             parse(text)
         except BadValue as bad:
-            assert bad.mend
+            assert bad.remedy
 
 
 @given(days=st.integers(0, 999), seconds=st.integers(0, 86399), milliseconds=st.integers(0, 999))

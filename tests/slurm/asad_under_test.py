@@ -153,7 +153,7 @@ class Asad(LiveAsad):
                 lambda: f"all actors report; one says\n{self.last_words(nodes[0])}",
             )
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Bring back whatever a test has killed or stopped, of Slurm's daemons too."""
         slurm = self.slurm
         for name, daemon in slurm.daemons.items():

@@ -50,7 +50,7 @@ def asad_of_module(slurm_session: RealSlurm) -> Iterator[Asad]:
 def asad(asad_of_module: Asad, slurm: RealSlurm) -> Iterator[Asad]:
     """The same, whole; what a test has broken is corrected after it."""
     yield asad_of_module
-    asad_of_module.mend()
+    asad_of_module.repair()
 
 
 @pytest.fixture

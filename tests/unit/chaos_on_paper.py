@@ -124,14 +124,14 @@ class Life:
                 until[step + self.chance.randint(1, 4)] = fault
                 self._break(fault)
             if step in until:
-                self._mend()
+                self._repair()
             self._world()
             try:
                 self._cycle()
             except Killed:
                 self.log.append(f"step {step}: killed in a change")
                 self._next_daemon()
-        self._mend()
+        self._repair()
         self._recover()
 
     def _break(self, fault: str) -> None:
@@ -162,7 +162,7 @@ class Life:
             case "actors deaf":
                 self.lab.actors.deaf = True
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         self.slurm.mood, self.slurm.dies_in = "", 0
         self.full = self.lab.actors.deaf = False
 

@@ -75,7 +75,7 @@ def partition_states(cluster: Slurm) -> dict[str, str]:
 
 
 def whys(findings: Iterable[Finding], state: str) -> str:
-    return "\n".join(f"{each.why} → {each.mend}" for each in findings if each.state == state)
+    return "\n".join(f"{each.why} → {each.remedy}" for each in findings if each.state == state)
 
 
 # ------------------------------------------------------------------------------------------------------ reading
@@ -179,7 +179,7 @@ def test_what_lends_against_the_defaults_is_reported() -> None:
     assert set(states(by_default).values()) == {"ok"}
     for kind in LEND:
         (warned,) = [each for each in lending_findings(ready, GUEST_OF, [kind], "same") if each.state != "ok"]
-        assert (warned.check, warned.state) == ("lend", "warn") and f'"{kind}"' in warned.mend
+        assert (warned.check, warned.state) == ("lend", "warn") and f'"{kind}"' in warned.remedy
     assert states(lending_findings(ready, GUEST_OF, [], "account"))["share_users"] == "ok"
     assert states(lending_findings(ready, GUEST_OF, [], "any"))["share_users"] == "warn"
     assert set(NOT_BY_DEFAULT) == set(LEND), "every kind that the plugin knows"
@@ -239,7 +239,7 @@ def test_exclusive_user_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "state", "mend"),
+    ("change", "state", "remedy"),
     [
         ({"OverSubscribe": "NO"}, "fail", "OverSubscribe=FORCE:1"),
         ({"PriorityTier": "1"}, "fail", "PriorityTier=2"),
@@ -257,11 +257,11 @@ def test_exclusive_user_is_a_warning() -> None:
         ({"Nodes": "dc1"}, "warn", "Nodes=dc[1-2]"),
     ],
 )
-def test_faults_of_a_guest_partition(change: dict[str, str], state: str, mend: str) -> None:
+def test_faults_of_a_guest_partition(change: dict[str, str], state: str, remedy: str) -> None:
     found = list(partition_findings(slurm(guest=change), GUEST_OF))
     assert partition_states(slurm(guest=change)) == {"partition batch": "ok", "partition guest": state}
     (fault,) = [each for each in found if each.state != "ok"]
-    assert fault.mend == f"in the line PartitionName=guest: {mend}"
+    assert fault.remedy == f"in the line PartitionName=guest: {remedy}"
     assert fault.lines == (
         "PartitionName=guest Nodes=dc[1-2] OverSubscribe=FORCE:1 PriorityTier=2 PreemptMode=OFF",
     )
@@ -299,8 +299,8 @@ def test_the_line_of_a_missing_guest_partition_mirrors_its_source() -> None:
         "PartitionName=guest Nodes=dc[1-2] OverSubscribe=FORCE:1 PriorityTier=6 PreemptMode=OFF "
         'AllowGroups=staff MaxTime=2-00:00:00 DefMemPerCPU=2000 TRESBillingWeights="CPU=1.0,Mem=0.25G"',
     )
-    mended = read_slurm_conf(fault.lines[0])
-    both = Slurm(cluster.settings, {**cluster.partitions, **mended.partitions})
+    corrected = read_slurm_conf(fault.lines[0])
+    both = Slurm(cluster.settings, {**cluster.partitions, **corrected.partitions})
     assert set(partition_states(both).values()) == {"ok"}, "and with that line all is well"
     assert guest_line(both, "batch", "guest") == fault.lines[0]
 
@@ -367,14 +367,14 @@ def test_who_is_kept_out_of_the_guest_partition() -> None:
 
     assert finding(lua).state == "ok"
     assert finding(lua, "root").state == "ok"
-    assert finding(lua, "lender").mend == 'job_submit.lua: asad_user = "lender"'
+    assert finding(lua, "lender").remedy == 'job_submit.lua: asad_user = "lender"'
     assert finding('-- asad_user = "asad"').state == "fail"
     assert finding(None).state == "warn"
     another = finding(lua, "asad", "guest", "guest-long")
     assert another.why == "job_submit.lua does not guard guest-long"
-    both = another.mend.removeprefix("job_submit.lua: ")
-    mended = lua.replace("guest_partitions = { guest = true }", both)
-    assert finding(mended, "asad", "guest", "guest-long").state == "ok"
+    both = another.remedy.removeprefix("job_submit.lua: ")
+    corrected = lua.replace("guest_partitions = { guest = true }", both)
+    assert finding(corrected, "asad", "guest", "guest-long").state == "ok"
     without = job_submit_finding(slurm({"JobSubmitPlugins": "(null)"}), lua, "asad", ["guest"])
     assert (without.state, without.lines) == ("fail", ("JobSubmitPlugins=lua",))
 
@@ -383,7 +383,7 @@ def test_actors_know_the_guest_partitions() -> None:
     assert actor_finding({"batch": "guest"}, ["guest"]).state == "ok"
     lacking = actor_finding({"batch": "guest", "long": "guest-long"}, ["guest"])
     assert lacking.why.endswith("would not know guests in guest-long")
-    assert lacking.mend == 'asad.toml, [node]: guest_partitions = ["guest", "guest-long"]'
+    assert lacking.remedy == 'asad.toml, [node]: guest_partitions = ["guest", "guest-long"]'
 
 
 # ------------------------------------------------------------------------------------------ rights, clocks, kernel
@@ -396,9 +396,9 @@ def test_rights_of_the_daemons_user() -> None:
     assert rights_finding(dbd, "asad|Operator\n", "asad").state == "ok"
     assert rights_finding(dbd, "asad|Administrator\n", "asad").state == "ok"
     lower = rights_finding(dbd, "asad|None\n", "asad")
-    assert (lower.state, lower.mend) == ("fail", "sacctmgr -i modify user asad set adminlevel=Operator")
+    assert (lower.state, lower.remedy) == ("fail", "sacctmgr -i modify user asad set adminlevel=Operator")
     unknown = rights_finding(dbd, "", "asad")
-    assert unknown.mend == "sacctmgr -i add user asad account=root adminlevel=Operator"
+    assert unknown.remedy == "sacctmgr -i add user asad account=root adminlevel=Operator"
     alone = rights_finding(slurm({"SlurmUser": "slurm(64030)"}), "", "asad")
     assert alone.state == "fail"
     assert "nobody but root and slurm may" in alone.why
@@ -678,8 +678,8 @@ def test_every_remedy_is_a_single_line() -> None:
         guest={"State": "DOWN"},
     )
     for finding in (*cluster_findings(bad), *partition_findings(bad, GUEST_OF)):
-        assert "\n" not in finding.mend + finding.why
-        assert Finding(**finding.to_json()).mend == finding.mend  # type: ignore[arg-type]
+        assert "\n" not in finding.remedy + finding.why
+        assert finding.to_json()["mend"] == finding.remedy
 
 
 def test_a_second_controller_wants_a_journal_that_both_see() -> None:

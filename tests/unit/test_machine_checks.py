@@ -34,7 +34,7 @@ BEFORE = "--config /etc/asad/asad.toml --older-than", "--state-dir /var/lib/asad
 
 def findings(shown: str, state_dir: str = "/var/lib/asad", config: Path = TOML) -> list[tuple[str, str, str]]:
     found = state_dir_findings(shown, Path(state_dir), config)
-    return [(finding.state, finding.why, finding.mend) for finding in found]
+    return [(finding.state, finding.why, finding.remedy) for finding in found]
 
 
 def test_units_as_they_are_shipped_agree() -> None:
@@ -48,12 +48,12 @@ def test_without_units_there_is_nothing_to_say() -> None:
 
 def test_a_unit_that_looks_elsewhere_is_named() -> None:
     shown = f"{DAEMON}ReadWritePaths=/srv\n\n{UNDO.replace(*BEFORE)}ReadWritePaths=/srv\n"
-    ((state, why, mend),) = findings(shown, "/srv/asad")
+    ((state, why, remedy),) = findings(shown, "/srv/asad")
     assert state == "fail"
     assert why.startswith(
         "asad-undo.service has asad-undo look in /var/lib/asad, but the daemon's journal is in /srv/asad"
     )
-    assert mend.startswith(
+    assert remedy.startswith(
         "in asad-undo.service: asad-undo --config /etc/asad/asad.toml, without --state-dir"
     )
     assert findings(f"{DAEMON}\n{UNDO.replace(*BEFORE)}")[0][0] == "ok", "it looks where the daemon writes"

@@ -167,7 +167,7 @@ def test_a_killed_actor_is_repaired_by_its_successor(node: Node) -> None:
     write(node.base / "cpu.max.burst", "20000\n")
     node.quotas.set_quota(node.job, 0.1, "leased")  # and no more of this one
     successor = node.successor()
-    successor.mend(node.jobs(), "the actor starts")
+    successor.recover(node.jobs(), "the actor starts")
     assert (node.read("cpu.max"), node.read("cpu.max.burst")) == ("150000 50000", "20000")
     assert {row.why for row in successor.rows} == {"the actor starts"}
     assert json.loads((node.state / "quotas.json").read_text()) == {"held": []}
@@ -178,7 +178,7 @@ def test_mending_leaves_a_namesake_alone(node: Node, tmp_path: Path) -> None:
     node.base.rename(tmp_path / "kept so that its inode stays taken")
     node.tree.job("7", (100, 101))
     write(node.base / "cpu.max", "30000 100000\n")  # its site's own
-    node.successor().mend(node.jobs(), "the actor starts")
+    node.successor().recover(node.jobs(), "the actor starts")
     assert node.read("cpu.max") == "30000 100000"
 
 
@@ -187,7 +187,7 @@ def test_mending_leaves_a_namesake_alone(node: Node, tmp_path: Path) -> None:
 )
 def test_a_broken_state_file_stops_nobody(node: Node, text: str) -> None:
     (node.state / "quotas.json").write_text(text)
-    node.quotas.mend(node.jobs(), "the actor starts")
+    node.quotas.recover(node.jobs(), "the actor starts")
     assert node.quotas.set_quota(node.job, 0.4, "leased")
 
 
@@ -312,7 +312,7 @@ def test_a_successor_lifts_the_memory_limits_of_a_killed_actor(limited: Limited)
     write(limited.file, f"{512 * MIB}\n")
     assert limited.set(64 * MIB)
     after = limited.node.successor()
-    after.mend(limited.node.jobs(), "the actor starts")
+    after.recover(limited.node.jobs(), "the actor starts")
     assert limited.limit() == str(512 * MIB), "what the site had set"
     assert after.memory == {}
 

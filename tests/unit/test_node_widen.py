@@ -136,7 +136,7 @@ def test_a_successor_puts_back_what_a_killed_actor_has_left(node: Node) -> None:
     )  # another thread by that number
     node.affinity[104] = set(WIDE)
     successor = node.successor()
-    successor.mend(node.jobs(), "the actor starts")
+    successor.recover(node.jobs(), "the actor starts")
     assert node.said() == before
     assert {pid: node.affinity[pid] for pid in (100, 101, 102, 103)} == {
         pid: bound[pid] for pid in (100, 101, 102, 103)
@@ -150,7 +150,7 @@ def test_a_successor_puts_back_what_a_killed_actor_has_left(node: Node) -> None:
 )
 def test_a_broken_state_file_stops_nobody(node: Node, text: str) -> None:
     (node.state / "widened.json").write_text(text)
-    node.widening.mend({}, "the actor starts")
+    node.widening.recover({}, "the actor starts")
     assert not node.widening.held and not node.writes
 
 

@@ -94,7 +94,7 @@ def test_bad_line_is_named(tmp_path: Path, line: str, column: str | None, proble
         read_log(path, format="swf")
     assert (caught.value.line, caught.value.column) == (3, column)
     assert problem in caught.value.problem
-    assert caught.value.mend
+    assert caught.value.remedy
     recorded = read_log(path, format="swf", skip_bad=True)
     assert recorded.counts["bad"] == 1
     assert str(recorded.bad[0]) == str(caught.value)

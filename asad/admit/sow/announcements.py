@@ -12,7 +12,7 @@ A file has `version = 1` and one `[[statement]]` for each job to come:
     deadline = "4h"                    # after `due`, by which it must have ended to be of value
     eviction = "requeue-hold"          # or "cancel": what becomes of it if who was born earlier needs its cores
 
-The text is a user's: hostile, and every problem in it is told with its place and the mend.
+The text is a user's: hostile, and every problem in it is told with its place and the remedy.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Announcement:
 def announcement_of(plain: Mapping[str, Any], now_s: float) -> Announcement:
     """The announcement that `plain` holds, as of a table of the file or of `Announcement.to_json`.
 
-    Raises UsageError with the first problem and its mend.
+    Raises UsageError with the first problem and its remedy.
     """
     made, faults = _checked(plain, now_s)
     if made is None:
@@ -117,7 +117,7 @@ def announcement_of(plain: Mapping[str, Any], now_s: float) -> Announcement:
 def read_announcements(text: str, path: str, now_s: float) -> list[Announcement]:
     """The statements of a file; `path` is only named in errors, and `now_s` is what `+2h` counts from.
 
-    Raises ConfigError with file, line, statement and mend, of the first problem.
+    Raises ConfigError with file, line, statement and remedy, of the first problem.
     """
     place = "".join(char if char.isprintable() else "?" for char in path)
     if len(text) > MOST_CHARACTERS:
@@ -125,7 +125,7 @@ def read_announcements(text: str, path: str, now_s: float) -> list[Announcement]
     try:
         document = toml_of(text)
     except ValueError as error:  # of TOML, and of numbers and dates that Python refuses to read
-        raise ConfigError(f"{place}: not TOML: {shown(str(error)[:200])}; mend what it names") from None
+        raise ConfigError(f"{place}: not TOML: {shown(str(error)[:200])}; correct what it names") from None
     if document.get("version") != 1 or isinstance(document["version"], bool):
         raise ConfigError(
             f"{place}: the version of the format is missing or not known; write version = 1 at its top"

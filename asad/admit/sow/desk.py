@@ -60,7 +60,7 @@ class StatementsDesk(AdmitPolicy):
     def submit(self, announced: Sequence[Announcement], owner: str, now_s: float) -> list[dict[str, Json]]:
         """Plan jobs that their owner announces, in this order. One that is wrong keeps those before it from being made.
 
-        Raises UsageError with the number of the statement, what is wrong and the mend; AsadError if it is too early.
+        Raises UsageError with the number of the statement, what is wrong and the remedy; AsadError if it is too early.
         """
         mechanism = self.planning.at(now_s)
         register, planning = self.register, self.planning

@@ -88,7 +88,7 @@ class Worth:
             falls = all(later <= sooner for sooner, later in zip(self.table, self.table[1:], strict=False))
             if not self.table or not falls or not all(0.0 <= one < math.inf for one in self.table):
                 raise UsageError(
-                    "statement: the value by round must be numbers ≥ 0 that never rise; mend them"
+                    "statement: the value by round must be numbers ≥ 0 that never rise; correct them"
                 )
 
     @property
@@ -178,7 +178,7 @@ class Statement:
             )
         if not len(self.duration) == len(self.probability) == len(self.signal) == rows:
             raise UsageError(
-                "statement: arrivals, durations, probabilities and signals differ in number; mend them"
+                "statement: arrivals, durations, probabilities and signals differ in number; correct them"
             )
         if not 0 <= self.birth <= LAST_ROUND:
             raise UsageError(f"statement: birth {self.birth}: write a round, 0 to {LAST_ROUND}")

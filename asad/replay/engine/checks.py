@@ -57,9 +57,9 @@ def check_jobs(jobs: dict[str, NDArray[Any]], total: int) -> None:
         _require("jobs: column array, row", jobs["array"], within, "number arrays from 0 on, -1 for no task")
 
 
-def _require(place: str, column: NDArray[Any], good: NDArray[np.bool_], mend: str) -> None:
+def _require(place: str, column: NDArray[Any], good: NDArray[np.bool_], remedy: str) -> None:
     """Raise UsageError with the first row that is not good."""
     wrong = np.flatnonzero(~good)
     if len(wrong):
         more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-        raise UsageError(f"{place} {wrong[0]}: {column[wrong[0]]}{more}; {mend}")
+        raise UsageError(f"{place} {wrong[0]}: {column[wrong[0]]}{more}; {remedy}")

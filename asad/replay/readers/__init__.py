@@ -34,7 +34,7 @@ def read_log(
     separates its fields (found out if not given); `format`, one of `FORMATS`, is found out if not given.
     With `skip_bad` bad lines are listed in `Recorded.bad`, else the first one is raised.
 
-    Raises LogError (file, line, column, mend), UsageError for wrong arguments.
+    Raises LogError (file, line, column, remedy), UsageError for wrong arguments.
     """
     if format is not None and format not in FORMATS:
         raise UsageError(f"--format {format}: there is no such format; choose one of {', '.join(FORMATS)}")

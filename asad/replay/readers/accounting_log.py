@@ -35,8 +35,8 @@ class NodeSeen(NamedTuple):
 class BadValue(ValueError):
     """One field of one line cannot be what its `column` holds (None: it is of the line as a whole)."""
 
-    def __init__(self, problem: str, mend: str, column: str | None = None) -> None:
-        self.problem, self.mend, self.column = problem, mend, column
+    def __init__(self, problem: str, remedy: str, column: str | None = None) -> None:
+        self.problem, self.remedy, self.column = problem, remedy, column
         super().__init__(problem)
 
 
@@ -51,7 +51,7 @@ class Faults:
         """Remember that `line` is bad; `numbered=False` if it is a record's number, not the file's."""
         if line not in self.by_line:
             self.by_line[line] = LogError(
-                self.path, line if numbered else None, column, bad.problem, bad.mend
+                self.path, line if numbered else None, column, bad.problem, bad.remedy
             )
 
     def settle(self, skip_bad: bool) -> list[LogError]:

@@ -288,7 +288,7 @@ def _resolve(
     if surplus < 0:
         raise BadValue(
             f"{len(record)} fields where there are {len(names)} columns",
-            "mend the line, or skip it with --skip-bad",
+            "correct the line, or skip it with --skip-bad",
         )
     free = [
         place for place, name in enumerate(names) if name in FREE_TEXT or (delimiter == "," and name in LISTS)
@@ -296,7 +296,7 @@ def _resolve(
     if not free:
         raise BadValue(
             f"{len(record)} fields where there are {len(names)} columns, none of which is free text",
-            "mend the line, or skip it with --skip-bad",
+            "correct the line, or skip it with --skip-bad",
         )
     if surplus > MOST_SURPLUS:
         raise BadValue("too many delimiters in its names", "write the log with another --delimiter")
@@ -322,7 +322,7 @@ def _resolve(
     if ways[0][0] == 0:
         raise BadValue(
             f"{len(record)} fields where there are {len(names)} columns, and no way to read it",
-            "mend the line, or skip it with --skip-bad",
+            "correct the line, or skip it with --skip-bad",
         )
     merged, before = [], 0
     for place in range(width):

@@ -179,9 +179,9 @@ def _numbers(line: str) -> list[float]:
 def _check(table: Floats, kind: NDArray[np.uint8], faults: Faults) -> None:
     """Mark as rejected the lines whose numbers cannot be what their field holds."""
 
-    def refuse(wrong: NDArray[np.bool_], field: int, problem: str, mend: str) -> None:
+    def refuse(wrong: NDArray[np.bool_], field: int, problem: str, remedy: str) -> None:
         for line in np.flatnonzero(wrong & (kind == DATA)).tolist():
-            faults.add(line + 1, FIELDS[field], BadValue(f"{table[field, line]:.15g} {problem}", mend))
+            faults.add(line + 1, FIELDS[field], BadValue(f"{table[field, line]:.15g} {problem}", remedy))
             kind[line] = REJECTED
 
     with np.errstate(invalid="ignore"):  # lines that hold no numbers are not initialised

@@ -79,7 +79,7 @@ def read_folder(folder: Path) -> list[Instance]:
 
 
 def read_instance(path: Path) -> Instance:
-    """One instance. Raises ConfigError that names the file, the key and the mend."""
+    """One instance. Raises ConfigError that names the file, the key and the remedy."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -136,8 +136,8 @@ class _Reader:
             fixed_workers=self.count(job, "fixed_workers", where, 1),
         )
 
-    def wrong(self, key: str, problem: str, mend: str) -> ConfigError:
-        return ConfigError(f"{self.path}: {key} {problem}; {mend}")
+    def wrong(self, key: str, problem: str, remedy: str) -> ConfigError:
+        return ConfigError(f"{self.path}: {key} {problem}; {remedy}")
 
     def get(self, table: Any, key: str, where: str) -> Any:
         if not isinstance(table, dict):

@@ -64,7 +64,7 @@ class PortInstance:
 def read_port_instance(path: Path, reciprocal_scale: float = RECIPROCAL_SCALE) -> PortInstance:
     """One instance. Ports with more than one arrival in a slot become several (section 3.4).
 
-    Raises ConfigError that names the file, the key and the mend.
+    Raises ConfigError that names the file, the key and the remedy.
     """
     table = read_archive(path, KEYS, "docs/reference/bench-oga.md")
     return _Reader(str(path), table).instance(path.stem, reciprocal_scale)
@@ -129,8 +129,8 @@ class _Reader:
         eta, decay = self.one("eta0"), self.one("decay")
         return PortInstance(name, ports, x, eta, DECAY if decay is None else decay)
 
-    def wrong(self, key: str, problem: str, mend: str) -> ConfigError:
-        return ConfigError(f"{self.path}: {key} {problem}; {mend}")
+    def wrong(self, key: str, problem: str, remedy: str) -> ConfigError:
+        return ConfigError(f"{self.path}: {key} {problem}; {remedy}")
 
     def get(self, key: str) -> Any:
         if key not in self.table:

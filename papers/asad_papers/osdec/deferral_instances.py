@@ -31,7 +31,7 @@ KEYS = ("jobs", "offsets", "capacity")
 
 
 def read_trajectories(path: Path) -> Trajectories:
-    """The trajectories of a file. Raises ConfigError that names the file, the key and the mend."""
+    """The trajectories of a file. Raises ConfigError that names the file, the key and the remedy."""
     table = read_archive(path, KEYS, "docs/reference/bench-osdec.md")
     for key in KEYS:
         if key not in table:

@@ -66,7 +66,7 @@ def best_of(instance: Instance) -> float:
     told = instance.hindsight_lp
     if told is not None and abs(told - best) > LP_ERROR * max(1.0, abs(best)):
         raise AsadError(
-            f"{instance.name}: hindsight_lp is {told:g} in the file and {best:g} by our solver; mend the file, or "
+            f"{instance.name}: hindsight_lp is {told:g} in the file and {best:g} by our solver; correct the file, or "
             "leave the key out"
         )
     return best

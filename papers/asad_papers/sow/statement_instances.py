@@ -32,7 +32,7 @@ MOST_ROUNDS = 1_000_000
 
 
 def read_sow_instance(path: Path) -> Instance:
-    """One instance. Raises ConfigError that names the file, the key and the mend."""
+    """One instance. Raises ConfigError that names the file, the key and the remedy."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -129,8 +129,8 @@ class _Reader:
         except UsageError as error:
             raise ConfigError(f"{self.path}: {where.rstrip('.')}{': ' if where else ''}{error}") from error
 
-    def wrong(self, key: str, problem: str, mend: str) -> ConfigError:
-        return ConfigError(f"{self.path}: {key} {problem}; {mend}")
+    def wrong(self, key: str, problem: str, remedy: str) -> ConfigError:
+        return ConfigError(f"{self.path}: {key} {problem}; {remedy}")
 
     def get(self, table: Any, key: str, where: str) -> Any:
         if not isinstance(table, dict):

@@ -1,7 +1,7 @@
 """A warm start: the network learns the scores of a teacher in the states that it comes to itself.
 
 Source: Ross, Gordon and Bagnell, *A Reduction of Imitation Learning and Structured Prediction to No-Regret Online
-Learning* (DAgger, 2011). The OSDEC paper starts from nothing; this is a mend that saves most of the training.
+Learning* (DAgger, 2011). The OSDEC paper starts from nothing; our way saves most of the training.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ trajectory does not do.
 
 Source: Lagoudakis and Parr, *Reinforcement Learning as Classification* (ICML 2003): policy iteration with a policy that
 learns from rollouts; here it learns differences instead of the best action. The OSDEC paper has no such stage; this is
-a mend. Cost of a state: O(jobs · futures · depth · jobs), compiled.
+ours alone. Cost of a state: O(jobs · futures · depth · jobs), compiled.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ class Recipe:
     worth: Worth = field(default_factory=Worth)
     packing: str = "skip-fit"
     hold: bool = True
-    """Does a score of 0 or less hold a job back? A mend: in the paper whatever fits is started."""
+    """Does a score of 0 or less hold a job back? Ours: in the paper whatever fits is started."""
     knows_end: bool = True
     """Is the network told how far the end of the trajectory is? Where time has no end it is told that it is far."""
     trajectories: int = 64
     """Of an iteration, all of them at once."""
     group: int = 8
     """So many of them are the same one, played with different chance: what an action is worth is told by how it went
-    beside the others of its group, without the chance that is in jobs and capacity. A mend; 1 is the paper's."""
+    beside the others of its group, without the chance that is in jobs and capacity. Ours; 1 is the paper's."""
     generations: int = 0
     """Of the teacher, by evolution strategies; 0 starts from nothing."""
     teacher_hidden: int = 0
@@ -48,7 +48,7 @@ class Recipe:
     lesson_passes: int = 3
     lesson_rate: float = 1e-3
     improvements: int = 14
-    """Rounds in which it learns what starting each job now is worth, played ahead (`.improve`); a mend."""
+    """Rounds in which it learns what starting each job now is worth, played ahead (`.improve`); ours."""
     improve_trajectories: int = 64
     """Of a round."""
     improve_passes: int = 1
