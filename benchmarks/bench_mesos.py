@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from asad_mesos.framework import Framework, Offered, Options, Submitted, Subscribed, Ticked
+from asad_mesos.framework import Framework, Offered, Submitted, Subscribed, Ticked
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.offers import read_offer
 from asad_mesos.session import Session
-from asad_mesos.settings import read_settings
+from asad_mesos.settings import Settings, read_settings
 from stated import beside
 
 MASTER = Path(__file__).resolve().parents[1] / "tests" / "mesos" / "master.py"
@@ -82,7 +82,7 @@ def offer(number: int) -> dict[str, object]:
 def place_alone(specs: list[Spec], agents: int, trickle: int) -> float:
     """Seconds for the state machine to read all offers, `trickle` at a time, and place all gangs."""
     plain = [offer(number) for number in range(agents)]
-    framework = Framework(Options(executor_memory_mb=1.0))
+    framework = Framework(Settings(executor_memory_mb=1.0))
     launched = 0
     begin = time.perf_counter()
     framework.handle(Subscribed("framework"), now_s=0.0)

@@ -21,11 +21,10 @@ from asad_mesos.handover import SlurmQueue
 from asad_mesos.jobs import Group, Spec, spec_from_json
 from asad_mesos.journal import NAME
 from asad_mesos.offers import read_offer
-from asad_mesos.options import Options
 from asad_mesos.queue_settings import read_queue
 from asad_mesos.requests import answer
 from asad_mesos.session import Session
-from asad_mesos.settings import read_settings
+from asad_mesos.settings import Settings, read_settings
 from asad_mesos.slurm_jobs import Queued, read_job
 from asad_mesos.slurm_side import Short
 from asad_mesos.taken import JOURNAL
@@ -175,8 +174,8 @@ def _session(folder: Path) -> Read:
             raise FaultError(str(error)[:3000]) from error
         finally:
             if len(session.framework.jobs) > 20:  # those whose end was not heard
-                session.framework = Framework(session.framework.options)
-        if why := unfit(f"{session.trouble}{session.version}{''.join(session.framework.said[-3:])}"):
+                session.framework = Framework(session.framework.settings)
+        if why := unfit(f"{session.trouble}{session.version}{''.join(session.framework.sentences[-3:])}"):
             raise FaultError(f"a session gives {why}")
         return trouble == (session.starts, session._failures)
 
@@ -192,7 +191,7 @@ class _Engine:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.framework = Framework(Options())
+        self.framework = Framework(Settings())
         self.trouble, self.subscribed = "", True
         self.framework.handle(Subscribed("F"), now_s=NOW_S)
 
@@ -269,7 +268,7 @@ def _control(folder: Path) -> Read:
 
 
 def _framework_journal() -> bytes:
-    framework = Framework(Options())
+    framework = Framework(Settings())
     records = framework.handle(Subscribed("F"), now_s=NOW_S).records
     for elastic in (False, True):
         records += framework.handle(Submitted(spec_from_json(_spec(elastic=elastic))), now_s=NOW_S).records
@@ -298,7 +297,7 @@ def _journal(folder: Path) -> Read:
                 session._handle(Subscribed("F"))
                 session._handle(Offered([read_offer(_offer(99))]))
                 session.journal.rewrite(session.framework.dump())
-                again = Framework(session.framework.options)
+                again = Framework(session.framework.settings)
                 again.restore(session.journal.load())
             except FrameworkFault as error:
                 raise FaultError(str(error)[:3000]) from error

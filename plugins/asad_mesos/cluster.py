@@ -29,7 +29,6 @@ from asad.errors import ClusterError, UsageError
 from asad.model import Finished, Json, Snapshot
 from asad.port import NodeLink
 from asad_mesos.assembly import Assembly
-from asad_mesos.engine import Engine
 from asad_mesos.events import Cancelled, Held, Prioritised, Scaled, TornDown
 from asad_mesos.jobs import Spec
 from asad_mesos.lending import Lending
@@ -59,11 +58,11 @@ class MesosCluster:
         nodes: NodeLink,
         state_dir: Path,
         clock: Callable[[], float],
-        engine: Engine | None = None,
+        engine: Session | None = None,
     ) -> None:
         """Raises ConfigError if pymesos is not installed, ClusterError if the journal cannot be used."""
         self._link, self._settings = nodes, settings
-        self.engine: Engine = engine or Session(settings, state_dir, clock)
+        self.engine = engine or Session(settings, state_dir, clock)
         self._rows, self._nodes = Rows(), Nodes()
         self._assembly = Assembly(settings, nodes, self._rows, self._nodes)
         self._lending = Lending(self.engine, nodes, self._rows, self._nodes)
@@ -230,8 +229,8 @@ class MesosCluster:
                     "asactl doctor looks closer"
                 )
             snapshot = self._assembly.snapshot(engine.framework, now_s, self._deferred)
-            told, engine.framework.said = engine.framework.said, []
-        self.said.add(told)
+            self.said.add(engine.framework.sentences)
+            engine.framework.sentences.clear()
         self._snapshot = snapshot
         self._grant(snapshot)
         return snapshot

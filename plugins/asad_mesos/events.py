@@ -1,4 +1,4 @@
-"""What the state machine is told: events of the master, requests of users and of policies, and that time passes."""
+"""What comes into the state machine: events of the master, requests of users and of policies, and that time passes."""
 
 from __future__ import annotations
 
@@ -70,14 +70,6 @@ class Scaled(NamedTuple):
     tasks: Mapping[str, int]
 
 
-class Throttled(NamedTuple):
-    """At most so many tasks of a group run at one time from now on (0: no bound); running ones go on."""
-
-    job: str
-    group: str
-    tasks: int
-
-
 class Held(NamedTuple):
     """A queued job is not placed before `until_s`."""
 
@@ -121,7 +113,7 @@ class Ticked(NamedTuple):
     """Time has passed."""
 
     behind: bool = False
-    """Many calls still wait for the master: what it has not been told it cannot answer for."""
+    """Many calls still wait for the master: what has not reached it, it cannot answer for."""
 
 
 Event = (
@@ -135,7 +127,6 @@ Event = (
     | Submitted
     | Cancelled
     | Scaled
-    | Throttled
     | Held
     | Prioritised
     | Extended
@@ -145,13 +136,14 @@ Event = (
 )
 
 
-def told(event: Event) -> str:
+def shown(event: Event) -> str:
     """An event in a word or two, for the story."""
-    if isinstance(event, Offered):
-        return f"Offered {len(event.offers)}"
-    if isinstance(event, Updated):
-        status = event.status
-        return f"Updated {str(status.get('task_id', {}).get('value', ''))[:80]!r} {str(status.get('state', ''))[:40]}"
-    if isinstance(event, Submitted):
-        return f"Submitted {event.spec.tasks} tasks"
+    match event:
+        case Offered():
+            return f"Offered {len(event.offers)}"
+        case Updated():
+            task, state = event.status.get("task_id", {}).get("value", ""), event.status.get("state", "")
+            return f"Updated {str(task)[:80]!r} {str(state)[:40]}"
+        case Submitted():
+            return f"Submitted {event.spec.tasks} tasks"
     return repr(event)[:200]

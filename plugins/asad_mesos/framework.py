@@ -2,19 +2,17 @@
 
 No I/O, no clock, no chance. Whatever changes a job or a task is a record, and is applied as one: the caller brings the
 records to the disk before it sends the calls, and a successor that applies them again knows the same. So no task is
-launched that nobody remembers, and no update is acknowledged that could be forgotten.
+launched that no record names, and no update is acknowledged that could be forgotten.
 
-Mesos has no gangs: offers are withheld in a `Pool` until one fits.
-
-A gang that loses a task that it needs is stopped as a whole and queued again. The model is the worker state machine of
-dask.distributed: an error carries the story of how it came to be.
+Mesos has no gangs: offers are withheld in a `Pool` until one fits, and what the end of a task means for its gang is in
+`Lives`. The model is the worker state machine of dask.distributed: an error carries the story of how it came to be.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from asad.errors import ClusterError, UsageError
@@ -34,58 +32,30 @@ from asad_mesos.events import (
     Scaled,
     Submitted,
     Subscribed,
-    Throttled,
     Ticked,
     TornDown,
     Updated,
-    told,
+    shown,
 )
 from asad_mesos.jobs import spec_from_json
 from asad_mesos.launch import Call
-from asad_mesos.options import Options
+from asad_mesos.lives import Lives, clean
 from asad_mesos.pool import Pool
-from asad_mesos.state import (
-    ASK_FIRST_S,
-    CANCELLED,
-    COMPLETED,
-    FAILED,
-    LAUNCHING,
-    RUNNING,
-    STOPPING,
-    TIMEOUT,
-    Job,
-    Record,
-    State,
-    Task,
-    finite,
-    unit_of,
-)
-from asad_mesos.statuses import (
-    LOST_STATES,
-    OVER_STATES,
-    STARTED_STATES,
-    exit_of,
-    not_to_blame,
-    refused,
-    takes_guests,
-)
+from asad_mesos.settings import Settings
+from asad_mesos.state import ASK_FIRST_S, CANCELLED, RUNNING, TIMEOUT, Record, State, Task, finite, unit_of
+from asad_mesos.statuses import OVER_STATES, not_to_blame, refused, takes_guests
 
 ASK_MOST_S = 300.0
 """A task that nothing is heard of is asked for less and less often, and no less than this."""
 ASK_ALL_S = 600.0
 """The master is asked for all tasks this often."""
 KILL_AGAIN_S = 10.0
-"""A kill that shows nothing is said again after this, beyond its grace."""
+"""A kill that shows nothing is sent again after this, beyond its grace."""
 LOOK_S = 0.5
 """Limits, kills and silent tasks are looked at this often."""
-FALSE_STARTS = 100
-"""So often a job may be queued again without any task having started."""
-MOST_WAIT_S = 60.0
 CHUNK = 1000
 """Tasks in one call."""
 STORY = 200
-AGAIN, UNSTARTED, REFUSED = "queued", "queued-unstarted", "queued-refused"
-"""Outcomes of a stopping job that waits again: tasks had run, none had, or the executor of its host has refused it."""
 
 
 class FrameworkFault(ClusterError):
@@ -105,14 +75,12 @@ class Framework(State):
     `handle` is the only way in, but for `restore` at the start. Not thread-safe.
     """
 
-    def __init__(self, options: Options = Options()) -> None:  # noqa: B008 (a constant tuple)
+    def __init__(self, settings: Settings = Settings()) -> None:  # noqa: B008 (it is frozen)
         super().__init__()
-        self.options = options
-        self.connected = False
-        self.said: list[str] = []
-        """Sentences about what went wrong."""
+        self.settings = settings
         self._calls: list[Call] = []
-        self.pool = Pool(self, options, self._calls)
+        self.pool = Pool(self, settings, self._calls)
+        self._lives = Lives(self, self.pool, settings, self._calls)
         self._story: deque[str] = deque(maxlen=STORY)
         self._asked_all_s = self._looked_s = self._now_s = -math.inf
 
@@ -124,9 +92,8 @@ class Framework(State):
         Raises UsageError for a request that cannot be (then nothing has happened), FrameworkFault for a fault of ours.
         """
         self._now_s = now_s = max(now_s, self._now_s)
-        flush = False
         for event in events:
-            self._story.append(f"{now_s:.3f} {told(event)}")
+            self._story.append(f"{now_s:.3f} {shown(event)}")
             try:
                 self._take(event, now_s)
             except UsageError:
@@ -136,13 +103,13 @@ class Framework(State):
                 raise FrameworkFault(
                     f"{type(error).__name__}: {error}; the last events:\n  {story}"
                 ) from error
-            flush = flush or isinstance(event, Ticked | Submitted | Beside)
         if self.connected and not self.tearing:
-            self.pool.deal(now_s, at_once=flush)
-        records, self._records = self._records, []
-        calls = self._calls.copy()
+            at_once = any(isinstance(event, Ticked | Submitted | Beside) for event in events)
+            self.pool.deal(now_s, at_once=at_once)
+        found = Instructions(self._records.copy(), self._calls.copy())
+        self._records.clear()
         self._calls.clear()
-        return Instructions(records, calls)
+        return found
 
     def _take(self, event: Event, now_s: float) -> None:
         match event:
@@ -180,14 +147,9 @@ class Framework(State):
                 self.note(what="job", job=f"m{number}", number=number, spec=spec, submit_s=now_s)
                 self.pool.wake()
             case Cancelled():
-                self._cancel(self.job(event.job), event.why, now_s)
+                self._lives.cancel(self.job(event.job), event.why, now_s)
             case Scaled():
-                self._scale(self.job(event.job), event.tasks, now_s)
-            case Throttled():
-                job = self.job(event.job)
-                self._set_target(
-                    job, event.group, event.tasks or job.spec.groups[self._group(job, event.group)].tasks
-                )
+                self._lives.scale(self.job(event.job), event.tasks, now_s)
             case Held():
                 self.note(what="held", job=self.job(event.job).job_id, until_s=finite(event.until_s))
                 self.pool.wake()
@@ -213,18 +175,17 @@ class Framework(State):
             self._calls.append({"type": "TEARDOWN"})
             return
         self.pool.changed()
-        self._ask(self.tasks, now_s)
+        self._ask(list(self.tasks.values()), now_s)
         self._ask_all(now_s)
         for task_id in self.kills:
             self.kills[task_id] = -math.inf
 
-    def _ask(self, task_ids: Iterable[str], now_s: float) -> None:
-        asked = [(task_id, self.tasks[task_id].agent) for task_id in task_ids if task_id in self.tasks]
-        for task_id, _ in asked:
-            _, wait_s = self.unheard.get(task_id, (0.0, ASK_FIRST_S))
-            self.unheard[task_id] = (now_s + wait_s, min(2 * wait_s, ASK_MOST_S))
-        for at in range(0, len(asked), CHUNK):
-            self._calls.append(launch.reconcile(asked[at : at + CHUNK]))
+    def _ask(self, tasks: Sequence[Task], now_s: float) -> None:
+        for task in tasks:
+            _, wait_s = self.unheard.get(task.task_id, (0.0, ASK_FIRST_S))
+            self.unheard[task.task_id] = (now_s + wait_s, min(2 * wait_s, ASK_MOST_S))
+        for at in range(0, len(tasks), CHUNK):
+            self._calls.append(launch.reconcile(tasks[at : at + CHUNK]))
 
     def _ask_all(self, now_s: float) -> None:
         self._asked_all_s = now_s
@@ -232,25 +193,22 @@ class Framework(State):
 
     def _removed(self, message: str, now_s: float) -> None:
         """Our id is of no use any more: whatever ran under it is being killed. All that ran is queued again."""
-        why = self.tearing or f"Mesos has removed it ({_clean(message)})"
-        self._say(f"framework {self.framework_id}: {why}; the next subscription is another framework's")
+        why = self.tearing or f"Mesos has removed it ({clean(message)})"
+        self.sentences.add(
+            [f"framework {self.framework_id}: {why}; the next subscription is another framework's"]
+        )
         self.connected = False
         self.agents.clear()
         self.note(what="framework", id="")
         for task in list(self.tasks.values()):
-            if task.task_id in self.tasks:
-                self._over(task, "TASK_GONE", "the framework was removed", None, now_s)
+            self._lives.over(task, "TASK_GONE", "the framework was removed", now_s)
 
     def _tear_down(self, why: str, now_s: float) -> None:
-        """Every job is cancelled, and the master told to end all tasks, again and again until it says that it has."""
+        """Every job is cancelled, and the master asked to end all tasks, again and again until it has."""
         for job in list(self.jobs.values()):
-            self.note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why), time_s=now_s)
-            for task in job.tasks.values():
-                task.killing = True
-            if not job.tasks:
-                self._conclude(job, now_s)
+            self._lives.stop(job, CANCELLED, clean(why), now_s, kills=False)
         if self.framework_id and not self.tearing:
-            self.note(what="teardown", text=_clean(why))
+            self.note(what="teardown", text=clean(why))
             if self.connected:
                 self._calls.append({"type": "TEARDOWN"})
 
@@ -262,8 +220,23 @@ class Framework(State):
             return
         self._looked_s = now_s
         for task_id, since_s in list(self.unreachable.items()):
-            if now_s - since_s >= self.options.unreachable_s and task_id in self.tasks:
-                self._over(self.tasks[task_id], "TASK_LOST", "its agent could not be reached", None, now_s)
+            if now_s - since_s >= self.settings.unreachable_s:
+                self._lives.over(self.tasks[task_id], "TASK_LOST", "its agent could not be reached", now_s)
+        self._look_at_times(now_s)
+        if self.connected:
+            if not behind:
+                due = [task_id for task_id, (due_s, _) in self.unheard.items() if due_s <= now_s]
+                self._ask([self.tasks[task_id] for task_id in due], now_s)
+            if now_s - self._asked_all_s >= ASK_ALL_S:
+                self._ask_all(now_s)
+                self.agents.look_anew()
+            again_s = now_s - self.settings.kill_grace_s - KILL_AGAIN_S
+            for task_id, asked_s in list(self.kills.items()):
+                if asked_s <= again_s:
+                    self._lives.kill(self.tasks[task_id], now_s)
+
+    def _look_at_times(self, now_s: float) -> None:
+        """Whose hold is over, and whose time limit?"""
         for job in list(self.jobs.values()):
             if -math.inf < job.hold_until_s <= now_s:
                 self.note(what="held", job=job.job_id, until_s=None)
@@ -272,26 +245,12 @@ class Framework(State):
                 continue
             if not job.spec.elastic:
                 if now_s >= job.limit_end_s:
-                    self._stop(job, TIMEOUT, "its time limit is over", now_s)
+                    self._lives.stop(job, TIMEOUT, "its time limit is over", now_s)
                 continue
-            for task in list(job.tasks.values()):
+            for task in job.tasks.values():
                 if now_s >= task.start_s + job.spec.time_limit_s + task.extended_s and not task.killing:
                     task.late = True
-                    self._kill(task, now_s)
-        if self.connected:
-            if not behind:
-                self._ask([task for task, (due_s, _) in self.unheard.items() if due_s <= now_s], now_s)
-            if now_s - self._asked_all_s >= ASK_ALL_S:
-                self._ask_all(now_s)
-                self.agents.look_anew()
-            again_s = now_s - self.options.kill_grace_s - KILL_AGAIN_S
-            for task_id, told_s in list(self.kills.items()):
-                if told_s <= again_s:
-                    self._kill(self.tasks[task_id], now_s)
-
-    def _say(self, sentence: str) -> None:
-        self.said.append(sentence)
-        del self.said[:-1000]
+                    self._lives.kill(task, now_s)
 
     # ------------------------------------------------------------------------------------------------------- updates
 
@@ -303,199 +262,33 @@ class Framework(State):
             self._see(task, state, status, now_s)
         elif state not in OVER_STATES and state != "TASK_UNREACHABLE" and "agent_id" in status:
             # it was given up, or belongs to a journal that was lost: it must not run beside its successor
-            self._say(f"{_clean(task_id)}: it runs although it was given up; it is killed")
+            self.sentences.add([f"{clean(task_id)}: it runs although it was given up; it is killed"])
             self._calls.append(launch.kill(task_id, str(status["agent_id"]["value"]), 0.0))
         if "uuid" in status and "agent_id" in status:
             self._calls.append(launch.acknowledge(status))
 
     def _see(self, task: Task, state: str, status: Mapping[str, Any], now_s: float) -> None:
-        text = _clean(str(status.get("message", "")))
+        text = clean(str(status.get("message", "")))
         if state in OVER_STATES:
             if state == "TASK_FAILED" and not_to_blame(status):
                 state = "TASK_LOST"
                 text = text or str(status.get("reason", ""))
-            if task.inside and not _started(task) and (refused(status) or state == "TASK_ERROR"):
+            if task.inside and not task.started and (refused(status) or state == "TASK_ERROR"):
                 state = "TASK_DROPPED"
                 self.pool.shut(task.executor, text)
-            self._over(task, state, text, status, now_s)
+            self._lives.over(task, state, text, now_s, status)
             return
         if state == "TASK_UNREACHABLE":
             self.unreachable.setdefault(task.task_id, now_s)
         else:
             self.unreachable.pop(task.task_id, None)
-        if state != task.state:
-            task.state = state
-            self.version += 1
+        task.state = state
         job = self.jobs[task.job]
         executor = None if task.inside else job.executors.get(task.executor)
         if executor is not None and not executor.open and takes_guests(status):
             self.note(what="open", job=job.job_id, executor=task.executor)
         if state in ("TASK_RUNNING", "TASK_KILLING") and math.isnan(task.start_s):
             task.start_s = now_s
-            if job.state == LAUNCHING and self._all_run(job):
-                self.note(what="started", job=job.job_id, time_s=now_s)
+            self._lives.started(job, now_s)
         if task.killing and state == "TASK_RUNNING" and task.task_id not in self.kills:
-            self._kill(task, now_s)
-
-    def _all_run(self, job: Job) -> bool:
-        # the last are the last to start, and one that does not run is enough
-        return job.spec.elastic or not any(math.isnan(task.start_s) for task in reversed(job.tasks.values()))
-
-    def _over(
-        self, task: Task, state: str, text: str, status: Mapping[str, Any] | None, now_s: float
-    ) -> None:
-        """A task is over; what that means for its job."""
-        job = self.jobs[task.job]
-        if task.late and state == "TASK_KILLED":
-            state, text = "TASK_FAILED", "its time limit is over"
-        started = _started(task)
-        lost = state in LOST_STATES or (state == "TASK_KILLED" and not task.killing)
-        elastic = job.spec.elastic and job.state != STOPPING
-        again = elastic and (lost or (state == "TASK_KILLED" and task.killing))
-        if (
-            again
-            and lost
-            and started
-            and job.groups[task.group].lost.get(task.index, 0) >= self._retries(job)
-        ):
-            again = False
-        self.note(
-            what="end",
-            task=task.task_id,
-            state=state,
-            time_s=now_s,
-            exit=exit_of(status),
-            text=text,
-            again=again,
-            lost=lost and started,
-        )
-        self.pool.changed()
-        name = f"task {task.task_id} on {_clean(task.host)}"
-        if job.state == STOPPING:
-            if not job.tasks:
-                self._conclude(job, now_s)
-        elif state == "TASK_FINISHED" or (elastic and state == "TASK_FAILED"):
-            self._settle(job, now_s)
-        elif state == "TASK_ERROR" or state == "TASK_FAILED":
-            self._stop(job, FAILED, f"{name} failed: {text or state}", now_s)
-        elif elastic:
-            if not again:
-                self._stop(
-                    job, FAILED, f"{name} was lost {self._retries(job) + 1} times: {text or state}", now_s
-                )
-            self.pool.wake()
-        else:
-            refusal = bool(task.inside) and not started
-            self._lose(job, f"{name} was lost: {text or state}", started, now_s, refusal)
-
-    def _settle(self, job: Job, now_s: float) -> None:
-        """Tasks have ended by themselves: the job is over when all of its first group have."""
-        first = job.groups[0]
-        if first.alive or first.todo:
-            if job.state == LAUNCHING and self._all_run(job):
-                self.note(what="started", job=job.job_id, time_s=now_s)
-            return
-        if math.isnan(job.start_s):  # it was over before the last of it told that it runs
-            self.note(what="started", job=job.job_id, time_s=now_s)
-        failed = sum(progress.failed for progress in job.groups)
-        if failed:
-            self._stop(job, FAILED, f"{failed} of its tasks failed", now_s)
-        else:
-            self._stop(job, COMPLETED, "", now_s)
-
-    def _retries(self, job: Job) -> int:
-        """So often may it be queued again when tasks that ran were lost."""
-        return self.options.retries if job.spec.retries < 0 else job.spec.retries
-
-    def _lose(self, job: Job, why: str, started: bool, now_s: float, refusal: bool = False) -> None:
-        """A gang has lost a task: the others are killed, and it is queued again. That an executor of another job has
-        refused it is held against nobody."""
-        tries = job.retries < self._retries(job) if started else job.false_starts < FALSE_STARTS
-        tries = tries or refusal
-        self._say(f"{job.job_id}: {why}; " + ("it is queued again" if tries else "it fails"))
-        again = AGAIN if started else REFUSED if refusal else UNSTARTED
-        self._stop(job, again if tries else FAILED, why, now_s)
-
-    def _stop(self, job: Job, outcome: str, why: str, now_s: float) -> None:
-        """End what is left of a job; it becomes `outcome` then, or is queued again."""
-        self.note(what="stopping", job=job.job_id, outcome=outcome, text=why, time_s=now_s)
-        for task in list(job.tasks.values()):
-            self._kill(task, now_s)
-        if not job.tasks:
-            self._conclude(job, now_s)
-
-    def _conclude(self, job: Job, now_s: float) -> None:
-        """The last task of a stopping job is gone."""
-        self.pool.changed()
-        if job.outcome not in (AGAIN, UNSTARTED, REFUSED):
-            self.note(what="over", job=job.job_id, state=job.outcome, time_s=now_s, text=job.why)
-            self.pool.forget(job.job_id)
-            return
-        tried = job.retries if job.outcome == AGAIN else job.false_starts
-        wait_s = min(MOST_WAIT_S, 0.5 * 2.0 ** min(tried, 10))
-        self.note(
-            what="queued",
-            job=job.job_id,
-            text=job.why,
-            retries=int(job.outcome == AGAIN),
-            false_starts=int(job.outcome == UNSTARTED),
-            until_s=now_s + wait_s,
-            time_s=now_s,
-        )
-        self.pool.wake()
-
-    def _kill(self, task: Task, now_s: float) -> None:
-        task.killing = True
-        self.kills[task.task_id] = now_s if self.connected else -math.inf
-        if self.connected:
-            self._calls.append(launch.kill(task.task_id, task.agent, self.options.kill_grace_s))
-
-    def _cancel(self, job: Job, why: str, now_s: float) -> None:
-        if job.job_id not in self.jobs:
-            return
-        if job.state == STOPPING:
-            self.note(what="stopping", job=job.job_id, outcome=CANCELLED, text=_clean(why), time_s=now_s)
-        else:
-            self._stop(job, CANCELLED, _clean(why), now_s)
-
-    # ------------------------------------------------------------------------------------------------------- scaling
-
-    def _group(self, job: Job, name: str) -> int:
-        names = [group.name for group in job.spec.groups]
-        if name not in names:
-            raise UsageError(f"{job.job_id} has no group {name[:40]!r}; there are {', '.join(names)}")
-        return names.index(name)
-
-    def _set_target(self, job: Job, name: str, tasks: int) -> int:
-        group = self._group(job, name)
-        most = job.spec.groups[group].tasks
-        if not job.spec.elastic:
-            raise UsageError(f"{job.job_id} is a gang, whose size is fixed; submit it as elastic to scale it")
-        if not 0 <= tasks <= most:
-            raise UsageError(f"{job.job_id}: {tasks} tasks of {name}; give from 0 to {most}")
-        if job.job_id not in self.jobs:
-            raise UsageError(f"{job.job_id} has ended")
-        self.note(what="target", job=job.job_id, group=group, tasks=tasks, time_s=self._now_s)
-        self.pool.wake()
-        return group
-
-    def _scale(self, job: Job, tasks: Mapping[str, int], now_s: float) -> None:
-        for name in tasks:  # all or nothing
-            if not 0 <= tasks[name] <= job.spec.groups[self._group(job, name)].tasks:
-                self._set_target(job, name, tasks[name])
-        for name, count in tasks.items():
-            group = self._set_target(job, name, count)
-            alive = [task for task in job.tasks.values() if task.group == group and not task.killing]
-            alive.sort(key=lambda task: (task.launch_s, task.index))
-            for task in alive[count:]:
-                self._kill(task, now_s)
-
-
-def _started(task: Task) -> bool:
-    """Has it begun, as far as was heard?"""
-    return task.state in STARTED_STATES or not math.isnan(task.start_s)
-
-
-def _clean(text: str) -> str:
-    """Text of users and agents, for terminals."""
-    return "".join(c if c.isprintable() else " " for c in text[:300])
+            self._lives.kill(task, now_s)

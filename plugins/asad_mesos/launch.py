@@ -10,7 +10,7 @@ import orjson
 
 from asad_mesos.jobs import MEBIBYTE, Group, Spec
 from asad_mesos.offers import CPUS, MEM, Amounts, Piece, draw, thousandths
-from asad_mesos.options import Options
+from asad_mesos.settings import Settings
 from asad_mesos.state import Executor, Job, Task, unit_of
 
 Call = dict[str, Any]
@@ -110,7 +110,7 @@ def described(
     nodes: str,
     needs: Sequence[Amounts],
     framework_id: str,
-    options: Options,
+    options: Settings,
     hosts: Mapping[str, dict[str, Any]],
 ) -> tuple[list[dict[str, Any]], dict[str, Executor]]:
     """TaskInfos of tasks of one job on one agent, whose offers' `pieces` become less; and what their executors are.
@@ -203,11 +203,14 @@ def decline(offer_ids: Sequence[str], refuse_s: float) -> Call:
 
 def kill(task_id: str, agent_id: str, grace_s: float) -> Call:
     """End a task: SIGTERM, and SIGKILL after `grace_s`."""
-    body: dict[str, Any] = {"task_id": {"value": task_id}}
-    if agent_id:
-        body["agent_id"] = {"value": agent_id}
-    body["kill_policy"] = {"grace_period": {"nanoseconds": round(grace_s * 1e9)}}
-    return {"type": "KILL", "kill": body}
+    return {
+        "type": "KILL",
+        "kill": {
+            "task_id": {"value": task_id},
+            "agent_id": {"value": agent_id},
+            "kill_policy": {"grace_period": {"nanoseconds": round(grace_s * 1e9)}},
+        },
+    }
 
 
 def acknowledge(status: Mapping[str, Any]) -> Call:
@@ -222,14 +225,13 @@ def acknowledge(status: Mapping[str, Any]) -> Call:
     }
 
 
-def reconcile(tasks: Sequence[tuple[str, str]]) -> Call:
-    """Ask for the state of these tasks (id, agent); of all that the master knows if there are none."""
+def reconcile(tasks: Sequence[Task]) -> Call:
+    """Ask for the state of these tasks; of all that the master knows if there are none."""
     return {
         "type": "RECONCILE",
         "reconcile": {
             "tasks": [
-                {"task_id": {"value": task_id}, **({"agent_id": {"value": agent}} if agent else {})}
-                for task_id, agent in tasks
+                {"task_id": {"value": task.task_id}, "agent_id": {"value": task.agent}} for task in tasks
             ]
         },
     }

@@ -19,11 +19,11 @@ from asad.cluster.lending_rules import (
 from asad.decisions import CoAllocate, ExtendLimit, SetQuota, SetShare
 from asad.model import Snapshot
 from asad.port import Lease, NodeLink
-from asad_mesos.engine import Engine
 from asad_mesos.events import Beside, Extended
 from asad_mesos.launch import key
 from asad_mesos.nodes import Nodes
 from asad_mesos.rows import INF, NAN, Kept, Rows
+from asad_mesos.session import Session
 from asad_mesos.view import Unit, unit_named
 
 
@@ -33,7 +33,7 @@ class Lending:
     They raise UsageError for what the framework refuses. Whoever calls holds the engine's lock.
     """
 
-    def __init__(self, engine: Engine, link: NodeLink, rows: Rows, nodes: Nodes) -> None:
+    def __init__(self, engine: Session, link: NodeLink, rows: Rows, nodes: Nodes) -> None:
         self._engine, self._link, self._rows, self._nodes = engine, link, rows, nodes
 
     def start_beside(self, snapshot: Snapshot, decision: CoAllocate) -> str:

@@ -22,8 +22,8 @@ from asad_mesos import launch
 from asad_mesos.events import Beside
 from asad_mesos.launch import Call
 from asad_mesos.offers import CPUS, MEM, thousandths
-from asad_mesos.options import Options
 from asad_mesos.placing import Placed, Placing, wants
+from asad_mesos.settings import Settings
 from asad_mesos.state import LAUNCHING, QUEUED, RUNNING, Job, State, Task, job_of, unit_of
 
 PASS_S = 0.05
@@ -59,7 +59,7 @@ class Miss(NamedTuple):
 class Pool:
     """Deals out what `state.agents` has of offers: launches are noted in the state, and become calls."""
 
-    def __init__(self, state: State, options: Options, calls: list[Call]) -> None:
+    def __init__(self, state: State, options: Settings, calls: list[Call]) -> None:
         """`calls` is where calls for the master are put."""
         self._state, self._options, self._calls = state, options, calls
         self._placing = Placing(state, thousandths(options.executor_memory_mb))

@@ -35,7 +35,6 @@ from asad_mesos.framework import Framework, FrameworkFault, Instructions
 from asad_mesos.jobs import Spec
 from asad_mesos.journal import Journal, JournalError
 from asad_mesos.offers import read_offer
-from asad_mesos.options import Options
 from asad_mesos.settings import Settings
 from asad_mesos.state import Job
 from asad_mesos.statuses import read_status
@@ -79,7 +78,7 @@ class Session:
         self._settings = settings
         self._secret = settings.secret()
         self.journal = Journal(state_dir)
-        self.framework = Framework(Options(**{name: getattr(settings, name) for name in Options._fields}))
+        self.framework = Framework(settings)
         try:
             self.framework.restore(self.journal.load())
         except (*NONSENSE, UsageError) as error:

@@ -1,6 +1,6 @@
 """What is known of jobs and tasks; it changes by records alone, now or when a successor reads the journal.
 
-A record is a plain object that names what it tells (`what`) and of whom. Whatever follows from one is here, so that
+A record is a plain object that names what has become (`what`) and of whom. Whatever follows from one is here, so that
 who applies the same records knows the same.
 """
 
@@ -9,18 +9,20 @@ from __future__ import annotations
 import bisect
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from asad.cluster.bounded_lists import Sentences
 from asad.errors import UsageError
 from asad_mesos.jobs import Spec, spec_from_json
 from asad_mesos.kinds import require_kinds
 from asad_mesos.offers import CPUS, Agents, need
 from asad_mesos.quotas import Usage, usage_of
+from asad_mesos.statuses import STARTED_STATES
 
 Record = dict[str, Any]
 
@@ -32,11 +34,13 @@ ASK_FIRST_S = 10.0
 """A task that nothing was heard of is asked for after this."""
 ENDED_KEPT = 1000
 STORY_KEPT = 40
-"""So many of the last things that became of a job are remembered."""
+"""So many of the last things that became of a job are listed in its story."""
+ENDINGS_KEPT = 16
+"""So many of its last tasks that ended, too."""
 
 
 class Executor(NamedTuple):
-    """What the master was told of an executor of ours: a guest that joins it must say the very same."""
+    """An executor of ours as the master has it: a guest that joins it must describe it in the very same way."""
 
     command: str
     user: str
@@ -45,7 +49,7 @@ class Executor(NamedTuple):
     """Of its own job, on that agent, at its start."""
     guest: bool
     open: bool = False
-    """It has said that it takes guests."""
+    """It has reported that it takes guests."""
 
 
 @dataclass(slots=True)
@@ -70,6 +74,11 @@ class Task:
     late: bool = False
     """It is killed because its time limit is over."""
     extended_s: float = 0.0
+
+    @property
+    def started(self) -> bool:
+        """Has it begun, as far as was heard?"""
+        return self.state in STARTED_STATES or not math.isnan(self.start_s)
 
 
 @dataclass(slots=True)
@@ -127,17 +136,92 @@ class Job:
     usage: Usage = field(default_factory=Usage)
     """What it takes up of the quotas, as long as it has not ended."""
 
-    def tell(self, time_s: float | None, sentence: str) -> None:
-        """Something has become of it; when, earlier versions did not always say."""
+    @property
+    def limit_end_s(self) -> float:
+        """When it is over time."""
+        return self.start_s + self.spec.time_limit_s + self.extended_s
+
+    def log(self, time_s: float | None, sentence: str) -> None:
+        """Something has become of it; when, earlier versions did not always record."""
         if time_s is None:
             time_s = self.story[-1][0] if self.story else self.submit_s
         self.story.append([time_s, sentence])
         del self.story[:-STORY_KEPT]
 
-    @property
-    def limit_end_s(self) -> float:
-        """When it is over time."""
-        return self.start_s + self.spec.time_limit_s + self.extended_s
+    def launch(self, record: Record) -> None:
+        """Tasks of it are launched; if it has waited, that is a new attempt."""
+        tasks, beside, demand = record["tasks"], record.get("beside", ""), record.get("demand")
+        if self.state == QUEUED:
+            self.attempt += 1
+            self.state, self.serial, self.beside = LAUNCHING, 0, beside
+            self.start_s, self.why, self.outcome, self.executors = math.nan, "", "", {}
+            if not self.spec.elastic:
+                self.demands = {} if demand is None else {-1: demand}
+                for progress in self.groups:
+                    progress.todo, progress.done, progress.failed = [], 0, 0
+        self.serial += len(tasks)
+        launched = f"{len(tasks)} task{' is' if len(tasks) == 1 else 's are'} launched"
+        launched += f" on {record.get('where') or 'agents'}"
+        launched += f" (attempt {self.attempt})" if self.attempt > 1 else ""
+        self.log(record["time_s"], launched + (f", beside {beside} as a guest" if beside else ""))
+        if self.spec.elastic:
+            first = [index for _, group, index, *_ in tasks if group == 0]
+            for index in first:
+                self.demands.pop(index, None)
+            if not beside:
+                self.guests.difference_update(first)
+                return
+            self.guests.update(first)
+            if demand is not None:  # earlier versions knew of pairs alone
+                self.demands.update(dict.fromkeys(first, demand))
+
+    def queue_again(self, record: Record) -> None:
+        """All of its tasks are gone, and it waits for another attempt."""
+        self.log(record.get("time_s"), "it waits again")
+        self.state, self.outcome, self.why, self.beside = QUEUED, "", record["text"], ""
+        self.retries += record["retries"]
+        self.false_starts += record.get("false_starts", 1 - record["retries"])
+        self.hold_until_s = max(self.hold_until_s, record["until_s"])
+        self.start_s, self.extended_s, self.executors = math.nan, 0.0, {}
+        if not self.spec.elastic:
+            self.demands = {}
+            for progress, group in zip(self.groups, self.spec.groups, strict=True):
+                progress.todo, progress.target = list(range(group.tasks)), group.tasks
+                progress.done = progress.failed = 0
+
+    def end_task(self, task: Task, record: Record) -> None:
+        """One of its tasks is over; `again` in the record: it is to be run once more."""
+        del self.tasks[task.task_id]
+        progress = self.groups[task.group]
+        progress.alive -= 1
+        state, why, again = record["state"], record.get("text", ""), record.get("again")
+        if state == "TASK_FINISHED":
+            progress.done += 1
+        elif again:
+            bisect.insort(progress.todo, task.index)
+            if record.get("lost"):
+                progress.lost[task.index] = progress.lost.get(task.index, 0) + 1
+        elif state in ("TASK_FAILED", "TASK_ERROR"):
+            progress.failed += 1
+        self.endings.append(
+            {
+                "task": task.task_id,
+                "group": self.spec.groups[task.group].name,
+                "index": task.index,
+                "host": task.host,
+                "state": state,
+                "time_s": record["time_s"],
+                "exit": record.get("exit"),
+                "why": why,
+                "agent": task.agent,
+            }
+        )
+        del self.endings[:-ENDINGS_KEPT]
+        if self.spec.elastic:
+            self.executors.pop(task.executor, None)
+            if self.state != STOPPING and state not in ("TASK_FINISHED", "TASK_KILLED"):
+                became = "was lost" if again else "has failed"
+                self.log(record["time_s"], f"{unit_of(self, task)} on {task.host} {became}: {why or state}")
 
 
 @dataclass(slots=True)
@@ -150,9 +234,90 @@ class Ending:
     completed: bool
 
 
-STATED = frozenset(column.name for column in fields(Job) if str(column.type) in ("int", "float", "str"))
-STATED -= {"job_id", "number", "submit_s"}
-"""Of a job that has got on: what its record tells by name."""
+STATED = [column.name for column in fields(Job) if str(column.type) in ("int", "float", "str")][3:]
+"""Of a job that has got on, without its id, number and time: what its record has by name."""
+UNKNOWN = {"hold_until_s": -math.inf, "start_s": math.nan, "end_s": math.nan}
+"""Those of them that a record may have as null, for JSON has no such numbers."""
+NESTED: dict[str, Callable[[Any], Any]] = {
+    "groups": lambda plain: [
+        Progress(
+            list(one["todo"]),
+            one["target"],
+            done=one["done"],
+            failed=one["failed"],
+            lost={int(index): count for index, count in one["lost"].items()},
+        )
+        for one in plain
+    ],
+    "guests": set,
+    "demands": lambda plain: {int(index): demand for index, demand in plain.items()},
+    "executors": lambda plain: {name: Executor(*columns) for name, columns in plain.items()},
+    "endings": list,
+    "story": list,
+}
+"""What is not one value → how it is read."""
+
+
+def job_from_record(record: Record) -> Job:
+    """A job as it stood when that was recorded, without its tasks. Raises KeyError and the like for nonsense."""
+    spec = spec_from_json(record["spec"])
+    groups = [Progress(list(range(group.tasks)), group.tasks) for group in spec.groups]
+    job = Job(record["job"], record["number"], spec, record["submit_s"], groups)
+    job.usage = usage_of(spec, record["spec"])
+    for name, value in record.get("state", {}).items():
+        if name in NESTED:
+            setattr(job, name, NESTED[name](value))
+        elif name in STATED:
+            setattr(job, name, UNKNOWN.get(name) if value is None else value)
+        elif name != "tasks":
+            raise KeyError(f"a job has no {name!r:.40}")
+    if len(job.groups) != len(groups):
+        raise ValueError(
+            f"{job.job_id}: {len(job.groups)} groups are not the {len(groups)} of its description"
+        )
+    return job
+
+
+def record_of(job: Job) -> Record:
+    """A job as it stands, as one record."""
+    state = {name: finite(getattr(job, name)) for name in STATED} | {
+        "guests": sorted(job.guests),
+        "endings": job.endings,
+        "story": job.story,
+        "executors": {name: list(executor) for name, executor in job.executors.items()},
+        "groups": [
+            {
+                "todo": progress.todo,
+                "target": progress.target,
+                "done": progress.done,
+                "failed": progress.failed,
+                "lost": {str(index): count for index, count in progress.lost.items()},
+            }
+            for progress in job.groups
+        ],
+        "tasks": [
+            [
+                *(task.task_id, task.group, task.index, task.agent, task.host, task.revocable),
+                *(task.launch_s, task.extended_s, task.executor, task.inside),
+            ]
+            for task in job.tasks.values()
+        ],
+    }
+    if job.demands:
+        state["demands"] = {str(index): demand for index, demand in job.demands.items()}
+    return {
+        "what": "job",
+        "job": job.job_id,
+        "number": job.number,
+        "spec": job.spec.to_json(),
+        "submit_s": job.submit_s,
+        "state": state,
+    }
+
+
+def finite(value: Any) -> Any:
+    """For a record: JSON has neither infinity nor NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def unit_of(job: Job, task: Task) -> str:
@@ -189,12 +354,14 @@ class State:
         self.endings: list[Ending] = []
         """Units that have ended since somebody took them."""
         self.last_number = 0
-        self.version = 0
-        """Rises with every record and every change of a task's state."""
+        self.connected = False
+        """Is there a master? Nothing is sent while there is none."""
+        self.sentences = Sentences()
+        """What went wrong."""
         self.unheard: dict[str, tuple[float, float]] = {}
         """Task → when it is asked for next, and how long after that again."""
         self.kills: dict[str, float] = {}
-        """Task → when it was told to end."""
+        """Task → when its end was asked for; −inf: it is to be asked for anew."""
         self.unreachable: dict[str, float] = {}
         """Task → since when its agent cannot be reached."""
         self._order: list[tuple[float, int, str]] = []
@@ -213,24 +380,21 @@ class State:
         self.endings.clear()
 
     def dump(self) -> list[Record]:
-        """Records that tell all that matters: a shorter journal."""
+        """Records of all that matters: a shorter journal."""
         first = {"what": "framework", "id": self.framework_id, "number": self.last_number}
         first |= self.addresses_of(task.agent for task in self.tasks.values())
         records: list[Record] = [first | ({"teardown": self.tearing} if self.tearing else {})]
-        records += [_as_record(job) for job in (*self.ended.values(), *self.jobs.values())]
+        records += [record_of(job) for job in (*self.ended.values(), *self.jobs.values())]
         return records
 
     def addresses_of(self, agents: Iterable[str]) -> Record:
         """A part of a record: where these agents are, as far as that says more than the names of their hosts. An agent
         that is full offers nothing, so a successor would not learn it."""
         known = self.agents
-        rows = {known.number[agent] for agent in agents}
-        told = {
-            known.ids[row]: [known.hosts[row], known.addresses[row]]
-            for row in sorted(rows)
-            if known.addresses[row] != known.hosts[row]
-        }
-        return {"agents": told} if told else {}
+        rows = sorted({known.number[agent] for agent in agents})
+        places = {known.ids[row]: [known.hosts[row], known.addresses[row]] for row in rows}
+        places = {agent: place for agent, place in places.items() if place[0] != place[1]}
+        return {"agents": places} if places else {}
 
     def job(self, job_id: str) -> Job:
         """A job by its id. Raises UsageError."""
@@ -256,137 +420,78 @@ class State:
 
     def _apply(self, record: Record) -> None:
         """Make a change that was recorded, now or by an earlier one."""
-        self.version += 1
-        what = record["what"]
         for agent, (host, address) in record.get("agents", {}).items():
             self.agents.know(agent, host, address)
-        if what == "framework":
-            self.framework_id = record["id"]
-            self.last_number = max(self.last_number, record.get("number", 0))
-            self.tearing = record.get("teardown", "")
-            return
-        if what == "teardown":
-            self.tearing = record["text"]
-            return
-        if what == "job":
-            self._apply_job(record)
-            return
-        if what == "end":
-            self._apply_end(record)
-            return
-        job = self.jobs[record["job"]]
-        if what == "launch":
-            self._apply_launch(job, record)
-        elif what == "executors":
-            job.executors.update({name: Executor(*plain) for name, plain in record["executors"].items()})
-        elif what == "open":
-            job.executors[record["executor"]] = job.executors[record["executor"]]._replace(open=True)
-        elif what == "started":
-            job.start_s = record["time_s"]
-            job.state = RUNNING
-            job.tell(job.start_s, "it runs" if job.spec.elastic else "all of its tasks run")
-        elif what == "stopping":
-            job.state, job.outcome, job.why = STOPPING, record["outcome"], record["text"]
-            if job.why:
-                job.tell(record.get("time_s"), job.why)
-            for task_id in job.tasks:
-                self.kills.setdefault(task_id, -math.inf)
-        elif what == "queued":
-            self._requeue(job, record)
-        elif what == "over":
-            job.state, job.end_s, job.why = record["state"], record["time_s"], record["text"]
-            job.tell(job.end_s, f"it has ended: {job.state}")
-            self._forget(job)
-        elif what == "held":
-            job.hold_until_s = -math.inf if record["until_s"] is None else record["until_s"]
-        elif what == "priority":
-            self._unlist(job)
-            job.priority = record["priority"]
-            self._list(job)
-        elif what == "extended":
-            extends = job.tasks.get(record.get("task", ""), job)
-            extends.extended_s += record["by_s"]
-        elif what == "target":
-            if job.groups[record["group"]].target != record["tasks"]:
-                name = job.spec.groups[record["group"]].name
-                job.tell(record.get("time_s"), f"at most {record['tasks']} of {name} at one time from now on")
-            job.groups[record["group"]].target = record["tasks"]
-        else:
-            raise KeyError(f"record of an unknown kind {what!r:.40}")
+        match record["what"]:
+            case "framework":
+                self.framework_id = record["id"]
+                self.last_number = max(self.last_number, record.get("number", 0))
+                self.tearing = record.get("teardown", "")
+            case "teardown":
+                self.tearing = record["text"]
+            case "job":
+                self._apply_job(record)
+            case "end":
+                self._apply_end(record)
+            case what:
+                self._apply_to(self.jobs[record["job"]], what, record)
+
+    def _apply_to(self, job: Job, what: str, record: Record) -> None:
+        match what:
+            case "launch":
+                job.launch(record)
+                for plain in record["tasks"]:
+                    self._add_task(job, plain, record["time_s"])
+            case "executors":
+                job.executors |= NESTED["executors"](record["executors"])
+            case "open":
+                job.executors[record["executor"]] = job.executors[record["executor"]]._replace(open=True)
+            case "started":
+                job.state, job.start_s = RUNNING, record["time_s"]
+                job.log(job.start_s, "it runs" if job.spec.elastic else "all of its tasks run")
+            case "stopping":
+                job.state, job.outcome, job.why = STOPPING, record["outcome"], record["text"]
+                if job.why:
+                    job.log(record.get("time_s"), job.why)
+                for task_id in job.tasks:
+                    self.kills.setdefault(task_id, -math.inf)
+            case "queued":
+                job.queue_again(record)
+            case "over":
+                job.state, job.end_s, job.why = record["state"], record["time_s"], record["text"]
+                job.log(job.end_s, f"it has ended: {job.state}")
+                self._forget(job)
+            case "held":
+                job.hold_until_s = -math.inf if record["until_s"] is None else record["until_s"]
+            case "priority":
+                self._unlist(job)
+                job.priority = record["priority"]
+                self._list(job)
+            case "extended":
+                extends = job.tasks.get(record.get("task", ""), job)
+                extends.extended_s += record["by_s"]
+            case "target":
+                progress, name = job.groups[record["group"]], job.spec.groups[record["group"]].name
+                if progress.target != record["tasks"]:
+                    progress.target = record["tasks"]
+                    most = f"at most {progress.target} of {name} at one time from now on"
+                    job.log(record.get("time_s"), most)
+            case _:
+                raise KeyError(f"record of an unknown kind {what!r:.40}")
 
     def _apply_job(self, record: Record) -> None:
-        spec = spec_from_json(record["spec"])
-        job = Job(
-            record["job"],
-            record["number"],
-            spec,
-            record["submit_s"],
-            [Progress(list(range(group.tasks)), group.tasks) for group in spec.groups],
-        )
+        job = job_from_record(record)
         self.last_number = max(self.last_number, job.number)
-        for name, value in record.get("state", {}).items():
-            if name == "groups":
-                for progress, plain in zip(job.groups, value, strict=True):
-                    progress.todo, progress.target = list(plain["todo"]), plain["target"]
-                    progress.done, progress.failed = plain["done"], plain["failed"]
-                    progress.lost = {int(index): count for index, count in plain["lost"].items()}
-            elif name == "guests":
-                job.guests = set(value)
-            elif name == "demands":
-                job.demands = {int(index): demand for index, demand in value.items()}
-            elif name == "executors":
-                job.executors = {executor: Executor(*plain) for executor, plain in value.items()}
-            elif name not in ("tasks", "endings", "story"):
-                if name not in STATED:
-                    raise KeyError(f"a job has no {name!r:.40}")
-                numbers = ("start_s", "end_s", "hold_until_s")
-                empty = -math.inf if name == "hold_until_s" else math.nan
-                setattr(job, name, empty if value is None and name in numbers else value)
-        for name in ("endings", "story"):
-            setattr(job, name, list(record.get("state", {}).get(name, ())))
-        job.usage = usage_of(spec, record["spec"])
-        if job.state in ALIVE:
-            self.jobs[job.job_id] = job
-            self._count(job, 1)
-            self._needs[job.job_id] = [need(group) for group in spec.groups]
-            for plain in record.get("state", {}).get("tasks", ()):
-                self._add_task(job, [*plain[:6], *plain[8:]], plain[6])
-                self.tasks[plain[0]].extended_s = plain[7]
-            self._list(job)
-        else:
+        if job.state not in ALIVE:
             self._keep_ended(job)
-
-    def _apply_launch(self, job: Job, record: Record) -> None:
-        if job.state == QUEUED:
-            job.attempt += 1
-            job.serial = 0
-            job.state = LAUNCHING
-            job.start_s, job.why, job.outcome = math.nan, "", ""
-            job.executors = {}
-            job.beside = record.get("beside", "")
-            if not job.spec.elastic:
-                job.demands = {} if record.get("demand") is None else {-1: record["demand"]}
-                for progress in job.groups:
-                    progress.todo, progress.done, progress.failed = [], 0, 0
-        for plain in record["tasks"]:
-            self._add_task(job, plain, record["time_s"])
-            job.serial += 1
-        count, beside = len(record["tasks"]), record.get("beside", "")
-        words = (
-            f"{count} task{' is' if count == 1 else 's are'} launched on {record.get('where') or 'agents'}"
-        )
-        words += f" (attempt {job.attempt})" if job.attempt > 1 else ""
-        job.tell(record["time_s"], words + (f", beside {beside} as a guest" if beside else ""))
-        if job.spec.elastic:
-            for plain in record["tasks"]:
-                if plain[1] == 0:
-                    job.demands.pop(plain[2], None)
-            if record.get("beside"):
-                job.guests.update(plain[2] for plain in record["tasks"])
-                if record.get("demand") is not None:  # earlier versions knew of pairs alone
-                    job.demands.update((plain[2], record["demand"]) for plain in record["tasks"])
-            else:
-                job.guests.difference_update(plain[2] for plain in record["tasks"] if plain[1] == 0)
+            return
+        self.jobs[job.job_id] = job
+        self._count(job, 1)
+        self._needs[job.job_id] = [need(group) for group in job.spec.groups]
+        for plain in record.get("state", {}).get("tasks", ()):
+            self._add_task(job, [*plain[:6], *plain[8:]], plain[6])
+            self.tasks[plain[0]].extended_s = plain[7]
+        self._list(job)
 
     def _add_task(self, job: Job, plain: Sequence[Any], launch_s: float) -> None:
         task_id, group, index, agent, host, revocable = plain[:6]
@@ -416,63 +521,14 @@ class State:
     def _apply_end(self, record: Record) -> None:
         task = self.tasks.pop(record["task"])
         job = self.jobs[task.job]
-        del job.tasks[task.task_id]
         for known in (self.unheard, self.kills, self.unreachable):
             known.pop(task.task_id, None)
-        progress = job.groups[task.group]
-        progress.alive -= 1
         if not task.revocable:
             self.agents.used[:, self.agents.number[task.agent]] -= self._takes(job, task)
-        if job.spec.elastic:
-            job.executors.pop(task.executor, None)
-        if record["state"] == "TASK_FINISHED":
-            progress.done += 1
-        elif record.get("again"):
-            bisect.insort(progress.todo, task.index)
-            if record.get("lost"):
-                progress.lost[task.index] = progress.lost.get(task.index, 0) + 1
-        elif record["state"] in ("TASK_FAILED", "TASK_ERROR"):
-            progress.failed += 1
-        job.endings.append(
-            {
-                "task": task.task_id,
-                "group": job.spec.groups[task.group].name,
-                "index": task.index,
-                "host": task.host,
-                "state": record["state"],
-                "time_s": record["time_s"],
-                "exit": record.get("exit"),
-                "why": record.get("text", ""),
-                "agent": task.agent,
-            }
-        )
-        del job.endings[:-16]
-        if (
-            job.spec.elastic
-            and job.state != STOPPING
-            and record["state"] not in ("TASK_FINISHED", "TASK_KILLED")
-        ):
-            became = "was lost" if record.get("again") else "has failed"
-            why = record.get("text") or record["state"]
-            job.tell(record["time_s"], f"{unit_of(job, task)} on {task.host} {became}: {why}")
-        if job.spec.elastic and not math.isnan(task.start_s):
+        job.end_task(task, record)
+        if job.spec.elastic and not math.isnan(task.start_s) and not record.get("again"):
             completed = record["state"] == "TASK_FINISHED"
-            if not record.get("again"):
-                self.endings.append(Ending(unit_of(job, task), record["time_s"], task.start_s, completed))
-
-    def _requeue(self, job: Job, record: Record) -> None:
-        job.state = QUEUED
-        job.tell(record.get("time_s"), "it waits again")
-        job.retries += record["retries"]
-        job.false_starts += record.get("false_starts", 1 - record["retries"])
-        job.hold_until_s = max(job.hold_until_s, record["until_s"])
-        job.start_s, job.outcome, job.why, job.beside = math.nan, "", record["text"], ""
-        job.extended_s, job.executors = 0.0, {}
-        if not job.spec.elastic:
-            job.demands = {}
-            for progress, group in zip(job.groups, job.spec.groups, strict=True):
-                progress.todo, progress.target = list(range(group.tasks)), group.tasks
-                progress.done = progress.failed = 0
+            self.endings.append(Ending(unit_of(job, task), record["time_s"], task.start_s, completed))
 
     def _forget(self, job: Job) -> None:
         if not job.spec.elastic and not math.isnan(job.start_s):
@@ -504,62 +560,4 @@ class State:
         bisect.insort(self._order, (-job.priority, job.number, job.job_id))
 
     def _unlist(self, job: Job) -> None:
-        entry = (-job.priority, job.number, job.job_id)
-        at = bisect.bisect_left(self._order, entry)
-        if at < len(self._order) and self._order[at] == entry:
-            del self._order[at]
-
-
-def finite(value: float) -> float | None:
-    """For a record: JSON has no infinity."""
-    return value if math.isfinite(value) else None
-
-
-def _as_record(job: Job) -> Record:
-    """A job as it stands, as one record."""
-    plain_numbers = {
-        name: getattr(job, name)
-        for name in ("state", "attempt", "serial", "retries", "false_starts", "priority", "extended_s")
-    }
-    return {
-        "what": "job",
-        "job": job.job_id,
-        "number": job.number,
-        "spec": job.spec.to_json(),
-        "submit_s": job.submit_s,
-        "state": {
-            **plain_numbers,
-            "outcome": job.outcome,
-            "why": job.why,
-            "beside": job.beside,
-            "hold_until_s": finite(job.hold_until_s),
-            "start_s": finite(job.start_s),
-            "end_s": finite(job.end_s),
-            "guests": sorted(job.guests),
-            **(
-                {"demands": {str(index): demand for index, demand in job.demands.items()}}
-                if job.demands
-                else {}
-            ),
-            "endings": job.endings,
-            "story": job.story,
-            "executors": {name: list(executor) for name, executor in job.executors.items()},
-            "groups": [
-                {
-                    "todo": progress.todo,
-                    "target": progress.target,
-                    "done": progress.done,
-                    "failed": progress.failed,
-                    "lost": {str(index): count for index, count in progress.lost.items()},
-                }
-                for progress in job.groups
-            ],
-            "tasks": [
-                [
-                    *(task.task_id, task.group, task.index, task.agent, task.host, task.revocable),
-                    *(task.launch_s, task.extended_s, task.executor, task.inside),
-                ]
-                for task in job.tasks.values()
-            ],
-        },
-    }
+        del self._order[bisect.bisect_left(self._order, (-job.priority, job.number, job.job_id))]

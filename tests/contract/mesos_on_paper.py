@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from asad_mesos.cluster import MesosCluster
-from asad_mesos.framework import Event, Framework, Offered, Options, Submitted, Subscribed, Ticked, Updated
+from asad_mesos.framework import Event, Framework, Offered, Submitted, Subscribed, Ticked, Updated
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.launch import Call
 from asad_mesos.offers import read_offer
@@ -53,7 +53,7 @@ class PaperMesos:
         """`jobs`: when each is submitted, what it is, and how long each of its tasks runs."""
         self.lock = threading.RLock()
         self.framework = Framework(
-            Options(executor_memory_mb=1.0, hold_s=60.0, refuse_s=1.0, kill_grace_s=0.0, **options)
+            Settings(executor_memory_mb=1.0, hold_s=60.0, refuse_s=1.0, kill_grace_s=0.0, **options)
         )
         self.trouble = ""
         self.clock_s = 1000.0

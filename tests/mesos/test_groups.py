@@ -14,7 +14,6 @@ from asad_mesos.framework import (
     Framework,
     Instructions,
     Offered,
-    Options,
     Scaled,
     Submitted,
     Subscribed,
@@ -23,16 +22,17 @@ from asad_mesos.framework import (
 )
 from asad_mesos.jobs import MEBIBYTE, Group, Spec
 from asad_mesos.offers import Offer, Piece
+from asad_mesos.settings import Settings
 
 from asad.errors import UsageError
 
-OPTIONS = Options(executor_memory_mb=1.0, refuse_s=0.0)
+OPTIONS = Settings(executor_memory_mb=1.0, refuse_s=0.0)
 
 
 class Mesos:
     """A framework in the test's hand, and what a master would have done with its calls."""
 
-    def __init__(self, options: Options = OPTIONS) -> None:
+    def __init__(self, options: Settings = OPTIONS) -> None:
         self.framework, self.now_s, self.offered = Framework(options), 100.0, 0
         self.records: list[dict[str, Any]] = []
         self.where: dict[str, str] = {}

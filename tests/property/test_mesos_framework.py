@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,14 +27,14 @@ from asad_mesos.events import (
 from asad_mesos.framework import Framework
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.offers import read_offer
-from asad_mesos.options import Options
+from asad_mesos.settings import Settings
 from asad_mesos.state import unit_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asad.errors import UsageError
 
-OPTIONS = Options(
+OPTIONS = Settings(
     hold_s=20.0, refuse_s=2.0, unreachable_s=30.0, kill_grace_s=1.0, retries=3, executor_memory_mb=1.0
 )
 CPUS, MEM = 4.0, 1000.0
@@ -354,7 +355,7 @@ def test_a_successor_knows_from_the_journal_what_its_predecessor_knew(seed: int)
 def test_two_frameworks_with_half_a_gang_each_do_not_wait_for_each_other(seed: int) -> None:
     """Both want all four agents. Each is given two at a time; who holds releases in time, and in the end both ran."""
     rng = random.Random(seed)
-    frameworks = [Framework(OPTIONS._replace(hold_s=5.0, refuse_s=float(1 + seed))) for _ in range(2)]
+    frameworks = [Framework(replace(OPTIONS, hold_s=5.0, refuse_s=float(1 + seed))) for _ in range(2)]
     owner: dict[str, int] = {}
     out: dict[str, str] = {}
     filters: dict[tuple[int, str], float] = {}

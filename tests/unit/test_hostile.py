@@ -20,9 +20,9 @@ from asad_mesos.framework import Framework
 from asad_mesos.jobs import spec_from_json
 from asad_mesos.journal import NAME, JournalError
 from asad_mesos.offers import read_offer
-from asad_mesos.options import Options as MesosOptions
 from asad_mesos.queue_settings import read_queue
 from asad_mesos.session import Session
+from asad_mesos.settings import Settings as MesosSettings
 from asad_mesos.settings import read_settings
 from asad_mesos.slurm_jobs import read_jobs
 from asad_mesos.slurm_side import Commands
@@ -556,7 +556,7 @@ def test_entries_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
     "odd", [{"hold_until_s": {}}, {"attempt": "1"}, {"priority": True}, {"guests": ["x"]}, {"spec": None}]
 )
 def test_a_journal_with_a_job_of_other_kinds_cannot_be(odd: dict[str, Any], tmp_path: Path) -> None:
-    framework = Framework(MesosOptions())
+    framework = Framework(MesosSettings())
     framework.handle(Subscribed("f"), now_s=1.0)
     spec = spec_from_json({"user": "u", "uid": 1, "command": "x"}).to_json()
     record = {"what": "job", "job": "m1", "number": 1, "spec": spec, "submit_s": 1.0, "state": odd}
@@ -566,7 +566,7 @@ def test_a_journal_with_a_job_of_other_kinds_cannot_be(odd: dict[str, Any], tmp_
 
 
 def test_a_journal_whose_records_are_nested_too_deeply_to_be_shown_cannot_be(tmp_path: Path) -> None:
-    framework = Framework(MesosOptions())
+    framework = Framework(MesosSettings())
     framework.handle(Subscribed("f"), now_s=1.0)
     spec = spec_from_json({"user": "u", "uid": 1, "command": "x"}).to_json()
     job = {"what": "job", "job": "m1", "number": 1, "spec": spec, "submit_s": 1.0}

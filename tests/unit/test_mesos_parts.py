@@ -21,7 +21,6 @@ from asad_mesos.jobs import Group, Spec, spec_from_json
 from asad_mesos.journal import Journal, JournalError
 from asad_mesos.launch import key
 from asad_mesos.offers import Agents, draw, fit, need, read_offer
-from asad_mesos.options import Options
 from asad_mesos.settings import Settings, read_settings
 from mesos_on_paper import PaperMesos, WillingNodes
 
@@ -275,7 +274,7 @@ def test_the_journal_is_private(tmp_path: Path) -> None:
 
 
 def test_a_fault_carries_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
-    framework = Framework(Options())
+    framework = Framework(Settings())
     framework.handle(Subscribed("f"), now_s=1.0)
     monkeypatch.setattr(framework.agents, "add", lambda *_: 1 / 0)
     with pytest.raises(FrameworkFault, match=r"(?s)ZeroDivisionError.*Subscribed.*Offered 1"):
@@ -283,7 +282,7 @@ def test_a_fault_carries_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_records_come_before_the_calls_that_need_them_and_updates_are_acknowledged_after_them() -> None:
-    framework = Framework(Options(executor_memory_mb=1.0))
+    framework = Framework(Settings(executor_memory_mb=1.0))
     framework.handle(Subscribed("f"), now_s=0.0)
     group = Group(tasks=2, memory_bytes=8.0 * 2**20)
     framework.handle(Submitted(Spec(user="u", uid=1, command="x", groups=(group,))), now_s=0.0)
@@ -307,7 +306,7 @@ def test_records_come_before_the_calls_that_need_them_and_updates_are_acknowledg
 
 
 def test_a_master_that_does_not_know_a_task_is_not_asked_for_it() -> None:
-    framework = Framework(Options(executor_memory_mb=1.0))
+    framework = Framework(Settings(executor_memory_mb=1.0))
     spec = Spec(user="u", uid=1, command="c", groups=(Group(tasks=2, memory_bytes=8.0 * 2**20),))
     framework.handle(Subscribed("f"), Submitted(spec), now_s=0.0)
     found = offer("S0", scalar("cpus", 4.0), scalar("mem", 100.0))
@@ -329,7 +328,7 @@ def test_a_master_that_does_not_know_a_task_is_not_asked_for_it() -> None:
 
 
 def test_offers_wanted_by_attribute_and_agents_to_be_maintained(tmp_path: Path) -> None:
-    framework = Framework(Options(executor_memory_mb=1.0))
+    framework = Framework(Settings(executor_memory_mb=1.0))
     framework.handle(Subscribed("f"), now_s=0.0)
     group = Group(tasks=1, memory_bytes=8.0 * 2**20)
     spec = Spec(user="u", uid=1, command="x", groups=(group,), attributes={"rack": "2"})
@@ -510,7 +509,7 @@ def test_the_demand_of_a_guest_outlives_the_daemon_and_its_quota_does_not() -> N
     (record,) = [record for record in before if record.get("state", {}).get("beside")]
     assert record["state"].pop("demands") == {"-1": 0.5}
     for records in (journal, before):  # and one that a version wrote which knew of pairs alone
-        successor = Framework(paper.framework.options)
+        successor = Framework(paper.framework.settings)
         successor.restore(records)
         paper.framework = successor
         anew = MesosCluster(

@@ -16,7 +16,6 @@ from asad_mesos.events import Cancelled, Submitted
 from asad_mesos.framework import Framework
 from asad_mesos.jobs import MEBIBYTE, REMEMBERED, Group, Spec, spec_from_json
 from asad_mesos.journal import Journal
-from asad_mesos.options import Options
 from asad_mesos.quotas import OverQuota, Usage
 from asad_mesos.settings import Settings, read_settings
 from mesos_on_paper import PaperMesos, WillingNodes
@@ -117,7 +116,7 @@ def test_jobs_of_slurm_are_counted_and_not_refused() -> None:
 
 
 def test_a_journal_that_is_larger_than_the_limits_is_known_again(tmp_path: Path) -> None:
-    before = Framework(Options())
+    before = Framework(Settings())
     records = []
     for number in range(20):
         records += before.handle(Submitted(job(100, uid=1000 + number % 2)), now_s=float(number)).records
@@ -139,14 +138,14 @@ def test_a_journal_that_is_larger_than_the_limits_is_known_again(tmp_path: Path)
 
 
 def test_who_submits_and_cancels_without_end_fills_neither_memory_nor_journal() -> None:
-    framework = Framework(Options())
+    framework = Framework(Settings())
     large = job(100_000, script=LARGE, environment={"SECRET": "y" * 1000})
     for number in range(1, 4):
         framework.handle(Submitted(large), Cancelled(f"m{number}", "enough"), now_s=1.0)
     assert all(job.groups[0].todo == [] for job in framework.ended.values())
     dumped = json.dumps(framework.dump())
     assert len(dumped) < 3 * 3 * REMEMBERED and "SECRET" not in dumped
-    successor = Framework(Options())
+    successor = Framework(Settings())
     successor.restore(framework.dump())
     assert successor.dump() == framework.dump()
     assert successor.job("m3").spec.script == LARGE[:REMEMBERED]

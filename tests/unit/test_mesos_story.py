@@ -13,7 +13,6 @@ from asad_mesos.events import AgentLost, Held, Offered, Submitted, Subscribed, U
 from asad_mesos.framework import Framework
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.offers import read_offer
-from asad_mesos.options import Options
 from asad_mesos.settings import Settings
 from asad_mesos.state import STORY_KEPT
 from mesos_on_paper import PaperMesos, WillingNodes
@@ -141,7 +140,7 @@ def test_a_successor_knows_the_story_and_so_does_who_reads_the_journal_of_an_ear
     _, paper = small(job(6), job(4))
     paper._end("m1.1.2", "TASK_LOST")
     paper.settle()
-    framework = Framework(Options())
+    framework = Framework(Settings())
     framework.restore(paper.framework.dump())
     assert [one.story for one in framework.jobs.values()] == [
         one.story for one in paper.framework.jobs.values()
@@ -154,11 +153,11 @@ def test_a_successor_knows_the_story_and_so_does_who_reads_the_journal_of_an_ear
             plain.pop("time_s")
         return plain
 
-    one = Framework(Options())
+    one = Framework(Settings())
     records = one.handle(Subscribed("f"), Submitted(job(1)), Offered([offer("S0")]), now_s=5.0).records
     status = {"task_id": {"value": "m1.1.0"}, "agent_id": {"value": "S0"}, "state": "TASK_LOST"}
     records += one.handle(Updated(status), now_s=6.0).records
-    old = Framework(Options())
+    old = Framework(Settings())
     old.restore([earlier(record) for record in records])
     assert [time_s for time_s, _ in old.jobs["m1"].story] == [5.0, 5.0, 5.0]
     assert old.jobs["m1"].story[0][1] == "1 task is launched on agents"
@@ -209,7 +208,7 @@ def offer(agent: str, host: str = "n1", port: int = 0, cpus: float = 4.0) -> Any
 
 
 def framework_of(*offers: Any) -> Framework:
-    framework = Framework(Options(executor_memory_mb=1.0))
+    framework = Framework(Settings(executor_memory_mb=1.0))
     framework.handle(Subscribed("f"), Offered(list(offers)), now_s=1.0)
     return framework
 
@@ -232,12 +231,12 @@ def test_agents_whose_ports_nobody_shows_are_distinguished_by_their_ids() -> Non
 
 @pytest.mark.parametrize("written_anew", [True, False])
 def test_full_agents_keep_their_names_when_another_daemon_reads_the_journal(written_anew: bool) -> None:
-    framework = Framework(Options(executor_memory_mb=1.0))
+    framework = Framework(Settings(executor_memory_mb=1.0))
     records = framework.handle(Subscribed("f"), Submitted(job(8)), now_s=1.0).records
     offers = [offer("S0", port=5051), offer("S1", port=5052)]
     records += framework.handle(Offered(offers), now_s=2.0).records
     assert framework.agents.names() == ["n1:5051", "n1:5052"]
-    successor = Framework(Options())
+    successor = Framework(Settings())
     successor.restore(framework.dump() if written_anew else records)
     assert successor.agents.names() == ["n1:5051", "n1:5052"]
     assert [task.host for task in successor.tasks.values()] == ["n1"] * 8, "programs are told hosts"

@@ -15,9 +15,9 @@ from asad_mesos.handover import SlurmQueue
 from asad_mesos.jobs import Spec
 from asad_mesos.journal import Journal
 from asad_mesos.offers import read_offer
-from asad_mesos.options import Options
 from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.queue_undo import WAITS, gangs, held_jobs, undo_queue
+from asad_mesos.settings import Settings
 from asad_mesos.status import status_of
 from asad_slurm.undo import main
 from slurm_side_on_paper import PaperSlurm
@@ -34,7 +34,7 @@ class Beneath:
     """The submit interface over the framework and its journal; without a master."""
 
     def __init__(self, folder: Path) -> None:
-        self.journal, self.framework = Journal(folder), Framework(Options(executor_memory_mb=1.0))
+        self.journal, self.framework = Journal(folder), Framework(Settings(executor_memory_mb=1.0))
         self.framework.restore(self.journal.load())
 
     def do(self, *events: Event) -> list[str]:
