@@ -42,7 +42,7 @@ _LONG_KEY = re.compile(rf"(?<![\w.-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{MOST_P
 
 
 def shown(text: str, most: int = 60) -> str:
-    """Text of others as it may be told back: short, and without what steers a terminal or cannot be written."""
+    """Text of others as it may be shown: short, and without what steers a terminal or cannot be written."""
     cut = text if len(text) <= most else text[: most - 1] + "…"
     return "".join(char if char.isprintable() else "?" for char in cut)
 

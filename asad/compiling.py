@@ -99,29 +99,29 @@ class _Part(CPUDispatcher):
 class _Listener(event.Listener):
     """Counts the functions of ours that are compiled."""
 
-    def __init__(self, tell: Callable[[int, int], None]) -> None:
-        self.tell, self.done, self.all = tell, 0, 0
+    def __init__(self, report: Callable[[int, int], None]) -> None:
+        self.report, self.done, self.all = report, 0, 0
 
     def on_start(self, event: event.Event) -> None:
         made = event.data["dispatcher"]
         if isinstance(made, _Entry):
             self.all = self.done + len(_reached(made.py_func))
-            self.tell(self.done, self.all)
+            self.report(self.done, self.all)
 
     def on_end(self, event: event.Event) -> None:
         made = event.data["dispatcher"]
         if isinstance(made, _Entry | _Part):
             self.done = self.all if isinstance(made, _Entry) else min(self.done + 1, self.all)
-            self.tell(self.done, self.all)
+            self.report(self.done, self.all)
 
 
-def watching(tell: Callable[[int, int], None]) -> AbstractContextManager[Any]:
-    """While it lasts, `tell` hears after each function that is compiled how many are, and of how many by now.
+def watching(report: Callable[[int, int], None]) -> AbstractContextManager[Any]:
+    """While it lasts, `report` hears after each function that is compiled how many are, and of how many by now.
 
     How many functions Python calls will yet want compiling nobody knows: so what it is told of grows. It hears nothing
     of what is found on disk.
     """
-    return event.install_listener("numba:compile", _Listener(tell))
+    return event.install_listener("numba:compile", _Listener(report))
 
 
 def _plain(kind: types.Type) -> types.Type:
@@ -156,7 +156,7 @@ class _Compiler(Compiler):
 class _PartCompiler(_Compiler):
     def define_pipelines(self) -> list[PassManager]:
         passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes = [(_LowerPart if one is NativeLowering else one, told) for one, told in passes.passes]
+        passes.passes = [(_LowerPart if one is NativeLowering else one, name) for one, name in passes.passes]
         passes.finalize()
         return [passes]
 
@@ -203,7 +203,7 @@ class _CacheFile(IndexDataCacheFile):
 
 
 class _Cache(FunctionCache):
-    """numba's cache of one function; its key tells what of other files is compiled into it, too."""
+    """numba's cache of one function; its key says what of other files is compiled into it, too."""
 
     def __init__(self, py_func: Callable[..., Any]) -> None:
         super().__init__(py_func)
@@ -222,7 +222,7 @@ def sources(function: Callable[..., Any]) -> str:
         files.add(one.__code__.co_filename)
         for name, value in _named(one):
             if isinstance(value, CONSTANTS):
-                constants.add(f"{one.__module__}.{name} = {_told(value)}")
+                constants.add(f"{one.__module__}.{name} = {_described(value)}")
             elif hasattr(value, "_fields"):  # a class of named tuples
                 constants.add(f"{one.__module__}.{name} = {value._fields}")
     digest = hashlib.sha256()
@@ -252,7 +252,7 @@ def _named(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{other}", getattr(value, other, None)) for other in names)
 
 
-def _told(value: Any) -> str:
+def _described(value: Any) -> str:
     if isinstance(value, np.ndarray):  # of a long one repr shows the ends alone
         return f"{value.dtype} {value.shape} {value.tobytes()!r}"
     return repr(value)

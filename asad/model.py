@@ -68,7 +68,7 @@ class JobLog:
     hint: Ints | None = None
     """Code into `hints`, -1 for none; None if no job has one."""
     hints: tuple[str, ...] = ()
-    """What users told asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
+    """What users stated to asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
 
     def __len__(self) -> int:
         return len(self.submit_s)
@@ -191,7 +191,7 @@ class Jobs:
     pace: Floats
     """Progress per second against the job running alone, since the last look: 1 is unharmed; NaN if unknown."""
     lost_s: Floats
-    """Seconds that lending has taken from it so far, as far as its pace tells."""
+    """Seconds that lending has taken from it so far, as far as its pace shows."""
     extended_s: Floats
     """Seconds by which its time limit has been extended for that."""
     host: Ints
@@ -203,7 +203,7 @@ class Jobs:
     demand: Floats
     """CPU that a guest which draws from pools is expected to use, as a fraction of its cores; NaN for everyone else."""
     happiness: Floats
-    """What the job itself tells of being in time, from its progress (1 and more: it is); NaN if it tells nothing."""
+    """How far the job itself reports to be in time, from its progress (1 and more: it is); NaN without a report."""
     pressure: Floats
     """Fraction of the last seconds in which it wanted CPU and got none because of its guests; NaN if not measured."""
     latest_end_s: Floats
@@ -213,7 +213,7 @@ class Jobs:
     share_group: Ints
     """Jobs share only with jobs of the same group (of one user or account, as the site has it); 0 where all may."""
     memory_bound: Codes
-    """1 where it is said to be bound by memory bandwidth, which two such jobs on one node take from each other."""
+    """1 where it is stated to be bound by memory bandwidth, which two such jobs on one node take from each other."""
     host_bar: Codes
     guest_bar: Codes
     """Why it may not lend, or may not be a guest: a number of `asad.ineligible.Ineligible`, 0 if nothing does."""
@@ -287,7 +287,7 @@ class Snapshot:
     """Until when it is known which jobs would have started by themselves: the twin's clock. At most `time_s` counts."""
     arrays: Arrays = field(default_factory=no_arrays)
     hints: Mapping[int, str] = field(default_factory=dict)
-    """By row of a job: what its user tells asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
+    """By row of a job: what its user states to asad (Slurm: `--comment='asad:…'`, without the prefix). Hostile text."""
     classes: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """By row of a job that waits: its partition (or several, `a,b`) and its QOS, where the cluster has them."""
     memory_used: Mapping[int, float] = field(default_factory=dict)
@@ -300,9 +300,9 @@ class Snapshot:
     node_gpus: Mapping[int, float] = field(default_factory=dict)
     """By number of a node: its GPUs; only of nodes that have some."""
     own_begins: Mapping[int, float] = field(default_factory=dict)
-    """By row of a job that waits and begins when asad has said: the begin time that its user gave, NaN for none."""
+    """By row of a job that waits and begins when asad decides: the begin time that its user gave, NaN for none."""
     partition_nodes: Mapping[str, Ints] = field(default_factory=dict)
-    """By partition: the numbers of its nodes; empty where the cluster does not tell."""
+    """By partition: the numbers of its nodes; empty where the cluster does not say."""
     core_peak: Floats | None = None
     """(cores,) 95th percentile of what the batch job on each core uses of a core on that node, over its last ten
     minutes; NaN until it has been measured. None: only the means of `Jobs.cpu_fraction` are known."""
@@ -313,7 +313,7 @@ class Snapshot:
     widened: bool = False
     """May a guest run on every core of its nodes, or on its own alone?"""
     names: Mapping[int, str] = field(default_factory=dict)
-    """By row of a job: the name that its user gave it, as it is; empty where the cluster tells applications alone.
+    """By row of a job: the name that its user gave it, as it is; empty where the cluster reports applications alone.
     Hostile text."""
 
 
@@ -359,7 +359,7 @@ class Finished:
     cpu_fraction: Floats
     """CPU wanted over CPU allocated in the whole run, NaN if not measured."""
     completed: NDArray[np.bool_] | None = None
-    """Whether each ended well, by itself and within its limit; None where the cluster does not tell."""
+    """Whether each ended well, by itself and within its limit; None where the cluster does not say."""
 
 
 STATEMENTS_OVER = ("completed", "failed", "evicted", "cancelled", "missed", "withdrawn", "declined")

@@ -365,10 +365,10 @@ def jobs_table(found: Sequence[Facts], now_s: float) -> RenderableType:
                 _percent(job.get("share")),
             )
         )
-    return Reasoned(headings, rows, [_bars(job) for job in found])
+    return Reasoned(headings, rows, [_reasons(job) for job in found])
 
 
-def _bars(job: Facts) -> str:
+def _reasons(job: Facts) -> str:
     """Why it may not lend or be a guest; of a job that waits only the second matters, of one that runs the first."""
     waits = job.get("state") in ("waiting", "offered")
     bar = job.get("guest_bar" if waits else "host_bar")

@@ -446,18 +446,18 @@ def _progress(show: bool) -> Iterator[Progress | None]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
-    ) as bars:
+    ) as progress:
         tasks: dict[str, TaskID] = {}
 
         def advance(what: str, ended: int, jobs: int) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what, total=jobs, of="jobs")
-            bars.update(tasks[what], completed=ended, refresh=ended == jobs)
+                tasks[what] = progress.add_task(what, total=jobs, of="jobs")
+            progress.update(tasks[what], completed=ended, refresh=ended == jobs)
 
         def compiled(done: int, all_: int) -> None:
             if COMPILING not in tasks:
-                tasks[COMPILING] = bars.add_task(COMPILING, total=all_, of="functions")
-            bars.update(tasks[COMPILING], completed=done, total=all_, refresh=True)
+                tasks[COMPILING] = progress.add_task(COMPILING, total=all_, of="functions")
+            progress.update(tasks[COMPILING], completed=done, total=all_, refresh=True)
 
         with watching(compiled):
             yield advance

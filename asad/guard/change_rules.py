@@ -13,7 +13,7 @@ from asad.ineligible import OPTED_OUT, Ineligible
 
 @of(Decision)
 def one_change(look: Look, decision: Decision) -> str:
-    """A job's lending changes once a cycle, so that what comes of it can be told; its limit moves once at the most."""
+    """A job's lending changes once a cycle, so that its effect can be seen; its limit moves once at the most."""
     before = look.done.get(changes(decision))
     if before is None:
         if isinstance(decision, CoAllocate) and ("when it starts", decision.guest) in look.done:

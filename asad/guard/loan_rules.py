@@ -172,7 +172,7 @@ def share_group(look: Look, decision: CoAllocate) -> str:
 
 @of(CoAllocate)
 def memory_bandwidth(look: Look, decision: CoAllocate) -> str:
-    """No two jobs that are said to be memory-bound share a node, where calibration says that it costs too much."""
+    """No two jobs that are stated to be memory-bound share a node, where calibration says that it costs too much."""
     if look.memory_loss > look.settings.memory_bandwidth:
         bound = look.snapshot.jobs.memory_bound
         if bound[decision.guest] and any(bound[other] for other in look.beside(decision)):
@@ -199,7 +199,7 @@ def components(look: Look, decision: CoAllocate) -> str:
 
 @of(Admit, Defer, SetThrottle, SetMemory, SetShare, CoAllocate)
 def opted_out(look: Look, decision: Decision) -> str:
-    """Jobs and nodes that are barred from lending, or from being a guest, are left alone.
+    """Jobs and nodes that are ineligible for lending, or from being a guest, are left alone.
 
     Jobs that opted out are neither admitted nor held back either; they may always be let go.
     """
@@ -235,7 +235,7 @@ def opted_out(look: Look, decision: Decision) -> str:
 
 @of(CoAllocate, SetShare)
 def happiness_floor(look: Look, decision: CoAllocate | SetShare) -> str:
-    """A host that tells of being late lends nothing more."""
+    """A host that reports to be late lends nothing more."""
     for host in lenders(look, decision):
         happiness, floor = float(look.snapshot.jobs.happiness[host]), look.settings.happiness_floor
         if happiness < floor:  # never of NaN

@@ -203,7 +203,7 @@ def _declare(bench: Bench, notes: list[str]) -> None:
     bench.deferrable = found = deferrable_of(jobs, jobs.time_limit_s, array, declared, settings.seed)
     if not found.rows.any() and settings.any_of(defers):
         raise UsageError(
-            f"no job of {bench.recorded.path} is deferrable, so there is nobody to put off; declare some with "
+            f"no job of {bench.recorded.path} is deferrable, so there is nobody to defer; declare some with "
             "--deferrable 'share=0.2,window=4h', or log the Comment column with asad:deferrable=4h in it"
         )
     if found.assumed:

@@ -61,7 +61,7 @@ STYLE: dict[str, Any] = {
 
 # Mid-tones of the Okabe-Ito palette (made for colour-blind readers), each at least 3:1 on white and on the
 # dark page.
-# A dash goes with each colour, so that black-and-white print tells them apart as well.
+# A dash goes with each colour, so that black-and-white print distinguishes them as well.
 PALETTE: dict[str, tuple[str, Any]] = {
     "slurm": ("#7d8590", "solid"),
     "asax": ("#1f7fd1", "solid"),

@@ -258,7 +258,7 @@ WORTH: tuple[str, tuple[Measure, ...]] = (
             "Jobs with a utility",
             "count",
             0,
-            "Jobs and arrays that tell one, or have it by a rule.",
+            "Jobs and arrays that state one, or have it by a rule.",
         ),
         Measure(
             "in_time", "Done by their target", "count", 0, "Those of them that ended by their target time."
@@ -319,7 +319,7 @@ DEFERRAL: tuple[str, tuple[Measure, ...]] = (
             "Delay of deferrable jobs, mean",
             "time",
             0,
-            "From submission to start, averaged over them. They are put off, so it may well be more.",
+            "From submission to start, averaged over them. They are deferred, so it may well be more.",
         ),
         Measure(
             "deferrable_utilization",
@@ -336,7 +336,7 @@ STATED: tuple[str, tuple[Measure, ...]] = (
     "What becomes of statements of work",
     (
         Measure("stated", "Statements", "count", 0, "Jobs that were announced before they came."),
-        Measure("stated_jobs", "Statements whose job came", "count", 0, "Worth is told of these alone."),
+        Measure("stated_jobs", "Statements whose job came", "count", 0, "Worth is reported of these alone."),
         Measure(
             "welfare",
             "Welfare",
@@ -367,9 +367,9 @@ SCHEDULERS = frozenset({"slurm", "fcfs", "conservative", "fluid"})
 
 def groups(result: ReplayResult) -> tuple[tuple[str, tuple[Measure, ...]], ...]:
     """The groups of figures that this replay has."""
-    told = result.policies[BASELINE].metrics
+    there = result.policies[BASELINE].metrics
     asked = ((WORTH, "utility"), (DEFERRAL, "deferrable"), (STATED, "stated"))
-    more = [group for group, key in asked if key in told]
+    more = [group for group, key in asked if key in there]
     return (GROUPS[0], *more, *GROUPS[1:])
 
 

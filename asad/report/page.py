@@ -19,6 +19,7 @@ import numpy as np
 from asad.model import Json
 from asad.replay.results import PolicyResult, ReplayResult
 from asad.report import drawing, figures, funnel, html, units, verdict
+from asad.report.effects import effect_of
 from asad.report.html import write_whole
 from asad.report.measures import (
     BASELINE,
@@ -78,7 +79,7 @@ def page(result: ReplayResult) -> str:
     sections = [one for one in SECTIONS if one[0] != "funnel" or funnel.counted(result)]
     return html.render(
         "replay.html",
-        title=f"{heading}: {_doing(result, name)} {units.plain(name)}"
+        title=f"{heading}: {effect_of(result.policies[name]).doing} {units.plain(name)}"
         if name and lends
         else f"{heading}: replayed",
         kicker="replay of a recorded cluster",
@@ -340,19 +341,6 @@ def _loser(result: ReplayResult, policy: PolicyResult, row: int) -> tuple[str, .
         units.duration(end_s - submit_s),
         units.number((end_s - float(policy.start_s[row])) / run_s, 2),
         *cause,
-    )
-
-
-def _doing(result: ReplayResult, name: str) -> str:
-    policy = result.policies[name]
-    return (
-        "putting off with"
-        if policy.deferring
-        else "planning by"
-        if policy.stating
-        else "lending with"
-        if policy.managed is None
-        else "admission by"
     )
 
 

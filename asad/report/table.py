@@ -13,6 +13,7 @@ from rich.text import Text
 
 from asad.replay.results import PolicyResult, ReplayResult
 from asad.report import funnel, units, verdict
+from asad.report.effects import ADMISSION, effect_of
 from asad.report.measures import (
     BASELINE,
     MEASURES,
@@ -188,7 +189,7 @@ def _worths(result: ReplayResult, console: Console) -> Table:
             _count("admitted", " admitted"),
             _count("declined", " not"),
             *_where(
-                lambda policy: policy.managed is not None and not (policy.deferring or policy.stating),
+                lambda policy: effect_of(policy) is ADMISSION,
                 _count("losers", " losers"),
                 ("", share),
                 (f"worst\n{symbol}", lambda policy: loss(metric(policy, "loss_max_s"))),

@@ -1,9 +1,10 @@
-"""What a replay found, in words. Every word follows from a number; worse is said as plainly as better."""
+"""What a replay found, in words. Every word follows from a number; worse is put as plainly as better."""
 
 from __future__ import annotations
 
 from asad.replay.results import PolicyResult, ReplayResult
 from asad.report import units
+from asad.report.effects import ADMISSION, DEFERRAL, STATEMENTS, effect_of
 from asad.report.measures import (
     BASELINE,
     SCHEDULERS,
@@ -29,43 +30,22 @@ def sentences(result: ReplayResult) -> list[str]:
         return [f"Only {BASELINE} was replayed, so there is nothing to compare it with; " + _rests(result)]
     policy = result.policies[name]
     lends = name not in SCHEDULERS
-    said = []
-    if policy.deferring:
-        said.append(_deferral(result, name))
-    elif policy.stating:
-        said.append(_statements(result, name))
-    elif policy.managed is not None:
-        said.append(_worth(result, name))
-    said.append(_gain(result, name, lends))
+    found = [own(result, name) for own in OWN.get(effect_of(policy), ())]
+    found.append(_gain(result, name))
     if lends and affected(policy):
         if policy.managed is None and metric(policy, "late") is not None:
-            said += [_stretched(policy), _moved(policy)]
+            found += [_stretched(policy), _moved(policy)]
         else:
-            said.append(_losers(policy))
-            said += _displaced(policy)
-    said.append(_capital(_rests(result, name)) if lends else _capital(_rests(result)))
-    return said
+            found += [_losers(policy), *_displaced(policy)]
+    return [*found, _capital(_rests(result, name if lends else None))]
 
 
-def _gain(result: ReplayResult, name: str, lends: bool) -> str:
+def _gain(result: ReplayResult, name: str) -> str:
     policy, base = result.policies[name], result.policies[BASELINE]
-    shown = units.plain(name)
-    if policy.deferring:
-        subject = f"Putting jobs off with {shown}"
-        if not affected(policy):
-            return f"{shown} changed nothing: no job was put off."
-    elif policy.stating:
-        subject = f"Statements of work by {shown}"
-        if not affected(policy):
-            return f"{shown} changed nothing: no job was held to a plan."
-    elif policy.managed is not None:
-        subject = f"Admission by {shown}"
-        if not affected(policy):
-            return f"{shown} changed nothing: no job was admitted, deferred or throttled."
-    elif lends and not affected(policy):
-        return f"{shown} found nothing to lend: no job became host or guest."
-    else:
-        subject = f"Lending with {shown}" if lends else f"Scheduling with {shown}"
+    shown, effect = units.plain(name), effect_of(policy)
+    if effect.nothing and not affected(policy):
+        return effect.nothing.format(shown)
+    subject = effect.subject.format(shown)
     if name in YARDSTICKS:
         subject += " (which knows every job’s demand beforehand, as no real policy can)"
     response = relative(result, name, "response_mean_s")
@@ -142,16 +122,20 @@ def _statements(result: ReplayResult, name: str) -> str:
     shown = units.plain(name)
     own, before = (metric(one, "welfare") or 0.0 for one in (policy, base))
     decimals = units.decimals_for(max(own, before))
-    told, planned, evicted = (int(metric(policy, key) or 0) for key in ("stated", "planned", "evicted"))
+    stated, planned, evicted = (int(metric(policy, key) or 0) for key in ("stated", "planned", "evicted"))
     moved = f" ({units.change(own / before - 1)})" if before else ""
     text = (
         f"Under {shown}, stated jobs are worth {units.number(own, decimals)} to their owners, under {BASELINE} "
-        f"{units.number(before, decimals)}{moved}; {units.number(planned)} of {units.plural(told, 'statement')} got a "
-        f"plan, and {units.plural(evicted, 'job')} had to go for others"
+        f"{units.number(before, decimals)}{moved}; {units.number(planned)} of {units.plural(stated, 'statement')} had "
+        f"a plan, and {units.plural(evicted, 'job')} had to go for others"
     )
     if result.settings.get("statements") == "inferred":
         text += "; the statements are inferred from the log, each from what had ended by then, their values assumed"
     return text + "."
+
+
+OWN = {DEFERRAL: (_deferral,), STATEMENTS: (_statements,), ADMISSION: (_worth,)}
+"""What a kind of policy is there for comes before the gain that all are measured by."""
 
 
 def _losers(policy: PolicyResult) -> str:
@@ -163,9 +147,7 @@ def _losers(policy: PolicyResult) -> str:
             f"{units.number(losers)} of the {units.plural(of, 'deferrable job')} that were held back would have ended "
             f"noticeably later{by}, as they may."
         )
-    whom = "hosts and guests" if policy.managed is None else "jobs that were admitted, deferred or throttled"
-    if policy.stating:
-        whom = "jobs that were held to their plans or evicted"
+    whom = effect_of(policy).touched
     if losers == 0:
         text = f"None of the {units.number(of)} {whom} would have ended noticeably later"
     else:
@@ -229,7 +211,7 @@ def _whole(count: float | None) -> int:
 
 def _against_chance(displaced: float, placebo: float | None) -> str:
     if placebo is None:
-        return "; no placebo tells how many of them chance alone would move"
+        return "; no placebo says how many of them chance alone would move"
     compared = (
         "more than"
         if displaced > 1.1 * placebo

@@ -251,7 +251,7 @@ def test_the_table_and_the_page_show_it_and_that_it_is_assumed(log: Path, tmp_pa
 def test_a_log_that_shows_nobody_deferrable_is_refused(tmp_path: Path, log: Path) -> None:
     path = tmp_path / "plain.txt"
     path.write_text(log.read_text().replace("asad:deferrable=5h", ""))
-    with pytest.raises(UsageError, match="there is nobody to put off"):
+    with pytest.raises(UsageError, match="there is nobody to defer"):
         replay(path, "--policy", "edf-defer")
     document = replay(log, "--policy", "edf-defer", "--json")
     assert document["policies"]["edf-defer"]["deferrable"] == 1 and not document["settings"]["deferrable"]

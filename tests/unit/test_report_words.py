@@ -221,7 +221,7 @@ def test_verdict_shows_who_is_late_by_sharing_and_who_since_the_schedule_moved()
             "1 job would have ended later because the schedule moved around",
         ),
         ({"displaced": 1, "displaced_placebo": 99}, "around it, fewer than the 99 that chance"),
-        ({"displaced": 5, "displaced_placebo": None}, "no placebo tells how many"),
+        ({"displaced": 5, "displaced_placebo": None}, "no placebo says how many"),
         (
             {"displaced": 0},
             "No job would have ended noticeably later for having started later; chance alone moves 138",
@@ -285,7 +285,7 @@ def test_verdict_says_nobody_only_when_it_is_nobody() -> None:
         ),
         (200, 99, "200 other jobs would have ended later too, more than the 99"),
         (1, 99, "1 other job would have ended later too, fewer than the 99"),
-        (5, None, "no placebo tells how many"),
+        (5, None, "no placebo says how many"),
     ],
 )
 def test_verdict_on_a_stored_run_holds_the_displaced_against_the_placebo(
