@@ -20,25 +20,29 @@ Role = Literal["host", "guest", ""]
 RoleOf = Callable[[int], Role]
 
 
+def first_reason(*reasons: tuple[str, object]) -> str:
+    """The first of these reasons that holds, or the empty string."""
+    return next((reason for reason, holds in reasons if holds), "")
+
+
 def nodes_refused(decision: CoAllocate, count: int) -> str:
     """Are its nodes among `count`, each once, and has each a demand where the guest draws from pools?"""
     nodes, demands = decision.nodes, decision.demands
-    if not nodes or not all(0 <= node < count for node in nodes):
-        return "there is no such node"
-    if len(set(nodes)) < len(nodes):
-        return "a node is named twice"
-    asked = all(0 <= cores < math.inf for cores in demands)
-    if decision.pooled and (len(demands) != len(nodes) or not asked):
-        return f"demands {demands} are not one for each of {len(nodes)} nodes"
-    return ""
+    asked = len(demands) == len(nodes) and all(0 <= cores < math.inf for cores in demands)
+    return first_reason(
+        ("there is no such node", not nodes or not all(0 <= node < count for node in nodes)),
+        ("a node is named twice", len(set(nodes)) < len(nodes)),
+        (f"demands {demands} are not one for each of {len(nodes)} nodes", decision.pooled and not asked),
+    )
 
 
 def share_refused(decision: SetShare, jobs: Jobs, role: RoleOf) -> str:
     """Is it the guest of a pair, or a host that lends a part of itself?"""
     if decision.host >= 0:
-        if role(decision.host) != "host":
-            return "it does not run any more"
-        return "" if 0.0 <= decision.share <= 1.0 else f"a share of {decision.share:g} is none"
+        return first_reason(
+            ("it does not run any more", role(decision.host) != "host"),
+            (f"a share of {decision.share:g} is none", not 0.0 <= decision.share <= 1.0),
+        )
     if role(decision.guest) != "guest":
         return "it does not run as a guest any more"
     pooled = not math.isnan(jobs.demand[decision.guest])
@@ -49,15 +53,15 @@ def quota_refused(
     decision: SetQuota, jobs: Jobs, role: RoleOf, nodes_of: Callable[[int], Collection[int]]
 ) -> str:
     """Is it a guest that draws from the pools of these nodes? `nodes_of` has the nodes of one that runs."""
-    if role(decision.guest) != "guest":
+    guest, nodes, quotas = decision.guest, decision.nodes, decision.cores
+    if role(guest) != "guest":
         return "it does not run as a guest any more"
-    if math.isnan(jobs.demand[decision.guest]):
-        return "it is the guest of a pair: a share of its host binds it"
-    asked = all(0 < cores < math.inf for cores in decision.cores)
-    if len(decision.nodes) != len(decision.cores) or not asked:
-        return f"quotas {decision.cores} are not one above 0 for each of {len(decision.nodes)} nodes"
-    there = set(decision.nodes) <= set(nodes_of(decision.guest))
-    return "" if there else "it is not on such a node"
+    asked = len(nodes) == len(quotas) and all(0 < cores < math.inf for cores in quotas)
+    return first_reason(
+        ("it is the guest of a pair: a share of its host binds it", math.isnan(jobs.demand[guest])),
+        (f"quotas {quotas} are not one above 0 for each of {len(nodes)} nodes", not asked),
+        ("it is not on such a node", not set(nodes) <= set(nodes_of(guest))),
+    )
 
 
 def guest_nodes(snapshot: Snapshot, row: int) -> list[int]:

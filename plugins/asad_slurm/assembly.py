@@ -11,10 +11,10 @@ from asad.cluster.samples import memory_used, peaks
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Codes, Ints, Snapshot
 from asad.port import NodeLink
-from asad_slurm import bars
 from asad_slurm.changes import Changes, is_ours
+from asad_slurm.eligibility import node_ineligible, widened
 from asad_slurm.jobs import JobTable
-from asad_slurm.lending import Lending
+from asad_slurm.lending import Shares
 from asad_slurm.measures import measure, samples_of
 from asad_slurm.nodes import Nodes
 from asad_slurm.offers import Offers
@@ -34,13 +34,13 @@ class Assembly:
         jobs: JobTable,
         offers: Offers,
         changes: Changes,
-        lending: Lending,
+        shares: Shares,
         link: NodeLink,
         monotonic: Callable[[], float],
     ) -> None:
         """`monotonic` tells how much time lies between two snapshots."""
         self._settings, self._nodes, self._table, self._offers = settings, nodes, jobs, offers
-        self._changes, self._lending, self._link, self._monotonic = changes, lending, link, monotonic
+        self._changes, self._shares, self._link, self._monotonic = changes, shares, link, monotonic
         self._rows = jobs.rows
         self._version = 0
         self._looked_at = -INF
@@ -67,7 +67,7 @@ class Assembly:
             extra.static_host_bar[alive],
             extra.static_guest_bar[alive],
         )
-        self._lending.show(guests, running, core_owner)
+        self._shares.show(guests, running, core_owner)
         offered = self._show_offers(core_guest)
         queue = self._queue(waiting, offered)
         reports = self._link.reports()
@@ -81,14 +81,14 @@ class Assembly:
             arrays,
             samples,
             holding,
-            self._lending.hosts,
+            self._shares.hosts,
             now_s,
             elapsed_s,
             settings.window_s,
         )
         self._show_own_starts(guests, now_s)
         node_bar: Codes = np.array(
-            [bars.node_bar(node, settings, reports.get(node.name)) for node in self._nodes.records],
+            [node_ineligible(node, settings, reports.get(node.name)) for node in self._nodes.records],
             dtype=np.int8,
         )
         self._bar(running, queue, node_bar)
@@ -112,11 +112,11 @@ class Assembly:
             own_begins=self._own_begins(),
             partition_nodes=self._nodes.of_partition,
             memory_used=memory_used(samples),
-            memory_high=dict(self._lending.memory),
+            memory_high=dict(self._shares.memory),
             core_peak=peaks(seen, core_owner, machine),
             lends_free_cores=settings.share_users in ("as-slurm", "any"),
             whole_nodes=False,
-            widened=bars.widened(node_bar, [reports.get(node.name) for node in self._nodes.records]),
+            widened=widened(node_bar, [reports.get(node.name) for node in self._nodes.records]),
             names=Names(rows),
         )
 

@@ -1,18 +1,18 @@
 """What admission changes of users' jobs: begin time, throttle of an array, nice.
 
-Whatever is changed is in the journal first, with what it was; the user's own value is given back when the change is
-taken back, at the daemon's stop, and by `asad-undo`. What somebody else has changed meanwhile is theirs: it is let be.
+Whatever is changed is in the journal first, with what it was; the user's own value is restored when the change is taken
+back, at the daemon's stop, and by `asad-undo`. What somebody else has changed meanwhile is theirs: it is let be.
 A daemon that starts finds the changes of the one before, and goes on with them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from asad_slurm.command import Transport
+from asad_slurm.command import Answer, Transport
 from asad_slurm.journal import Journal, JournalError
 from asad_slurm.records import WAITS, JobRecord
 from asad_slurm.undo import BEGIN, CHANGES, NICE, THROTTLE, changed_words
@@ -38,20 +38,13 @@ class Change:
     """What we have set it to, the latest last."""
     time_s: float
 
-    def to_json(self) -> dict[str, str | float | int | list[int]]:
+    def to_json(self) -> dict[str, Any]:
         """The journal's line."""
-        return {
-            "what": "changed",
-            "time_s": self.time_s,
-            "job": str(self.job),
-            "key": self.key,
-            "was": self.was,
-            "ours": list(self.ours),
-        }
+        return asdict(self) | {"what": "changed", "job": str(self.job)}
 
 
 class Changes:
-    """All changes that are not given back, by job and key."""
+    """All changes that are not returned, by job and key."""
 
     def __init__(self, transport: Transport, journal: Journal, clock: Callable[[], float]) -> None:
         self._transport, self._journal, self._clock = transport, journal, clock
@@ -80,31 +73,30 @@ class Changes:
             made[key] = Change(job, key, was, (*before, value)[-MOST_OURS:], now_s)
         try:
             for key, change in made.items():
-                self._journal.write(**change.to_json())  # type: ignore[arg-type]
+                self._journal.write(**change.to_json())
                 self.open[job, key] = change
         except JournalError as error:
             return str(error)
-        words = {key: changed_words(key, value, now_s) for key, value in wanted.items()}
         self._unanswered.update((job, key) for key in made)
-        answer = self._transport.update(job, words)
-        if answer.certain:
-            self._unanswered.difference_update((job, key) for key in made)
-        if answer.done:
-            for key, change in made.items():
-                if change.was == change.ours[-1]:
-                    self._close(job, key)
-            return ""
+        answer = self._ask(job, wanted, now_s)
         if not answer.certain:
             return f"it is not known whether Slurm did it: {answer.why}"
+        self._unanswered.difference_update((job, key) for key in made)
         for key, change in made.items():
-            if len(change.ours) == 1:  # nothing is changed of it
+            # back at what its user had; or refused, and nothing was changed of it before
+            if change.was == change.ours[-1] if answer.done else len(change.ours) == 1:
                 self._close(job, key)
-        return f"Slurm refused: {answer.why}"
+        return answer.refusal
+
+    def _ask(self, job: int, wanted: Mapping[str, int], now_s: float) -> Answer:
+        return self._transport.update(
+            job, {key: changed_words(key, value, now_s) for key, value in wanted.items()}
+        )
 
     def give_back(self, job: int, record: JobRecord | None, keys: tuple[str, ...] = CHANGES) -> str:
         """Set what was changed of a job to what its user had; why that failed, or the empty string.
 
-        `record` is the job as it waits now, None if it does not wait any more: then there is nothing to give back.
+        `record` is the job as it waits now, None if it does not wait any more: then there is nothing to restore.
         """
         now_s = self._clock()
         wanted: dict[str, int] = {}
@@ -122,8 +114,7 @@ class Changes:
                 wanted[key] = change.was
         if not wanted:
             return why
-        words = {key: changed_words(key, value, now_s) for key, value in wanted.items()}
-        answer = self._transport.update(job, words)
+        answer = self._ask(job, wanted, now_s)
         if not answer.done:
             return answer.why
         for key in wanted:
@@ -134,15 +125,15 @@ class Changes:
     def watch(self, waiting: Callable[[int], JobRecord | None], lives: Callable[[int], bool]) -> list[str]:
         """Close the changes that are over, or not ours any more; a sentence for each that somebody has changed.
 
-        `waiting` gives a job as it waits (of an array those tasks), `lives` tells whether it waits or runs.
+        `waiting` gives a job as it waits (of an array those tasks), `lives` says whether it waits or runs.
         """
-        said = []
+        sentences = []
         now_s = self._clock()
         for job, lapsed in list(self.lapsed.items()):
             record = waiting(job)
             if record is None:
                 del self.lapsed[job]
-                self._note_given_back(job, BEGIN)
+                self._journal.close("given-back", self._clock(), str(job), key=BEGIN)
             elif is_ours(lapsed, record) and value_of(BEGIN, record) > now_s:  # the clock was set back
                 self.open[job, BEGIN] = self.lapsed.pop(job)
         for (job, key), change in list(self.open.items()):
@@ -155,12 +146,12 @@ class Changes:
                     continue
                 self._close(job, key)
                 if value_of(key, record) != change.was:
-                    said.append(f"{job}: somebody else has set its {CHANGED_NAMES[key]}; it is let be")
+                    sentences.append(f"{job}: somebody else has set its {CHANGED_NAMES[key]}; it is let be")
             elif key == BEGIN and change.ours[-1] <= now_s and change.was <= now_s:
                 # its time has come by itself; the journal has it open, for a clock that is set back makes it ours again
                 self.lapsed[job] = self.open.pop((job, key))
                 self._unanswered.discard((job, key))
-        return said
+        return sentences
 
     def _may_come(self, change: Change, record: JobRecord, now_s: float) -> bool:
         """May what was asked for last still be done, since nobody heard an answer, and another value is there?"""
@@ -168,14 +159,10 @@ class Changes:
         return late and value_of(change.key, record) != change.ours[-1]
 
     def _close(self, job: int, key: str) -> None:
-        """Note that nothing is to be given back. Without that line it is looked at again, and no harm done."""
+        """Nothing is to be restored any more."""
         self.open.pop((job, key), None)
         self._unanswered.discard((job, key))
-        self._note_given_back(job, key)
-
-    def _note_given_back(self, job: int, key: str) -> None:
-        with contextlib.suppress(JournalError):
-            self._journal.write("given-back", self._clock(), str(job), key=key)
+        self._journal.close("given-back", self._clock(), str(job), key=key)
 
 
 CHANGED_NAMES = {BEGIN: "begin time", THROTTLE: "throttle", NICE: "nice"}
@@ -183,9 +170,8 @@ CHANGED_NAMES = {BEGIN: "begin time", THROTTLE: "throttle", NICE: "nice"}
 
 def value_of(key: str, record: JobRecord) -> int:
     """What a waiting job has there now."""
-    if key == BEGIN:
-        return 0 if math.isnan(record.begin_s) else int(record.begin_s)
-    return record.throttle if key == THROTTLE else record.nice
+    begin_s = 0 if math.isnan(record.begin_s) else int(record.begin_s)
+    return {BEGIN: begin_s, THROTTLE: record.throttle, NICE: record.nice}[key]
 
 
 def is_ours(change: Change, record: JobRecord) -> bool:

@@ -13,16 +13,14 @@ import numpy as np
 from asad.cluster.bounded_lists import Ledger
 from asad.ineligible import Ineligible
 from asad.model import Finished, Ints
-from asad_slurm import bars
 from asad_slurm.applications import Applications
 from asad_slurm.arrays import Arrays
 from asad_slurm.command import Transport
-from asad_slurm.cores import Place, place
+from asad_slurm.eligibility import group, guest_ineligible, host_ineligible, memory_bound
 from asad_slurm.limits import Limits
 from asad_slurm.missing import Missing
-from asad_slurm.nodes import Nodes
+from asad_slurm.nodes import Nodes, Place, place
 from asad_slurm.records import ENDED, FACTS, INF, NAN, RUNS, WAITS, JobRecord, hint
-from asad_slurm.refusals import group
 from asad_slurm.rows import Rows
 from asad_slurm.settings import Settings
 
@@ -152,7 +150,7 @@ class JobTable:
             self.rows.hints.pop(row, None)
         guest = record.partition in self._guest_partitions
         if not guest:  # its partition says where it waited, and that was looked at
-            jobs.memory_bound[row] = bars.memory_bound(record, settings)
+            jobs.memory_bound[row] = memory_bound(record, settings)
         extra.guest[row] = guest
         extra.tier[row] = self._limits.tier(record.partition)
         extra.tries[row] = record.waits_turn and not guest
@@ -160,11 +158,13 @@ class JobTable:
             extra.static_host_bar[row] = (
                 Ineligible.NOT_ITS_TURN if guest else 0
             )  # who waits lends nothing yet
-            extra.static_guest_bar[row] = bars.guest_bar(record, settings)
+            extra.static_guest_bar[row] = guest_ineligible(record, settings)
             jobs.host[row], jobs.share[row], jobs.own_start_s[row] = -1, NAN, NAN
             jobs.own_estimate_s[row] = record.estimate_s
         else:
-            extra.static_host_bar[row] = Ineligible.NOT_ITS_TURN if guest else bars.host_bar(record, settings)
+            extra.static_host_bar[row] = (
+                Ineligible.NOT_ITS_TURN if guest else host_ineligible(record, settings)
+            )
             extra.static_guest_bar[row] = 0
             if not guest:
                 jobs.own_start_s[row] = record.start_s

@@ -40,48 +40,49 @@ class Journal:
     def write(self, what: str, time_s: float, job: str, **facts: Any) -> None:
         """Note an event. Raises JournalError if it could not be brought to the disk."""
         line = json.dumps({"what": what, "time_s": time_s, "job": job, **facts})
-        try:
-            with self._locked():
-                append_line(self.path, line, 0o640)
-        except OSError as error:
-            raise JournalError(f"{self.path}: cannot be written ({error})") from error
+        with self._trying("written"), self._locked():
+            append_line(self.path, line, 0o640)
         self.lines += 1
 
+    def close(self, what: str, time_s: float, job: str, **facts: Any) -> None:
+        """Note what only closes or describes: without the line it is looked at again, and no harm done."""
+        with contextlib.suppress(JournalError):
+            self.write(what, time_s, job, **facts)
+
     def beat(self) -> None:
-        """Tell `asad-undo` that a daemon stands behind the changes: when, by a clock that is never set."""
+        """Show `asad-undo` that a daemon stands behind the changes: when, by a clock that is never set."""
         with contextlib.suppress(OSError):
             self._alive.touch(mode=0o640)
             self._alive.write_text(f"{boot_id()} {time.monotonic()}\n", encoding="ascii")
 
     def open_changes(self) -> dict[tuple[str, str], dict[str, Any]]:
         """By job and key, the last `changed` line that nothing has closed. Raises JournalError as above."""
-        try:
+        with self._trying("read"):
             return open_changes(self.path)
-        except OSError as error:
-            raise JournalError(f"{self.path}: cannot be read ({error})") from error
 
     def open_offers(self) -> dict[str, dict[str, Any]]:
         """By job, the last `offer` line that nothing has closed.
 
         Raises JournalError if it cannot be read, or others may write where it is.
         """
-        try:
+        with self._trying("read"):
             if why := exposed(self.path.parent):
                 raise JournalError(why)
             return open_offers(self.path)
-        except OSError as error:
-            raise JournalError(f"{self.path}: cannot be read ({error})") from error
 
     def compact(self, offers: Mapping[str, Mapping[str, Any]]) -> None:
         """Keep only these offers, and the open changes. Raises JournalError; the old journal is then as it was."""
+        with self._trying("written"), self._locked():
+            lines = [*offers.values(), *open_changes(self.path).values()]
+            replace_lines(self.path, [json.dumps(line).encode() for line in lines])
+            self.lines = 0
+
+    @contextlib.contextmanager
+    def _trying(self, what: str) -> Iterator[None]:
         try:
-            with self._locked():
-                changes = open_changes(self.path)
-                kept = [json.dumps(line).encode() for line in [*offers.values(), *changes.values()]]
-                replace_lines(self.path, kept)
-                self.lines = 0
+            yield
         except OSError as error:
-            raise JournalError(f"{self.path}: cannot be written ({error})") from error
+            raise JournalError(f"{self.path}: cannot be {what} ({error})") from error
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

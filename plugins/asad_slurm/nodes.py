@@ -1,15 +1,20 @@
-"""The nodes as sinfo showed them last: a machine of cores, and which partitions have which."""
+"""The nodes as sinfo showed them last: a machine of cores, which partitions have which, and which job has which cores.
+
+Only how many cores of a node a job holds is taken from Slurm; which ones is nominal, batch jobs and guests each from a
+node's first core on. Nothing is decided by the number of a core, only by whether a node is wholly held.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import Ints, Machine
-from asad_slurm.cores import keep
-from asad_slurm.records import NodeRecord
+from asad_slurm.nodesets import expanded
+from asad_slurm.records import JobRecord, NodeRecord
 from asad_slurm.settings import Settings
 
 
@@ -57,6 +62,64 @@ class Nodes:
         return [self.number[name] for name in names if name in self.number]
 
     def keep(self, core_guest: Ints, row: int, cores: float, nodes: Sequence[int]) -> None:
-        """Show the job in `row`, to whom these nodes are offered, on free ones of their cores (`cores.keep`)."""
+        """Show the job in `row`, to whom these nodes are offered, on free ones of their cores, so that nobody else is
+        sent there.
+
+        Spread evenly, as a gang is, and filled up where that leaves some over. Where cores have several threads, it
+        gets whole cores on each node, although it counts as the threads that it asked for while it waits.
+        """
+        first_core = self.machine.first_core
         threads = max((self.records[node].threads for node in nodes), default=1)
-        keep(core_guest, row, int(cores), nodes, self.machine.first_core, threads)
+        even, left = -(-int(cores) // max(1, len(nodes))), int(cores)
+        if threads > 1:
+            even = -(-even // threads) * threads
+            left = even * len(nodes)
+        for most in (even, left):
+            for node in nodes:
+                begin, end = first_core[node], first_core[node + 1]
+                mine = int((core_guest[begin:end] == row).sum())
+                free = np.flatnonzero(core_guest[begin:end] < 0)[: max(0, min(left, most - mine))]
+                core_guest[begin + free] = row
+                left -= len(free)
+
+
+class Place(NamedTuple):
+    """Where a job is."""
+
+    record: JobRecord
+    """What Slurm said when this was found: while that is the same, so is this."""
+    nodes: Ints
+    """Numbers of its nodes."""
+    cpus: Ints
+    """CPUs on each."""
+
+
+def place(record: JobRecord, number: dict[str, int], nodes: Sequence[NodeRecord]) -> Place:
+    """Where a job is; nodes that are not in `number` are left out.
+
+    Where Slurm does not tell how its CPUs are spread, they are spread evenly.
+    """
+    if record.places:
+        known = [(number[name], count) for name, count in record.places if name in number]
+        where = np.array([node for node, _ in known], dtype=np.int32)
+        cpus = np.array([count for _, count in known], dtype=np.int32)
+        if record.places_are_cores:
+            cpus *= np.array([nodes[node].threads for node, _ in known], dtype=np.int32)
+        return Place(record, where, cpus)
+    names = expanded(record.nodes_text)
+    where = np.array([number[name] for name in names if name in number], dtype=np.int32)
+    cpus = np.full(len(where), int(record.cores) // max(1, len(where)), dtype=np.int32)
+    cpus[: int(record.cores) - int(cpus.sum())] += 1
+    return Place(record, where, cpus)
+
+
+def holders(core_owner: Ints, machine: Machine) -> Ints:
+    """(nodes,) the row of the batch job with the most cores of each node, -1 for none."""
+    count = len(machine.cores)
+    main = np.full(count, -1, np.int32)
+    held, size = np.flatnonzero(core_owner >= 0), int(core_owner.max(initial=0)) + 1
+    node = np.repeat(np.arange(count), machine.cores)[held]
+    pairs, sizes = np.unique(node * size + core_owner[held], return_counts=True)
+    nodes, rows = np.divmod(pairs[np.argsort(sizes, kind="stable")], size)  # the largest is written last
+    main[nodes] = rows
+    return main

@@ -14,7 +14,7 @@ from ClusterShell.NodeUtils import GroupResolverError
 from asad.cluster import node_names
 
 MOST_BYTES = 64 * 2**20
-"""Answers that are remembered of each function here, as far as their memory can be told. A list of all nodes of a large
+"""Answers of each function here that are kept, by the memory that they take, about. A list of all nodes of a large
 cluster takes a megabyte, and users choose which nodes their jobs exclude."""
 OBJECT_BYTES = 64
 """Of an object beside what it holds."""
@@ -23,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-def remembered(function: Callable[[K], V]) -> Callable[[K], V]:
+def cached(function: Callable[[K], V]) -> Callable[[K], V]:
     """The same that answers from memory what it was asked before; the oldest answers are forgotten."""
     known: dict[K, tuple[V, int]] = {}
     held = 0
@@ -53,7 +53,7 @@ def bytes_of(value: object) -> int:
     return OBJECT_BYTES + len(str(value))
 
 
-@remembered
+@cached
 def expand(text: str) -> tuple[str, ...]:
     """The names in `text`, in its order; none for the empty text and `(null)`.
 
@@ -66,10 +66,18 @@ def expand(text: str) -> tuple[str, ...]:
     return tuple(map(sys.intern, node_names.expand(text)))  # large sets share their names
 
 
+def expanded(text: str) -> tuple[str, ...]:
+    """The same; no names where it is no node set."""
+    try:
+        return expand(text)
+    except ValueError:
+        return ()
+
+
 _NAME = re.compile(r"@?[\w.\-]{1,255}", re.ASCII)
 
 
-@remembered
+@cached
 def fold(names: tuple[str, ...]) -> str:
     """The shortest text for `names`. Raises ValueError for what are no names of nodes."""
     try:

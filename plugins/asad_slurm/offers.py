@@ -8,12 +8,12 @@ is.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asad.cluster.lending_rules import first_reason
 from asad_slurm.command import Transport
 from asad_slurm.journal import Journal, JournalError
 from asad_slurm.nodesets import expand, fold
@@ -29,7 +29,7 @@ class Offer:
     raw: int
     """By this number its cgroups are named; of the last task of an array it is that of the whole array."""
     partition: str
-    """Where it waited, and the nodes that its user asked for: what is given back."""
+    """Where it waited, and the nodes that its user asked for: what it returns to."""
     required_nodes: str
     guest_partition: str
     nodes: tuple[str, ...]
@@ -42,11 +42,11 @@ class Offer:
     capped: bool
     demands: Mapping[str, float] = field(default_factory=dict)
     """Of a guest that draws from pools: by node, cores' worth of CPU that it is expected to use there, and its first
-    quota. Empty for the guest of a pair, of which `share` and `capped` tell."""
+    quota. Empty for the guest of a pair, of which `share` and `capped` are of use."""
     demand: float = math.nan
     """The same as a fraction of its cores."""
     num_nodes: str = ""
-    """What gives back how many nodes its user wanted, where that had to be changed (`nodes_asked`); empty: nothing."""
+    """What restores how many nodes its user wanted, where that had to be changed (`nodes_asked`); empty: nothing."""
     limit_s: float = math.nan
     """The time limit that its user asked for; NaN for none, and where an earlier version made the offer."""
     restarts: int = 0
@@ -71,71 +71,62 @@ class Offer:
 
     @property
     def own_nodes(self) -> dict[str, str]:
-        """What gives a job its user's nodes back."""
-        return {
-            "ReqNodeList": self.required_nodes,
-            **({"NumNodes": self.num_nodes} if self.num_nodes else {}),
-        }
+        """What restores the nodes that its user asked for."""
+        number = {"NumNodes": self.num_nodes} if self.num_nodes else {}
+        return {"ReqNodeList": self.required_nodes, **number}
 
     def to_json(self) -> dict[str, Any]:
         """The journal's line."""
-        return {
-            "what": "offer",
-            "time_s": self.time_s,
-            "job": self.job,
-            "raw": self.raw,
-            "partition": self.partition,
-            "required_nodes": self.required_nodes,
-            "num_nodes": self.num_nodes,
-            "guest_partition": self.guest_partition,
-            "nodes": fold(self.nodes),
-            "host": self.host,
-            "estimate_s": None if math.isnan(self.estimate_s) else self.estimate_s,
-            "share": self.share,
-            "capped": self.capped,
-            "demands": dict(self.demands),
-            "demand": None if math.isnan(self.demand) else self.demand,
-            "limit_s": None if math.isnan(self.limit_s) else self.limit_s,
-            "restarts": self.restarts,
-            "started": self.started,
-        }
+        line = {name: getattr(self, name) for name in SAVED} | {"what": "offer", "nodes": fold(self.nodes)}
+        return line | {name: None for name in UNKNOWN if math.isnan(line[name])}
 
     @classmethod
-    def from_json(cls, line: Mapping[str, Any], nodes: Callable[[str], tuple[str, ...]]) -> Offer:
-        """The offer of a journal's line. Raises KeyError, TypeError, ValueError or OverflowError if it is none."""
-        estimate = line.get("estimate_s")
+    def from_json(cls, line: Mapping[str, Any]) -> Offer:
+        """The offer of a journal's line. Raises TypeError, ValueError or OverflowError if it is none."""
         # earlier versions knew of pairs alone
-        demands = {str(node): float(cores) for node, cores in dict(line.get("demands") or {}).items()}
-        demand = math.nan if line.get("demand") is None else float(line["demand"])
-        if not all(0 <= cores < math.inf for cores in demands.values()) or (
-            demands and not 0 <= demand < math.inf
-        ):
-            raise ValueError(f"{demand} and {demands} are no demands")
-        texts = ("partition", "required_nodes", "guest_partition", "nodes", "host", "num_nodes")
-        if not all(str(line.get(name, "")).isprintable() for name in texts):
+        given = {**dict.fromkeys((*UNKNOWN, "demands")), **line}
+        saved = {name: read(given[name]) for name, read in SAVED.items() if name in given}
+        if not all(str(line.get(name, "")).isprintable() for name in TEXTS):
             raise ValueError("a name holds what no name holds")
-        there = nodes(str(line["nodes"]))
-        fold(there)  # the journal will be written anew
-        return cls(
-            job=str(line["job"]),
-            raw=int(line["raw"]),
-            partition=str(line["partition"]),
-            required_nodes=str(line["required_nodes"]),
-            guest_partition=str(line["guest_partition"]),
-            nodes=there,
-            host=str(line["host"]),
-            time_s=float(line["time_s"]),
-            estimate_s=math.nan if estimate is None else float(estimate),
-            share=float(line["share"]),
-            capped=bool(line["capped"]),
-            demands=demands,
-            demand=demand,
-            num_nodes=str(line.get("num_nodes", "")),
-            limit_s=math.nan if line.get("limit_s") is None else float(line["limit_s"]),
-            restarts=int(line.get("restarts", 0)),
-            started=bool(line.get("started", False)),
-            stale=not line.get("started", False),
-        )
+        offer = cls(**saved, stale=not saved.get("started"))
+        demands = [*offer.demands.values(), offer.demand] if offer.pooled else []
+        if not all(0 <= cores < math.inf for cores in demands):
+            raise ValueError(f"{demands} are no demands")
+        fold(offer.nodes)  # the journal will be written anew
+        return offer
+
+
+def _known(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _demands(value: Any) -> dict[str, float]:
+    return {str(node): float(cores) for node, cores in dict(value or {}).items()}
+
+
+TEXTS = ("partition", "required_nodes", "guest_partition", "nodes", "host", "num_nodes")
+UNKNOWN = ("estimate_s", "demand", "limit_s")
+"""What may be NaN, which JSON has not."""
+SAVED: Mapping[str, Callable[[Any], Any]] = {
+    "time_s": float,
+    "job": str,
+    "raw": int,
+    "partition": str,
+    "required_nodes": str,
+    "num_nodes": str,
+    "guest_partition": str,
+    "nodes": lambda value: expand(str(value)),
+    "host": str,
+    "estimate_s": _known,
+    "share": float,
+    "capped": bool,
+    "demands": _demands,
+    "demand": _known,
+    "limit_s": _known,
+    "restarts": int,
+    "started": bool,
+}
+"""Fields that are in the journal, and what reads each of them."""
 
 
 class Offers:
@@ -154,13 +145,13 @@ class Offers:
         self._waits: dict[str, tuple[float, float]] = {}
         """By job whose offer was not taken: since when it gets no other, and for how long."""
 
-    def load(self, nodes: Callable[[str], tuple[str, ...]]) -> None:
+    def load(self) -> None:
         """Take up what an earlier daemon left open. Raises JournalError if the journal cannot be read."""
         for job, line in self._journal.open_offers().items():
             try:
-                self.open[job] = Offer.from_json(line, nodes)
-            except (KeyError, TypeError, ValueError, OverflowError):
-                self._unread[job] = line  # asad-undo reads less of a line, and says what it cannot take back
+                self.open[job] = Offer.from_json(line)
+            except (TypeError, ValueError, OverflowError):
+                self._unread[job] = line  # asad-undo reads less of a line, and shows what it cannot take back
         self.compact()
 
     def compact(self) -> None:
@@ -173,11 +164,8 @@ class Offers:
         if not passed(since_s, offer.time_s, wait_s):
             left_s = since_s + wait_s - offer.time_s
             return f"an earlier offer was not taken; it gets none for another {left_s:.0f} s"
-        line = offer.to_json()
-        try:
-            self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
-        except JournalError as error:
-            return str(error)
+        if why := self._write(offer):
+            return why
         changes = {"Partition": offer.guest_partition, "ReqNodeList": fold(offer.nodes)}
         if offer.num_nodes:
             changes["NumNodes"] = f"{len(offer.nodes)}-{len(offer.nodes)}"
@@ -186,7 +174,7 @@ class Offers:
             self.open[offer.job] = offer
             return ""
         if answer.certain:
-            self._note("refused", offer.job)
+            self._journal.close("refused", self._clock(), offer.job)
             if not answer.transient:
                 self._wait_longer(offer.job, offer.time_s, REFUSED_S)
             return f"Slurm refused: {answer.why}"
@@ -196,14 +184,23 @@ class Offers:
 
     def adopt(self, offer: Offer) -> str:
         """Take up an offer of a daemon whose journal is not here, to take it back; why not, or the empty string."""
-        line = offer.to_json()
+        why = self._write(offer)
+        if not why:
+            offer.stale = True
+            self.open[offer.job] = offer
+        return why
+
+    def _write(self, offer: Offer) -> str:
+        """Into the journal with it; why that failed, or the empty string."""
         try:
-            self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
+            self._journal.write(**offer.to_json())
         except JournalError as error:
             return str(error)
-        offer.stale = True
-        self.open[offer.job] = offer
         return ""
+
+    def untaken(self) -> list[str]:
+        """The jobs that have not started on what they were offered."""
+        return [job for job, offer in self.open.items() if not offer.started]
 
     def knows(self, job: str) -> bool:
         """Is an offer to this job open, or in the journal with more than we can read?"""
@@ -222,9 +219,8 @@ class Offers:
             offer.stale = True  # the next look takes it back, whoever wanted that now
             return answer.why
         if offer.admin_comment is not None:
-            self._transport.update(
-                offer.job, {"AdminComment": offer.admin_comment}
-            )  # what stays there says nothing
+            # where this fails, the mark that stays there means nothing to anybody
+            self._transport.update(offer.job, {"AdminComment": offer.admin_comment})
         now_s = self._close(job, what)
         if not offer.started and not offer.stale and passed(offer.time_s, now_s, self._patience_s):
             self._wait_longer(job, now_s, self._patience_s)
@@ -242,7 +238,7 @@ class Offers:
         `jobs` has the jobs of the open offers as Slurm shows them now, without those it has forgotten; `hosts` are the
         batch jobs that run. What there is no time for stays open for the next look.
         """
-        said = []
+        sentences = []
         self._reopen(jobs, now_s)
         running = frozenset(hosts)
         # requeued guests first: they wait for nodes that they never asked for
@@ -251,37 +247,37 @@ class Offers:
             why = self._over(offer, record, running, now_s)
             if why is None:
                 continue
-            if record is not None and record.phase == WAITS and not has_time():
+            waits = record is not None and record.phase == WAITS
+            if waits and not has_time():
                 continue
-            if record is not None and record.phase == WAITS and record.partition == offer.guest_partition:
-                failure = self.withdraw(job, "restored" if offer.started else "withdrawn")
-                said.append(
-                    f"{job}: {why}, but it could not be brought back: {failure}"
-                    if failure
-                    else f"{job}: {why}; it waits in {offer.partition} again"
-                )
-                offer.stale = bool(failure)
-                continue
-            if record is not None and record.phase == WAITS and is_pinned(offer, record):
-                # whoever moved it need not have known of our node list: nobody else would ever take it off
-                answer = self._transport.update(job, offer.own_nodes)
-                if not answer.done:
-                    said.append(
-                        f"{job}: {why}, but it is still bound to the nodes of its offer: {answer.why}"
-                    )
-                    continue
-                why += "; it is bound to the nodes of its offer no more"
-            self._close(job, "closed")
-            said.append(f"{job}: {why}")
+            sentences.append(f"{job}: {why}{self._end(offer, record if waits else None)}")
         if len(self._waits) > 100_000:
             self._waits.clear()
-        return said
+        return sentences
+
+    def _end(self, offer: Offer, record: JobRecord | None) -> str:
+        """An offer is over: undo what it changed of its job, if that waits (`record`); how that went."""
+        job, how = offer.job, ""
+        if record is not None and record.partition == offer.guest_partition:
+            failure = self.withdraw(job, "restored" if offer.started else "withdrawn")
+            offer.stale = bool(failure)
+            if failure:
+                return f", but it could not be brought back: {failure}"
+            return f"; it waits in {offer.partition} again"
+        if record is not None and is_pinned(offer, record):
+            # whoever moved it need not have known of our node list: nobody else would ever take it off
+            answer = self._transport.update(job, offer.own_nodes)
+            if not answer.done:
+                return f", but it is still bound to the nodes of its offer: {answer.why}"
+            how = "; it is bound to the nodes of its offer no more"
+        self._close(job, "closed")
+        return how
 
     def _close(self, job: str, what: str) -> float:
         """An offer is over; when."""
         offer = self.open.pop(job)
-        self._note(what, job)
         now_s = offer.home_since_s = self._clock()
+        self._journal.close(what, now_s, job)
         self._closed[job] = offer
         return now_s
 
@@ -293,14 +289,13 @@ class Offers:
         """Look for jobs that wait in the guest partition again although their offers are over."""
         for job, offer in list(self._closed.items()):
             record = jobs.get(job)
-            if job in self.open or passed(offer.home_since_s, now_s, REMEMBERED_S):
+            if job in self.open or passed(offer.home_since_s, now_s, CLOSED_S):
                 del self._closed[job]
-            elif record is not None and record.phase == WAITS and record.partition == offer.guest_partition:
-                line = offer.to_json()
-                with contextlib.suppress(JournalError):  # then it is tried again
-                    self._journal.write(line.pop("what"), line.pop("time_s"), line.pop("job"), **line)
-                    offer.stale, offer.home_since_s = True, math.nan
-                    self.open[job] = self._closed.pop(job)
+                continue
+            back = record is not None and record.phase == WAITS and record.partition == offer.guest_partition
+            if back and not self._write(offer):  # where it cannot be written, it is tried again
+                offer.stale, offer.home_since_s = True, math.nan
+                self.open[job] = self._closed.pop(job)
 
     def _over(
         self, offer: Offer, record: JobRecord | None, running: frozenset[str], now_s: float
@@ -315,46 +310,33 @@ class Offers:
                 sure = offer.started or not offer.stale or passed(offer.home_since_s, now_s, self._patience_s)
                 return "somebody else has moved it back" if sure else None
             return "it had started by itself"
-        if record.phase == RUNS:
-            if not offer.started:
-                offer.started, offer.stale = True, False
-                offer.restarts = record.restarts
-                self._note("started", offer.job)
-            return None
+        if record.phase == RUNS and not offer.started:
+            offer.started, offer.stale, offer.restarts = True, False, record.restarts
+            self._journal.close("started", self._clock(), offer.job)
         if record.phase != WAITS:
             return None
-        if offer.started:
-            return "it was requeued"
-        if offer.stale:
-            return "an offer to it was left over"
-        if passed(offer.time_s, now_s, self._patience_s):
-            return f"it has not taken its offer within {self._patience_s:g} s"
-        if not offer.pooled and offer.host not in running:
-            return "its host has ended"
-        if now_s >= offer.estimate_s:
-            return "its own turn has come"
-        if not is_bound(offer, record):
-            return "somebody else has changed its node list"
-        return None
+        late = passed(offer.time_s, now_s, self._patience_s)
+        why = first_reason(
+            ("it was requeued", offer.started),
+            ("an offer to it was left over", offer.stale),
+            (f"it has not taken its offer within {self._patience_s:g} s", late),
+            ("its host has ended", not offer.pooled and offer.host not in running),
+            ("its own turn has come", now_s >= offer.estimate_s),
+            ("somebody else has changed its node list", not is_bound(offer, record)),
+        )
+        return why or None
 
     def _wait_longer(self, job: str, now_s: float, first_s: float) -> None:
         """After an offer that came to nothing a job gets none for twice `first_s`, and twice as long each time."""
         _, last_s = self._waits.get(job, (0.0, first_s))
         self._waits[job] = (now_s, min(2.0 * last_s, 3600.0))
 
-    def _note(self, what: str, job: str) -> None:
-        """Write a line that only closes or describes: without it the offer is looked at again, and no harm done."""
-        try:
-            self._journal.write(what, self._clock(), job)
-        except JournalError:
-            return
-
 
 def nodes_asked(record: JobRecord, nodes: int) -> str | None:
-    """What gives back how many nodes a waiting job wants once it was bound to so many, as scontrol takes it.
+    """What restores how many nodes a waiting job wants once it was bound to so many, as scontrol takes it.
 
     The empty string where nothing need be changed: it may have no more, and the nodes that it requires it gets in any
-    case. None where it could not be given back: of a job of several nodes Slurm tells only how many it would take, not
+    case. None where it could not be restored: of a job of several nodes Slurm shows only how many it would take, not
     the fewest that its user would.
     """
     if record.most_nodes == nodes:
@@ -375,7 +357,7 @@ def is_pinned(offer: Offer, record: JobRecord) -> bool:
     return is_bound(offer, record) and record.required_nodes != offer.required_nodes
 
 
-REMEMBERED_S = 600.0
+CLOSED_S = 600.0
 """Slurm saves what was changed within seconds, is back some minutes after it was killed, and shows jobs that have ended
 for `MinJobAge`, five minutes by default: as long they may be requeued."""
 REFUSED_S = 5.0

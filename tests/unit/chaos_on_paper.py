@@ -270,7 +270,7 @@ class Life:
                 found.append(f"job {number} is held")
         opened: Offers = self.lab.cluster._offers
         found += [f"the offer to {job} is open" for job, offer in opened.open.items() if not offer.started]
-        changes = self.lab.cluster._changes.open
+        changes = self.lab.cluster._obligations.changes.open
         found += [f"a change of {job} is open: {key}" for job, key in changes]
         if self.lab.actors.granted:
             leases = [lease for some in self.lab.actors.granted[-1].values() for lease in some]

@@ -522,12 +522,12 @@ def test_a_zero_byte_in_one_line_does_not_keep_the_others_from_being_undone(
 )
 def test_an_offer_whose_names_cannot_be_shown_or_found_is_kept_unread(odd: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"name|node set"):
-        Offer.from_json(OFFER | odd, expand)
+        Offer.from_json(OFFER | odd)
 
 
 def test_an_offer_with_an_infinite_number_is_kept_unread() -> None:
     with pytest.raises(OverflowError):
-        Offer.from_json(OFFER | {"restarts": math.inf}, expand)
+        Offer.from_json(OFFER | {"restarts": math.inf})
 
 
 TAKEN = {"job": 17, "submit_s": 1.0, "restarts": 0, "take": 1, "state": "holding"}

@@ -282,7 +282,7 @@ def test_a_nice_never_wraps_a_priority_around_nor_releases_a_held_job(lab: Lab) 
     lab.slurm.jobs[10]["priority"] = 0
     lab.snapshot(5)
     assert lab.cluster.release() == [
-        "10: its nice could not be given back: it is held, and its nice would release it"
+        "10: its nice could not be restored: it is held, and its nice would release it"
     ]
     assert ("10", "Nice") in changes(lab)
 
@@ -536,7 +536,7 @@ def test_a_journal_that_cannot_be_written_changes_nothing(lab: Lab) -> None:
 def test_a_long_journal_is_shortened_to_what_is_open(lab: Lab) -> None:
     assert do(lab, SetThrottle(WHY, at(lab, "20_0"), 3)) == ""
     path = lab.state_dir / "offers.journal"
-    lab.cluster._journal.lines = MOST_LINES + 1
+    lab.cluster._obligations.journal.lines = MOST_LINES + 1
     with path.open("a") as file:
         file.write('{"what": "closed", "time_s": 1, "job": "7"}\n' * 50)
     lab.snapshot(5)

@@ -15,7 +15,7 @@ def test_node_lists_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch
         calls.append(text)
         return expand.__wrapped__(text)  # type: ignore[attr-defined, no-any-return]
 
-    ask = nodesets.remembered(listed)
+    ask = nodesets.cached(listed)
     assert ask("n[1-3]") == ask("n[1-3]") == ("n1", "n2", "n3") and calls == ["n[1-3]"]
     for count in range(50, 60):  # about 4 kB each
         ask(f"m[1-{count}]")

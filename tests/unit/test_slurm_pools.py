@@ -111,7 +111,7 @@ def test_nodes_of_several_jobs_and_of_none_take_guests(make: Make) -> None:
     assert of_n4.keys() == {"10", "4", "5"} and of_n4["10"].host_id == "4"
     assert not of_n4["4"].guest and of_n4["10"].quota == pytest.approx(0.4)
     assert of_n5.keys() == {"11"} and math.isnan(of_n5["11"].quota)  # nobody is there whom it could hurt
-    beside = lab.cluster._lending.hosts[row(snapshot, "10")]
+    beside = lab.cluster._lending.shares.hosts[row(snapshot, "10")]
     assert names(snapshot, [one for one in beside if one >= 0]) == ["4", "5"] and -1 in beside
     assert sum(beside.values()) == pytest.approx(1.0)
 
@@ -157,8 +157,7 @@ def test_how_many_nodes_a_job_wants_is_returned(make: Make) -> None:
     snapshot = lab.snapshot()
     assert draw(lab, snapshot, "11", n1=0.5) == "" and draw(lab, snapshot, "12", n2=0.5) == ""
     assert (
-        draw(lab, snapshot, "13", n2=0.5, n3=0.5)
-        == "how many nodes its user asked for could not be given back"
+        draw(lab, snapshot, "13", n2=0.5, n3=0.5) == "how many nodes its user asked for could not be restored"
     )
     offers = [words for _, words in lab.slurm.updates if "Partition" in words]
     assert [words.get("NumNodes") for words in offers] == [None, "1-1"]
@@ -338,7 +337,7 @@ def test_what_a_host_lends_is_recorded_and_binds_nobody(make: Make) -> None:
     lab.snapshot(10)
     lab.cluster.finished(0.0)
     lab.snapshot(10)
-    assert lab.cluster._lending.lent == {}
+    assert lab.cluster._lending.shares.lent == {}
 
 
 def test_pressure_and_ledger_know_those_who_lend_to_a_pool(make: Make) -> None:
@@ -407,9 +406,9 @@ def test_demands_that_make_no_sense_are_no_offer(wrong: dict[str, Any]) -> None:
         "share": 0.0,
         "capped": False,
     }
-    assert not Offer.from_json(line, lambda text: (text,)).pooled
+    assert not Offer.from_json(line).pooled
     with pytest.raises((ValueError, TypeError)):
-        Offer.from_json(line | wrong, lambda text: (text,))
+        Offer.from_json(line | wrong)
 
 
 def test_undo_takes_such_an_offer_back(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def throttled(lab: Lab) -> None:
     assert outcome.done
     lab.snapshot(2)
     lab.slurm.refuses = FOR_NOW
-    assert lab.cluster.give_back() == [f"20: its throttle could not be given back: {FOR_NOW}"]
+    assert lab.cluster.give_back() == [f"20: its throttle could not be restored: {FOR_NOW}"]
     lab.snapshot(2)
     assert lab.slurm.jobs[20]["array_max_tasks"] == 3
     lab.slurm.refuses = ""

@@ -17,7 +17,6 @@ from asad_mesos import queue_undo
 from asad_slurm import undo
 from asad_slurm.command import CommandTransport
 from asad_slurm.journal import Journal, JournalError
-from asad_slurm.nodesets import expand
 from asad_slurm.offers import Offers
 from asad_slurm.undo import ALIVE, SETTLES_S, in_part, main, open_changes, open_offers, undo_changes
 
@@ -247,7 +246,7 @@ def test_an_offer_that_cannot_be_read_stays_until_it_is_over_and_stops_no_other(
     journal.write("offer", 1000.0, "13", nodes="n1")
     path = offered(tmp_path)
     offers = Offers(CommandTransport(5.0), journal, 60.0, lambda: 1000.0)
-    offers.load(expand)
+    offers.load()
     assert list(offers.open) == ["12"] and open_offers(path).keys() == {"11", "12", "13"}
     (slurm / "state").write_text("PENDING|guest|n2\n")
     assert main(["--state-dir", str(tmp_path)]) == 1
