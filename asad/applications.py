@@ -2,8 +2,8 @@
 
 An application is named by its fingerprint `user/name/size`: the user, the name of the job with `#` for numbers
 (`normal`), and its cores rounded up to a power of two. Codes of applications index the tables of policies, so a code
-is given again once its application is forgotten; `Turnover` tells a policy which codes mean something else since it
-looked last, so that no application is taken for another one.
+is given again once its application is forgotten; `Turnover` names to a policy the codes that mean something else since
+it looked last, so that no application is taken for another one.
 """
 
 from __future__ import annotations

@@ -239,8 +239,8 @@ def fill_pools(
         spare, lent, taken, demands, requested, guests = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         unheld, open_cores, group, bound = 0, 0, NOBODY, False
         whole, closed = True, False
-        # cores of one job mostly follow each other: what is said of it is looked up once
-        host, barred, host_memory, known, lends = NOBODY, False, 0.0, 0.0, 0.0
+        # cores of one job mostly follow each other: what is known of it is looked up once
+        host, ineligible, host_memory, known, lends = NOBODY, False, 0.0, 0.0, 0.0
         other, place, first, other_memory, wants, takes = NOBODY, 0, places, 0.0, 0.0, 0.0
         for core in range(begin, end):
             owner, guest = c.core_owner[core], c.core_guest[core]
@@ -251,7 +251,7 @@ def fill_pools(
             else:
                 if owner != host:
                     host = owner
-                    barred, host_memory = c.host_bar[owner] != 0, c.memory_bytes_per_core[owner]
+                    ineligible, host_memory = c.host_bar[owner] != 0, c.memory_bytes_per_core[owner]
                     known, lends = peak[owner], share[owner]
                     closed = closed or late[owner]
                     bound = bound or c.memory_bound[owner] != 0
@@ -260,7 +260,7 @@ def fill_pools(
                 use = c.core_peak[core]
                 if np.isnan(use):
                     use = known
-                if not np.isnan(use) and not barred:
+                if not np.isnan(use) and not ineligible:
                     left = max(0.0, 1.0 - use - headroom)
                     spare += left
                     lent += min(left, lends)

@@ -118,7 +118,7 @@ class _Listener(event.Listener):
 def watching(report: Callable[[int, int], None]) -> AbstractContextManager[Any]:
     """While it lasts, `report` hears after each function that is compiled how many are, and of how many by now.
 
-    How many functions Python calls will yet want compiling nobody knows: so what it is told of grows. It hears nothing
+    How many functions Python calls will yet want compiling nobody knows: so the second number grows. It hears nothing
     of what is found on disk.
     """
     return event.install_listener("numba:compile", _Listener(report))

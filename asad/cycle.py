@@ -171,15 +171,15 @@ class Cycle:
             return "no cycle yet"
         seen, jobs = self.snapshot, self.snapshot.jobs
         held = int(jobs.cores[seen.running].sum())
-        told = (
+        text = (
             f"cycle {self.number}: {_count(len(seen.running), 'job')} on {held} of "
             f"{_count(len(seen.core_owner), 'core')}, {seen.waiting} waiting, {_count(len(seen.guests), 'guest')}; "
         )
         deferred = self.defer.words()
         if deferred:
-            told += f"{deferred}; "
+            text += f"{deferred}; "
         if self.mode == "observe":
-            return told + "only observed"
+            return text + "only observed"
         would = self.mode == "advise"
         kinds = Counter(
             outcome.decision.kind
@@ -202,7 +202,7 @@ class Cycle:
             deeds.append(f"{refused} refused by the cluster")
         what = ", ".join(deeds) or "nothing to do"
         return (
-            told
+            text
             + ("paused: " if self.paused else "")
             + (f"advised only: {what}" if would and deeds else what)
         )

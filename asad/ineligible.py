@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class _Reason(IntEnum):
-    """A number that a column can hold, with a sentence about whom it is said of."""
+    """A number that a column can hold, with a sentence about the job or node."""
 
     text: str
 

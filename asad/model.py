@@ -39,7 +39,7 @@ class JobLog:
     job_id: NDArray[Any]
     """The log's own name of the job: int64, or text where the log has `12_3` or `12+1`."""
     submit_s: Floats
-    """When it was submitted (seconds; UTC epoch, or since the log's own start)."""
+    """When it was submitted (seconds; UTC epoch, or since the start of the log)."""
     start_s: Floats
     """When it started on the recorded cluster, NaN if it never did."""
     run_s: Floats
@@ -155,7 +155,7 @@ class Machine:
 class Jobs:
     """What can be seen of the jobs of a cluster while it runs; one row a job.
 
-    Of a job that runs, only the past is here: nothing tells how long it will take or what it will need.
+    Of a job that runs, only the past is here: nobody knows how long it will take or what it will need.
     """
 
     job_id: NDArray[Any]
@@ -180,7 +180,7 @@ class Jobs:
     """By this it must have ended (Slurm: `--deadline`); NaN for none."""
     array: Ints
     """Row of its array in `Snapshot.arrays`; -1 where it is no task of an array."""
-    own_start_s: Floats
+    counterfactual_start_s: Floats
     """When it would have started by itself, in a twin of the cluster on which nobody lends; the twin lags behind (see
     `Snapshot.own_known_s`), since it learns how long jobs run when they have ended here. NaN while it waits there, or
     if there is no twin."""

@@ -48,7 +48,7 @@ class JobSample:
     """Fraction of the periods in which its quota stopped it; NaN if it has none."""
     pressure: float
     """Fraction of the last second for which it waited for CPU: of any kind in the actor's own samples, that its guests
-    cause in a report; NaN if the kernel does not tell."""
+    cause in a report; NaN if the kernel does not report it."""
     read_bytes: float
     written_bytes: float
     threads: int
@@ -63,7 +63,7 @@ class JobSample:
     idle_class: bool
     delayed: float = math.nan
     """Part of the time since the last look that waiting for a core can have cost it: run delay over CPU and run delay,
-    and not more than all its threads have waited together; NaN if the kernel does not tell, or nobody asked."""
+    and not more than all its threads have waited together; NaN if the kernel does not report it, or nobody asked."""
     steps_done: int = 0
     """Numbered steps (`srun`) that have ended, as far as this node has seen steps of it."""
 
@@ -108,7 +108,7 @@ class NodeLink(Protocol):
         ...
 
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
-        """Tell the actors of these nodes that a job will come as a guest; did all of them take note of it?"""
+        """Announce to the actors of these nodes that a job will come as a guest; did all of them take note of it?"""
         ...
 
     def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:

@@ -192,7 +192,7 @@ def job_rows(
                     "start_s": known(jobs.start_s[row]),
                     "limit_end_s": known(jobs.limit_end_s[row]),
                     "estimated_start_s": known(jobs.estimated_start_s[row]),
-                    "own_start_s": known(jobs.own_start_s[row]),
+                    "own_start_s": known(jobs.counterfactual_start_s[row]),
                     "cpu_fraction": known(jobs.cpu_fraction[row]),
                     "pace": known(jobs.pace[row]),
                     "lost_s": known(jobs.lost_s[row]),

@@ -53,7 +53,7 @@ def _cluster(time_s: float) -> Snapshot:
         begin_s=np.full(6, nan),
         deadline_s=np.full(6, nan),
         array=np.full(6, -1, np.int32),
-        own_start_s=np.array([0.0, 0.0, nan, nan, nan, 600.0]),
+        counterfactual_start_s=np.array([0.0, 0.0, nan, nan, nan, 600.0]),
         own_estimate_s=np.array([nan, nan, 7200.0, 7200.0, 7200.0, nan]),
         cpu_fraction=np.array([0.1, 0.1, 0.3, 0.3, nan, 0.4]),
         pace=np.array([0.9, 1.0, 0.5, 0.5, nan, 1.0]),

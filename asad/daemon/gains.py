@@ -77,7 +77,7 @@ class Gains:
     def _end(snapshot: Snapshot, finished: Finished, k: int, row: int, role: Role) -> JobEnd:
         jobs = snapshot.jobs
         submit_s, end_s, run_s = float(jobs.submit_s[row]), float(finished.end_s[k]), float(finished.run_s[k])
-        own_end_s = float(jobs.own_start_s[row]) + run_s - float(finished.lost_s[k])
+        own_end_s = float(jobs.counterfactual_start_s[row]) + run_s - float(finished.lost_s[k])
         late = end_s - own_end_s > max(SLACK_S, SLACK * (own_end_s - submit_s))  # never of NaN
         baseline_end_s = None if math.isnan(own_end_s) else own_end_s
         return JobEnd(str(jobs.job_id[row]), role, submit_s, end_s - run_s, end_s, baseline_end_s, late)

@@ -74,7 +74,7 @@ class Guard:
     ) -> tuple[list[Decision], list[Outcome]]:
         """The decisions that may be done, `relief` first, and a vetoed outcome for each of the others.
 
-        `relief` is what `relieve` told for this snapshot; nothing is vetoed of it.
+        `relief` is what `relieve` decided for this snapshot; nothing is vetoed of it.
         """
         look = Look(snapshot, self.settings, list(relief), self.memory_loss, self.consents, decisions)
         vetoes: list[Outcome] = []
@@ -160,7 +160,7 @@ def guard_for(
     """A guard that enforces `properties` and those of `ALWAYS`, in the order of `PROPERTIES`.
 
     `memory_loss` is the part of its pace in [0, 1] that a memory-bound host loses beside a memory-bound guest;
-    `consents` tells who agreed to be evicted, by number of the job, and is looked at anew in every check.
+    `consents` says who agreed to be evicted, by number of the job, and is looked at anew in every check.
 
     Raises KeyError for an unknown name.
     """

@@ -153,7 +153,7 @@ def better_off(look: Look, decision: CoAllocate) -> str:
     if not math.isfinite(jobs.time_limit_s[decision.guest]):
         return "it has no time limit"
     if math.isnan(jobs.estimated_start_s[decision.guest]):
-        return "its own start has not been estimated"
+        return "its start has not been estimated"
     detail = decision.cause.detail
     guest_end, wait_end = detail.get("guest_end_s"), detail.get("wait_end_s")
     if not isinstance(guest_end, float) or not isinstance(wait_end, float) or guest_end >= wait_end:

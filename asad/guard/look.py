@@ -204,7 +204,7 @@ class Look:
 
     @cached_property
     def some_pressed(self) -> bool:
-        """Does a running job wait for CPU, or tell of being late?"""
+        """Does a running job wait for CPU, or report being late?"""
         jobs, running = self.snapshot.jobs, self.snapshot.running
         pressed = jobs.pressure[running] > self.settings.pressure
         return bool((pressed | (jobs.happiness[running] < self.settings.happiness_floor)).any())

@@ -1,7 +1,7 @@
 """Which jobs of a log are deferrable, by their own word or because it is assumed, and what a schedule makes of them.
 
-A log seldom tells begin times and deadlines. A job's comment may (`asad:deferrable=4h`); else some can be declared
-deferrable, which is an assumption and is told as one. Of a job array all tasks are, or none.
+A log seldom has begin times and deadlines. A job's comment may (`asad:deferrable=4h`); else some can be declared
+deferrable, which is an assumption and is reported as one. Of a job array all tasks are, or none.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Deferrable:
     """Latest start, NaN of the others."""
     deadline_s: Floats
     """By which those that were declared have ended if they run for all of their time limit; NaN of the others."""
-    told: int
+    stated: int
     """How many say it themselves."""
     assumed: int
     """How many were declared."""
@@ -117,7 +117,7 @@ def deferrable_of(
         codes = np.array([read_window(text) for text in jobs.hints] or [math.nan])
         window_s = np.where(jobs.hint >= 0, codes[jobs.hint], np.nan)[lead]
     limited = (np.isfinite(limit_s) & (limit_s > 0))[lead]
-    told = ~np.isnan(window_s) & limited
+    stated = ~np.isnan(window_s) & limited
     assumed = np.zeros(count, np.bool_)
     codes_of = {"user": (jobs.user, jobs.users), "partition": (jobs.partition, jobs.partitions)}
     for one in declared:
@@ -130,11 +130,11 @@ def deferrable_of(
                     f"--deferrable: the log has no {one.column} {one.name!r:.60}; check the name"
                 )
             meant &= (column == number)[lead]
-        meant &= limited & ~told & ~assumed
+        meant &= limited & ~stated & ~assumed
         window_s[meant] = one.window_s
         assumed |= meant
-    rows = told | assumed
+    rows = stated | assumed
     window_s[~rows] = np.nan
     latest_s = jobs.submit_s[lead] + window_s
     deadline_s = np.where(assumed, latest_s + limit_s[lead], np.nan)
-    return Deferrable(rows, latest_s, deadline_s, int(told.sum()), int(assumed.sum()))
+    return Deferrable(rows, latest_s, deadline_s, int(stated.sum()), int(assumed.sum()))

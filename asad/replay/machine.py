@@ -44,8 +44,8 @@ def from_flags(nodes: int, cores: int, memory: str | float | None = None) -> Mac
         )
     except MachineError as error:
         raise MachineError(f"--memory: {error}") from error
-    said = f", {memory} of memory" if memory is not None else ""
-    return _uniform(nodes, cores, memory_bytes, f"flags: {nodes} nodes of {cores} cores{said}")
+    of_memory = f", {memory} of memory" if memory is not None else ""
+    return _uniform(nodes, cores, memory_bytes, f"flags: {nodes} nodes of {cores} cores{of_memory}")
 
 
 def parse_memory(text: str) -> float:
@@ -66,7 +66,7 @@ def parse_memory(text: str) -> float:
 
 
 def infer(recorded: Recorded) -> Machine:
-    """The machine that the log tells of; `origin` says how far that is an assumption.
+    """The machine that the log describes; `origin` says how far that is an assumption.
 
     SWF says it in its header. Else, with node lists, each node has the most cores and memory that were held
     of it at one time. Else the machine has the most cores that were in use at one time, in nodes as large as

@@ -149,7 +149,7 @@ class Playback:
                         "extended_s": extended_s,
                     }
                 )
-                extended_s = 0.0  # of one that was both, told once
+                extended_s = 0.0  # of one that was both, counted once
         return ended
 
     def sentence(self) -> str:

@@ -195,7 +195,7 @@ def _play(
 def _whole_funnel(
     cluster: RecordedCluster, sampled: Sequence[tuple[str, float]]
 ) -> tuple[tuple[str, float], ...]:
-    """Core-hours by reason, of all that batch jobs left idle; `sampled` tells it at the cycles.
+    """Core-hours by reason, of all that batch jobs left idle; `sampled` has it at the cycles.
 
     What was lent is known exactly, and so is the total; what the cycles missed in between is divided by what they saw.
     """

@@ -60,7 +60,7 @@ TASKS = ("waiting", "running", "ended", "throttle")
 NOT_RUNNING, NO_GUEST = "it does not run any more", "it does not run as a guest any more"
 NOT_WAITING = "it does not wait, nor does any task of its array"
 RELEASED_S = 3600.0
-"""A log tells of no held jobs: the owner of one that was requeued and held is taken to release it so much later."""
+"""A log knows no held jobs: the owner of one that was requeued and held is taken to release it so much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +88,14 @@ class Workload:
     array: Ints | None = None
     """Number of the array that each is a task of, -1 for none; None: there are no arrays."""
     hints: Mapping[int, str] = field(default_factory=dict)
-    """By row: what its user tells asad."""
+    """By row: what its user asks of asad."""
     partition: Ints | None = None
-    """Code into `partitions`, -1 for none; None: they are not told."""
+    """Code into `partitions`, -1 for none; None: they are not known."""
     partitions: tuple[str, ...] = ()
     deadline_s: Floats | None = None
     """By this each must have ended, NaN for none; None: nobody has one. Nothing ends a job for it here."""
     name: Ints | None = None
-    """Code into `names` of what its user calls it, -1 for nothing; None: that is not told."""
+    """Code into `names` of what its user calls it, -1 for nothing; None: that is not known."""
     names: tuple[str, ...] = ()
     belief: Floats | None = None
     """What anybody can know of each one's demand, over what it is; None: 1."""
@@ -128,7 +128,7 @@ class Workload:
         return len(self.submit_s)
 
     def take(self, rows: NDArray[np.intp]) -> Workload:
-        """Some of the jobs, to reckon with; dependencies keep their old rows, hints are left out."""
+        """Some of the jobs, to compute with; dependencies keep their old rows, hints are left out."""
         columns: dict[str, Any] = {
             column.name: value[rows]
             for column in fields(self)
@@ -184,7 +184,7 @@ def _classes_of(workload: Workload, state: NDArray[np.int8]) -> Mapping[int, tup
 def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start_alone: Floats) -> Jobs:
     """The columns of all jobs: the very arrays of the simulation, so that snapshots cost nothing."""
     job, task = state.job, state.task  # without admission there are no tasks
-    # a log tells nothing of these
+    # a log has nothing of these
     unknown, unbarred = np.full(len(workload), np.nan), np.zeros(len(workload), np.int8)
     return Jobs(
         job_id=workload.job_id,
@@ -201,7 +201,7 @@ def _jobs_of(workload: Workload, state: engine.State, looks: engine.Looks, start
         begin_s=task["begin"] if len(task) else unknown,
         deadline_s=unknown if workload.deadline_s is None else workload.deadline_s,
         array=task["array"] if len(task) else np.full(len(workload), -1, np.int32),
-        own_start_s=start_alone,
+        counterfactual_start_s=start_alone,
         own_estimate_s=looks.own_estimate,
         cpu_fraction=looks.cpu,
         pace=job["rate"],
@@ -425,7 +425,7 @@ class RecordedCluster:
         if isinstance(decision, Evict):
             return self._evict(decision)
         if isinstance(decision, SetMemory):
-            return "a log does not tell what memory a job uses at a time"
+            return "a log does not record what memory a job uses at a time"
         if isinstance(decision, SetShare) and decision.host < 0:
             gone = engine.set_share(s, decision.guest, decision.share, decision.capped)
             return NO_GUEST if gone else ""

@@ -63,9 +63,9 @@ class Settings:
     slot_s: float = AdmitOptions().slot_s
     """Length of a slot of the admit stage."""
     utilities: tuple[str, ...] = ()
-    """Rules for jobs that tell no utility, see `asad.replay.worth.read_rule`."""
+    """Rules for jobs that state no utility, see `asad.replay.worth.read_rule`."""
     budget: float = 0.0
-    """What the jobs of one user may claim together, told by themselves or by these rules; 0: no bound."""
+    """What the jobs of one user may claim together, by their own hints or by these rules; 0: no bound."""
     deferrable: tuple[str, ...] = ()
     """Jobs that are declared deferrable, see `asad.replay.deferrable_in_log.read_declared`."""
     statements: Path | None = None

@@ -56,7 +56,7 @@ class PolicyResult:
     managed: NDArray[np.bool_] | None = None
     """Admitted, deferred or throttled at some time; None of policies that do no such thing."""
     deferring: bool = False
-    """It puts deferrable jobs off, which end later because they may."""
+    """It defers deferrable jobs, which end later because they may."""
     stating: bool = False
     """It plans statements of work."""
     stretched: NDArray[np.bool_] | None = None
@@ -70,7 +70,7 @@ class PolicyResult:
 
     @property
     def touched(self) -> NDArray[np.bool_]:
-        """Hosts, guests and managed jobs: those of whom `loser` tells."""
+        """Hosts, guests and managed jobs: those whom `loser` counts."""
         return self.host | self.guest if self.managed is None else self.host | self.guest | self.managed
 
     def to_json(self) -> dict[str, Json]:

@@ -1,6 +1,6 @@
 """Statements of work in a replay: given in a file, or such as could have been inferred as the log went on.
 
-Each is put to the policy at its birth. What became of it is told of the same statements for every policy: a statement
+Each is put to the policy at its birth. What became of it is reported of the same statements for every policy: each
 is paired with the first job of its owner, name and cores that was submitted after its birth and in its time, and is
 worth to him what it says of the end of that job; nothing, if that job was evicted or killed.
 """
@@ -41,28 +41,28 @@ class Pair(NamedTuple):
 class Stated:
     """The statements of a replay, and which jobs they are about."""
 
-    def __init__(self, told: Sequence[Foreseen], jobs: JobLog, round_s: float, *, inferred: bool) -> None:
-        """`told` in any order; owners may be empty, which is anybody."""
+    def __init__(self, made: Sequence[Foreseen], jobs: JobLog, round_s: float, *, inferred: bool) -> None:
+        """`made` in any order; owners may be empty, which is anybody."""
         self.inferred = inferred
-        self.options = _options(told, round_s)
+        self.options = _options(made, round_s)
         ahead_s = NEAR * self.options.span * round_s
         births = [
-            one._replace(birth_s=max(one.birth_s, _first_s(one.announcement) - ahead_s)) for one in told
+            one._replace(birth_s=max(one.birth_s, _first_s(one.announcement) - ahead_s)) for one in made
         ]
-        self.told = sorted(births, key=lambda one: (one.birth_s, one.user, one.announcement.name))
-        self.pairs = _paired(self.told, jobs, self.options)
+        self.made = sorted(births, key=lambda one: (one.birth_s, one.user, one.announcement.name))
+        self.pairs = _paired(self.made, jobs, self.options)
 
     def __len__(self) -> int:
-        return len(self.told)
+        return len(self.made)
 
     @property
     def hints(self) -> dict[int, str]:
-        """By row: what owners would tell with their jobs, who are told the numbers of their statements."""
+        """By row: what owners would write with their jobs, who know the numbers of their statements."""
         return {row: f"sow={number + 1}" for number, row in self.pairs}
 
     def policy(self, name: str, make: Callable[[Bounds], Mechanism], applications: Sequence[str]) -> Foretold:
-        """A policy that is told of the statements as time goes on."""
-        return Foretold(name, make, applications, self.options, self.told)
+        """A policy that learns of the statements as time goes on."""
+        return Foretold(name, make, applications, self.options, self.made)
 
     def figures(
         self, end_s: Floats, killed: Iterable[int], policy: Foretold | None
@@ -72,13 +72,13 @@ class Stated:
         round_s = self.options.round_s
         worth, most = 0.0, 0.0
         for number, row in self.pairs:
-            one = self.told[number]
+            one = self.made[number]
             most += one.announcement.value
             if row not in lost:
                 birth = math.floor(one.birth_s / round_s)
                 worth += worth_of(one.announcement, float(end_s[row]), birth, round_s)
-        told: dict[str, float | int | None] = {
-            "stated": len(self.told),
+        found: dict[str, float | int | None] = {
+            "stated": len(self.made),
             "stated_jobs": len(self.pairs),
             "welfare": worth,
             "welfare_share": worth / most if most > 0 else None,
@@ -89,9 +89,9 @@ class Stated:
         }
         if policy is not None:
             counts = policy.register.counts
-            told |= {name: counts[name] for name in ("planned", "evicted", "cancelled")}
-            told["payments"] = policy.register.paid_micro / 1e6
-        return told
+            found |= {name: counts[name] for name in ("planned", "evicted", "cancelled")}
+            found["payments"] = policy.register.paid_micro / 1e6
+        return found
 
 
 class Foretold(Statements):
@@ -103,10 +103,10 @@ class Foretold(Statements):
         make: Callable[[Bounds], Mechanism],
         applications: Sequence[str],
         options: Options,
-        told: Sequence[Foreseen],
+        made: Sequence[Foreseen],
     ) -> None:
         super().__init__(name, make, applications, options)
-        self._coming = deque(enumerate(told, 1))
+        self._coming = deque(enumerate(made, 1))
         self.refused = 0
         """Statements of jobs that are planned by nobody: too large, too long, too late."""
         self.evicted_jobs: set[str] = set()
@@ -146,8 +146,8 @@ def stated_of(
     Raises ConfigError for a file that cannot be read.
     """
     if path is None:
-        told = foresee(jobs, value_per_core_hour, least_runs)
-        return Stated(told, jobs, round_s, inferred=True)
+        made = foresee(jobs, value_per_core_hour, least_runs)
+        return Stated(made, jobs, round_s, inferred=True)
     try:
         text = path.read_bytes()[: 4 * MOST_CHARACTERS + 1].decode("utf-8")
     except OSError as error:
@@ -157,27 +157,27 @@ def stated_of(
     begin_s = float(jobs.submit_s[0]) if len(jobs) else 0.0
     found = read_announcements(text, str(path), begin_s)
     last_s = float(jobs.submit_s[-1]) if len(jobs) else 0.0
-    told = []
+    made = []
     for one in found:
         if not one.name:
             raise UsageError(
                 f"{path}: a statement has no name, and jobs of a log name no statements; give each a name"
             )
         times = 1 + max(0, math.floor((last_s - one.due_s) / one.every_s)) if one.every_s else 1
-        told += [Foreseen("", begin_s, one.later(again)) for again in range(min(times, 100_000))]
-    return Stated(told, jobs, round_s, inferred=False)
+        made += [Foreseen("", begin_s, one.later(again)) for again in range(min(times, 100_000))]
+    return Stated(made, jobs, round_s, inferred=False)
 
 
-def _options(told: Sequence[Foreseen], round_s: float) -> Options:
+def _options(made: Sequence[Foreseen], round_s: float) -> Options:
     """As shipped, with values and cores on the scale of the statements."""
     plain = Options(round_s=round_s, most_open=2**31, most_open_all=2**31)
-    values = [one.announcement.value for one in told]
+    values = [one.announcement.value for one in made]
     if not values:
         return plain
     return plain._replace(
         most_value=max(values),
         least_value=min(plain.least_value, min(values)),
-        most_cores=max(one.announcement.cores for one in told),
+        most_cores=max(one.announcement.cores for one in made),
     )
 
 
@@ -185,7 +185,7 @@ def _first_s(one: Announcement) -> float:
     return one.due_s + min(run.offset_s for run in one.runs)
 
 
-def _paired(told: Sequence[Foreseen], jobs: JobLog, options: Options) -> list[Pair]:
+def _paired(made: Sequence[Foreseen], jobs: JobLog, options: Options) -> list[Pair]:
     """Each statement with its job; those whose job never came are left out."""
     rows_of: dict[tuple[str, str, int], list[int]] = {}
     for row in range(len(jobs)):
@@ -200,7 +200,7 @@ def _paired(told: Sequence[Foreseen], jobs: JobLog, options: Options) -> list[Pa
             rows_of.setdefault((owner, name, int(jobs.cores[row])), []).append(row)
     taken: set[int] = set()
     pairs = []
-    for number, one in enumerate(told):
+    for number, one in enumerate(made):
         announcement = one.announcement
         rows = rows_of.get((one.user, announcement.name, announcement.cores), [])
         first_s = max(one.birth_s, _first_s(announcement) - options.window_s)

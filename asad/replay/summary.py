@@ -77,7 +77,7 @@ def summarise(
 def _figures_of_kinds(
     bench: Bench, name: str, played: Played, makespan_s: float
 ) -> dict[str, float | int | None]:
-    """Of jobs that tell what they are worth, that are deferrable, or that were stated: as far as anybody asked."""
+    """Of jobs that state what they are worth, that are deferrable, or that were stated: as far as anybody asked."""
     workload, job = bench.workload, played.cluster.state.job
     found: dict[str, float | int | None] = {}
     if bench.valued is not None:

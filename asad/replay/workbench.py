@@ -1,4 +1,4 @@
-"""What the runs of one replay share: log, machine and workload, what is told of its jobs, clusters and policies."""
+"""What the runs of one replay share: log, machine and workload, what is known of its jobs, clusters and policies."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _value(bench: Bench, notes: list[str]) -> None:
     if not len(valued) and settings.any_of(admits):
         why = f" ({valued.wrong[0]})" if valued.wrong else ""
         raise UsageError(
-            f"no job of {bench.recorded.path} tells its utility{why}, so there is nobody to admit; "
+            f"no job of {bench.recorded.path} states its utility{why}, so there is nobody to admit; "
             "give one with --utility 'sigmoid(10,0.5,2h)', or log the Comment column"
         )
     if valued.wrong:
@@ -186,14 +186,14 @@ def _value(bench: Bench, notes: list[str]) -> None:
     if tasks:
         notes.append(
             f"{tasks} jobs are tasks of {int(array.max()) + 1} arrays; their users may have throttled them "
-            "(--array=…%N), which a log does not tell: they are replayed without a bound of their own"
+            "(--array=…%N), which a log does not record: they are replayed without a bound of their own"
         )
 
 
 def _declare(bench: Bench, notes: list[str]) -> None:
     """Find the deferrable jobs of the bench, if anybody asks for them.
 
-    Raises UsageError where jobs are to be put off and none is deferrable, or a name that is not in the log.
+    Raises UsageError where jobs are to be deferred and none is deferrable, or a name that is not in the log.
     """
     settings, jobs = bench.settings, bench.recorded.jobs
     if not settings.defers:
@@ -207,9 +207,9 @@ def _declare(bench: Bench, notes: list[str]) -> None:
             "--deferrable 'share=0.2,window=4h', or log the Comment column with asad:deferrable=4h in it"
         )
     if found.assumed:
-        told = ", ".join(settings.deferrable)
+        given = ", ".join(settings.deferrable)
         notes.append(
-            f"that {found.assumed} jobs are deferrable is assumed ({told}): their users never said that they can wait"
+            f"that {found.assumed} jobs are deferrable is assumed ({given}): their users never said that they can wait"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the jobs of a log are worth: the utilities that users or rules tell, and what a schedule makes of them.
+"""What the jobs of a log are worth: the utilities that users or rules state, and what a schedule makes of them.
 
 A job array is one job here: it is worth what its utility says of the time from its submission to its last end.
 """
@@ -25,7 +25,7 @@ TASK = re.compile(r"(\d{1,18})_\d{1,10}", re.ASCII)
 
 
 class Rule(NamedTuple):
-    """A utility for jobs that tell none: all, or those of one user or partition."""
+    """A utility for jobs that state none: all, or those of one user or partition."""
 
     utility: str
     column: str = ""
@@ -41,17 +41,17 @@ def read_rule(text: str, slot_s: float, most_worth: float, own: Mapping[str, Mak
     found = RULE.fullmatch(text.strip())
     if found is None:
         raise UsageError("--utility is empty; write for example --utility 'sigmoid(10,0.5,2h)'")
-    column, name, told = found[1] or "", found[2] or "", found[3]
+    column, name, utility = found[1] or "", found[2] or "", found[3]
     try:
-        worth = parse_utility(told, slot_s, own)(0.0)
+        worth = parse_utility(utility, slot_s, own)(0.0)
     except UsageError as error:
         raise UsageError(f"--utility: {error}") from None
     if worth > most_worth:
         raise UsageError(
-            f"--utility {told}: it is worth {worth:g}, and no job is worth more than {most_worth:g} here; "
+            f"--utility {utility}: it is worth {worth:g}, and no job is worth more than {most_worth:g} here; "
             "write less, on one scale for all jobs"
         )
-    return Rule(told, column, name)
+    return Rule(utility, column, name)
 
 
 def arrays_of(job_id: NDArray[np.generic], user: Ints) -> Ints:
@@ -68,16 +68,16 @@ def arrays_of(job_id: NDArray[np.generic], user: Ints) -> Ints:
 
 
 def hints_of(jobs: JobLog, rules: Sequence[Rule]) -> dict[int, str]:
-    """By row, what its user tells of its utility, else what the first rule that fits does.
+    """By row, what its user states of its utility, else what the first rule that fits does.
 
     Rules for one user come before those for a partition, and those before the ones for all.
     """
-    told: dict[int, str] = {}
+    hints: dict[int, str] = {}
     if jobs.hint is not None:
-        told = {row: jobs.hints[jobs.hint[row]] for row in np.flatnonzero(jobs.hint >= 0).tolist()}
+        hints = {row: jobs.hints[jobs.hint[row]] for row in np.flatnonzero(jobs.hint >= 0).tolist()}
     codes = {"user": (jobs.user, jobs.users), "partition": (jobs.partition, jobs.partitions)}
     open_rows = np.ones(len(jobs), np.bool_)
-    for row, text in told.items():
+    for row, text in hints.items():
         open_rows[row] = "utility=" not in text
     for rule in sorted(rules, key=lambda rule: ("user", "partition", "").index(rule.column)):
         fits = open_rows
@@ -86,10 +86,10 @@ def hints_of(jobs: JobLog, rules: Sequence[Rule]) -> dict[int, str]:
             number = names.index(rule.name) if rule.name in names else -2
             fits = open_rows & (column == number)
         for row in np.flatnonzero(fits).tolist():
-            before = told.get(row, "")
-            told[row] = f"{before};utility={rule.utility}" if before else f"utility={rule.utility}"
+            before = hints.get(row, "")
+            hints[row] = f"{before};utility={rule.utility}" if before else f"utility={rule.utility}"
         open_rows = open_rows & ~fits
-    return told
+    return hints
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def value(
     most_worth: float,
     own: Mapping[str, Maker] | None = None,
 ) -> Valued:
-    """Who of the log has a utility: what the first row of an array tells holds for all of its tasks."""
+    """Who of the log has a utility: what the first row of an array states holds for all of its tasks."""
     group = np.full(len(jobs), -1, np.int32)
     first: dict[int, int] = {}
     leads: list[int] = []
@@ -186,9 +186,9 @@ def value(
 
 
 def _read(text: str, slot_s: float, own: Mapping[str, Maker] | None) -> Utility | str:
-    """The utility of a hint; what is wrong with it as a text, which is empty if it tells none."""
+    """The utility of a hint; what is wrong with it as a text, which is empty if it states none."""
     try:
-        told = read_hint(text).utility
-        return parse_utility(told, slot_s, own) if told else ""
+        utility = read_hint(text).utility
+        return parse_utility(utility, slot_s, own) if utility else ""
     except (ValueError, UsageError) as error:
         return str(error)

@@ -33,11 +33,10 @@ from asad.experts.compiled import compile_experts, leaf_names
 from asad.model import Json, ShareCases, Snapshot
 from asad.policy import Given
 from asad.share.jit_args import JitArgs, bind
-from asad.share.learner import Weights, new_weights
+from asad.share.learner import Weights
 from asad.share.pool import Options, PoolPolicy
 from asad.share.pool.cases import MOST, new_cases, taken
 from asad.share.pool.shares import draw_shares
-from asad.share.saved_state import grow
 
 
 @compiled
@@ -93,13 +92,12 @@ class Asax(PoolPolicy):
         options: Options | None = None,
     ) -> None:
         """`application_names` are those of the codes in the snapshots' `application` column; a list may grow."""
-        super().__init__(application_names, options or Options(), len(experts), len(experts[0].actions))
+        names = [expert.name for expert in experts]
+        super().__init__(application_names, options or Options(), names, len(experts[0].actions))
         self.experts = tuple(experts)
-        self._expert_names = [expert.name for expert in self.experts]
         self.leaf_names = leaf_names(self.experts)
         self.compiled = compile_experts(self.experts)
         self.actions = np.array(self.experts[0].actions)
-        self.weights: Weights = new_weights(len(application_names), len(self.experts))
         self.rng = rng
         self._cases = new_cases()
         self._drawing: JitArgs | None = None
@@ -132,7 +130,7 @@ class Asax(PoolPolicy):
     def take_cases(self, snapshot: Snapshot, most: int = MOST) -> ShareCases:
         """The draws whose losses have been learned since the last call, at the `most` so many of them, evenly chosen;
         `snapshot` is the newest."""
-        return taken(self._cases, snapshot, self._application_names, most)
+        return taken(self._cases, snapshot, self._learned.names, most)
 
     def _shares(self, snapshot: Snapshot, nodes: NDArray[np.int32]) -> list[Decision]:
         """A share is recorded when something is first offered of it, and then when that is so and it has changed."""
@@ -154,28 +152,25 @@ class Asax(PoolPolicy):
         memo = self._memo
         assert memo is not None
         alpha = self.weights.alpha[snapshot.jobs.application[host]].round(4).tolist()
-        share, leaves = float(memo.share[host]), memo.leaf[host].tolist()
+        share, names = float(memo.share[host]), [expert.name for expert in self.experts]
         peak = memo.last_peak[host] if not math.isnan(memo.last_peak[host]) else memo.peak[host]
         detail: dict[str, Json] = {
             "chance": round(float(memo.probability[host]), 4),
             "mixture": memo.mixture[host].round(4).tolist(),
-            "weights": dict(zip(self._expert_names, alpha, strict=True)),
-            "leaves": {
-                name: self.leaf_names[leaf] for name, leaf in zip(self._expert_names, leaves, strict=True)
-            },
+            "weights": dict(zip(names, alpha, strict=True)),
+            "leaves": dict(
+                zip(names, map(self.leaf_names.__getitem__, memo.leaf[host].tolist()), strict=True)
+            ),
             "host_cpu_p95": round(float(peak), 4),
         }
         reason = f"it lends up to {share:.0%} of its cores to the pools of its nodes"
         return SetShare(Cause(self.name, reason, detail), share=share, host=host)
 
     @property
-    def _weights(self) -> Weights:
-        return self.weights
-
-    def _grow(self, applications: int) -> None:
-        weights, self.history = grow(self.weights, self.history, applications)
-        assert weights is not None
-        self.weights = weights
+    def weights(self) -> Weights:
+        """Of the experts, by application."""
+        assert self._learned.weights is not None
+        return self._learned.weights
 
 
 __all__ = ["Asax", "Options"]

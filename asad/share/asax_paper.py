@@ -20,7 +20,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.applications import Turnover
 from asad.capacity import View, see, seen
 from asad.compiling import allocating, borrowing, compiled
 from asad.decisions import Cause, Decision
@@ -44,10 +43,10 @@ from asad.experts.state import (
 from asad.model import Finished, Floats, Json, Snapshot
 from asad.policy import Given
 from asad.share.jit_args import JitArgs
-from asad.share.learner import PAPER, Weights, add_case, draw, meet, new_weights
+from asad.share.learner import PAPER, Weights, add_case, draw, meet
 from asad.share.pair import MOST, PairPolicy, choose, find, fit
-from asad.share.run_history import History, expected_cpu, expected_run, new_history, record, require_known
-from asad.share.saved_state import forget, grow
+from asad.share.run_history import History, expected_cpu, expected_run, record
+from asad.share.saved_state import Learned
 
 LARGEST = 0.9
 """The greatest action; a node from which anything is lent already has no room for it, and so for no second guest."""
@@ -201,9 +200,7 @@ class AsaxPaper(PairPolicy):
         self.leaf_names = leaf_names(self.experts)
         self.compiled = compile_experts(self.experts)
         self.actions = np.array(self.experts[0].actions)
-        self.weights: Weights = new_weights(len(application_names), len(self.experts))
-        self.history: History = new_history(len(application_names))
-        self._turnover = Turnover(application_names)
+        self._learned = Learned(application_names, [expert.name for expert in experts])
         self._applications: NDArray[np.int32] | None = None
         self.rng = rng
         n, m = len(self.experts), len(self.actions)
@@ -217,17 +214,21 @@ class AsaxPaper(PairPolicy):
         return cls(given.experts(), given.applications, given.rng)
 
     def _meet_applications(self, application: NDArray[np.int32]) -> None:
-        """Make room for the applications that have come since, and forget those that are forgotten."""
-        codes, known = list(self._turnover.look()), len(self._turnover.names)
-        if known > len(self.history.runs) - 1:
-            weights, self.history = grow(self.weights, self.history, max(64, 2 * known))
-            assert weights is not None
-            self.weights = weights
-        if codes:
-            forget(self.weights, self.history, codes)
+        self._learned.meet()
         if application is not self._applications:
-            require_known(application, known)
+            self._learned.require_known(application)
             self._applications = application
+
+    @property
+    def history(self) -> History:
+        """What ended jobs say about the next run of their application."""
+        return self._learned.history
+
+    @property
+    def weights(self) -> Weights:
+        """Of the experts, by application."""
+        assert self._learned.weights is not None
+        return self._learned.weights
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Losses of hosts that have ended."""

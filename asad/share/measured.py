@@ -1,7 +1,7 @@
 """`measured`: every node lends all that its jobs were measured to leave, and no expert is asked.
 
 Pools as those of `asax` (docs/explanation/asax.md), with each host's spare lent whole: what Koordinator's CPU suppress
-and collocation agents do. The baseline that tells what experts add. Options: `asad.share.pool.Options`, as far as they
+and collocation agents do. The baseline that shows what experts add. Options: `asad.share.pool.Options`, as far as they
 are not of experts. Cost a cycle: O(cores + waiting · nodes).
 """
 

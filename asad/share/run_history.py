@@ -1,4 +1,4 @@
-"""What ended jobs tell of the next run of their application: run time, CPU use, and how early jobs really start."""
+"""What ended jobs say about the next run of their application: run time, CPU use, and how early jobs really start."""
 
 from __future__ import annotations
 

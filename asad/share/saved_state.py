@@ -1,7 +1,7 @@
-"""What a learner has learned, as plain data: kept over restarts, and given back application by application.
+"""What a learner has learned, as plain data: kept over restarts, and restored application by application.
 
 A live cluster meets applications one by one, so their number grows: `grow` makes room, and `fill` gives a new row what
-is remembered of its application. Experts are matched by name, since operators add and remove them: an expert that
+is saved of its application. Experts are matched by name, since operators add and remove them: an expert that
 was not there starts with the mean of what the others have lost, and is neither favoured nor doomed.
 """
 
@@ -13,16 +13,17 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.model import Json
+from asad.applications import Turnover
+from asad.model import Floats, Json
 from asad.share.learner import Weights, gamma, new_weights
-from asad.share.run_history import History, new_history
+from asad.share.run_history import History, new_history, require_known
 
 CLUSTER = "*"
 """The row of the whole cluster; no application is called that, since a fingerprint has slashes."""
-Sums = TypeVar("Sums", History, Weights)
+Sums = TypeVar("Sums", History, Weights, tuple[Floats])
 BY_EXPERT = ("prior", "round_risk", "risk")
 LATER = ("peak", "peaks")
-"""Columns of a history that one remembered by an earlier version lacks."""
+"""Columns of a history that one saved by an earlier version lacks."""
 MOST_SUM = 1e30
 """No sum and no loss is as large; products of them are numbers."""
 MOST_COUNT = 2**53
@@ -49,7 +50,7 @@ def to_memory(
     memory: dict[str, dict[str, Json]] = {}
     last = len(history.runs) - 1
     if rows is None:
-        met = (marks(weights, history) != NOTHING[:, None]).any(axis=0)
+        met = (marks(weights, history) != NOTHING).any(axis=1)
         met[last] = True
         rows = np.flatnonzero(met).tolist()
     for row in rows:
@@ -103,12 +104,10 @@ NOTHING = np.array([0.0, 0.0, 0.0, -1.0, 0.0])
 
 
 def marks(weights: Weights | None, history: History) -> NDArray[np.float64]:
-    """(5, A + 1) counts of which one differs whenever something has been learned of an application."""
-    counts = np.repeat(NOTHING[:, None], len(history.runs), axis=1)
-    counts[:3] = history.runs, history.measured, history.peaks
-    if weights is not None:
-        counts[3:] = weights.rounds, weights.cases
-    return counts
+    """(A + 1, 5) counts of which one differs whenever something has been learned of an application."""
+    rounds = (np.full_like(history.runs, NOTHING[3]), np.zeros_like(history.runs))
+    learned = rounds if weights is None else (weights.rounds, weights.cases)
+    return np.column_stack((history.runs, history.measured, history.peaks, *learned)).astype(np.float64)
 
 
 def fill(
@@ -119,7 +118,7 @@ def fill(
     experts: Sequence[str],
     memory: Memory,
 ) -> None:
-    """Give `rows` what is remembered of their applications (-1: of the cluster); the others stay as they are.
+    """Give `rows` what is saved of their applications (-1: of the cluster); the others stay as they are.
 
     An entry that cannot be read is passed over: what was learned is worth less than a daemon that starts.
     """
@@ -180,4 +179,74 @@ def _number(value: Json) -> float | None:
     return float(value)
 
 
-__all__ = ["CLUSTER", "NOTHING", "Changes", "Memory", "fill", "forget", "grow", "marks", "to_memory"]
+class Learned:
+    """What a policy has learned of applications: their history, and the weights of experts where any are asked.
+
+    Rows follow the codes of applications as these come, go and are given again (`meet`); what `restore` was given of
+    applications that are yet to come waits until they do.
+    """
+
+    def __init__(self, applications: Sequence[str], experts: Sequence[str] = ()) -> None:
+        """`applications` are those of the codes in the snapshots' `application` column; a list may grow."""
+        self._turnover = Turnover(applications)
+        self.names = self._turnover.names
+        self._experts = experts
+        self.history = new_history(len(applications))
+        self.weights = new_weights(len(applications), len(experts)) if experts else None
+        self._to_come: dict[str, Mapping[str, Json]] = {}
+        """What an earlier process knew of applications that were not met yet."""
+        self._saved = marks(self.weights, self.history)
+        """The marks of what was saved last."""
+        self._forgotten: set[str] = set()
+        """Applications of which something was saved, and that are forgotten since."""
+
+    def meet(self) -> None:
+        """Make room for the applications that have come since the last look, and forget those that are forgotten."""
+        before = self._turnover.look()
+        if not before:
+            return
+        codes = list(before)
+        if len(self.names) > len(self.history.runs) - 1:
+            size = max(64, 2 * len(self.names))
+            self.weights, self.history = grow(self.weights, self.history, size)
+            (self._saved,) = _widened((self._saved,), (np.tile(NOTHING, (size + 1, 1)),))
+        known = (self._saved[codes] != NOTHING).any(axis=1).tolist()
+        self._forgotten.update(name for name, was in zip(before.values(), known, strict=True) if was)
+        forget(self.weights, self.history, codes)
+        self._saved[codes] = NOTHING
+        self._fill(codes)
+
+    def require_known(self, application: NDArray[np.int32]) -> None:
+        """`require_known` of `asad.share.run_history`, by the applications that have been met."""
+        require_known(application, len(self.names))
+
+    def state(self) -> Memory:
+        """What is known of every application, met or to come, as plain data."""
+        return {**self._to_come, **self._plain(None)}
+
+    def changes(self) -> Changes:
+        """What is known otherwise than when this was asked last, or restored."""
+        now = marks(self.weights, self.history)
+        rows = np.flatnonzero((now != self._saved).any(axis=1)).tolist()
+        gone: dict[str, Mapping[str, Json] | None] = dict.fromkeys(self._forgotten)
+        self._saved, self._forgotten = now, set()
+        return gone | self._plain(rows)
+
+    def restore(self, memory: Memory) -> None:
+        """Know again what `state` returned, also of applications that are yet to come."""
+        self._to_come = dict(memory)
+        self._fill(range(-1, len(self.names)))
+
+    def _plain(self, rows: Iterable[int] | None) -> dict[str, dict[str, Json]]:
+        return to_memory(self.weights, self.history, self.names, self._experts, rows)
+
+    def _fill(self, rows: Iterable[int]) -> None:
+        """Give these rows what is saved of their applications; that is in the store already."""
+        there = [row for row in rows if (self.names[row] if row >= 0 else CLUSTER) in self._to_come]
+        if not there:
+            return
+        fill(self.weights, self.history, there, self.names, self._experts, self._to_come)
+        self._saved[there] = marks(self.weights, self.history)[there]
+        for row in there:
+            if row >= 0:
+                del self._to_come[self.names[row]]

@@ -168,7 +168,7 @@ class Assembly:
         jobs.host[row], jobs.share[row] = -1, NAN
         jobs.demand[row] = unit.demand if unit.tasks and unit.guest else NAN
         jobs.cpu_fraction[row] = jobs.pace[row] = jobs.pressure[row] = jobs.happiness[row] = NAN
-        jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = jobs.own_start_s[row] = NAN
+        jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = jobs.counterfactual_start_s[row] = NAN
         jobs.host_bar[row] = jobs.guest_bar[row] = 0
 
     # ------------------------------------------------------------------------------------------------ who is on what

@@ -35,7 +35,7 @@ def measure(
     for row in hosts:
         estimate_s = rows.kept(str(jobs.job_id[row])).foreseen_s
         jobs.own_estimate_s[row] = estimate_s
-        jobs.own_start_s[row] = estimate_s if estimate_s <= now_s else NAN
+        jobs.counterfactual_start_s[row] = estimate_s if estimate_s <= now_s else NAN
     samples = [sample for row in running for sample in _samples(row, units[rows.name(row)], agents, reports)]
     seen = fill(rows, running, samples, hosts, window_s, by_allocation=True)
     for row in seen.there[~np.isnan(jobs.cpu_fraction[seen.there])].tolist():

@@ -182,7 +182,7 @@ class Assembly:
             offer = self._offers.open.get(str(jobs.job_id[row]))
             estimate_s = offer.estimate_s if offer else NAN
             jobs.own_estimate_s[row] = estimate_s
-            jobs.own_start_s[row] = estimate_s if estimate_s <= now_s else NAN
+            jobs.counterfactual_start_s[row] = estimate_s if estimate_s <= now_s else NAN
 
     def _bar(self, running: Ints, queue: Ints, node_bar: Codes) -> None:
         """What bars a job because of its nodes or of other jobs, and a node because of its jobs."""

@@ -159,7 +159,7 @@ class JobTable:
                 Ineligible.NOT_ITS_TURN if guest else 0
             )  # who waits lends nothing yet
             extra.static_guest_bar[row] = guest_ineligible(record, settings)
-            jobs.host[row], jobs.share[row], jobs.own_start_s[row] = -1, NAN, NAN
+            jobs.host[row], jobs.share[row], jobs.counterfactual_start_s[row] = -1, NAN, NAN
             jobs.own_estimate_s[row] = record.estimate_s
         else:
             extra.static_host_bar[row] = (
@@ -167,7 +167,7 @@ class JobTable:
             )
             extra.static_guest_bar[row] = 0
             if not guest:
-                jobs.own_start_s[row] = record.start_s
+                jobs.counterfactual_start_s[row] = record.start_s
                 jobs.host[row], jobs.share[row] = -1, NAN  # Slurm has started it itself, an offer still open
             self._bound(row)
 

@@ -32,7 +32,7 @@ def cluster(**columns: Any) -> Snapshot:
         "begin_s": np.full(5, nan),
         "deadline_s": np.full(5, nan),
         "array": np.full(5, -1, np.int32),
-        "own_start_s": np.full(5, nan),
+        "counterfactual_start_s": np.full(5, nan),
         "own_estimate_s": np.full(5, nan),
         "cpu_fraction": np.array([0.3, 0.2, 0.9, nan, nan]),
         "pace": np.ones(5),

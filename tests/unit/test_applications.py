@@ -444,8 +444,8 @@ def test_two_hundred_thousand_names_stay_bounded_and_a_restart_knows_the_used_on
     assert len(known) <= most and len(known._code) <= most and len(known._of) <= 21
     assert all(len(mine) <= MOST_OF_ONE for mine in known._of.values())
     assert len(policy.history.runs) <= 2 * most + 1 and policy.weights.alpha.shape[0] <= 2 * most + 1
-    assert len(policy._application_names) <= most and len(policy.state()) <= most + 1
-    assert len(policy._remembered) == len(policy._forgotten) == 0
+    assert len(policy._learned.names) <= most and len(policy.state()) <= most + 1
+    assert len(policy._learned._to_come) == len(policy._learned._forgotten) == 0
     assert len(times.to_json()) <= most and len(times._changed) <= 3 * MOST and len(uses._known) <= most
     with Store.open(str(tmp_path / "asad.db")) as store:
         memory = learned.load(store, "asax")

@@ -387,7 +387,7 @@ def test_gains_count_guests_once_and_show_how_they_ended() -> None:
         np.array([100.0, 0.0, 0.0]),
         np.full(3, 0.5),
     )
-    own = cluster(own_start_s={GUEST: 400.0, HOST: 0.0}, start_s={WAITING: 1030.0})
+    own = cluster(counterfactual_start_s={GUEST: 400.0, HOST: 0.0}, start_s={WAITING: 1030.0})
     own = dataclasses.replace(own, guests=own.guests[:0])
     guest, host, other = gains.take(own, ended, [])
     assert (guest.job, guest.role, guest.start_s, guest.baseline_end_s, guest.loser) == (

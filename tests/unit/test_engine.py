@@ -218,7 +218,7 @@ def test_the_twin_shows_the_starts_of_the_cluster_left_alone_and_only_what_is_ce
             lent = True
         known[seen.time_s] = seen.own_known_s
         assert seen.own_known_s <= seen.time_s
-        for row, start in enumerate(seen.jobs.own_start_s.tolist()):
+        for row, start in enumerate(seen.jobs.counterfactual_start_s.tolist()):
             if start <= seen.own_known_s:
                 assert start == pytest.approx(own_start[row])
             else:

@@ -116,7 +116,7 @@ def test_the_made_up_cluster_is_sound() -> None:
         ({}, offer(share=0.61), "host floor): the host uses 30% and keeps 10% of headroom"),
         ({}, SetShare(CAUSE, GUEST, 0.7), "host floor): the host uses 30%"),
         ({"time_limit_s": {WAITING: math.inf}}, offer(), "better off): it has no time limit"),
-        ({"estimated_start_s": {WAITING: math.nan}}, offer(), "better off): its own start has not been"),
+        ({"estimated_start_s": {WAITING: math.nan}}, offer(), "better off): its start has not been"),
         ({"host_bar": {HOST: 2}}, offer(), f"opted out): the host cannot lend: {Ineligible(2).text}"),
         ({"host_bar": {HOST: 2}}, SetShare(CAUSE, GUEST, 0.4), "opted out): the host cannot lend"),
         ({"guest_bar": {WAITING: 1}}, offer(), "opted out): it cannot be a guest: it opted out"),

@@ -38,7 +38,7 @@ def snapshot_of(
     plain: dict[str, Any] = {
         "job_id": "", "application": 0, "user": 0, "cores": 1, "nodes": 0, "time_limit_s": 7200.0,
         "memory_bytes_per_core": 0.0, "submit_s": 0.0, "start_s": NAN, "limit_end_s": NAN,
-        "estimated_start_s": NAN, "begin_s": NAN, "deadline_s": NAN, "array": -1, "own_start_s": NAN,
+        "estimated_start_s": NAN, "begin_s": NAN, "deadline_s": NAN, "array": -1, "counterfactual_start_s": NAN,
         "own_estimate_s": NAN, "cpu_fraction": NAN, "pace": 1.0, "lost_s": 0.0, "extended_s": 0.0, "host": -1,
         "share": NAN, "demand": NAN, "happiness": NAN, "pressure": 0.0, "latest_end_s": math.inf,
         "offered_s": NAN, "share_group": 0, "memory_bound": 0, "host_bar": 0, "guest_bar": 0,
@@ -155,7 +155,7 @@ def test_whom_nobody_estimates_a_start_for_is_offered_nothing() -> None:
 
 
 def test_what_the_twin_knows_counts_more_than_the_estimate() -> None:
-    seen = snapshot_of([held_by(0)], [host(0.1), waits(own_start_s=NOW - 100.0)])
+    seen = snapshot_of([held_by(0)], [host(0.1), waits(counterfactual_start_s=NOW - 100.0)])
     assert offers(seen) == []
 
 
@@ -234,10 +234,13 @@ def test_what_is_offered_is_taken_from_the_pool() -> None:
 
 
 def test_nodes_of_a_host_that_runs_late_take_no_more_guests() -> None:
-    known = {"own_start_s": 8860.0, "time_limit_s": 4000.0}  # 140 s late of 2 000 + 0: 160 would hurt
+    known = {
+        "counterfactual_start_s": 8860.0,
+        "time_limit_s": 4000.0,
+    }  # 140 s late of 2 000 + 0: 160 would hurt
     jobs = [host(0.1, submit_s=8860.0, **known), waits(wait_s=20_000.0)]
-    for own_start_s, made in ((8860.0, 0), (9000.0, 1)):
-        jobs[0]["own_start_s"] = own_start_s
+    for counterfactual_start_s, made in ((8860.0, 0), (9000.0, 1)):
+        jobs[0]["counterfactual_start_s"] = counterfactual_start_s
         policy = Measured(["a/b/1"], Options())
         policy.history.runs[0], policy.history.run[0] = 1.0, 2800.0
         assert len(offers(snapshot_of([held_by(0)], jobs), policy)) == made

@@ -121,10 +121,10 @@ def test_snapshot_shows_who_holds_what(make: Make) -> None:
     assert sorted(names(snapshot, snapshot.running)) == ["1", "2", "3"]
     host, guest = row(snapshot, "1"), row(snapshot, "10")
     assert jobs.cpu_fraction[host] == 0.25 and jobs.pace[host] == 1.0
-    assert jobs.own_start_s[host] == jobs.start_s[host] == START_S - 60
+    assert jobs.counterfactual_start_s[host] == jobs.start_s[host] == START_S - 60
     assert jobs.limit_end_s[host] == START_S - 60 + 3600
     assert jobs.latest_end_s[host] == START_S - 60 + 7200  # the partition's MaxTime
-    assert math.isnan(jobs.start_s[guest]) and math.isnan(jobs.own_start_s[guest])
+    assert math.isnan(jobs.start_s[guest]) and math.isnan(jobs.counterfactual_start_s[guest])
     assert jobs.estimated_start_s[guest] == jobs.own_estimate_s[guest] == START_S + 3600
     assert jobs.memory_bytes_per_core[guest] == 250 * MIB
     assert lab.cluster.applications[jobs.application[guest]] == "ann/app10/2"
@@ -413,7 +413,9 @@ def test_a_guest_starts_beside_its_host_and_outlives_it(make: Make) -> None:
     at = row(snapshot, "10")
     assert names(snapshot, snapshot.guests) == ["10"] and "10" not in names(snapshot, snapshot.queue)
     assert names(snapshot, [snapshot.jobs.host[at]]) == ["1"] and snapshot.jobs.share[at] == 0.5
-    assert snapshot.jobs.own_estimate_s[at] == START_S + 3600 and math.isnan(snapshot.jobs.own_start_s[at])
+    assert snapshot.jobs.own_estimate_s[at] == START_S + 3600 and math.isnan(
+        snapshot.jobs.counterfactual_start_s[at]
+    )
     lab.slurm.end(1, START_S + 20)
     lab.actors.tell("n1", sample(10, guest=True, cpu_time_s=9.0), time_s=START_S + 20)
     snapshot = lab.snapshot(20)
@@ -429,7 +431,7 @@ def test_a_guest_starts_beside_its_host_and_outlives_it(make: Make) -> None:
     assert names(snapshot, [snapshot.jobs.host[at]]) == ["4"]
     assert math.isnan(snapshot.jobs.share[at])  # decided anew beside another host
     late = lab.snapshot(3600)
-    assert late.jobs.own_start_s[at] == START_S + 3600  # its own turn has passed
+    assert late.jobs.counterfactual_start_s[at] == START_S + 3600  # its own turn has passed
 
 
 def test_an_offered_job_that_slurm_starts_in_its_own_partition_is_nobodys_guest(make: Make) -> None:

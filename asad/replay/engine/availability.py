@@ -115,7 +115,7 @@ def step_at(
 def reserve(
     times: NDArray[np.float64], free: NDArray[np.int64], count: int, at: int, duration: float, cores: int
 ) -> int:
-    """Take `cores` from step `at` on for `duration` (give them back where negative); the new number of steps."""
+    """Take `cores` from step `at` on for `duration` (release them where negative); the new number of steps."""
     last, count = step_at(times, free, count, times[at] + duration, at)
     for k in range(at, last):
         free[k] -= cores

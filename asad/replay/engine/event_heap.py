@@ -13,7 +13,7 @@ def _earlier(time: float, order: int, other_time: float, other_order: int) -> bo
 
 
 @compiled(inline="always")
-def _seat(s: State, i: int, time: float, order: int, job: int) -> None:
+def _put_at(s: State, i: int, time: float, order: int, job: int) -> None:
     s.heap[i].time, s.heap[i].order, s.heap[i].job = time, order, job
     n = len(s.job)
     if job < n:
@@ -30,9 +30,9 @@ def _sift_up(s: State, i: int) -> int:
         up = (i - 1) >> 1
         if not _earlier(time, order, s.heap[up].time, s.heap[up].order):
             break
-        _seat(s, i, s.heap[up].time, s.heap[up].order, s.heap[up].job)
+        _put_at(s, i, s.heap[up].time, s.heap[up].order, s.heap[up].job)
         i = up
-    _seat(s, i, time, order, job)
+    _put_at(s, i, time, order, job)
     return i
 
 
@@ -47,9 +47,9 @@ def _sift_down(s: State, i: int) -> None:
             low += 1
         if not _earlier(s.heap[low].time, s.heap[low].order, time, order):
             break
-        _seat(s, i, s.heap[low].time, s.heap[low].order, s.heap[low].job)
+        _put_at(s, i, s.heap[low].time, s.heap[low].order, s.heap[low].job)
         i = low
-    _seat(s, i, time, order, job)
+    _put_at(s, i, time, order, job)
 
 
 @borrowing

@@ -196,7 +196,7 @@ def _join_guests(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[
 
 @borrowing
 def end_guest(s: State, guest: int, now: float) -> None:
-    """Give back what a guest holds; who shared with it goes on faster."""
+    """Release what a guest holds; who shared with it goes on faster."""
     last = s.c[GUESTS] - 1
     s.job[s.job[guest].guest_at].guest_row = s.job[last].guest_row
     s.job[s.job[last].guest_row].guest_at = s.job[guest].guest_at

@@ -1,4 +1,4 @@
-"""What a cycle asks of the simulation, each in one compiled call: move on, look, and tell who has ended."""
+"""What a cycle asks of the simulation, each in one compiled call: move on, look, and list who has ended."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def place(s: State, job: int) -> None:
 
 @borrowing
 def release(s: State, job: int) -> None:
-    """Give back what a batch job holds."""
+    """Release what a batch job holds."""
     core = s.job[job].owner_first
     while core >= 0:
         node = s.core[core].node

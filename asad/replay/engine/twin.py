@@ -17,13 +17,13 @@ from asad.replay.engine.simulation_state import (
     FREE,
     GUEST,
     HEAD,
+    LEARNED,
     NEVER,
     NEXT,
     NOW,
     RUN,
     RUNNING,
     TAIL,
-    TOLD,
     State,
 )
 
@@ -55,7 +55,7 @@ def learn_ends(s: State, other: State, seen: Experience) -> None:
 
     Those that run here end by that, and no earlier than now.
     """
-    for i in range(s.c[TOLD], other.c[ENDED]):
+    for i in range(s.c[LEARNED], other.c[ENDED]):
         job = other.job[i].ended
         run = other.job[job].end - other.job[job].start - other.job[job].lost
         s.job[job].work = run
@@ -66,7 +66,7 @@ def learn_ends(s: State, other: State, seen: Experience) -> None:
         seen.used[0] += run
         if s.job[job].state == RUNNING:
             move(s, job, max(s.f[NOW], s.job[job].start + s.job[job].work))
-    s.c[TOLD] = other.c[ENDED]
+    s.c[LEARNED] = other.c[ENDED]
 
 
 @borrowing
@@ -82,7 +82,7 @@ def _done(s: State, job: int) -> float:
 def known_until(s: State, other: State) -> float:
     """Until when `s` can go on with what is known in `other`: no job may run here for longer than it has come there.
 
-    Beyond that it could have ended here, and nobody can tell.
+    Beyond that it could have ended here, and nobody can know.
     """
     until = NEVER
     for i in range(s.c[RUN]):

@@ -1,4 +1,4 @@
-"""What the policies that lend from pools have in common; `asad/share/asax.py` tells how it goes together."""
+"""What the policies that lend from pools have in common; `asad/share/asax.py` says how it goes together."""
 
 from asad.share.pool.pool_options import Options
 from asad.share.pool.pool_policy import PoolPolicy

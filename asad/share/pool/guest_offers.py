@@ -17,7 +17,7 @@ from asad.share.run_history import History, expected_run, known_cpu
 STEP = 0.125
 """Pools are sorted in steps of so many cores."""
 FAILED = 16
-"""So many jobs that found no place are remembered within a cycle."""
+"""So many jobs that found no place are noted within a cycle."""
 MOST = 512
 """Offers of one cycle at the most; the rest waits for the next."""
 
@@ -139,7 +139,7 @@ def offer(
         offers.demand[count], offers.rate[count] = demand, rate
         offers.run[count], offers.start[count] = run, start
         memo.retry_at[guest] = np.inf
-        memo.own_start[guest] = start
+        memo.counterfactual_start_s[guest] = start
         _take(view, pools, guest, nodes, demand * rate, offers.chosen)
         most -= c.cores[guest] * demand * rate
         count += 1

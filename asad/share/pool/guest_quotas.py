@@ -76,7 +76,7 @@ def set_quotas(view: View, pools: Pools, o: Options, memo: Memo, quotas: Quotas)
         wanted = np.ceil(20.0 * quotas.wanted[guest] - 1e-9) / 20.0
         if not abs(wanted - memo.quota[guest]) < CHANGE:  # NaN: it has none yet
             memo.quota[guest] = wanted
-            used = _tell_nodes(pools, guest, quotas, used)
+            used = _list_nodes(pools, guest, quotas, used)
             quotas.guest[count], quotas.quota[count], quotas.nodes_end[count] = guest, wanted, used
             count += 1
     return count
@@ -93,8 +93,8 @@ def _is_pressed(view: View, node: int, o: Options) -> bool:
 
 
 @borrowing
-def _tell_nodes(pools: Pools, guest: int, quotas: Quotas, used: int) -> int:
-    """The nodes of a guest, behind the `used` ones that are told already; how many are told now."""
+def _list_nodes(pools: Pools, guest: int, quotas: Quotas, used: int) -> int:
+    """The nodes of a guest, behind the `used` ones that are listed already; how many are listed now."""
     for k in range(pools.places[0]):
         if pools.place_guest[k] == guest:
             quotas.nodes[used], quotas.held[used] = pools.place_node[k], pools.place_cores[k]

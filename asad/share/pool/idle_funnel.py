@@ -26,11 +26,11 @@ from asad.share.pool.memo import Memo
     NO_GAIN,
     LENT,
     WHOLE,
-    BARRED,
+    INELIGIBLE_FROM,
 ) = range(12)
-"""Places in the row of a funnel; from BARRED on the bars of jobs, and then those of nodes."""
-WIDTH = BARRED + len(Ineligible) + len(NodeIneligible)
-NODES_FROM = BARRED + len(Ineligible)
+"""Places in the row of a funnel; from INELIGIBLE_FROM on why jobs are ineligible, and then nodes."""
+WIDTH = INELIGIBLE_FROM + len(Ineligible) + len(NodeIneligible)
+NODES_FROM = INELIGIBLE_FROM + len(Ineligible)
 INELIGIBLE = "opted out or ineligible: "
 
 
@@ -84,7 +84,11 @@ def account(
                 continue
             idle = 1.0 - mean
             if c.host_bar[owner] or c.node_bar[node] or partly:
-                place = BARRED + c.host_bar[owner] if c.host_bar[owner] else NODES_FROM + c.node_bar[node]
+                place = (
+                    INELIGIBLE_FROM + c.host_bar[owner]
+                    if c.host_bar[owner]
+                    else NODES_FROM + c.node_bar[node]
+                )
                 row[WHOLE if partly and not c.host_bar[owner] and not c.node_bar[node] else place] += idle
                 continue
             above = min(idle, max(0.0, peak - mean))
@@ -113,7 +117,7 @@ def account(
 
 REASONS = (
     ("unmeasured", UNMEASURED),
-    *((f"{INELIGIBLE}{why.text}", BARRED + why) for why in Ineligible if why),
+    *((f"{INELIGIBLE}{why.text}", INELIGIBLE_FROM + why) for why in Ineligible if why),
     *((f"{INELIGIBLE}node: {why.text}", NODES_FROM + why) for why in NodeIneligible if why),
     (f"{INELIGIBLE}its node is not wholly held by one job", WHOLE),
     ("p95 above the mean", PEAK),
@@ -130,5 +134,5 @@ REASONS = (
 
 
 def reasons(row: Floats) -> list[tuple[str, float]]:
-    """(reason, amount) of a funnel's row (WIDTH,), in the fixed order; bars only where something is barred."""
+    """(reason, amount) of a funnel's row (WIDTH,), in the fixed order; ineligibility only where something is."""
     return [(text, float(row[place])) for text, place in REASONS if place < WHOLE or row[place] > 0]

@@ -1,4 +1,4 @@
-"""What the policies that lend from pools remember of single jobs from cycle to cycle, by their row in the snapshot."""
+"""What the policies that lend from pools keep of single jobs from cycle to cycle, by their row in the snapshot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = 8
 
 
 class Memo(NamedTuple):
-    """What is remembered, by row of a job unless it says otherwise. Shares in [0, 1], times in seconds."""
+    """What is kept, by row of a job unless it says otherwise. Shares in [0, 1], times in seconds."""
 
     share: NDArray[np.float64]
     """What a host lends; 0 before it is drawn."""
@@ -51,13 +51,13 @@ class Memo(NamedTuple):
     """Greatest part of its spare that its share alone withheld from a guest since then."""
     retry_at: NDArray[np.float64]
     """When a waiting job is looked at again; inf while it has an offer."""
-    own_start: NDArray[np.float64]
+    counterfactual_start_s: NDArray[np.float64]
     """When a guest would have started by itself, as it was known at its offer."""
     first_seen: NDArray[np.float64]
     first_estimate: NDArray[np.float64]
     """When a waiting job was first given an estimated start, and which."""
     counted: NDArray[np.bool_]
-    """Its own start has been compared with its first estimate."""
+    """Its counterfactual start has been compared with its first estimate."""
     quota: NDArray[np.float64]
     """Quota of a guest as it was last decided, as a fraction of its cores on each of its nodes; NaN before."""
     submit: NDArray[np.float64]
@@ -67,7 +67,7 @@ class Memo(NamedTuple):
 
 
 def new_memo(rows: int, experts: int, actions: int, known: Memo | None = None) -> Memo:
-    """Nothing is remembered of `rows` jobs but what `known` tells, which may be of more jobs or of fewer.
+    """Nothing is known of `rows` jobs but what `known` holds, which may be of more jobs or of fewer.
 
     n `experts` have opinions on m `actions`; 0 of both where nobody is asked.
     """
@@ -88,7 +88,7 @@ def new_memo(rows: int, experts: int, actions: int, known: Memo | None = None) -
         slowdown=np.zeros(rows),
         withheld=np.zeros(rows),
         retry_at=np.full(rows, -np.inf),
-        own_start=np.full(rows, np.inf),
+        counterfactual_start_s=np.full(rows, np.inf),
         first_seen=np.full(rows, np.nan),
         first_estimate=np.full(rows, np.nan),
         counted=np.zeros(rows, np.bool_),
@@ -105,7 +105,7 @@ def new_memo(rows: int, experts: int, actions: int, known: Memo | None = None) -
 
 @borrowing
 def meet_jobs(view: View, o: Options, memo: Memo) -> None:
-    """Forget what is remembered of a row's former job; a waiting job whose offer came to nothing may have another."""
+    """Forget what is kept of a row's former job; a waiting job whose offer came to nothing may have another."""
     for rows in (view.queue, view.running, view.guests):
         for i in range(len(rows)):
             job = rows[i]
@@ -118,7 +118,7 @@ def meet_jobs(view: View, o: Options, memo: Memo) -> None:
                 memo.slowdown[job] = 0.0
                 memo.withheld[job] = 0.0
                 memo.retry_at[job] = -np.inf
-                memo.own_start[job] = np.inf
+                memo.counterfactual_start_s[job] = np.inf
                 memo.first_seen[job] = np.nan
                 memo.first_estimate[job] = np.nan
                 memo.counted[job] = False

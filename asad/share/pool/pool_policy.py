@@ -7,13 +7,12 @@ works on stays the same from cycle to cycle, and is handed to it once (`asad.sha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from operator import is_
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.applications import Turnover
 from asad.capacity import columns_of, fill_pools, new_pools, see, seen, tables_of
 from asad.compiling import compiled
 from asad.decisions import Cause, CoAllocate, Decision, SetQuota
@@ -21,7 +20,6 @@ from asad.model import Finished, Json, Machine, Snapshot
 from asad.policy import POOL_PROPERTIES
 from asad.share import SharePolicy
 from asad.share.jit_args import JitArgs, bind
-from asad.share.learner import Weights
 from asad.share.pool import idle_funnel
 from asad.share.pool.guest_offers import new_offers, offer
 from asad.share.pool.guest_quotas import new_quotas, set_quotas
@@ -29,16 +27,8 @@ from asad.share.pool.idle_funnel import account
 from asad.share.pool.memo import Memo, meet_jobs, new_memo
 from asad.share.pool.pool_options import Options
 from asad.share.pool.starts import find_late, watch_starts
-from asad.share.run_history import (
-    History,
-    add_ended,
-    add_peak,
-    known_cpu,
-    known_peak,
-    new_history,
-    require_known,
-)
-from asad.share.saved_state import CLUSTER, NOTHING, Changes, Memory, fill, forget, grow, marks, to_memory
+from asad.share.run_history import History, add_ended, add_peak, known_cpu, known_peak
+from asad.share.saved_state import Changes, Learned, Memory
 
 FUNNEL_POLLS = 10
 """The funnel is sampled once in so many intervals of the cycle."""
@@ -114,24 +104,20 @@ class PoolPolicy(SharePolicy):
     pooled = True
 
     def __init__(
-        self, application_names: Sequence[str], options: Options, experts: int = 0, actions: int = 0
+        self,
+        application_names: Sequence[str],
+        options: Options,
+        experts: Sequence[str] = (),
+        actions: int = 0,
     ) -> None:
         """`application_names` are those of the codes in the snapshots' `application` column; a list may grow.
 
-        Hosts lend all that is spare, unless `_draw` is overridden; then n `experts` have opinions on m `actions`.
+        Hosts lend all that is spare, unless `_draw` is overridden; then `experts` of these names have opinions on m
+        `actions`.
         """
         self.options, self.poll_s = options, options.poll_s
-        self.history: History = new_history(len(application_names))
-        self._turnover = Turnover(application_names)
-        self._application_names = self._turnover.names
-        self._experts, self._actions = experts, actions
-        self._expert_names: Sequence[str] = ()
-        self._remembered: dict[str, Mapping[str, Json]] = {}
-        """What an earlier process knew of applications that were not met yet."""
-        self._told = np.repeat(NOTHING[:, None], len(self.history.runs), axis=1)
-        """The marks of what was told last by `changes`."""
-        self._forgotten: set[str] = set()
-        """Applications of which something was told, and that are forgotten since."""
+        self._learned = Learned(application_names, experts)
+        self._experts, self._actions = len(experts), actions
         self.demand, self.run_s = np.zeros(0), np.zeros(0)
         self._rows = -1
         self._machine: Machine | None = None
@@ -261,80 +247,40 @@ class PoolPolicy(SharePolicy):
     def _quota(self, snapshot: Snapshot, k: int) -> SetQuota:
         """Quota `k` of this cycle with its story."""
         guest, quota = int(self._quotas.guest[k]), float(self._quotas.quota[k])
-        told = slice(int(self._quotas.nodes_end[k - 1]) if k else 0, int(self._quotas.nodes_end[k]))
-        nodes, cores = self._quotas.nodes[told].tolist(), (self._quotas.held[told] * quota).tolist()
+        where = slice(int(self._quotas.nodes_end[k - 1]) if k else 0, int(self._quotas.nodes_end[k]))
+        nodes, cores = self._quotas.nodes[where].tolist(), (self._quotas.held[where] * quota).tolist()
         reason = f"its part of what its nodes lend is {quota:.0%} of its cores"
         return SetQuota(Cause(self.name, reason), guest, tuple(nodes), tuple(cores))
 
     # ------------------------------------------------------------------------------------------------ what is known
 
+    @property
+    def history(self) -> History:
+        """What ended jobs say about the next run of their application."""
+        return self._learned.history
+
     def state(self) -> Memory:
-        """What is known of every application, met or remembered, as plain data (`asad.share.saved_state`)."""
-        return {**self._remembered, **self._known(None)}
+        """What is known of every application, as plain data (`asad.share.saved_state`)."""
+        return self._learned.state()
 
     def changes(self) -> Changes:
         """What is known otherwise than when this was asked last, or restored."""
-        now = marks(self._weights, self.history)
-        rows = np.flatnonzero((now != self._told).any(axis=0)).tolist()
-        told: dict[str, Mapping[str, Json] | None] = dict.fromkeys(self._forgotten)
-        self._told, self._forgotten = now, set()
-        return told | self._known(rows)
+        return self._learned.changes()
 
     def restore(self, memory: Memory) -> None:
-        """Know again what `state` told, also of applications that are yet to come."""
-        self._remembered = dict(memory)
-        self._fill(range(-1, len(self._application_names)))
-
-    @property
-    def _weights(self) -> Weights | None:
-        """What is known of experts, if any are asked."""
-        return None
-
-    def _known(self, rows: Iterable[int] | None) -> dict[str, dict[str, Json]]:
-        """What is known of the applications in `rows` (None: of all that were met), as plain data."""
-        names, experts = self._application_names, self._expert_names
-        return to_memory(self._weights, self.history, names, experts, rows)
-
-    def _fill(self, rows: Iterable[int]) -> None:
-        """Give these rows what is remembered of their applications; that is in the store already."""
-        names, memory = self._application_names, self._remembered
-        there = [row for row in rows if (names[row] if row >= 0 else CLUSTER) in memory]
-        if not there:
-            return
-        fill(self._weights, self.history, there, names, self._expert_names, memory)
-        self._told[:, there] = marks(self._weights, self.history)[:, there]
-        for row in there:
-            if row >= 0:
-                del memory[names[row]]
-
-    def _renew(self, before: Mapping[int, str]) -> None:
-        """These codes stand for another application than `before`, or for one at last."""
-        applications, codes = len(self._application_names), list(before)
-        if applications > len(self.history.runs) - 1:
-            self._grow(max(64, 2 * applications))
-            told, self._told = self._told, np.repeat(NOTHING[:, None], len(self.history.runs), axis=1)
-            self._told[:, : told.shape[1] - 1], self._told[:, -1] = told[:, :-1], told[:, -1]
-        known = (self._told[:, codes] != NOTHING[:, None]).any(axis=0)
-        self._forgotten.update(name for name, was in zip(before.values(), known.tolist(), strict=True) if was)
-        forget(self._weights, self.history, codes)
-        self._told[:, codes] = NOTHING[:, None]
-        self._fill(codes)
-
-    def _grow(self, applications: int) -> None:
-        _, self.history = grow(None, self.history, applications)
+        """Know again what `state` returned."""
+        self._learned.restore(memory)
 
     def _prepare(self, snapshot: Snapshot) -> None:
         """See to it that compiled code holds the tables of this snapshot, most often those of the one before."""
         if snapshot is self._prepared_for:
             return
         self._prepared_for = snapshot
-        before = self._turnover.look()
-        if before:
-            self._renew(before)
+        self._learned.meet()
         tables = (*tables_of(snapshot), self.history, self.options)
         if all(map(is_, tables, self._tables)):
             return
-        require_known(snapshot.jobs.application, len(self._application_names))
+        self._learned.require_known(snapshot.jobs.application)
         self._tables = tables
         rows, nodes, cores = len(snapshot.jobs.cores), len(snapshot.machine.cores), len(snapshot.core_owner)
         if rows != self._rows or snapshot.machine is not self._machine:

@@ -129,7 +129,7 @@ def describe(
 
 @borrowing
 def happiness(view: View, history: History, host: int) -> float:
-    """Hp = time to the limit · pace / work left; NaN if its run time cannot be told from history or limit."""
+    """Hp = time to the limit · pace / work left; NaN if its run time cannot be estimated from history or limit."""
     c = view.c
     application = c.application[host]
     if history.runs[application] == 0 or np.isinf(c.limit_end_s[host]) or np.isnan(c.limit_end_s[host]):

@@ -24,8 +24,8 @@ def counterfactual_start(view: View, memo: Memo, job: int) -> float:
     As far as the twin knows; where it has not come so far, by what the cluster itself estimates. NaN if nobody does.
     """
     c = view.c
-    if not np.isnan(c.own_start_s[job]):
-        return c.own_start_s[job]
+    if not np.isnan(c.counterfactual_start_s[job]):
+        return c.counterfactual_start_s[job]
     early = memo.early[size_class(view, job), 0]
     if not np.isnan(c.own_estimate_s[job]):  # as far as is known, it still waits there
         known = max(view.own_known, c.submit_s[job])
@@ -45,14 +45,14 @@ def find_late(view: View, history: History, o: Options, memo: Memo) -> None:
     for i in range(len(view.running)):
         host = view.running[i]
         memo.late[host] = False
-        if not c.start_s[host] > c.own_start_s[host]:  # never of NaN: the twin has not come so far
+        if not c.start_s[host] > c.counterfactual_start_s[host]:  # never of NaN: the twin has not come so far
             continue
         run = expected_run(history, c.application[host], c.time_limit_s[host])
         if np.isnan(run):
             continue
         left = max(0.0, run - (view.now - c.start_s[host] - c.lost_s[host]))
-        lost = c.start_s[host] - c.own_start_s[host] + c.lost_s[host] + o.host_loss * left
-        slack = max(o.slack_s, o.slack * (c.own_start_s[host] - c.submit_s[host] + run))
+        lost = c.start_s[host] - c.counterfactual_start_s[host] + c.lost_s[host] + o.host_loss * left
+        slack = max(o.slack_s, o.slack * (c.counterfactual_start_s[host] - c.submit_s[host] + run))
         memo.late[host] = lost > slack >= lost - o.host_loss * left  # and not later than that already
 
 
@@ -70,12 +70,16 @@ def watch_starts(view: View, o: Options, memo: Memo) -> None:
     for rows in (view.queue, view.guests, view.running):
         for i in range(len(rows)):
             job = rows[i]
-            if memo.counted[job] or np.isnan(memo.first_estimate[job]) or np.isnan(view.c.own_start_s[job]):
+            if (
+                memo.counted[job]
+                or np.isnan(memo.first_estimate[job])
+                or np.isnan(view.c.counterfactual_start_s[job])
+            ):
                 continue
             memo.counted[job] = True
             estimated = memo.first_estimate[job] - memo.first_seen[job]
             if estimated >= 60.0:
-                ratio = (view.c.own_start_s[job] - memo.first_seen[job]) / estimated
+                ratio = (view.c.counterfactual_start_s[job] - memo.first_seen[job]) / estimated
                 early = memo.early[size_class(view, job)]
                 early[1] += 1
                 step = max(0.005, 1.0 / (10.0 + early[1]))
