@@ -18,6 +18,7 @@ from asad_mesos.cluster import MesosCluster
 from asad_mesos.events import Cancelled, Event, Offered, Submitted, Subscribed
 from asad_mesos.framework import Framework, FrameworkFault
 from asad_mesos.handover import SlurmQueue
+from asad_mesos.in_hand import JOURNAL
 from asad_mesos.jobs import Group, Spec, spec_from_json
 from asad_mesos.journal import NAME
 from asad_mesos.offers import read_offer
@@ -27,7 +28,6 @@ from asad_mesos.session import Session
 from asad_mesos.settings import Settings, read_settings
 from asad_mesos.slurm_jobs import Queued, read_job
 from asad_mesos.slurm_side import Short
-from asad_mesos.taken import JOURNAL
 
 from asad.api.control import ControlServer, Peer
 from asad.errors import ClusterError, UsageError
@@ -372,7 +372,7 @@ def _queue(folder: Path) -> Read:
             queue.may = True
             lines = queue.recover()
             queue.step()
-            lines += [*queue.give_back(), *queue.said]
+            lines += [*queue.return_waiting(), *queue.messages]
         for sentence in lines:
             if why := unfit(sentence):
                 raise FaultError(f"a sentence of the queue gives {why}")

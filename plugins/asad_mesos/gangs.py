@@ -1,4 +1,4 @@
-"""What the status of a gang tells whoever waits for it in another queue. Pure.
+"""What the status of a gang means to whoever waits for it in another queue. Pure.
 
 A row is what `status_of` makes of a job: plain data.
 """
@@ -23,36 +23,32 @@ def began(row: Mapping[str, Any]) -> bool:
 
 def outcome(row: Mapping[str, Any]) -> tuple[int, str]:
     """How a job ended: status as of wait(2), and a sentence."""
-    exit_status = _exit_of(row)
-    state, why = str(row["state"]), str(row.get("why") or "")
-    status = 0 if state == "completed" else 1 << 8
-    words = f"{state} on Mesos as {row['job']}"
-    if exit_status is not None:
-        status = exit_status << 8 if exit_status >= 0 else -exit_status
-        words += f": exit status {exit_status}" if exit_status >= 0 else f": signal {-exit_status}"
-    hosts = ",".join(dict.fromkeys(hosts_of(row)))
+    state, why, hosts = str(row["state"]), str(row.get("why") or ""), hosts_of(row)
+    status, sentence = 0 if state == "completed" else 1 << 8, f"{state} on Mesos as {row['job']}"
+    exits = [
+        int(task["exit"])
+        for task in _tasks(row)
+        if task.get("group") == BATCH and task.get("exit") is not None
+    ]
+    if exits:  # of the batch script, in the last attempt that has one
+        status = exits[-1] << 8 if exits[-1] >= 0 else -exits[-1]
+        sentence += f": exit status {exits[-1]}" if exits[-1] >= 0 else f": signal {-exits[-1]}"
     if hosts:
-        words += f", on {hosts}"
+        sentence += f", on {hosts}"
     start_s, end_s = row.get("start_s"), row.get("end_s")
     if isinstance(start_s, int | float) and isinstance(end_s, int | float):
-        words += f", in {end_s - start_s:.0f} s"
-    return status, f"{words} ({why})" if why and state != "completed" else words
+        sentence += f", in {end_s - start_s:.0f} s"
+    return status, f"{sentence} ({why})" if why and state != "completed" else sentence
+
+
+def hosts_of(row: Mapping[str, Any]) -> str:
+    """Where its tasks are or were, each host once, that of the batch script first."""
+    tasks = sorted(
+        (task for task in _tasks(row) if task.get("host")),
+        key=lambda task: (task.get("group") != BATCH, task.get("index", 0)),
+    )
+    return ",".join(dict.fromkeys(str(task["host"]) for task in tasks))
 
 
 def _tasks(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*row.get("tasks", ()), *row.get("endings", ())]
-
-
-def _exit_of(row: Mapping[str, Any]) -> int | None:
-    """Of the batch script, in the last attempt that told one."""
-    found = None
-    for task in _tasks(row):
-        if task.get("group") == BATCH and task.get("exit") is not None:
-            found = int(task["exit"])
-    return found
-
-
-def hosts_of(row: Mapping[str, Any]) -> list[str]:
-    tasks = [task for task in _tasks(row) if task.get("host")]
-    tasks.sort(key=lambda task: (task.get("group") != BATCH, task.get("index", 0)))
-    return [str(task["host"]) for task in tasks]

@@ -106,6 +106,11 @@ class Queued:
     bar: str
     """What speaks against running it elsewhere; empty for nothing."""
 
+    @property
+    def slurm_id(self) -> str:
+        """By which Slurm's commands know it, and not its whole array."""
+        return f"{self.array}_{self.task}" if self.array and self.task >= 0 else str(self.job)
+
 
 def read_jobs(answer: bytes) -> Iterator[Queued]:
     """The jobs of `squeue --json`, of any version. Raises ClusterError if it is none."""

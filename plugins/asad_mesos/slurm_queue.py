@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from asad.cluster.bounded_lists import Ledger, Sentences
 from asad.decisions import Decision, Outcome
 from asad.model import Finished, Json, Snapshot
 from asad.port import NodeLink
-from asad_mesos.handover import Gangs, SlurmQueue
+from asad_mesos.cluster import MesosCluster
+from asad_mesos.handover import SlurmQueue
+from asad_mesos.in_hand import Stage
 from asad_mesos.queue_settings import read_queue
 from asad_mesos.requests import answer
 from asad_mesos.slurm_side import Commands
-from asad_mesos.taken import SERVED
 
 
 def read_settings(table: Mapping[str, Any]) -> None:
@@ -32,36 +32,10 @@ def read_settings(table: Mapping[str, Any]) -> None:
     settings.read_settings({key: value for key, value in table.items() if key != "queue"})
 
 
-class Framework(Gangs, Protocol):
-    """The cluster beneath: the port, what a daemon needs, and the submit interface (`MesosCluster`)."""
-
-    applications: Sequence[str]
-    ledger: Ledger
-    said: Sentences
-
-    def snapshot(self) -> Snapshot: ...
-
-    def apply(self, decisions: Sequence[Decision]) -> Iterable[Outcome]: ...
-
-    def finished(self, since_s: float) -> Finished: ...
-
-    def sentence(self) -> str: ...
-
-    def recover(self) -> list[str]: ...
-
-    def release(self) -> list[str]: ...
-
-    def give_back(self, *, begin: bool = True) -> list[str]: ...
-
-    def story(self, job: str) -> Json: ...
-
-    def close(self) -> None: ...
-
-
 class SlurmMesosCluster:
     """The port over both: jobs that are taken out of Slurm's queue are jobs of the Mesos beneath."""
 
-    def __init__(self, mesos: Framework, queue: SlurmQueue) -> None:
+    def __init__(self, mesos: MesosCluster, queue: SlurmQueue) -> None:
         self.mesos, self.queue = mesos, queue
         self.applications, self.ledger, self.said = mesos.applications, mesos.ledger, mesos.said
 
@@ -77,7 +51,8 @@ class SlurmMesosCluster:
     def snapshot(self) -> Snapshot:
         """The cluster as Mesos shows it, after Slurm's queue was looked at. Raises ClusterError."""
         self.queue.step()
-        self._tell()
+        self.said.extend(self.queue.messages)
+        self.queue.messages.clear()
         return self.mesos.snapshot()
 
     def apply(self, decisions: Sequence[Decision]) -> Iterable[Outcome]:
@@ -91,30 +66,31 @@ class SlurmMesosCluster:
     def request(self, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
         """Jobs may be submitted beside Slurm's. Before a teardown Slurm has back what has not started."""
         if verb == "teardown":
-            self.queue.give_back()
+            self.queue.return_waiting()
         return answer(self.mesos, verb, arguments, user, uid)
 
     def story(self, job: str) -> Json:
-        """As Mesos tells it; of a job of Slurm's that of its gang."""
+        """As Mesos has it; of a job of Slurm's that of its gang."""
         number = int(job) if job.isdecimal() and len(job) < 12 else 0
-        entry = self.queue.taken.get(number) or self.queue.over.get(number)
+        known = self.queue.in_hand
+        entry = known.now.get(number) or known.over.get(number)
         return self.mesos.story(entry.mesos if entry is not None else job)
 
     def sentence(self) -> str:
         """One line about both."""
-        served = sum(entry.state == SERVED for entry in self.queue.taken.values())
+        served = sum(entry.state == Stage.SERVED for entry in self.queue.in_hand.now.values())
         return f"{self.mesos.sentence()}; {served} jobs of Slurm's are in hand"
 
     def recover(self) -> list[str]:
-        """What is in hand is found by its origin, in the first step. What `asad-undo` has given back must not be
+        """What is in hand is found by its origin, in the first step. What `asad-undo` has returned must not be
         launched before that: it is cancelled before Mesos hears of us."""
-        said = self.queue.recover()
-        return said + self.mesos.recover()
+        sentences = self.queue.recover()
+        return sentences + self.mesos.recover()
 
     def release(self) -> list[str]:
-        """Give Slurm back what has not started; as Mesos does for the rest."""
-        said = self.queue.give_back()
-        return said + self.mesos.release()
+        """Return to Slurm what has not started; as Mesos does for the rest."""
+        sentences = self.queue.return_waiting()
+        return sentences + self.mesos.release()
 
     def give_back(self, *, begin: bool = True) -> list[str]:
         """As Mesos does: what has been changed of jobs that wait."""
@@ -123,10 +99,6 @@ class SlurmMesosCluster:
     def close(self) -> None:
         """Let go of both. What is held stays held, and what runs goes on, for the next daemon."""
         self.mesos.close()
-
-    def _tell(self) -> None:
-        self.said.extend(self.queue.said)
-        self.queue.said.clear()
 
 
 def open_cluster(

@@ -10,7 +10,7 @@ import contextlib
 import re
 import subprocess
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from asad_slurm.command import Squeue, Unanswered, environment, finish
 
@@ -35,33 +35,6 @@ class Short(NamedTuple):
     reason: str = ""
 
 
-class SlurmSide(Protocol):
-    """What the queue asks of Slurm; jobs by number, and by name (`17`, `17_3`) where something is done to them: the
-    number of an array stands for all its tasks. Raises ClusterError when it does not answer or refuses."""
-
-    def look(self) -> dict[int, Short]: ...
-
-    def details(self, jobs: Collection[int]) -> dict[int, Queued]: ...
-
-    def argued(self, job: Queued) -> Queued: ...
-
-    def script(self, job: str) -> str: ...
-
-    def split(self, job: Queued, task: int) -> None: ...
-
-    def hold(self, job: str) -> None: ...
-
-    def release(self, job: str) -> None: ...
-
-    def comment(self, job: str, texts: Mapping[str, str]) -> None: ...
-
-    def end(self, job: str) -> None: ...
-
-    def account(self, job: str, status: int, text: str) -> None: ...
-
-    def past(self, job: str) -> str: ...
-
-
 class Denied(ClusterError):
     """Slurm does not let this user do that."""
 
@@ -71,7 +44,11 @@ class Unknown(ClusterError):
 
 
 class Commands:
-    """`SlurmSide` over squeue, scontrol, scancel, sacct and sacctmgr."""
+    """What the queue asks of squeue, scontrol, scancel, sacct and sacctmgr; jobs by number, and by name (`17`, `17_3`)
+    where something is done to them: the number of an array stands for all its tasks.
+
+    Raises ClusterError where Slurm does not answer or refuses.
+    """
 
     def __init__(self, timeout_s: float = 10.0, environment: Mapping[str, str] | None = None) -> None:
         self._timeout_s, self._environment = timeout_s, environment
@@ -97,20 +74,19 @@ class Commands:
         return {job.job: job for job in read_jobs(self._squeue.jobs()) if job.job in jobs}
 
     def argued(self, job: Queued) -> Queued:
-        """The job with the arguments of its script, which newer Slurms tell to accounting alone.
+        """The job with the arguments of its script, which newer Slurms give to accounting alone.
 
-        Raises UsageError if nobody tells them.
+        Raises UsageError if nobody has them.
         """
         if not job.name_alone:
             return job
-        name = f"{job.array}_{job.task}" if job.array and job.task >= 0 else str(job.job)
         shown = ("--noheader", "--parsable2", "--allocations", "--allusers", "--format=SubmitLine")
         try:
-            line = self._run("sacct", *shown, f"--jobs={name}")
+            line = self._run("sacct", *shown, f"--jobs={job.slurm_id}")
         except ClusterError as error:
             if "disabled" in str(error):
                 raise UsageError(
-                    "Slurm tells arguments of scripts to accounting, and there is none"
+                    "Slurm gives arguments of scripts to accounting, and there is none"
                 ) from None
             raise
         if not line.strip():
@@ -188,8 +164,8 @@ class Commands:
             self._silent.add(asked)
             raise
         if status != 0:
-            said = " ".join(err.decode(errors="replace").split())[:300]
-            said = "".join(char for char in said if char.isprintable()) or f"status {status}"
-            kind = Denied if DENIED in said else Unknown if GONE in said else ClusterError
-            raise kind(f"{argv[0]}: {said}")
+            why = " ".join(err.decode(errors="replace").split())[:300]
+            why = "".join(char for char in why if char.isprintable()) or f"status {status}"
+            kind = Denied if DENIED in why else Unknown if GONE in why else ClusterError
+            raise kind(f"{argv[0]}: {why}")
         return out.decode(errors="replace")

@@ -57,7 +57,7 @@ class Between:
     def step_until(self, condition: Callable[[], object], what: str) -> None:
         end = time.monotonic() + 300
         while not condition():
-            assert time.monotonic() < end, f"{what}: {self.queue.said} {self.queue.taken}"
+            assert time.monotonic() < end, f"{what}: {self.queue.messages} {self.queue.in_hand.now}"
             self.queue.step()
             time.sleep(0.3)
 
@@ -113,7 +113,7 @@ def test_a_job_runs_its_own_script_under_its_user_and_slurm_shows_how_it_ended(b
     assert (folder / f"queue-{job}.txt").read_text() == f"{job} a1,a2 2 1(x2) nobody\n"
 
     between.mesos.finish("m1", done.returncode)
-    between.step_until(lambda: not between.queue.taken, "it is over")
+    between.step_until(lambda: not between.queue.in_hand.now, "it is over")
     # accounting: Slurm never ran it, so it says CANCELLED; the script's own status and a sentence stand beside that
     shown = subprocess.run(
         [
@@ -149,7 +149,7 @@ def test_slurm_starts_nothing_of_it_and_has_it_back_as_it_was(between: Between) 
     )
     assert "denied" in refused.stderr, "its user cannot let Slurm run it meanwhile"
     between.ahead_s = 700.0
-    between.step_until(lambda: not between.queue.taken, "it is released")
+    between.step_until(lambda: not between.queue.in_hand.now, "it is released")
     after = between.slurm.job(job)
     differ = {
         key for key in before.keys() | after.keys() if before.get(key, "(null)") != after.get(key, "(null)")
@@ -192,12 +192,12 @@ def test_a_cancelled_job_and_one_with_steps(between: Between) -> None:
     assert len(between.mesos.rows) == 1
     assert any(
         f"slurm {steps}: it stays with Slurm: its script starts job steps" in text
-        for text in between.queue.said
+        for text in between.queue.messages
     )
     between.mesos.start("m1")
     subprocess.run(["scancel", job], env=between.slurm.env, check=True, timeout=300)
     between.open()  # another daemon finds it
-    between.step_until(lambda: not between.queue.taken, "it is over")
+    between.step_until(lambda: not between.queue.in_hand.now, "it is over")
     assert between.mesos.rows["m1"]["state"] == "cancelled"
     with pytest.raises(Unknown):
         between.commands.script("99999999")
@@ -223,7 +223,7 @@ def test_tasks_of_an_array_are_taken_one_by_one(between: Between) -> None:
     assert between.mesos.specs["m3"].environment["SLURM_ARRAY_TASK_ID"] == "9"
     between.mesos.start("m3", "a1")
     between.mesos.finish("m3", 0)
-    between.step_until(lambda: not between.queue.taken, "all are over")
+    between.step_until(lambda: not between.queue.in_hand.now, "all are over")
     shown = subprocess.run(
         [
             *("sacct", "--noheader", "--parsable2", "--allocations", "--allusers", f"--jobs={job}"),
@@ -252,12 +252,12 @@ def test_a_task_of_an_array_goes_back_alone(between: Between) -> None:
     between.mesos.start("m1", "a1")
     between.step_until(lambda: "a1" in between.told_by(job, 0), "one runs")
     between.ahead_s = 700.0
-    between.step_until(lambda: len(between.queue.taken) == 1, "the other is released")
+    between.step_until(lambda: len(between.queue.in_hand.now) == 1, "the other is released")
     by_task = {one["array_task_id"]: one["priority"] for one in between.slurm.squeue()}
     assert by_task[0] == 0
     assert by_task[1] > 0
     between.mesos.finish("m1", 0)
-    between.step_until(lambda: not between.queue.taken, "it is over")
+    between.step_until(lambda: not between.queue.in_hand.now, "it is over")
 
 
 def test_a_dependent_job_is_taken_when_slurm_says_that_it_may_be(between: Between) -> None:
@@ -266,7 +266,7 @@ def test_a_dependent_job_is_taken_when_slurm_says_that_it_may_be(between: Betwee
     for _ in range(2):
         between.queue.step()
     assert not between.mesos.rows
-    assert not [text for text in between.queue.said if second in text]
+    assert not [text for text in between.queue.messages if second in text]
     between.slurm.wait(first, timeout_s=300)
     between.ahead_s = 60.0
     between.step_until(lambda: between.mesos.rows, "its dependency is fulfilled")

@@ -77,15 +77,19 @@ def test_a_job_of_slurm_s_runs_on_agents_under_its_user_and_slurm_shows_the_end(
                     *("--time=5", "--mem-per-cpu=50", "--output=out-%j.txt", str(path), "first", "second"),
                 ).strip()
                 end = time.monotonic() + 300.0
-                while not queue.over and time.monotonic() < end:
+                while not queue.in_hand.over and time.monotonic() < end:
                     cluster.snapshot()
                     time.sleep(0.2)
-                assert list(queue.over) == [int(job)], (queue.said, queue.taken, mesos.status())
+                assert list(queue.in_hand.over) == [int(job)], (
+                    queue.messages,
+                    queue.in_hand.now,
+                    mesos.status(),
+                )
             finally:
                 cluster.close()
         # a job may be over before anybody has seen it run
-        told_at_end = re.search(r", on ([\w,]*\w)", queue.over[int(job)].why)
-        assert told_at_end is not None, queue.over[int(job)].why
+        told_at_end = re.search(r", on ([\w,]*\w)", queue.in_hand.over[int(job)].why)
+        assert told_at_end is not None, queue.in_hand.over[int(job)].why
         hosts = told_at_end[1]
         out = slurm.folder / "jobs" / f"out-{job}.txt"
         assert sorted(hosts.split(",")) == ["agent0", "agent1"]

@@ -17,6 +17,8 @@ import pytest
 from asad_mesos import queue_undo, statuses
 from asad_mesos.events import Subscribed
 from asad_mesos.framework import Framework
+from asad_mesos.in_hand import JOURNAL as QUEUE
+from asad_mesos.in_hand import InHand
 from asad_mesos.jobs import spec_from_json
 from asad_mesos.journal import NAME, JournalError
 from asad_mesos.offers import read_offer
@@ -26,8 +28,6 @@ from asad_mesos.settings import Settings as MesosSettings
 from asad_mesos.settings import read_settings
 from asad_mesos.slurm_jobs import read_jobs
 from asad_mesos.slurm_side import Commands
-from asad_mesos.taken import JOURNAL as QUEUE
-from asad_mesos.taken import TakenJournal
 from asad_slurm import partition_checks, slurm_conf, undo
 from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.command import CommandTransport
@@ -544,11 +544,11 @@ def test_entries_of_other_kinds_are_passed_over(tmp_path: Path) -> None:
     ]
     journal = lines(DEEP + "\n", *(TAKEN | one for one in odd), TAKEN)
     (tmp_path / QUEUE).write_text(journal)
-    assert [entry.job for entry in TakenJournal(tmp_path).load()] == [17]
+    assert list(InHand(tmp_path, lambda: NOW_S).now) == [17]
     (tmp_path / QUEUE).write_text(
         lines(TAKEN | {"why": "a\x1b[2J", "facts": {"back": "\ud800"}, "comment": "a\nb"})
     )
-    (entry,) = TakenJournal(tmp_path).load()
+    (entry,) = InHand(tmp_path, lambda: NOW_S).now.values()
     assert (entry.why, entry.facts, entry.comment) == ("a?[2J", {"back": "?"}, "a\nb")
 
 

@@ -77,7 +77,7 @@ def test_a_head_job_is_held_run_under_its_user_reported_and_ended_in_slurm(world
     text = "asad: failed on Mesos as m1: exit status 3, on a1,a2, in 60 s"
     assert world.comment(17) == f"the site's own {text}"
     assert world.slurm.accounts == {17: (3 << 8, f"the site's own {text}")}
-    assert not world.queue.taken
+    assert not world.queue.in_hand.now
     world.step(5)
     assert world.slurm.ended == {17: 1}
     assert world.mesos.ran == {"slurm:17:1000": 1}
@@ -99,7 +99,7 @@ def test_a_job_that_mesos_cannot_serve_is_returned_untouched(world: World) -> No
     assert world.slurm.waits(17)
     assert world.slurm.comments[17] == {"AdminComment": "site", "Comment": "asad:utility=constant(1)"}
     assert world.mesos.rows["m1"]["state"] == "cancelled"
-    assert not world.queue.taken
+    assert not world.queue.in_hand.now
     assert isinstance(world.queue.acts[-1][1].decision, Withdraw)
     world.step(10)
     assert world.slurm.waits(17), "it is left alone for a while"
@@ -163,7 +163,7 @@ def test_in_observe_mode_nothing_is_taken_and_what_waits_goes_back(world: World)
     world.mesos.start("m1")
     world.step()
     assert world.slurm.held == {1, 2}
-    text = world.queue.give_back()
+    text = world.queue.return_waiting()
     assert world.slurm.held == {1}, "the one that runs goes on"
     assert any("slurm 2: it stays with Slurm: asad may not act" in sentence for sentence in text)
     world.mesos.finish("m1")
@@ -181,7 +181,7 @@ def test_users_who_cancel_in_slurm_cancel_on_mesos(world: World) -> None:
     assert world.mesos.rows["m1"]["state"] == "cancelled"
     assert world.slurm.ended == {}, "Slurm has ended it already"
     assert "cancelled on Mesos as m1" in world.slurm.accounts[17][1]
-    assert not world.queue.taken
+    assert not world.queue.in_hand.now
 
 
 def test_a_hold_that_slurm_forgot_is_set_again(world: World) -> None:
@@ -223,7 +223,7 @@ def test_slurm_that_starts_it_first_is_let_be(world: World) -> None:
     world.step(2)
     assert not world.mesos.rows
     assert not world.slurm.held
-    assert not world.queue.taken
+    assert not world.queue.in_hand.now
 
 
 def test_one_that_runs_in_slurm_after_all_has_its_own_comment_and_no_hold(world: World) -> None:
@@ -234,7 +234,7 @@ def test_one_that_runs_in_slurm_after_all_has_its_own_comment_and_no_hold(world:
     assert world.mesos.rows["m1"]["state"] == "cancelled"
     assert world.slurm.comments[17] == {"AdminComment": "site"}
     assert not world.slurm.held, "a requeue would be held"
-    assert not world.queue.taken and not world.slurm.ended
+    assert not world.queue.in_hand.now and not world.slurm.ended
 
 
 def test_one_that_ran_and_was_queued_again_while_it_was_held_is_released(world: World) -> None:
@@ -246,7 +246,7 @@ def test_one_that_ran_and_was_queued_again_while_it_was_held_is_released(world: 
 
     world.slurm.trouble = quick
     world.step()
-    assert world.slurm.waits(17) and not world.mesos.rows and not world.queue.taken
+    assert world.slurm.waits(17) and not world.mesos.rows and not world.queue.in_hand.now
 
 
 def test_a_job_that_is_gone_while_the_disk_is_full_keeps_no_other_waiting(
@@ -270,7 +270,7 @@ def test_a_job_that_is_gone_while_the_disk_is_full_keeps_no_other_waiting(
     monkeypatch.setattr(world.mesos, "cancel", full)
     world.step()
     assert world.slurm.held == {2}
-    assert "slurm 1: mesos.journal: cannot be written" in world.queue.said
+    assert "slurm 1: mesos.journal: cannot be written" in world.queue.messages
 
 
 def test_an_operator_who_may_not_write_admin_comments_writes_comments(world: World) -> None:
@@ -287,8 +287,8 @@ def test_who_may_not_hold_takes_nothing(world: World) -> None:
     world.slurm.add(17)
     world.step(3)
     assert not world.mesos.rows
-    assert not world.queue.taken
-    assert any("may not hold" in sentence for sentence in world.queue.said)
+    assert not world.queue.in_hand.now
+    assert any("may not hold" in sentence for sentence in world.queue.messages)
 
 
 @pytest.mark.parametrize(
@@ -320,8 +320,8 @@ def test_a_cluster_without_accounting_is_no_reason_to_keep_jobs(world: World) ->
     world.mesos.start("m1")
     world.mesos.finish("m1")
     world.step(6)
-    assert not world.queue.taken
-    assert any("accounting does not know" in sentence for sentence in world.queue.said)
+    assert not world.queue.in_hand.now
+    assert any("accounting does not know" in sentence for sentence in world.queue.messages)
 
 
 def test_a_full_disk_takes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ def test_the_journal_is_private_and_damage_at_its_end_harms_nothing(world: World
     world.open()
     world.mesos.start("m1")
     world.step()
-    assert world.queue.taken[1].state == "served"
+    assert world.queue.in_hand.now[1].state == "served"
     world.mesos.finish("m1")
     world.step(3)
     assert world.slurm.ended == {1: 1}
@@ -398,15 +398,17 @@ def test_nothing_is_lost_or_run_twice_however_often_the_daemon_and_slurm_fail(
     world.slurm.trouble = world.mesos.trouble = lambda verb: None
     rounds(150)
     for job in range(1, 8):
-        assert world.slurm.jobs[job].state == "CANCELLED", f"{job} was lost: {world.queue.taken.get(job)}"
+        assert world.slurm.jobs[job].state == "CANCELLED", (
+            f"{job} was lost: {world.queue.in_hand.now.get(job)}"
+        )
         assert world.mesos.ran[f"slurm:{job}:1000"] == 1
         assert job in world.slurm.accounts
-        assert job in world.queue.over
+        assert job in world.queue.in_hand.over
 
 
 def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.queue._journal.lines = 6000
+    world.queue.in_hand.lines = 6000
     world.slurm.add(1)
     world.step()
     world.mesos.start("m1")
@@ -414,11 +416,11 @@ def test_jobs_that_have_run_are_forgotten_in_the_end_and_the_journal_stays_short
     world.step(3)
     path = tmp_path / "slurm-queue.journal"
     assert len(path.read_text().splitlines()) < 20
-    assert 1 in world.queue.over
+    assert 1 in world.queue.in_hand.over
     del world.slurm.jobs[1]
     world.now_s += 8 * 86_400
     world.step()
-    assert 1 not in world.queue.over
+    assert 1 not in world.queue.in_hand.over
 
 
 def test_a_job_that_was_requeued_and_is_in_hand_again_is_still_in_hand_after_two_restarts(
@@ -429,15 +431,15 @@ def test_a_job_that_was_requeued_and_is_in_hand_again_is_still_in_hand_after_two
     world.mesos.start("m1")
     world.mesos.finish("m1")
     world.step(3)
-    assert 17 in world.queue.over
+    assert 17 in world.queue.in_hand.over
     world.slurm.held.clear()
     world.slurm.add(17, restart_cnt=1)  # its user has requeued it
     world.step(2)
-    assert world.queue.taken[17].mesos == "m2"
+    assert world.queue.in_hand.now[17].mesos == "m2"
     for _ in range(2):
         world.open()
         world.step()
-    assert world.queue.taken[17].mesos == "m2", "or it would be held for ever, and nobody would know"
+    assert world.queue.in_hand.now[17].mesos == "m2", "or it would be held for ever, and nobody would know"
     world.mesos.start("m2")
     world.mesos.finish("m2")
     world.step(3)
@@ -454,7 +456,7 @@ def test_of_jobs_that_have_run_and_wait_again_one_that_slurm_refuses_to_end_keep
         world.mesos.start(name)
         world.mesos.finish(name)
     world.step(3)
-    assert set(world.queue.over) == {1, 2}
+    assert set(world.queue.in_hand.over) == {1, 2}
     for job in (1, 2):
         world.slurm.add(job)  # slurmctld was killed, and has forgotten their ends
     end = world.slurm.end
@@ -500,8 +502,8 @@ def test_a_comment_that_slurm_does_not_take_back_keeps_no_job(world: World) -> N
     assert not world.slurm.waits(17), "it is tried again first"
     world.step(2)
     assert world.slurm.waits(17)
-    assert not world.queue.taken
-    assert any("its own AdminComment is not given back" in sentence for sentence in world.queue.said)
+    assert not world.queue.in_hand.now
+    assert any("its own AdminComment is not restored" in sentence for sentence in world.queue.messages)
 
 
 def test_a_daemon_of_slurms_that_hangs_is_waited_for_once_at_each_look(
@@ -559,7 +561,7 @@ def test_an_array_runs_task_by_task_no_more_at_one_time_than_its_user_allows(wor
     world.open()
     world.step(5)
     assert world.slurm.ended == {40: 1, 41: 1, 42: 1}
-    assert not world.queue.taken
+    assert not world.queue.in_hand.now
 
 
 @pytest.mark.parametrize("shown", ["7", "7%2"])
@@ -635,7 +637,7 @@ def test_a_job_that_waits_for_another_is_not_taken_before_and_not_complained_abo
     world.slurm.add(6, dependency="afterok:4(unfulfilled)")
     world.step(5)
     assert not world.slurm.held
-    assert not world.queue.said
+    assert not world.queue.messages
     for job in (5, 6):
         world.slurm.jobs[job] = replace(world.slurm.jobs[job], dependency="", reason="PartitionDown")
     world.step(2)

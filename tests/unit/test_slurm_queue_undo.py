@@ -138,16 +138,16 @@ def test_a_daemon_that_comes_back_does_not_run_it_beside_slurm(world: World) -> 
     world.die()
     world.undo()
     world.start()
-    assert world.queue.recover() == ["slurm 17: asad-undo has given it back to Slurm; m1 is cancelled"]
+    assert world.queue.recover() == ["slurm 17: asad-undo has returned it to Slurm; m1 is cancelled"]
     assert "ACCEPT" not in world.mesos.do(Subscribed("f"), Offered([read_offer(ROOM)]))
     world.slurm.held.add(17)  # an operator's
     world.queue.may = False
     world.queue.step()
-    assert world.slurm.held == {17} and not world.queue.taken
+    assert world.slurm.held == {17} and not world.queue.in_hand.now
     world.slurm.held.clear()
     world.queue.may = True
     world.queue.step()
-    assert world.slurm.held == {17} and world.queue.taken[17].mesos == "m2", "it is taken anew"
+    assert world.slurm.held == {17} and world.queue.in_hand.now[17].mesos == "m2", "it is taken anew"
     assert world.queue.recover() == []
 
 
@@ -167,8 +167,8 @@ def test_a_gang_that_was_cancelled_is_over_but_one_that_was_asked_back_is_slurms
     for job in (17, 18):
         world.slurm.add(job)
     world.queue.step()
-    world.queue.taken[18].facts["back"] = "asad may not act"
-    world.queue._journal.write(world.queue.taken[18])
+    world.queue.in_hand.now[18].facts["back"] = "asad may not act"
+    world.queue.in_hand.write(world.queue.in_hand.now[18])
     world.mesos.cancel("m1", "by its user")
     world.mesos.cancel("m2", "given back to Slurm")
     world.die()
@@ -200,7 +200,7 @@ def test_a_kill_between_hold_and_submit_or_submit_and_journal(world: World) -> N
     assert world.undo() == (["17: Slurm has it again", "18: Slurm has it again"], 0)
     assert not world.slurm.held
     world.start()
-    assert world.queue.recover() == ["slurm 17: asad-undo has given it back to Slurm; m1 is cancelled"]
+    assert world.queue.recover() == ["slurm 17: asad-undo has returned it to Slurm; m1 is cancelled"]
 
 
 def test_where_it_is_not_known_what_ran_nothing_is_released(world: World) -> None:
