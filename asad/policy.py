@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from asad.errors import UsageError
 from asad.experts import Expert
 from asad.model import Floats, Json
 
@@ -153,6 +154,15 @@ def parameters(kind: Callable[..., Any]) -> dict[str, Any]:
         for name, parameter in inspect.signature(kind).parameters.items()
         if isinstance(parameter.default, bool | int | float | str)
     }
+
+
+def check_options(*options: tuple[str, object, bool, str]) -> None:
+    """Raises UsageError for the first of these options that is wrong: its name, its value, whether that is right, and
+    what to give instead."""
+    for name, value, right, hint in options:
+        if not right:
+            shown = f"{value:g}" if isinstance(value, float) else f"{value!r:.40}"
+            raise UsageError(f"{name} = {shown}; {hint}")
 
 
 def parted(options: Mapping[str, Any], kind: Any) -> tuple[Any, dict[str, Any]]:

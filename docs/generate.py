@@ -199,7 +199,7 @@ def policies(stage: str) -> str:
 FAMILIES = {
     "admit": ("asad.admit.admission_options:Options", "asad.admit.sow.statement_options:Options"),
     "defer": ("asad.defer.deferral_options:Options",),
-    "place": ("asad.place.options:Options", "asad.place.options:OgaOptions", "asad.place.first_fit:Options"),
+    "place": ("asad.place.ports:Options", "asad.place.ports:OgaOptions", "asad.place.first_fit:Options"),
     "share": ("asad.share.pool:Options",),
 }
 """Stage → options that have a table of their own."""

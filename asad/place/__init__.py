@@ -1,7 +1,7 @@
 """The place stage: which nodes a job gets?
 
 A policy is one file of this room. It sees snapshots and nothing else, and keeps what it has learned from them.
-`asad.place.live.PortPlacing` drives those that divide capacities among ports (`asad.place.ports.PortPolicy`).
+`asad.place.port_placing.PortPlacing` drives those that divide capacities among ports (`asad.place.ports.PortPolicy`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How many components a gang has, as its user tells it (Slurm: `--comment='asad:components=4-8'`).
+"""How many components a gang has, as its user gives it (Slurm: `--comment='asad:components=4-8'`).
 
 Words are separated by `;`, those that mean nothing here belong to others and are passed over. The text is hostile: its
-length is bounded, and what is told back of it is short and printable.
+length is bounded, and what a message repeats of it is short and printable.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def read_components(text: str) -> Components | None:
     first, dash, last = found[0].partition("-")
     least, most = _number(first), _number(last if dash else first)
     if not 1 <= least <= most <= MOST:
-        said = "".join(char if char.isprintable() else "?" for char in found[0][:60])
+        given = "".join(char if char.isprintable() else "?" for char in found[0][:60])
         raise ValueError(
-            f"components={said} is no number from 1 to {MOST}, nor two of them; "
+            f"components={given} is no number from 1 to {MOST}, nor two of them; "
             "write components=8 or components=4-8"
         )
     return Components(least, most)

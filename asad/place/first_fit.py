@@ -21,26 +21,21 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from asad.decisions import Cause, CoAllocate, Decision
-from asad.errors import ConfigError
-from asad.model import Finished, Snapshot
+from asad.decisions import Cause, Decision
+from asad.model import Finished, Json, Snapshot
 from asad.place import PlacePolicy
-from asad.place.rooms import (
+from asad.place.free_capacity import (
     LEAST_QUOTA,
     PRESSURE,
-    Gangs,
-    Patience,
+    FreeCapacity,
+    GangOffers,
+    Limits,
     Places,
     Quotas,
-    Rooms,
     Uses,
-    bounds_of,
-    ends,
-    spread,
 )
-from asad.policy import POOL_PROPERTIES, Given
+from asad.policy import POOL_PROPERTIES, Given, check_options
 
-"""Of the guard, that bind whoever places guests."""
 LEAST = 0.05
 """A guest with less of its nodes' cores is not worth its memory."""
 
@@ -74,18 +69,18 @@ class FirstFit(PlacePolicy):
     ) -> None:
         """`applications` names the codes of `Jobs.application`, and may grow. `lends` False: the share stage decides
         who becomes a guest. Beside a host that waits for CPU for more than `pressure` of the time, the guard decides.
-        Raises ConfigError for a wrong option."""
+        Raises UsageError for a wrong option."""
         self.options = o = options or Options()
-        if not LEAST <= o.share <= 1:
-            raise ConfigError(f"[place.first-fit] share = {o.share:g}; give from {LEAST:g} to 1")
-        if not 0 <= o.headroom < 1:
-            raise ConfigError(f"[place.first-fit] headroom = {o.headroom:g}; give from 0 to below 1")
+        check_options(
+            ("share", o.share, LEAST <= o.share <= 1, f"give from {LEAST:g} to 1"),
+            ("headroom", o.headroom, 0 <= o.headroom < 1, "give from 0 to below 1"),
+        )
         self.lends = self.extends_limits = lends
         self.poll_s = poll_s
         if not lends:
             self.properties = frozenset()
-        self._patience = Patience(poll_s)
         self._quotas, self._uses = Quotas(pressure), Uses(applications)
+        self._offers = GangOffers(self.name, poll_s, self._uses)
 
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
@@ -106,20 +101,20 @@ class FirstFit(PlacePolicy):
         """Quotas for guests that have none, and offers to gangs that fit."""
         if not self.lends:
             return ()
-        waiting = self._patience.candidates(snapshot)
+        waiting = self._offers.candidates(snapshot)
         if len(snapshot.guests) == 0 and not waiting:
             return ()
-        decisions = self._set_quotas(snapshot)
-        rooms = Rooms.see(snapshot, self.options.headroom)
-        gangs = Gangs(snapshot)
-        told: set[int] = set()
-        for guest in waiting:
-            if guest not in told:
-                offers = self._offer(rooms, gangs.together(guest, waiting))
-                told |= {offer.guest for offer in offers}
-                decisions += offers
-        self._patience.note(snapshot, decisions)
-        return decisions
+        cores = snapshot.machine.cores.astype(np.float64)
+        limits = Limits(LEAST * cores, (self.options.share * cores)[None], lambda guest: 0, together=False)
+        free = FreeCapacity.see(snapshot, self.options.headroom)
+
+        def explain(guest: int, nodes: Sequence[int], gang: Sequence[int]) -> tuple[str, dict[str, Json]]:
+            names = [snapshot.machine.node_names[node] for node in nodes[:3]]
+            where = ", ".join(names) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
+            together = f", with {len(gang) - 1} more of its array" if len(gang) > 1 else ""
+            return f"the first nodes with room for all of it: {where}{together}", {}
+
+        return [*self._set_quotas(snapshot), *self._offers.make(free, waiting, limits, explain)]
 
     def _set_quotas(self, snapshot: Snapshot) -> list[Decision]:
         """For guests that have started, and for those that the guard had to squeeze."""
@@ -135,42 +130,3 @@ class FirstFit(PlacePolicy):
             cause = Cause(self.name, f"it may use {share:.0%} of each of its nodes at the most")
             decisions.append(self._quotas.decide(snapshot, places, guest, at, quota, cause))
         return decisions
-
-    def _offer(self, rooms: Rooms, gang: Sequence[int]) -> list[CoAllocate]:
-        """An offer to every row of the gang, or none."""
-        if not gang:
-            return []
-        snapshot, jobs = rooms.snapshot, rooms.snapshot.jobs
-        trial = rooms.copy() if len(gang) > 1 else rooms
-        cores = rooms.cores.astype(np.float64)
-        own, least = self.options.share * cores, LEAST * cores
-        offers: dict[int, CoAllocate] = {}
-        for guest in gang:
-            use = self._uses.of(snapshot, guest)
-            nodes = trial.fit(guest, use, least, bounds_of(snapshot, guest), own)
-            rate = trial.rate(guest, nodes, use, own) if len(nodes) else 0.0
-            if rate <= 0:
-                return []
-            guest_end_s, wait_end_s = ends(snapshot, guest, rate)
-            if guest_end_s >= wait_end_s:
-                return []
-            demands = tuple(count * use * rate for count in spread(int(jobs.cores[guest]), len(nodes)))
-            trial.take(guest, nodes, demands)
-            if guest in offers:
-                continue  # a row that stands for several tasks is offered one at a time
-            names = [snapshot.machine.node_names[node] for node in nodes[:3].tolist()]
-            where = ", ".join(names) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
-            together = f", with {len(gang) - 1} more of its array" if len(gang) > 1 else ""
-            reason = f"the first nodes with room for all of it: {where}{together}"
-            detail = {
-                "rate": round(rate, 4),
-                "guest_end_s": guest_end_s,
-                "wait_end_s": wait_end_s,
-                "guest_cpu": round(use, 4),
-                "components": len(nodes),
-            }
-            cause = Cause(self.name, reason, detail)
-            offers[guest] = CoAllocate(cause, guest, tuple(nodes.tolist()), demands)
-        if trial is not rooms:
-            rooms.adopt(trial)
-        return list(offers.values())

@@ -33,10 +33,10 @@ from asad.compiling import compiled
 from asad.errors import UsageError
 from asad.model import Codes, Floats, Ints, Json
 from asad.place.fairness import fair
-from asad.place.options import OgaOptions
-from asad.place.ports import PortPolicy, Ports
+from asad.place.ports import OgaOptions, PortPolicy, Ports
 from asad.place.projection import project_all, project_one
 from asad.place.utilities import slope
+from asad.policy import check_options
 
 Mode = Literal["strict", "reactive", "reclaim"]
 MODES: tuple[Mode, ...] = ("strict", "reactive", "reclaim")
@@ -51,7 +51,7 @@ class Options(NamedTuple):
     """Of all modes."""
 
     eta: float | None = None
-    """η_0, above 0; None: as told above."""
+    """η_0, above 0; None: see above."""
     decay: float = 0.9999
     """Of η a slot, above 0. The paper finds 0.995 to 0.9999 best."""
     eta_least: float = 0.0
@@ -86,7 +86,13 @@ class Oga(PortPolicy):
         if mode not in MODES:
             raise UsageError(f"oga: mode {mode!r}; there are {', '.join(MODES)}")
         self.options = options or Options()
-        _check(self.options)
+        eta, decay, least, reach = self.options
+        check_options(
+            ("eta", eta, eta is None or 0 < eta < math.inf, "give a number above 0, or none"),
+            ("decay", decay, 0 < decay < math.inf, "give a number above 0, best 0.995 to 0.9999"),
+            ("eta_least", least, 0 <= least <= 1, "give a share of eta, 0 to 1"),
+            ("reach", reach, 0 < reach < math.inf, "give a number above 0"),
+        )
         self.mode: Mode = mode
         self.name = f"oga-{mode}"
         self.slot = 0
@@ -173,17 +179,15 @@ class Oga(PortPolicy):
         project_all(p.first, p.port, p.requests, p.capacities, self._y, self._tau)
         self._totals = totals(p, self._y)
 
-    def state(self) -> Json:
+    def state(self) -> dict[str, Any]:
         """What was learned, as plain data: {"slot", "y": {port: {instance: [of each resource]}}}."""
-        y: dict[str, Json] = {}
+        y: dict[str, dict[str, Json]] = {}
         for port, instance, row in zip(self.ports.port, self.ports.instance, self._y, strict=True):
-            held = y.setdefault(self.ports.names[port], {})
-            assert isinstance(held, dict)
-            held[self.ports.instances[instance]] = row.tolist()
+            y.setdefault(self.ports.names[port], {})[self.ports.instances[instance]] = row.tolist()
         return {"slot": self.slot, "y": y}
 
     def restore(self, kept: Json) -> None:
-        """Know again what `state` told, of pairs that are still there. What cannot be read is passed over."""
+        """Go on from what `state` described, of pairs that are still there. What cannot be read is passed over."""
         if not isinstance(kept, dict):
             return
         slot, ports = kept.get("slot"), kept.get("y")
@@ -198,18 +202,6 @@ class Oga(PortPolicy):
                         rows[port, instance] = np.array(values, np.float64)
         if rows:
             self._take(rows)
-
-
-def _check(options: Options) -> None:
-    eta, decay, least, reach = options
-    if eta is not None and not 0 < eta < math.inf:
-        raise UsageError(f"oga: eta {eta}; give a number above 0, or none")
-    if not 0 < decay < math.inf:
-        raise UsageError(f"oga: decay {decay}; give a number above 0, best 0.995 to 0.9999")
-    if not 0 <= least <= 1:
-        raise UsageError(f"oga: eta_least {least}; give a share of eta, 0 to 1")
-    if not 0 < reach < math.inf:
-        raise UsageError(f"oga: reach {reach}; give a number above 0")
 
 
 def totals(ports: Ports, y: Floats) -> Floats:

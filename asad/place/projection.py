@@ -3,7 +3,7 @@
 For each instance r and resource k on its own: if Σ_l clip(z_l, 0, a_l) <= c, that is the projection; else it is
 clip(z_l - τ, 0, a_l) with the τ > 0 at which the sum is c. That sum falls with τ, linearly between the breakpoints z_l
 and z_l - a_l. τ is sought by Newton's method from where it was in the slot before, kept between two bounds by halving:
-when the step stays within the piece on which it was reckoned, it is exact. Most of the time that is the first or
+when the step stays within the piece on which it was computed, it is exact. Most of the time that is the first or
 second pass over the few ports of an instance. What rounding leaves above c is taken off the greatest y.
 
 The paper's Algorithm 1 tests only its first port against its cap, and takes it that the capacity is always used up; so

@@ -20,9 +20,9 @@ from asad.guard import guard_for
 from asad.model import Machine, Snapshot
 from asad.place import PlacePolicy
 from asad.place.first_fit import FirstFit
-from asad.place.live import PortPlacing
-from asad.place.options import OgaOptions
-from asad.place.rooms import bounds_of
+from asad.place.free_capacity import bounds_of
+from asad.place.port_placing import PortPlacing
+from asad.place.ports import OgaOptions
 from asad.replay.recorded_cluster import RecordedCluster, Workload
 from asad.share.exclusive import Exclusive
 

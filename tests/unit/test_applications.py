@@ -26,9 +26,9 @@ from asad.daemon.policy_state import PolicyState
 from asad.defer.at_once import AtOnce
 from asad.experts import load_experts
 from asad.model import Finished, JobLog, Jobs, Snapshot, blank_jobs
-from asad.place.live import PortPlacing
+from asad.place.free_capacity import Uses
 from asad.place.native import Native
-from asad.place.rooms import Uses
+from asad.place.port_placing import PortPlacing
 from asad.share.asax import Asax
 from asad.share.asax_paper import AsaxPaper
 from asad.share.measured import Measured

@@ -27,7 +27,7 @@ from mesos_on_paper import PaperMesos, WillingNodes
 from asad.daemon.gains import Gains
 from asad.decisions import Cause, CoAllocate, Decision, Defer, Evict, ExtendLimit, SetQuota, SetShare
 from asad.errors import ConfigError, UsageError
-from asad.place.rooms import Rooms
+from asad.place.free_capacity import FreeCapacity
 from asad.port import JobSample, Lease, NodeReport
 
 CAUSE = Cause("test", "because")
@@ -559,14 +559,14 @@ def test_gpus_of_agents_and_jobs_are_shown_and_divided() -> None:
     rows = {str(snapshot.jobs.job_id[row]): row for row in [*snapshot.running, *snapshot.queue]}
     assert snapshot.gpus == {rows["m1"]: 1.0, rows["m3"]: 2.0}
     snapshot.jobs.cpu_fraction[[rows["m1"], rows["m2"]]] = 0.1
-    rooms = Rooms.see(snapshot, 0.1)
+    free = FreeCapacity.see(snapshot, 0.1)
     with_one = int(np.flatnonzero(snapshot.core_owner == rows["m1"])[0]) // 4
-    assert rooms.gpus_left.tolist() == [1.0 if node == with_one else 2.0 for node in range(2)]
-    assert rooms.fit(rows["m3"], 0.1, np.zeros(2), None, np.full(2, np.inf)).tolist() == [1 - with_one], (
+    assert free.gpus_left.tolist() == [1.0 if node == with_one else 2.0 for node in range(2)]
+    assert free.fit(rows["m3"], 0.1, np.zeros(2), None, np.full(2, np.inf)).tolist() == [1 - with_one], (
         "where both are free"
     )
-    rooms.take(rows["m3"], np.array([1 - with_one]), 0.1)
-    assert rooms.gpus_free[1 - with_one] == 0
+    free.take(rows["m3"], np.array([1 - with_one]), 0.1)
+    assert free.gpus_free[1 - with_one] == 0
     (outcome,) = cluster.apply([CoAllocate(CAUSE, rows["m3"], (1 - with_one,), host=rows["m2"], share=0.25)])
     assert outcome.done, outcome.reason
 

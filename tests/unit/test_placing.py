@@ -1,4 +1,4 @@
-"""The place stage on small made-up clusters: rooms, gangs, first-fit, and what follows from y."""
+"""The place stage on small made-up clusters: free capacity, gangs, first-fit, and what follows from y."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from asad.model import Arrays, Finished, Machine, Snapshot
 from asad.place.components import Components, read_components
 from asad.place.first_fit import FirstFit
 from asad.place.first_fit import Options as FirstFitOptions
-from asad.place.live import PortPlacing
-from asad.place.options import OgaOptions, Options
-from asad.place.rooms import Places, Quotas, Rooms, Uses, spread
+from asad.place.free_capacity import FreeCapacity, Places, Quotas, Uses, spread
+from asad.place.port_placing import PortPlacing
+from asad.place.ports import OgaOptions, Options
 from asad.share.exclusive import Exclusive
 from asad.stages import policy_of, stages_of
 
@@ -118,14 +118,14 @@ def test_components_that_make_no_sense_are_reported_with_the_remedy_and_without_
     assert str(error.value).isprintable()
 
 
-# ------------------------------------------------------------------------------------------------------------ rooms
+# --------------------------------------------------------------------------------------------------- free capacity
 
 
 def found(snapshot: Snapshot, share: float, bounds: Components | None = None, guest: int = 1) -> list[int]:
     """Nodes of a fit that gives at least `share` of each node's cores, or a fifth of what the guest uses."""
-    rooms = Rooms.see(snapshot, 0.1)
-    cores = rooms.cores.astype(np.float64)
-    return rooms.fit(guest, 1.0, share * cores, bounds, cores).tolist()
+    free = FreeCapacity.see(snapshot, 0.1)
+    cores = free.cores.astype(np.float64)
+    return free.fit(guest, 1.0, share * cores, bounds, cores).tolist()
 
 
 def test_a_gang_gets_as_few_nodes_as_it_fits_on_the_highest_first() -> None:
@@ -142,25 +142,25 @@ def test_nodes_of_several_hosts_and_free_ones_serve_one_gang() -> None:
     assert found(snapshot, 0.3) == [], "only whole nodes lend"
     mixed = dataclasses.replace(snapshot, whole_nodes=False)
     assert found(mixed, 0.3) == [0, 1, 2, 3]
-    rooms = Rooms.see(mixed, 0.1)
-    assert rooms.pool.tolist() == pytest.approx([1.3, 2.6, 1.3 + 0.8, 2.6])
-    lent = Rooms.see(dataclasses.replace(mixed, lends_free_cores=True), 0.1)
+    free = FreeCapacity.see(mixed, 0.1)
+    assert free.pool.tolist() == pytest.approx([1.3, 2.6, 1.3 + 0.8, 2.6])
+    lent = FreeCapacity.see(dataclasses.replace(mixed, lends_free_cores=True), 0.1)
     assert lent.pool[0] == pytest.approx(1.3 + 2 * (1 - 0.25 - 0.1)), "as a usual job would leave them"
 
 
 def test_the_95th_percentile_counts_and_not_the_mean() -> None:
     snapshot = dataclasses.replace(wide(2), core_peak=np.repeat([0.8, 0.3], 4))
-    assert Rooms.see(snapshot, 0.1).pool.tolist() == pytest.approx([0.4, 2.4])
+    assert FreeCapacity.see(snapshot, 0.1).pool.tolist() == pytest.approx([0.4, 2.4])
 
 
 def test_a_guest_that_is_not_widened_takes_what_is_idle_on_its_own_cores() -> None:
-    rooms = Rooms.see(wide(1), 0.1)
+    free = FreeCapacity.see(wide(1), 0.1)
     node, own = np.array([0]), np.full(1, 4.0)
-    assert rooms.rate(1, node, 1.0, own) == pytest.approx(0.65)
-    widened = Rooms.see(dataclasses.replace(wide(1), widened=True), 0.1)
+    assert free.rate(1, node, 1.0, own) == pytest.approx(0.65)
+    widened = FreeCapacity.see(dataclasses.replace(wide(1), widened=True), 0.1)
     assert widened.rate(1, node, 1.0, own) == 1.0
     assert widened.rate(1, node, 1.0, np.full(1, 0.5)) == pytest.approx(0.25)
-    assert rooms.rate(1, node, 0.5, own) == 1.0, "of a core it uses half"
+    assert free.rate(1, node, 0.5, own) == 1.0, "of a core it uses half"
 
 
 def test_where_nodes_leave_too_little_those_that_leave_most_are_taken() -> None:
@@ -223,15 +223,15 @@ def test_components_bound_the_nodes(bounds: Components | None, cores: int, nodes
 
 
 def test_what_is_taken_is_not_offered_twice() -> None:
-    rooms, least, own = Rooms.see(_of(2, 0, 4), 0.1), np.full(2, 1.2), np.full(2, 4.0)
-    rooms.take(1, first := rooms.fit(1, 1.0, least, None, own), (2.6,))
-    trial = rooms.copy()
+    free, least, own = FreeCapacity.see(_of(2, 0, 4), 0.1), np.full(2, 1.2), np.full(2, 4.0)
+    free.take(1, first := free.fit(1, 1.0, least, None, own), (2.6,))
+    trial = free.copy()
     trial.take(1, second := trial.fit(1, 1.0, least, None, own), (2.6,))
     assert sorted([*first, *second]) == [0, 1]
     assert len(trial.fit(1, 1.0, least, None, own)) == 0
-    assert len(rooms.fit(1, 1.0, least, None, own)) == 1, "it was but tried"
-    rooms.adopt(trial)
-    assert len(rooms.fit(1, 1.0, least, None, own)) == 0
+    assert len(free.fit(1, 1.0, least, None, own)) == 1, "it was but tried"
+    free = trial
+    assert len(free.fit(1, 1.0, least, None, own)) == 0
 
 
 @pytest.mark.parametrize(
@@ -264,20 +264,20 @@ def test_memory_of_free_cores_and_of_the_head_is_kept() -> None:
 
 
 def test_an_unmeasured_host_lends_nothing_and_takes_nothing_from_guests() -> None:
-    rooms = Rooms.see(running(cpu_fraction={HOST: math.nan}), 0.1)
-    assert rooms.pool[0] < 0
-    assert rooms.ceiling[0] == pytest.approx(4 * (1 - 0.2 - 0.1)), "as the other host"
-    barred = Rooms.see(running(cpu_fraction={HOST: math.nan}, host_bar={HOST: 1}), 0.1)
+    free = FreeCapacity.see(running(cpu_fraction={HOST: math.nan}), 0.1)
+    assert free.pool[0] < 0
+    assert free.ceiling[0] == pytest.approx(4 * (1 - 0.2 - 0.1)), "as the other host"
+    barred = FreeCapacity.see(running(cpu_fraction={HOST: math.nan}, host_bar={HOST: 1}), 0.1)
     assert barred.ceiling[0] == 0
 
 
 def test_gpus_are_given_whole_beside_batch_jobs_that_have_none() -> None:
     snapshot = dataclasses.replace(wide(2), node_gpus={0: 2.0, 1: 2.0}, gpus={0: 2.0, 1: 1.0})
-    rooms = Rooms.see(snapshot, 0.1)
-    assert rooms.gpus_left.tolist() == [1.0, 1.0]
+    free = FreeCapacity.see(snapshot, 0.1)
+    assert free.gpus_left.tolist() == [1.0, 1.0]
     own = np.full(2, 4.0)
-    rooms.take(1, first := rooms.fit(1, 1.0, np.full(2, 0.1), None, own), (0.5,))
-    second = rooms.fit(1, 1.0, np.full(2, 0.1), None, own)
+    free.take(1, first := free.fit(1, 1.0, np.full(2, 0.1), None, own), (0.5,))
+    second = free.fit(1, 1.0, np.full(2, 0.1), None, own)
     assert [first.tolist(), second.tolist()] == [[1], [0]]
 
 
@@ -505,7 +505,6 @@ def test_with_the_same_classes_shares_come_to_rest() -> None:
     policy, last = placing(), []
     for number in range(40):
         policy.learn(wide(4), NOBODY)
-        assert policy._y is not None
         if number >= 30:
             last.append(policy._y.copy())
     assert np.ptp(np.array(last), axis=0).max() < 0.05

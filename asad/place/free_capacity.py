@@ -1,22 +1,23 @@
 """Where waiting jobs could go as guests: what the pools of nodes have left (`asad.capacity`), what guests have of them.
 
-All of it is reckoned in whole columns over the nodes; a policy of this room asks `fit` for each waiting job in its
-order, and `take`s what it promises, so that the next one finds it taken. Cost: O(cores) to see, O(nodes) a job.
+All of it is computed in whole columns over the nodes; `GangOffers` asks `fit` for each waiting job in its order, and
+`take`s what it offers, so that the next one finds it taken. Cost: O(cores) to see, O(nodes) a job.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import Turnover
 from asad.capacity import NOBODY, ROOM, peaks, pools_of
-from asad.decisions import Cause, CoAllocate, Decision, SetQuota
-from asad.model import Finished, Floats, Ints, Snapshot
+from asad.decisions import Cause, CoAllocate, SetQuota
+from asad.model import Finished, Floats, Ints, Json, Snapshot
 from asad.place.components import Components, read_components
 
 TARGET = 0.9
@@ -30,7 +31,7 @@ PRESSURE = 0.2
 
 
 @dataclass(slots=True)
-class Rooms:
+class FreeCapacity:
     """What is open on N nodes; CPU in cores' worth. Made by `see`."""
 
     snapshot: Snapshot
@@ -59,7 +60,7 @@ class Rooms:
     """(N,) Those that no guest has either."""
 
     @classmethod
-    def see(cls, snapshot: Snapshot, headroom: float) -> Rooms:
+    def see(cls, snapshot: Snapshot, headroom: float) -> FreeCapacity:
         """What is open now; `headroom` is the share of its cores that a host keeps beyond what it uses."""
         jobs, machine = snapshot.jobs, snapshot.machine
         count, cores = len(machine.cores), machine.cores
@@ -83,17 +84,12 @@ class Rooms:
             pools.group, pools.bound.astype(np.bool_), gpus_left, gpus_free,
         )  # fmt: skip
 
-    def copy(self) -> Rooms:
-        """To be tried out."""
-        return Rooms(
-            self.snapshot, self.cores, self.ceiling, self.lends, self.pool.copy(), self.open.copy(), self.memory,
-            self.memory_free.copy(), self.group.copy(), self.bound.copy(), self.gpus_left, self.gpus_free.copy(),
+    def copy(self) -> FreeCapacity:
+        """To be tried out: what `take` changes is its own."""
+        return replace(
+            self, pool=self.pool.copy(), open=self.open.copy(), memory_free=self.memory_free.copy(),
+            group=self.group.copy(), bound=self.bound.copy(), gpus_free=self.gpus_free.copy(),
         )  # fmt: skip
-
-    def adopt(self, trial: Rooms) -> None:
-        """What was tried out holds."""
-        self.pool, self.open, self.memory_free = trial.pool, trial.open, trial.memory_free
-        self.group, self.bound, self.gpus_free = trial.group, trial.bound, trial.gpus_free
 
     def fit(
         self, guest: int, use: float, least: Floats, bounds: Components | None, own: Floats
@@ -103,7 +99,7 @@ class Rooms:
 
         As few as can be: the highest of those on which it runs at `TARGET`, since the scheduler fills from the lowest;
         where there are too few of them, those that give it most. `use` is what it is expected to use of a core,
-        `bounds` the number of its components, if its user tells it; `own` (N,) is what else it may not exceed there.
+        `bounds` the number of its components, if its user gives one; `own` (N,) is what else it may not exceed there.
         """
         jobs = self.snapshot.jobs
         nowhere: NDArray[np.intp] = np.zeros(0, np.intp)
@@ -160,7 +156,7 @@ class Rooms:
         return float(np.clip(np.min(gets / (cores * use)), 0.0, 1.0))
 
     def take(self, guest: int, nodes: NDArray[np.intp], demands: Sequence[float]) -> None:
-        """The guest has been promised so many cores' worth of CPU of these nodes."""
+        """The guest is offered so many cores' worth of CPU of these nodes."""
         jobs = self.snapshot.jobs
         cores = np.array(spread(int(jobs.cores[guest]), len(nodes)))
         self.open[nodes] -= cores
@@ -215,7 +211,7 @@ class Places:
 
 
 class Quotas:
-    """Which quotas were decided for guests, as a part of their cores; a snapshot does not tell.
+    """Which quotas were decided for guests, as a part of their cores; a snapshot does not show them.
 
     Beside a host that waits for CPU (for more than `pressure` of the time) the guard decides; once that is over, quotas
     are decided anew.
@@ -301,7 +297,7 @@ def bounds_of(snapshot: Snapshot, row: int) -> Components | None:
     try:
         return read_components(text) if text else None
     except ValueError:
-        return None  # the guard tells why it is not placed
+        return None  # the guard says why it is not placed
 
 
 def candidates(snapshot: Snapshot) -> Sequence[int]:
@@ -321,14 +317,32 @@ def ends(snapshot: Snapshot, guest: int, speed: float) -> tuple[float, float]:
     return snapshot.time_s + limit_s / speed, begin_s + limit_s
 
 
+class Limits(NamedTuple):
+    """What a policy grants guests of N nodes, whatever is free there; CPU in cores' worth."""
+
+    least: Floats
+    """(N,) With less of a node none is offered it."""
+    most: Floats
+    """(classes, N) What guests of a class may take of a node."""
+    class_of: Callable[[int], int]
+    """Of the job in a row: the row of `most`."""
+    together: bool
+    """Do all guests of a class have `most` in common? Else each of them may take it."""
+
+
 AGAIN_POLLS = 5
 """An offer that came to nothing is not made again for so many polls, so that it does not keep others from its place."""
 
 
-class Patience:
-    """Which jobs were offered something in vain: vetoed, or refused by the cluster for what only it knows."""
+class GangOffers:
+    """Offers to jobs that wait, in the cluster's order: all components of a gang go where they fit, or none.
 
-    def __init__(self, poll_s: float) -> None:
+    Who was offered something in vain (vetoed, or refused by the cluster for what only it knows) waits a while.
+    """
+
+    def __init__(self, policy: str, poll_s: float, uses: Uses) -> None:
+        """`policy` is named in the causes of the offers."""
+        self._policy, self._uses = policy, uses
         self._again_s = AGAIN_POLLS * poll_s
         self._offered: dict[int, str] = {}
         self._until_s: dict[int, tuple[str, float]] = {}
@@ -344,60 +358,83 @@ class Patience:
         held = {row for row, (job, _) in self._until_s.items() if str(jobs.job_id[row]) == job}
         return [row for row in waiting if row not in held]
 
-    def note(self, snapshot: Snapshot, offers: Sequence[Decision]) -> None:
-        """These offers are made now; whoever still waits in the next cycle had one in vain."""
-        for offer in offers:
-            if isinstance(offer, CoAllocate):
-                self._offered[offer.guest] = str(snapshot.jobs.job_id[offer.guest])
+    def make(
+        self,
+        free: FreeCapacity,
+        waiting: Sequence[int],
+        limits: Limits,
+        explain: Callable[[int, Sequence[int], Sequence[int]], tuple[str, dict[str, Json]]],
+    ) -> list[CoAllocate]:
+        """Offers to those of `waiting` that fit into what is `free` (used up by this) within `limits`, and would end
+        sooner as guests. `explain` gives reason and detail for a guest, its nodes and its gang."""
+        snapshot = free.snapshot
+        offers: dict[int, CoAllocate] = {}
+        for gang in gangs(snapshot, waiting):
+            if gang[0] in offers:
+                continue
+            trial, granted = (free.copy(), limits.most.copy()) if len(gang) > 1 else (free, limits.most)
+            made: dict[int, CoAllocate] = {}
+            for guest in gang:
+                own = granted[limits.class_of(guest)]
+                offer = self._offer(trial, guest, limits.least, own)
+                if offer is None:
+                    break
+                if limits.together:
+                    own[list(offer.nodes)] -= np.array(offer.demands)
+                if guest not in made:  # a row that stands for several tasks is offered one at a time
+                    reason, detail = explain(guest, offer.nodes, gang)
+                    cause = Cause(self._policy, reason, {**detail, **offer.cause.detail})
+                    made[guest] = replace(offer, cause=cause)
+            else:
+                free, limits = trial, limits._replace(most=granted)
+                offers |= made
+        # whoever still waits in the next cycle had one in vain
+        self._offered = {guest: str(snapshot.jobs.job_id[guest]) for guest in offers}
+        return list(offers.values())
+
+    def _offer(self, free: FreeCapacity, guest: int, least: Floats, own: Floats) -> CoAllocate | None:
+        """Take what is best for the guest; None if it does not fit, or would end no sooner than by waiting."""
+        snapshot, use = free.snapshot, self._uses.of(free.snapshot, guest)
+        nodes = free.fit(guest, use, least, bounds_of(snapshot, guest), own)
+        rate = free.rate(guest, nodes, use, own) if len(nodes) else 0.0
+        if rate <= 0:
+            return None
+        guest_end_s, wait_end_s = ends(snapshot, guest, rate)
+        if guest_end_s >= wait_end_s:
+            return None
+        demands = tuple(count * use * rate for count in spread(int(snapshot.jobs.cores[guest]), len(nodes)))
+        free.take(guest, nodes, demands)
+        detail = {
+            "rate": round(rate, 4),
+            "guest_end_s": guest_end_s,
+            "wait_end_s": wait_end_s,
+            "guest_cpu": round(use, 4),
+            "components": len(nodes),
+        }
+        return CoAllocate(Cause(self._policy, "", detail), guest, tuple(nodes.tolist()), demands)
 
 
-class Gangs:
-    """Arrays whose tasks start together, at least so many as the hint says, or not at all.
+def gangs(snapshot: Snapshot, waiting: Sequence[int]) -> Iterator[list[int]]:
+    """The rows that are placed together; a row is named as often as tasks of it must find room.
 
-    A cluster that shows each task as a row is offered them together. One that shows the tasks that wait as one row
-    (Slurm) takes one a cycle: the first is only offered where there is room for all of the least number.
+    Tasks of an array start together, at least so many as its hint says, or not at all. A cluster that shows each task
+    as a row is offered them together, and the others of the array in the next cycle, one by one. One that shows the
+    tasks that wait as one row (Slurm) takes one a cycle: the first is only offered where all of the least number have
+    room.
     """
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self._dropped: set[int] = set()
-
-    def together(self, guest: int, waiting: Sequence[int]) -> list[int]:
-        """The rows that are placed with `guest`, itself first; a row is named as often as tasks of it must find room.
-
-        Empty if its array has been found not to fit, or is already told.
-        """
-        snapshot = self.snapshot
+    looked_at: set[int] = set()
+    for guest in waiting:
         array = int(snapshot.jobs.array[guest])
         bounds = bounds_of(snapshot, guest) if array >= 0 else None
-        if bounds is None:
-            return [guest]
-        if array in self._dropped:
-            return []
-        arrays = snapshot.arrays
-        least = bounds.least - int(arrays.running[array])
-        there = [row for row in waiting if int(snapshot.jobs.array[row]) == array]
+        least = bounds.least - int(snapshot.arrays.running[array]) if bounds is not None else 1
+        if bounds is not None and array in looked_at:
+            continue
         if least <= 1:
-            return [guest]
+            yield [guest]
+            continue
+        looked_at.add(array)
+        there = [row for row in waiting if int(snapshot.jobs.array[row]) == array]
         if len(there) >= least:
-            self._dropped.add(array)  # the others of it come in the next cycle, one by one
-            return there[:least]
-        self._dropped.add(array)
-        return [guest] * least if int(arrays.waiting[array]) >= least and len(there) == 1 else []
-
-
-__all__ = [
-    "LEAST_QUOTA",
-    "PRESSURE",
-    "Gangs",
-    "Patience",
-    "Places",
-    "Quotas",
-    "Rooms",
-    "Uses",
-    "bounds_of",
-    "candidates",
-    "components_of",
-    "ends",
-    "spread",
-]
+            yield there[:least]
+        elif int(snapshot.arrays.waiting[array]) >= least and len(there) == 1:
+            yield [guest] * least
