@@ -244,7 +244,7 @@ def _statement_json(folder: Path) -> Read:
         for part in parts[:2]:
             made = Statement.from_json(part)
             Statement.from_json(made.to_json()).worth.by_finish(made.birth, 50)
-        LaunchPlan.from_json(parts[2]).start_of(10)
+        LaunchPlan.from_json(parts[2]).row_of(10)
         if isinstance(parts[3], dict):
             announcement_of(parts[3], NOW_S)
         return True

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sow_menu import ahead, menu_of, start_of
 
 from asad.admit.sow.failures import Futures, sample_count
 from asad.admit.sow.launch import best_plan, row_starts
@@ -110,7 +111,7 @@ class Watched:
         self.completed: set[int] = set()
 
     def look(self) -> None:
-        menu = self.inner.announce(self.inner.now)
+        menu = menu_of(self.inner)
         starts, demands, durations = menu.price.shape
         with np.errstate(invalid="ignore"):
             for axis in (1, 2):
@@ -125,21 +126,17 @@ class Watched:
             self.highest[key] = price
         prices = self.inner.relaxed
         window = self.bounds.span + self.bounds.max_duration
-        assert (prices.expected_load(window) <= prices.supply(window) + 1e-9).all()  # type: ignore[attr-defined]
-        for ahead in range(window):
-            at = (self.inner.now + ahead) % window
-            terms = tuple(float(row[at]) for row in (prices._low, prices._steep, prices._supply))  # type: ignore[attr-defined]
-            assert self.terms.setdefault(self.inner.now + ahead, terms) == terms  # type: ignore[arg-type]
+        assert (ahead(prices, "used", window) <= ahead(prices, "supply", window) + 1e-9).all()
+        for round in range(self.inner.now, self.inner.now + window):
+            terms = tuple(prices._rows[:3, round % window].tolist())  # type: ignore[attr-defined]
+            assert self.terms.setdefault(round, terms) == terms  # type: ignore[arg-type]
 
     def step(self, round: int) -> None:
         self.inner.step(round)
         self.look()
 
-    def announce(self, round: int) -> object:
-        return self.inner.announce(round)
-
     def submit(self, job: int, statement: Statement) -> object:
-        before = self.inner.announce(self.inner.now)
+        before = menu_of(self.inner)
         answer = self.inner.submit(job, statement)
         for row, start in enumerate(answer.plan.start.tolist()):
             if start != NEVER:
@@ -210,12 +207,12 @@ def test_a_restart_changes_no_plan_and_no_price(make: Make, instance: Instance, 
             self.inner.step(round)
             if round == at:
                 kept = json.loads(json.dumps(self.inner.state()))
-                menu = self.inner.announce(round)
+                menu = menu_of(self.inner)
                 plans = {job: held.plan.to_json() for job, held in self.inner.active.items()}
                 starts = [(held.start, held.row) for held in self.inner.active.values()]
                 self.inner = make()
                 self.inner.restore(kept)
-                again = self.inner.announce(round)
+                again = menu_of(self.inner)
                 assert again.price.tolist() == menu.price.tolist()
                 # drawn anew: off by two errors at the most
                 assert (
@@ -245,7 +242,7 @@ def exact(
         weight = math.prod(float(seen.probability[way]) for (seen, _), way in zip(jobs, ways, strict=True))
         runs = []
         for (seen, plan), way in zip(jobs, ways, strict=True):
-            start = plan.start_of(int(seen.arrival[way]), int(seen.signal[way]))
+            start = start_of(plan, int(seen.arrival[way]), int(seen.signal[way]))
             runs.append(None if start is None else [seen.demand, start, start + int(seen.duration[way])])
         demand, start, duration = new
         runs.append([demand, start, start + duration])

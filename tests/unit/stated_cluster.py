@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 from slotted_cluster import EPOCH, Job, Obedient
+from sow_menu import start_of
 
 from asad.admit.sow import Mechanism
 from asad.admit.sow.announcements import Announcement, Run
@@ -152,7 +153,7 @@ class FirstFit:
         assert round == self.now
         if job not in self.jobs:
             return None
-        start = self.jobs[job][1].start_of(round, signal)
+        start = start_of(self.jobs[job][1], round, signal)
         if start is None:
             del self.jobs[job]
         else:

@@ -3,8 +3,8 @@
 Source: Truthful Online Scheduling of Cloud Workloads under Uncertainty (004), Algorithm 1. A mechanism is one file of
 this room; who drives it asks, round by round:
 
-    mechanism.step(round)                  a new round begins; who has to go is told after all arrivals (`evict`)
-    mechanism.announce(round)              the menu, before any statement of this round is seen
+    mechanism.step(round)                  a new round begins; who has to go is named after all arrivals (`evict`)
+    mechanism.tables(demand)               the menu, before any statement of this round is seen
     mechanism.submit(job, statement)       its launch plan; any number a round, each sees the menu that is then in force
     mechanism.arrive(job, round, signal)   when it starts
     mechanism.evict(round)                 who has to go, latest born first, now that all of this round have arrived
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from asad.admit.sow.statement import Answer, Bounds, Eviction, Menu, Statement
+from asad.admit.sow.statement import Answer, Bounds, Eviction, Statement
 from asad.model import Floats, Ints, Json
 
 
@@ -30,50 +30,36 @@ class Mechanism(Protocol):
 
     def step(self, round: int) -> None:
         """Round `round` has begun. Raises UsageError if time goes back."""
-        ...
-
-    def announce(self, round: int) -> Menu:
-        """Prices and failure probabilities for a job that is born in `round`, the present one."""
-        ...
 
     def tables(self, demand: int) -> tuple[Floats, Floats]:
         """(S, D) price and failure of one demand, by start from the present round on and by rounds of the run."""
-        ...
 
     def submit(self, job: int, statement: Statement) -> Answer:
         """Plan it. Its birth is the present round, whatever it says.
 
         Raises UsageError for a number that is in use, and for a statement beyond `bounds`.
         """
-        ...
 
     def arrive(self, job: int, round: int, signal: int = 0) -> int | None:
         """It has arrived: the round in which it starts; None: never (it is then forgotten)."""
-        ...
 
     def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
         """Who has to go so that what runs or starts in `round` fits `supply` (units; None: the capacity).
 
         Latest born first; they are forgotten and pay nothing.
         """
-        ...
 
     def complete(self, job: int, round: int) -> float:
         """It has finished at `round`: what it pays. It is then forgotten."""
-        ...
 
     def withdraw(self, job: int, round: int) -> None:
         """It failed, or its owner took it back: it holds nothing from `round` on, and pays nothing."""
-        ...
 
     def occupy(self, round: int, held: Ints) -> None:
-        """(n,) units that jobs without a statement hold in rounds `round`, `round` + 1, …; replaces what was told."""
-        ...
+        """(n,) units that jobs without a statement hold in rounds `round`, `round` + 1, …; replaces what was given."""
 
     def state(self) -> dict[str, Json]:
         """All that it needs to go on after a restart, as plain data."""
-        ...
 
     def restore(self, kept: Mapping[str, Json]) -> None:
-        """Go on from what `state` told. Raises UsageError for what it did not tell."""
-        ...
+        """Go on from what `state` returned. Raises UsageError for what it did not return."""

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from asad.admit.sow.statement import Bounds
+from asad.admit.sow.statement import Bounds, readable
 from asad.errors import UsageError
 from asad.model import Floats, Json
 
@@ -64,22 +64,14 @@ class Demand:
         part = (wanted - before) / max(float(above[at]) - before, 1e-300)
         return float(self._least * math.exp(STEP * (len(above) - at - part)))
 
-    @property
-    def rounds(self) -> float:
-        """That were learned from."""
-        return self._rounds
-
     def state(self) -> dict[str, Json]:
         """As plain data."""
         return {"volume": cast(Json, self._volume.tolist()), "rounds": self._rounds}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Raises UsageError for what `state` did not tell, or told of other bounds."""
-        try:
+        """Raises UsageError for what `state` did not return, or returned of other bounds."""
+        with readable("sow: kept demand"):
             volume, rounds = np.array(kept["volume"], np.float64), float(kept["rounds"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"sow: kept demand cannot be read ({str(error)[:120]}); begin anew") from error
         if volume.shape != self._volume.shape or not (np.isfinite(volume) & (volume >= 0.0)).all():
             raise UsageError("sow: kept demand is of other bounds; begin anew")
-        self._volume = volume
-        self._rounds = rounds
+        self._volume, self._rounds = volume, rounds

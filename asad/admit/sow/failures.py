@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,13 +55,53 @@ def sample_count(error: float, confidence: float, starts: int) -> int:
     return samples
 
 
+class Jobs(NamedTuple):
+    """What is known of jobs and drawn of them, by slot."""
+
+    demand: Index
+    birth: Index
+    rows: Index
+    arrived: Index
+    """Arrival of the row as which it came; -1: not yet."""
+    signal: Index
+    """Its signal then."""
+    start: Index
+    number: Index
+    possible: Index
+    """How many rows were possible when it was last drawn; `UNDRAWN`: not yet. They only become fewer."""
+    cut: Index
+    """1: in some future it is evicted, and its end there is not what was drawn."""
+    row_arrival: Ints
+    row_signal: Ints
+    row_duration: Ints
+    row_start: Ints
+    """By row of its statement; of its plan, for that row."""
+    row_weight: Floats
+    drawn: NDArray[np.uint16]
+    """By slot and future: the row as which it comes there."""
+    begin: Shorts
+    end: Shorts
+    """By slot and future: rounds after its birth; where it is evicted, it ends then."""
+    last: Shorts
+    """By slot and future: its end if it is not evicted."""
+
+    @classmethod
+    def of(cls, slots: int, rows: int, samples: int) -> Jobs:
+        """So many, with so many rows each."""
+        of_job: list[Any] = [np.zeros(slots, np.int64) for _ in range(9)]
+        of_row: list[Any] = [np.zeros((slots, rows), np.int32) for _ in range(4)]
+        of_future: list[Any] = [np.zeros((slots, samples), np.int16) for _ in range(3)]
+        drawn = np.zeros((slots, samples), np.uint16)
+        return cls._make([*of_job, *of_row, np.zeros((slots, rows)), drawn, *of_future])
+
+
 class Futures:
     """M possible futures of the jobs that are announced and not over. Jobs are known by the slots that `add` gives."""
 
     def __init__(self, bounds: Bounds, samples: int, seed: int, cancel_waiting: bool) -> None:
         """`cancel_waiting`: jobs go latest born first whether they run or wait, as in Algorithm 1; else only those that
         run or would start."""
-        self.bounds, self.samples = bounds, samples
+        self.samples = samples
         self._seed, self._cancel = np.uint64(seed), cancel_waiting
         self._window = bounds.span + bounds.max_duration
         ring = (self._window, samples)
@@ -74,11 +114,9 @@ class Futures:
         self._supply: Shorts = np.full(self._window, bounds.capacity, np.int16)
         self._flags: NDArray[np.uint8] = np.zeros(ring, np.uint8)
         self._sum: NDArray[np.uint8] = np.zeros(samples, np.uint8)
-        self._now = 0
-        self._fresh = True
-        self._free: list[int] = []
-        self._alone = np.zeros(1, np.int64)
-        self._make(64, 16)
+        self._now, self._fresh = 0, True
+        self._jobs = Jobs.of(64, 16, samples)
+        self._free = list(range(63, -1, -1))
 
     # --------------------------------------------------------------------------------------------------- what is known
 
@@ -98,27 +136,24 @@ class Futures:
         slot.
         """
         rows = len(statement.arrival)
-        if not self._free or rows > self._row_arrival.shape[1]:
-            self._make(max(64, 2 * len(self._demand) if not self._free else len(self._demand)), rows)
-        slot = self._free.pop()
-        self._demand[slot], self._birth[slot] = statement.demand, self._now
-        self._rows[slot], self._number[slot] = rows, number
-        self._arrived[slot], self._told[slot], self._start[slot] = -1, 0, NEVER
-        self._possible[slot], self._cut[slot] = UNDRAWN, 0
-        self._row_arrival[slot, :rows] = statement.arrival
-        self._row_signal[slot, :rows] = statement.signal
-        self._row_duration[slot, :rows] = lengths
-        self._row_start[slot, :rows] = starts
-        self._row_weight[slot, :rows] = statement.probability
+        if not self._free or rows > self._jobs.row_arrival.shape[1]:
+            self._grow(rows)
+        slot, jobs = self._free.pop(), self._jobs
+        jobs.demand[slot], jobs.birth[slot] = statement.demand, self._now
+        jobs.rows[slot], jobs.number[slot] = rows, number
+        jobs.arrived[slot], jobs.signal[slot], jobs.start[slot] = -1, 0, NEVER
+        jobs.possible[slot], jobs.cut[slot] = UNDRAWN, 0
+        jobs.row_arrival[slot, :rows], jobs.row_signal[slot, :rows] = statement.arrival, statement.signal
+        jobs.row_duration[slot, :rows], jobs.row_start[slot, :rows] = lengths, starts
+        jobs.row_weight[slot, :rows] = statement.probability
         if self._fresh:
-            self._alone[0] = slot
-            _draw_in(self._world, self._alone, self._now, self._seed, self._cancel)
+            self._draw(np.array([slot]))
         return slot
 
     def arrived(self, slot: int, arrival: int, signal: int, start: int) -> None:
         """It has come as the row of its statement with this arrival and signal does, and starts in round `start`."""
-        self._arrived[slot], self._told[slot], self._start[slot] = arrival, signal, start
-        self._fresh = False
+        jobs, self._fresh = self._jobs, False
+        jobs.arrived[slot], jobs.signal[slot], jobs.start[slot] = arrival, signal, start
 
     def remove(self, slot: int) -> None:
         """It is over."""
@@ -130,11 +165,9 @@ class Futures:
     def refresh(self, slots: Iterable[int]) -> None:
         """Draw in what has been learned since; `slots` are those of all active jobs, in the order of birth."""
         if not self._fresh:
-            self._load[:] = 0
-            self._burst[:] = 0
-            self._most[:] = 0
-            order = np.fromiter(slots, np.int64)
-            _draw_in(self._world, order, self._now, self._seed, self._cancel)
+            for held in (self._load, self._burst, self._most):
+                held[:] = 0
+            self._draw(np.fromiter(slots, np.int64))
             self._fresh = True
 
     def table(
@@ -150,80 +183,19 @@ class Futures:
             self._flags, self._sum, threshold, needed, out,
         )  # fmt: skip
 
-    def mean_load(self, rounds: int) -> Floats:
-        """(rounds,) mean over the futures of the units held from the present round on."""
-        at = (self._now + np.arange(min(rounds, self._window))) % self._window
-        mean: Floats = self._load[at].mean(axis=1)
-        return mean
+    def _draw(self, order: Index) -> None:
+        world = (self._load, self._burst, self._most, self._supply)
+        _draw_in(world, self._jobs, order, self._now, self._seed, self._cancel)
 
-    # --------------------------------------------------------------------------------------------------------- storage
-
-    def _make(self, slots: int, rows: int) -> None:
-        """Room for so many jobs with so many rows each; what is there stays."""
-        before = len(self._demand) if hasattr(self, "_demand") else 0
-        rows = max(rows, self._row_arrival.shape[1] if before else 0)
-
-        def grown(name: str, dtype: Any, *more: int) -> None:
-            made = np.zeros((slots, *more), dtype)
-            if before:
-                old = getattr(self, name)
-                made[(slice(0, before), *(slice(0, length) for length in old.shape[1:]))] = old
-            setattr(self, name, made)
-
-        for name in (
-            "_demand",
-            "_birth",
-            "_rows",
-            "_arrived",
-            "_told",
-            "_start",
-            "_number",
-            "_possible",
-            "_cut",
-        ):
-            grown(name, np.int64)
-        for name in ("_row_arrival", "_row_signal", "_row_duration", "_row_start"):
-            grown(name, np.int32, rows)
-        grown("_row_weight", np.float64, rows)
-        grown("_drawn", np.uint16, self.samples)
-        grown("_begin", np.int16, self.samples)
-        grown("_end", np.int16, self.samples)
-        grown("_last", np.int16, self.samples)
+    def _grow(self, rows: int) -> None:
+        """Room for a job of so many rows, and for twice as many jobs if there is none; what is there stays."""
+        before, width = self._jobs.row_arrival.shape
+        slots = before if self._free else 2 * before
+        grown = Jobs.of(slots, max(rows, width), self.samples)
+        for old, new in zip(self._jobs, grown, strict=True):  # type: Any, Any
+            new[tuple(slice(length) for length in old.shape)] = old
+        self._jobs = grown
         self._free.extend(range(slots - 1, before - 1, -1))
-        self._world = (
-            self._load, self._burst, self._most, self._supply,
-            self._demand, self._birth, self._rows, self._arrived, self._told, self._start,
-            self._number, self._possible, self._cut,
-            self._row_arrival, self._row_signal, self._row_duration, self._row_start, self._row_weight,
-            self._drawn, self._begin, self._end, self._last,
-        )  # fmt: skip
-
-    _demand: Index
-    _birth: Index
-    _rows: Index
-    _arrived: Index
-    """Arrival of the row as which it came; -1: not yet."""
-    _told: Index
-    """Its signal then."""
-    _start: Index
-    _number: Index
-    _possible: Index
-    """How many rows were possible when it was last drawn; `UNDRAWN`: not yet. They only become fewer."""
-    _cut: Index
-    """1: in some future it is evicted, and its end there is not what was drawn."""
-    _row_arrival: Ints
-    _row_signal: Ints
-    _row_duration: Ints
-    _row_start: Ints
-    """Of its plan, for that row."""
-    _row_weight: Floats
-    _drawn: NDArray[np.uint16]
-    """By slot and future: the row as which it comes there."""
-    _begin: Shorts
-    _end: Shorts
-    """By slot and future: rounds after its birth; where it is evicted, it ends then."""
-    _last: Shorts
-    """By slot and future: its end if it is not evicted."""
 
 
 @compiled
@@ -235,14 +207,15 @@ def _mix(x: np.uint64) -> np.uint64:
 
 
 @compiled
-def _draw_in(world: tuple[Any, ...], order: Index, now: int, seed: np.uint64, cancel: bool) -> None:
+def _draw_in(
+    world: tuple[Any, ...], jobs: Jobs, order: Index, now: int, seed: np.uint64, cancel: bool
+) -> None:
     """Each job of `order` in turn: what is contradicted is drawn anew, then it takes its place in each future."""
+    load, burst, most, supply = world
     (
-        load, burst, most, supply,
-        demand, birth, rows, arrived, told, begun, number, possible, cut,
-        row_arrival, row_signal, row_duration, row_start, row_weight,
-        drawn, begin, end, last_end,
-    ) = world  # fmt: skip
+        demand, birth, rows, arrived, heard, begun, number, possible, cut,
+        row_arrival, row_signal, row_duration, row_start, row_weight, drawn, begin, end, last_end,
+    ) = jobs  # fmt: skip
     ring, samples = load.shape
     width = row_arrival.shape[1]
     fits = np.zeros(width, np.bool_)
@@ -257,7 +230,7 @@ def _draw_in(world: tuple[Any, ...], order: Index, now: int, seed: np.uint64, ca
         for k in range(count):
             # what is known of it as of the beginning of this round
             if arrived[slot] >= 0:
-                fit = row_arrival[slot, k] == arrived[slot] and row_signal[slot, k] == told[slot]
+                fit = row_arrival[slot, k] == arrived[slot] and row_signal[slot, k] == heard[slot]
                 fit = fit and begun[slot] + row_duration[slot, k] > now
             else:
                 fit = row_arrival[slot, k] >= now

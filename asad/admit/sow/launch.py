@@ -12,75 +12,65 @@ fails for sure, and pays nothing. So nobody gains by hiding that he may last lon
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from asad.admit.sow.statement import NEVER, LaunchPlan, Statement
+from asad.admit.sow.statement import NEVER, Answer, LaunchPlan, Statement
 from asad.compiling import compiled
 from asad.model import Floats, Ints
 
 KINDS = {"deadline": 0, "linear": 1, "own": 2}
-NO_TABLE = np.zeros(0)
 
 
-class Best(NamedTuple):
-    """What `best_plan` found."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Best(Answer):
+    """What `best_plan` found, with what is planned and learned of the statement besides."""
 
-    plan: LaunchPlan
     row_start: Ints
     """(k,) by row of the statement."""
     row_length: Ints
     """(k,) rounds that it runs if it comes so, at most those that are sold."""
-    failure: Floats
-    """(m,) by row of the plan."""
-    price: Floats
-    """(m, D) by row of the plan."""
-    utility: float
-    payment: float
     at_once: float
     """Expected value if it started on arrival and did not fail."""
     volume: float
     """Expected units times rounds of its run."""
-    hopeless: bool
-    """It is worth nothing, whenever it finishes."""
 
 
-def best_plan(now: int, told: Statement, price: Floats, failure: Floats, least: float, unsold: float) -> Best:
+def best_plan(
+    now: int, statement: Statement, price: Floats, failure: Floats, least: float, unsold: float
+) -> Best:
     """For a job born in round `now`; (S, D) `price` and `failure` by start from `now` on.
 
     What is worth less than `least` is worth nothing. `unsold`, more than any round costs, stands for the price of one
-    that is not sold, in the rows of prices that jobs are told.
+    that is not sold, in the rows of prices that jobs are announced.
     """
-    rows = len(told.arrival)
+    rows, worth = len(statement.arrival), statement.worth
     plan = np.empty((3, rows), np.int32)
     row_start, row_length = np.empty((2, rows), np.int32)
     failed, paid = np.empty(rows), np.empty((rows, price.shape[1]))
     count, utility, payment, at_once, volume, hopeless = _best(
-        now, told.arrival, told.signal, told.duration, told.probability, told.birth, KINDS[told.worth.kind],
-        told.worth.value, told.worth.deadline, told.worth.span,
-        np.array(told.worth.table) if told.worth.table else NO_TABLE, price, failure, least, unsold,
-        plan, row_start, row_length, failed, paid,
+        now, statement.arrival, statement.signal, statement.duration, statement.probability, statement.birth,
+        KINDS[worth.kind], worth.value, worth.deadline, worth.span, np.array(worth.table, np.float64),
+        price, failure, least, unsold, plan, row_start, row_length, failed, paid,
     )  # fmt: skip
     made = LaunchPlan(plan[0, :count], plan[1, :count], plan[2, :count])
     return Best(
-        made, row_start, row_length, failed[:count], paid[:count], utility, payment, at_once, volume, hopeless
+        made, utility, payment, failed[:count], paid[:count], hopeless, row_start, row_length, at_once, volume
     )
 
 
 def rounds_sold(price: Floats, unsold: float) -> int | None:
-    """Of a row of prices that a job was told: the rounds that are sold to it; None: as many as it lasts."""
+    """Of a row of prices that a job was announced: the rounds that are sold to it; None: as many as it lasts."""
     steps = np.flatnonzero(np.diff(price) >= unsold * (1.0 - 1e-6))
     return int(steps[0]) + 1 if len(steps) else None
 
 
-def row_starts(told: Statement, plan: LaunchPlan) -> Ints:
+def row_starts(statement: Statement, plan: LaunchPlan) -> Ints:
     """(k,) by row of the statement: when it starts if it comes so; `NEVER` where it does not run."""
-    starts = np.full(len(told.arrival), NEVER, np.int32)
-    for arrival, signal, start in zip(
-        plan.arrival.tolist(), plan.signal.tolist(), plan.start.tolist(), strict=True
-    ):
-        starts[(told.arrival == arrival) & (told.signal == signal)] = start
+    starts = np.full(len(statement.arrival), NEVER, np.int32)
+    for arrival, signal, start in zip(plan.arrival, plan.signal, plan.start, strict=True):
+        starts[(statement.arrival == arrival) & (statement.signal == signal)] = start
     return starts
 
 

@@ -1,6 +1,7 @@
 """`sow`: unit prices around the price that clears the market, and as much overbooking as keeps evictions few.
 
-Source: 004, Algorithms 1 to 3, with terms of rounds (`asad.admit.sow.prices`) that adapt. The letter is `sow-paper`.
+Source: 004, Algorithms 1 to 3, with terms of rounds (`asad.admit.sow.unit_prices`) that adapt. The letter is
+`sow-paper`.
 
 - Prices. The letter's L lets everybody in for nearly nothing at first, and its U is out of reach of most long before
   the supply is sold. Here the clearing price is learned from statements (`asad.admit.sow.demand`). A unit costs as
@@ -9,7 +10,7 @@ Source: 004, Algorithms 1 to 3, with terms of rounds (`asad.admit.sow.prices`) t
 - Supply. K = (1 - δ)·C with δ below 0 overbooks: not all that is expected comes. δ moves against the part of the
   planned jobs that had to go, towards `evictions` of it.
 - Failures. Estimates are shown as they are from `threshold` on: who is born into a crowd sees it, and keeps out of it.
-- Jobs that only wait are not cancelled when others have to go (`asad.admit.sow.mechanism` tells why that is as
+- Jobs that only wait are not cancelled when others have to go (`asad.admit.sow.mechanism` says why that is as
   truthful); `cancel_waiting` does it.
 
 δ, L and U of a round are those at its announcement, max_duration + span rounds ahead, so no announced price moves and
@@ -26,11 +27,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from asad.admit.sow.adversarial import UnitPrices
 from asad.admit.sow.demand import Demand
 from asad.admit.sow.mechanism import Posted
-from asad.admit.sow.prices import Terms, paper_terms
-from asad.admit.sow.statement import Bounds, Eviction
+from asad.admit.sow.statement import Bounds, Eviction, readable
+from asad.admit.sow.unit_prices import Terms, UnitPrices, paper_terms
 from asad.errors import UsageError
 from asad.model import Json
 
@@ -75,13 +75,12 @@ class Sow(Posted):
         if not 1.0 <= memory < math.inf:
             raise UsageError(f"sow: memory {memory:g}: write rounds, 1 or more")
         paper_terms(bounds, delta)  # is there any supply left?
+        self.bounds = bounds
         self._least = (
             paper_terms(bounds, 0.0).low if bounds.capacity > bounds.max_demand else bounds.least_value
         )
         self._first_price = math.sqrt(self._least * bounds.max_value)
         self._demand = Demand(bounds, memory)
-        self._capacity = bounds.capacity
-        self._max_demand = bounds.max_demand
         self._delta, self._wanted = delta, evictions
         self._planned, self._gone = 0.0, 0.0
         super().__init__(
@@ -128,18 +127,12 @@ class Sow(Posted):
         return {**super().state(), "learned": learned}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Raises UsageError for what `state` did not tell."""
-        learned = kept.get("learned")
-        try:
-            assert isinstance(learned, dict)
-            demand = learned["demand"]
-            assert isinstance(demand, dict)
+        """Raises UsageError for what `state` did not return."""
+        with readable("sow: what was learned"):
+            learned = kept["learned"]
             delta, planned, gone = (float(learned[key]) for key in ("delta", "planned", "gone"))
             assert abs(delta) <= MOST_DELTA and 0.0 <= planned < math.inf and 0.0 <= gone < math.inf
-        except (KeyError, TypeError, ValueError, AssertionError) as error:
-            raise UsageError(
-                f"sow: what was learned cannot be read ({str(error)[:120]}); begin anew"
-            ) from error
+            demand = learned["demand"]
         super().restore(kept)
         self._demand.restore(demand)
         self._delta, self._planned, self._gone = delta, planned, gone
@@ -149,9 +142,9 @@ class Sow(Posted):
         self._planned += planned
 
     def _terms(self, round: int) -> Terms:
-        learned = self._demand.clearing_price(FILL * self._capacity)
+        bounds, learned = self.bounds, self._demand.clearing_price(FILL * self.bounds.capacity)
         price = self._first_price if learned is None else max(learned, self._least)
         slope = FIRST_SLOPE if learned is None else SLOPE
-        supply = (1.0 - self._delta) * self._capacity
+        supply = (1.0 - self._delta) * bounds.capacity
         low = price * math.exp(-slope * ANCHOR)
-        return Terms(low, low * math.exp(slope * (supply - self._max_demand) / self._capacity), supply)
+        return Terms(low, low * math.exp(slope * (supply - bounds.max_demand) / bounds.capacity), supply)

@@ -1,6 +1,6 @@
 """`sow-paper`: the letter of the paper: fixed δ, the prices of Algorithm 3, eviction over all active jobs.
 
-Source: 004, Algorithms 1 to 3; prices reconstructed (`asad.admit.sow.prices`).
+Source: 004, Algorithms 1 to 3; prices reconstructed (`asad.admit.sow.unit_prices`).
 
 Options: `delta` (δ), `error` (μ) and `confidence` of the failure estimates; estimates below μ count as 0 (Algorithm 2).
 Cost: see `asad.admit.sow.mechanism`.
@@ -8,10 +8,9 @@ Cost: see `asad.admit.sow.mechanism`.
 
 from __future__ import annotations
 
-from asad.admit.sow.adversarial import UnitPrices
 from asad.admit.sow.mechanism import Posted
-from asad.admit.sow.prices import paper_terms
 from asad.admit.sow.statement import Bounds
+from asad.admit.sow.unit_prices import UnitPrices, paper_terms
 
 
 class SowPaper(Posted):

@@ -8,8 +8,9 @@ s + d. All demands are units of one resource (cores, nodes).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,10 +25,30 @@ SUM_ERROR = 1e-6
 """So much may the probabilities of a statement miss 1 by; they are then scaled."""
 MOST_ROWS = 4096
 """Ways in which one job may come."""
+MOST_UNITS = 30_000
+"""Of loads and rounds: samples of them are 16 bits wide."""
 LAST_ROUND = 2**30
-"""Rounds beyond it are not told apart from mistakes."""
+"""A round beyond it is taken for a mistake."""
 
 Kind = Literal["deadline", "linear", "own"]
+
+
+@contextmanager
+def readable(what: str, hint: str = "begin anew") -> Iterator[None]:
+    """Plain data is read within. Raises UsageError with the hint where it is not of the form that was written."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError, AssertionError) as error:
+        raise UsageError(
+            f"{what} cannot be read ({str(error)[:120]}){f'; {hint}' if hint else ''}"
+        ) from error
+
+
+def require(what: str, conditions: Iterable[tuple[bool, str]]) -> None:
+    """Raises UsageError with the first problem whose condition does not hold; NaN makes none hold."""
+    for holds, problem in conditions:
+        if not holds:
+            raise UsageError(f"{what}: {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +70,14 @@ class Bounds:
 
     def __post_init__(self) -> None:
         for name in ("capacity", "max_demand", "max_duration", "span"):
-            if not 1 <= getattr(self, name) <= 30000:  # samples of loads and rounds are 16 bits wide
-                raise UsageError(f"sow: {name} {getattr(self, name)}: write a whole number from 1 to 30000")
-        if self.max_demand > self.capacity:
-            raise UsageError(
-                f"sow: max_demand {self.max_demand} is more than the capacity {self.capacity}; set it below"
-            )
-        if not 0.0 < self.least_value <= self.max_value < math.inf:
-            raise UsageError(
-                f"sow: values from {self.least_value:g} to {self.max_value:g}; write 0 < least_value ≤ max_value"
-            )
+            if not 1 <= getattr(self, name) <= MOST_UNITS:
+                raise UsageError(
+                    f"sow: {name} {getattr(self, name)}: write a whole number from 1 to {MOST_UNITS}"
+                )
+        low, high = self.least_value, self.max_value
+        fits = f"max_demand {self.max_demand} is more than the capacity {self.capacity}; set it below"
+        values = f"values from {low:g} to {high:g}; write 0 < least_value ≤ max_value"
+        require("sow", ((self.max_demand <= self.capacity, fits), (0.0 < low <= high < math.inf, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +95,26 @@ class Worth:
     """Of `own`: the value if it finishes 0, 1, … rounds after birth; beyond, nothing."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("deadline", "linear", "own"):
-            raise UsageError(f"statement: shape {self.kind!r:.80}: write deadline, linear or own")
-        if not 0.0 <= self.value < math.inf:
-            raise UsageError(f"statement: value {self.value}: write a number, 0 or more")
-        if self.kind == "linear" and not 1 <= self.span <= MOST_NUMBER:
-            raise UsageError(
-                f"statement: span {str(self.span)[:40]}: write the rounds in which the value falls to 0"
-            )
-        if self.kind == "own":
-            falls = all(later <= sooner for sooner, later in zip(self.table, self.table[1:], strict=False))
-            if not self.table or not falls or not all(0.0 <= one < math.inf for one in self.table):
-                raise UsageError(
-                    "statement: the value by round must be numbers ≥ 0 that never rise; correct them"
-                )
+        falls = all(later <= sooner for sooner, later in zip(self.table, self.table[1:], strict=False))
+        counts = bool(self.table) and falls and all(0.0 <= one < math.inf for one in self.table)
+        require(
+            "statement",
+            (
+                (
+                    self.kind in ("deadline", "linear", "own"),
+                    f"shape {self.kind!r:.80}: write deadline, linear or own",
+                ),
+                (0.0 <= self.value < math.inf, f"value {self.value}: write a number, 0 or more"),
+                (
+                    self.kind != "linear" or 1 <= self.span <= MOST_NUMBER,
+                    f"span {str(self.span)[:40]}: write the rounds in which the value falls to 0",
+                ),
+                (
+                    self.kind != "own" or counts,
+                    "the value by round must be numbers ≥ 0 that never rise; correct them",
+                ),
+            ),
+        )
 
     @property
     def most(self) -> float:
@@ -98,18 +123,7 @@ class Worth:
 
     def by_finish(self, birth: int, rounds: int) -> Floats:
         """(rounds + 1,) the value if it finishes at birth, birth + 1, …, birth + rounds."""
-        after = np.arange(rounds + 1)
-        worth: Floats
-        if self.kind == "own":
-            worth = np.zeros(rounds + 1)
-            known = min(rounds + 1, len(self.table))
-            worth[:known] = self.table[:known]
-        elif self.kind == "linear":
-            worth = self.value * np.maximum(0.0, 1.0 - after / self.span)
-        else:
-            worth = np.full(rounds + 1, self.value)
-        worth[max(0, self.deadline - birth + 1) :] = 0.0
-        return worth
+        return np.array([self.at(birth, birth + after) for after in range(rounds + 1)])
 
     def at(self, birth: int, finish: int) -> float:
         """The value if it finishes at `finish`, at or after `birth`."""
@@ -122,29 +136,17 @@ class Worth:
 
     def to_json(self) -> Json:
         """As plain data, that `from_json` reads."""
-        told: dict[str, Json] = {"kind": self.kind, "value": self.value, "deadline": self.deadline}
-        if self.kind == "linear":
-            told["span"] = self.span
-        if self.kind == "own":
-            told["table"] = list(self.table)
-        return told
+        shape: dict[str, Json] = {"kind": self.kind, "value": self.value, "deadline": self.deadline}
+        more: dict[str, dict[str, Json]] = {"linear": {"span": self.span}, "own": {"table": list(self.table)}}
+        return shape | more.get(self.kind, {})
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Worth:
+    def from_json(cls, kept: Mapping[str, Any]) -> Worth:
         """Raises UsageError for what is no value function."""
-        try:
-            table = told.get("table") or ()
-            return cls(
-                told["kind"],
-                float(told["value"]),
-                int(told["deadline"]),
-                int(told.get("span", 1)),
-                tuple(float(one) for one in table),
-            )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(
-                f"statement: the value function cannot be read ({str(error)[:120]}); state it anew"
-            ) from error
+        with readable("statement: the value function", "state it anew"):
+            table = tuple(float(one) for one in kept.get("table") or ())
+            value, deadline, span = float(kept["value"]), int(kept["deadline"]), int(kept.get("span", 1))
+            return cls(kept["kind"], value, deadline, span, table)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,42 +168,49 @@ class Statement:
     """(k,) above 0, sum 1."""
     worth: Worth
     signal: Ints
-    """(k,) what the job tells about its duration when it arrives, ≥ 0; all 0: nothing. See `with_signal`."""
+    """(k,) what the job reports of its duration when it arrives, ≥ 0; all 0: nothing. See `with_signal`."""
     longest: int = field(init=False)
     """Rounds, of the row that lasts longest."""
 
     def __post_init__(self) -> None:
         rows = len(self.arrival)
-        if not 1 <= rows <= MOST_ROWS:
-            raise UsageError(
-                f"statement: {rows} rows of arrival, duration, probability; write 1 to {MOST_ROWS}"
-            )
-        if not len(self.duration) == len(self.probability) == len(self.signal) == rows:
-            raise UsageError(
-                "statement: arrivals, durations, probabilities and signals differ in number; correct them"
-            )
-        if not 0 <= self.birth <= LAST_ROUND:
-            raise UsageError(f"statement: birth {self.birth}: write a round, 0 to {LAST_ROUND}")
-        if not 1 <= self.demand <= 30000:
-            raise UsageError(f"statement: demand {self.demand}: write a whole number from 1 to 30000")
-        first, last = int(self.arrival.min()), int(self.arrival.max())
-        if first < self.birth or last > LAST_ROUND:
-            raise UsageError(
-                f"statement: arrival {first}: no job arrives before its birth in round {self.birth}"
-            )
-        if int(self.duration.min()) < 1:
-            raise UsageError(f"statement: duration {int(self.duration.min())}: write whole rounds, 1 or more")
-        if int(self.signal.min()) < 0:
-            raise UsageError(f"statement: signal {int(self.signal.min())}: write whole numbers, 0 or more")
-        # NaN fails both
-        if (
-            not float(self.probability.min()) > 0.0
-            or not abs(float(self.probability.sum()) - 1.0) <= SUM_ERROR
-        ):
-            raise UsageError(
-                f"statement: the probabilities sum up to {float(self.probability.sum()):g}; each has to be above 0, "
-                "and their sum 1"
-            )
+        alike = len(self.duration) == len(self.probability) == len(self.signal) == rows
+        require(
+            "statement",
+            (
+                (
+                    1 <= rows <= MOST_ROWS,
+                    f"{rows} rows of arrival, duration, probability; write 1 to {MOST_ROWS}",
+                ),
+                (alike, "arrivals, durations, probabilities and signals differ in number; give each as many"),
+                (
+                    0 <= self.birth <= LAST_ROUND,
+                    f"birth {self.birth}: write a round, 0 to {LAST_ROUND}",
+                ),
+                (
+                    1 <= self.demand <= MOST_UNITS,
+                    f"demand {self.demand}: write a whole number from 1 to {MOST_UNITS}",
+                ),
+            ),
+        )
+        first, last, total = int(self.arrival.min()), int(self.arrival.max()), float(self.probability.sum())
+        shortest, signal = int(self.duration.min()), int(self.signal.min())
+        chances = float(self.probability.min()) > 0.0 and abs(total - 1.0) <= SUM_ERROR
+        require(
+            "statement",
+            (
+                (
+                    self.birth <= first and last <= LAST_ROUND,
+                    f"arrival {first}: no job arrives before its birth in round {self.birth}",
+                ),
+                (shortest >= 1, f"duration {shortest}: write whole rounds, 1 or more"),
+                (signal >= 0, f"signal {signal}: write whole numbers, 0 or more"),
+                (
+                    chances,
+                    f"the probabilities sum up to {total:g}; each has to be above 0, and their sum 1",
+                ),
+            ),
+        )
         object.__setattr__(self, "longest", int(self.duration.max()))
         order = np.lexsort((self.duration, self.signal, self.arrival))
         for name in ("arrival", "duration", "probability", "signal"):
@@ -217,26 +226,16 @@ class Statement:
         signal: Sequence[int] | Literal["none", "duration"] = "none",
     ) -> Statement:
         """From rows of (arrival, duration, probability). Raises UsageError for what is no statement."""
-        try:
-            arrival = np.array([row[0] for row in support], np.int32)
-            duration = np.array([row[1] for row in support], np.int32)
+        with readable("statement: rows of arrival, duration, probability", ""):
+            arrival, duration = (np.array([row[at] for row in support], np.int32) for at in (0, 1))
             probability = np.array([row[2] for row in support], np.float64)
-            if signal == "none":
-                told = np.zeros(len(arrival), np.int32)
-            else:
-                told = duration.copy() if signal == "duration" else np.array(signal, np.int32)
-        except (TypeError, ValueError, OverflowError, IndexError) as error:
-            raise UsageError(
-                f"statement: rows of arrival, duration, probability cannot be read ({str(error)[:120]})"
-            ) from error
-        return cls(birth, demand, arrival, duration, probability, worth, told)
+            given = {"none": np.zeros_like(arrival), "duration": duration.copy()}
+            heard = given[signal] if isinstance(signal, str) else np.array(signal, np.int32)
+        return cls(birth, demand, arrival, duration, probability, worth, heard)
 
     def with_signal(self, signal: Literal["none", "duration"]) -> Statement:
-        """The same job, that tells nothing of its duration when it arrives, or all of it."""
-        told = np.zeros_like(self.arrival) if signal == "none" else self.duration.copy()
-        return Statement(
-            self.birth, self.demand, self.arrival, self.duration, self.probability, self.worth, told
-        )
+        """The same job, that reports nothing of its duration when it arrives, or all of it."""
+        return replace(self, signal=np.zeros_like(self.arrival) if signal == "none" else self.duration.copy())
 
     def to_json(self) -> dict[str, Json]:
         """As plain data, that `from_json` reads."""
@@ -249,22 +248,18 @@ class Statement:
         return {"birth": self.birth, "demand": self.demand, "rows": rows, "worth": self.worth.to_json()}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Statement:
+    def from_json(cls, kept: Mapping[str, Any]) -> Statement:
         """Raises UsageError for what is no statement."""
-        try:
-            rows, worth = told["rows"], told["worth"]
-            support = [(int(row[0]), int(row[1]), float(row[2])) for row in rows]
-            signal = [int(row[3]) for row in rows]
-            birth, demand = int(told["birth"]), int(told["demand"])
-            function = Worth.from_json(worth)
-        except (KeyError, TypeError, ValueError, OverflowError, IndexError, AttributeError) as error:
-            raise UsageError(f"statement: cannot be read ({str(error)[:120]}); state it anew") from error
-        return cls.of(birth, demand, support, function, signal)
+        with readable("statement:", "state it anew"):
+            support = [(int(row[0]), int(row[1]), float(row[2])) for row in kept["rows"]]
+            signal = [int(row[3]) for row in kept["rows"]]
+            birth, demand, worth = int(kept["birth"]), int(kept["demand"]), Worth.from_json(kept["worth"])
+        return cls.of(birth, demand, support, worth, signal)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchPlan:
-    """From what the job tells when it arrives to the round in which it starts. Rows by (arrival, signal), rising."""
+    """From what the job reports when it arrives to the round in which it starts. Rows by (arrival, signal), rising."""
 
     arrival: Ints
     """(m,) rounds."""
@@ -273,19 +268,10 @@ class LaunchPlan:
     start: Ints
     """(m,) round of its start, at or after the arrival; `NEVER`: it does not run."""
 
-    def start_of(self, arrival: int, signal: int = 0) -> int | None:
-        """When a job that arrives so starts; None: never.
-
-        An arrival that was not stated is taken as the next later one that was; later than all of them is never.
-        """
-        found = None
-        for at, told, start in zip(
-            self.arrival.tolist(), self.signal.tolist(), self.start.tolist(), strict=True
-        ):
-            if at >= arrival and told == signal:
-                found = start
-                break
-        return None if found is None or found == NEVER else found
+    def row_of(self, arrival: int, signal: int = 0) -> int:
+        """Row of a job that arrives so: that of the next arrival that was stated; -1 after the last."""
+        rows = np.flatnonzero((self.arrival >= arrival) & (self.signal == signal))
+        return int(rows[0]) if len(rows) else -1
 
     @property
     def never(self) -> bool:
@@ -294,51 +280,20 @@ class LaunchPlan:
 
     def to_json(self) -> Json:
         """Rows of arrival, signal, start."""
-        rows = np.stack([self.arrival, self.signal, self.start], axis=1)
-        told: list[Json] = rows.tolist()
-        return told
+        rows: list[Json] = np.stack([self.arrival, self.signal, self.start], axis=1).tolist()
+        return rows
 
     @classmethod
-    def from_json(cls, told: Json) -> LaunchPlan:
+    def from_json(cls, kept: Json) -> LaunchPlan:
         """Raises UsageError for what is no plan."""
-        try:
-            rows = np.array(told, np.int32).reshape(-1, 3)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise UsageError(f"launch plan: cannot be read ({str(error)[:120]})") from error
+        with readable("launch plan:", ""):
+            rows = np.array(kept, np.int32).reshape(-1, 3)
         return cls(*(np.ascontiguousarray(rows[:, column]) for column in range(3)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Menu:
-    """What is announced in a round before any statement of that round is seen (Algorithm 1).
-
-    Axes of the tables: start (`first`, `first` + 1, …), demand (1, …, c_max), duration (1, …, d_max).
-    """
-
-    first: int
-    """The present round, and the first in which a job may start."""
-    price: Floats
-    """(S, c_max, d_max) to be paid if it completes; inf where nothing is sold. Rises with demand and duration."""
-    failure: Floats
-    """(S, c_max, d_max) estimated probability that a job which starts then does not complete; rises likewise."""
-
-    def price_of(self, start: int, demand: int, duration: int) -> float:
-        """Of a job that starts in round `start`; inf beyond what is announced."""
-        return self._at(self.price, start, demand, duration, math.inf)
-
-    def failure_of(self, start: int, demand: int, duration: int) -> float:
-        """Of a job that starts in round `start`; 1 beyond what is announced."""
-        return self._at(self.failure, start, demand, duration, 1.0)
-
-    def _at(self, table: Floats, start: int, demand: int, duration: int, beyond: float) -> float:
-        at = (start - self.first, demand - 1, duration - 1)
-        inside = all(0 <= index < length for index, length in zip(at, table.shape, strict=True))
-        return float(table[at]) if inside else beyond
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """What a job is told when it was submitted."""
+    """What its owner gets to read when a job was submitted."""
 
     plan: LaunchPlan
     utility: float

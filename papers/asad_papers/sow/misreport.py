@@ -222,13 +222,7 @@ def misreport(told: Statement, kind: str, bounds: Bounds, chance: np.random.Gene
 def _independent(mechanism: Posted, samples: int, seed: int) -> Futures:
     futures = Futures(mechanism.bounds, samples, seed, mechanism.cancel_waiting)
     futures.step(mechanism.now)
-    slots = []
-    for held in mechanism.active.values():
-        slot = futures.add(held.job, held.statement, *mechanism.rows_of(held))
-        if held.row >= 0:
-            row = held.row
-            futures.arrived(slot, int(held.plan.arrival[row]), int(held.plan.signal[row]), held.start)
-        slots.append(slot)
+    slots = [held.draw(held.job, futures) for held in mechanism.active.values()]
     futures.refresh(slots)
     return futures
 
@@ -240,10 +234,9 @@ Tables = dict[int, tuple[Floats, Floats]]
 def _tables(mechanism: Posted, futures: Futures | None) -> Tables:
     """Prices as announced, with failures of `futures`, or as announced too."""
     bounds = mechanism.bounds
-    menu = mechanism.announce(mechanism.now)
     found = {}
     for demand in range(1, bounds.max_demand + 1):
-        price, failure = menu.price[:, demand - 1], menu.failure[:, demand - 1].copy()
+        price, failure = mechanism.tables(demand)
         if futures is not None:
             futures.table(demand, mechanism.now, failure, 0.0, np.ones(bounds.max_duration, np.bool_))
             failure[price == np.inf] = 1.0

@@ -31,8 +31,8 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from asad.admit.sow.mechanism import Posted
-from asad.admit.sow.prices import paper_terms
-from asad.admit.sow.statement import NEVER, Bounds, Statement
+from asad.admit.sow.statement import NEVER, Bounds, Statement, readable
+from asad.admit.sow.unit_prices import paper_terms
 from asad.compiling import compiled
 from asad.errors import AsadError, UsageError
 from asad.model import Floats, Ints, Json
@@ -170,20 +170,14 @@ def _solve(
 
 
 class BundlePrices:
-    """The relaxed scheduler of lemma E.3 (`asad.admit.sow.reduction.Relaxed`)."""
+    """The relaxed scheduler of lemma E.3 (`asad.admit.sow.mechanism.Relaxed`)."""
 
     def __init__(self, bounds: Bounds, bundles: Bundles) -> None:
         self.bounds, self.bundles = bounds, bundles
         self._sold = np.zeros(len(bundles.first))
-        self._window = bounds.span + bounds.max_duration
-        self._used = np.zeros(self._window)
-        self._now = 0
 
     def advance(self, now: int) -> None:
-        """Rounds before `now` are past."""
-        for round_ in range(max(self._now, now - self._window), now):
-            self._used[round_ % self._window] = 0.0
-        self._now = now
+        """What is sold of a bundle is sold for good."""
 
     def prices(self, demand: int, first: int, out: Floats) -> None:
         """(S, D) the least price of a bundle that the run lies in and that is not sold."""
@@ -194,34 +188,21 @@ class BundlePrices:
         """Each task goes to the bundle of its price."""
         one = self.bundles
         for begin, lasts, part in zip(start.tolist(), duration.tolist(), weight.tolist(), strict=True):
-            if begin == NEVER:
-                continue
             at = _cheapest(one.first, one.end, one.weight, one.price, self._sold, begin, begin + lasts)
-            if at >= 0:
+            if begin != NEVER and at >= 0:
                 self._sold[at] += part * demand
-            self._used[(begin + np.arange(lasts)) % self._window] += part * demand
-
-    def expected_load(self, rounds: int) -> Floats:
-        """(rounds,) units from the present round on."""
-        return self._used[(self._now + np.arange(rounds)) % self._window]
 
     def state(self) -> dict[str, Json]:
         """What is sold."""
-        sold, used = cast(Json, self._sold.tolist()), cast(Json, self._used.tolist())
-        return {"now": self._now, "sold": sold, "used": used}
+        return {"sold": cast(Json, self._sold.tolist())}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
-        """Raises UsageError for what was told of other bundles."""
-        try:
-            sold, used = np.array(kept["sold"], np.float64), np.array(kept["used"], np.float64)
-            now = int(kept["now"])
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise UsageError(
-                f"sow-stochastic: kept prices cannot be read ({str(error)[:120]}); begin anew"
-            ) from error
-        if sold.shape != self._sold.shape or used.shape != self._used.shape:
+        """Raises UsageError for what is of other bundles."""
+        with readable("sow-stochastic: kept prices"):
+            sold = np.array(kept["sold"], np.float64)
+        if sold.shape != self._sold.shape:
             raise UsageError("sow-stochastic: kept prices are of other bundles; begin anew")
-        self._sold, self._used, self._now = sold, used, now
+        self._sold = sold
 
 
 class SowStochastic(Posted):
