@@ -127,11 +127,9 @@ class Foretold(Statements):
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Nobody keeps what a replay promised: what is over is only counted."""
         super().on_outcomes(outcomes)
-        self.evicted_jobs.update(
-            promise.job for promise in self.register.book.ended if promise.state == "evicted"
-        )
-        self.register.book.ended.clear()
-        self.register.book.lines.clear()
+        self.evicted_jobs.update(promise.job for promise in self.register.ended if promise.state == "evicted")
+        self.register.ended.clear()
+        self.register.lines.clear()
 
     def wake_s(self) -> float:
         """The next birth, too."""

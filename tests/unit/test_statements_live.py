@@ -477,7 +477,7 @@ def test_nothing_is_taken_before_it_is_known_what_was_promised() -> None:
 
     fresh = Statements("sow", FirstFit, APPLICATIONS, OPTIONS)
     assert fresh.decide(world.cluster.snapshot()) == [] and not fresh.ready
-    with pytest.raises(AsadError, match="the store has not told yet"):
+    with pytest.raises(AsadError, match="the store has not answered yet"):
         fresh.submit([announced()], "ann", EPOCH)
 
 

@@ -49,13 +49,13 @@ class Wrong(NamedTuple):
 
 
 class Arrivals:
-    """Looks for them; nobody is told the same twice of a wrong hint."""
+    """Looks for them; a wrong hint is reported once."""
 
     def __init__(self, applications: Sequence[str], options: Options) -> None:
         """`applications` names the codes of `Jobs.application` and may grow."""
         self._applications, self._options = applications, options
-        self._told_wrong: dict[str, str] = {}
-        """Jobs whose hint is wrong, and why; they have been told."""
+        self._reported: dict[str, str] = {}
+        """Jobs whose hint is wrong, and why; their owners know."""
 
     def look(
         self, snapshot: Snapshot, promises: Mapping[int, Promise], taken: Mapping[str, int]
@@ -100,17 +100,17 @@ class Arrivals:
             if not why and number in come:
                 why = f"statement {number} is that of job {come[number]}"
             if why or promise is None:
-                if row not in running and self._told_wrong.get(job) != why:
+                if row not in running and self._reported.get(job) != why:
                     wrong.append(Wrong(job, row, why))
-                self._told_wrong[job] = why
+                self._reported[job] = why
                 continue
-            self._told_wrong.pop(job, None)
+            self._reported.pop(job, None)
             come[number] = job
             from_s = float(jobs.start_s[row]) if row in running else max(now_s, np.nan_to_num(begin_s))
             found.append(Arrival(promise, row, job, float(from_s)))
-        if self._told_wrong:
+        if self._reported:
             there = {str(jobs.job_id[row]) for row in snapshot.hints}
-            self._told_wrong = {job: why for job, why in self._told_wrong.items() if job in there}
+            self._reported = {job: why for job, why in self._reported.items() if job in there}
         return found, wrong
 
     def _unfit(self, snapshot: Snapshot, row: int, promise: Promise | None, number: int) -> str:

@@ -109,7 +109,7 @@ class StatementsDesk(AdmitPolicy):
                 price=np.array([[round(float(price), 9) for price in row] for row in answer.price]),
                 changed_s=now_s,
             )
-            answers.append(register.told(promise))
+            answers.append(register.view(promise))
             register.add(promise)
         return answers
 
@@ -128,7 +128,7 @@ class StatementsDesk(AdmitPolicy):
             raise UsageError(f"statement {number}: its job {promise.job} runs; scancel {promise.job} ends it")
         self.planning.forget(promise)
         self.register.release(promise, "withdrawn", "its owner has taken it back")
-        return self.register.told(promise)
+        return self.register.view(promise)
 
     def quote(self, cores: int, now_s: float) -> dict[str, Json]:
         """The menu for jobs of so many cores: price and failure probability by start and rounds.
@@ -160,7 +160,7 @@ class StatementsDesk(AdmitPolicy):
             "cores": self.planning.cores,
             "counts": dict(register.counts),
             "statements": [
-                register.told(promise, own=owner in (None, promise.owner)) for promise in register.rows()
+                register.view(promise, own=owner in (None, promise.owner)) for promise in register.rows()
             ],
         }
 

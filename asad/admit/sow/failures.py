@@ -192,7 +192,7 @@ class Futures:
         before, width = self._jobs.row_arrival.shape
         slots = before if self._free else 2 * before
         grown = Jobs.of(slots, max(rows, width), self.samples)
-        for old, new in zip(self._jobs, grown, strict=True):  # type: Any, Any
+        for old, new in zip(list[Any](self._jobs), list[Any](grown), strict=True):
             new[tuple(slice(length) for length in old.shape)] = old
         self._jobs = grown
         self._free.extend(range(slots - 1, before - 1, -1))

@@ -211,7 +211,7 @@ class Posted(Policy):
         """What `submit` would answer now; nothing is planned."""
         bounds = self.bounds
         require(
-            "statement",
+            "statement: ",
             (
                 (
                     statement.demand <= bounds.max_demand,

@@ -1,9 +1,11 @@
-"""The mechanism over the rounds of a cluster: made for its size, told who comes and what others hold, known again."""
+"""The mechanism over the rounds of a cluster: made for its size, shown who comes and what others hold, restored."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import cast
 
 from asad.admit.sow import Mechanism
@@ -48,7 +50,7 @@ class Planning:
     def at(self, now_s: float) -> Mechanism:
         """The mechanism in the round of `now_s`. Raises AsadError if the cluster was not seen yet."""
         if self.mechanism is None or not self.ready:
-            why = self.trouble if self.ready else "the store has not told yet what was promised before"
+            why = self.trouble if self.ready else "the store has not answered yet what was promised before"
             raise AsadError(f"statements cannot be taken now: {why}; try again in a moment")
         self.register.now_s = max(self.register.now_s, now_s)
         self.advance(self.mechanism, now_s)
@@ -105,19 +107,17 @@ class Planning:
         self.kept = None
         for promise in self.register.open.values():
             promise.entered = False
-        same = kept.get("bounds") == _bounds_json(mechanism.bounds)
+        same = kept.get("bounds") == asdict(mechanism.bounds)
         if not (same and isinstance(state, dict) and isinstance(known, list) and isinstance(present, int)):
             return
         rows: dict[int, dict[str, Json]] = {}
         for number in known:
             held = self.register.open.get(cast(int, number))
             if held is not None:
-                try:
+                with contextlib.suppress(UsageError):  # it is beyond what this machine holds
                     rows[held.number] = mechanism_row(
                         held, self.options.round_s, self.unit, mechanism.bounds, present
                     )
-                except UsageError:
-                    continue
         try:
             mechanism.restore({**state, "jobs": [rows[number] for number in sorted(rows)]})
         except UsageError:
@@ -126,14 +126,17 @@ class Planning:
         for number in rows:
             self.register.open[number].entered = rows[number]["row"] != -1
 
-    def forget(self, promise: Promise) -> None:
-        """The mechanism forgets it."""
+    def forget(self, promise: Promise, completed: int | None = None) -> None:
+        """The mechanism forgets it, as one that has completed before that round, or holds nothing any more."""
         if self.mechanism is not None and promise.number in self.register.known:
             self.register.known.discard(promise.number)
-            self.mechanism.withdraw(promise.number, self.round)
+            if completed is None:
+                self.mechanism.withdraw(promise.number, self.round)
+            else:
+                self.mechanism.complete(promise.number, completed)
 
     def enter(self, mechanism: Mechanism) -> None:
-        """Tell the mechanism who has come, in the round in which each could start."""
+        """Show the mechanism who has come, in the round in which each could start."""
         for number in sorted(self.register.known):
             promise = self.register.open[number]
             if promise.entered or not promise.planned or promise.arrival > self.round:
@@ -144,7 +147,7 @@ class Planning:
                 self.forget(promise)
 
     def occupy(self, snapshot: Snapshot, mechanism: Mechanism) -> None:
-        """Tell what others hold, from this round on; and what a plan held, and runs on for longer than was stated."""
+        """Show it what others hold, from this round on; and what a plan held that runs on for longer than stated."""
         bounds, present = mechanism.bounds, self.round
         planned = {
             promise.job for promise in self._held_by_plans() if present < promise.start + promise.longest
@@ -173,40 +176,23 @@ class Planning:
 
     def to_json(self) -> dict[str, dict[str, Json]]:
         """What a successor has to know, besides the statements."""
-        told: dict[str, dict[str, Json]] = {
+        saved: dict[str, dict[str, Json]] = {
             "*": {"next": self.register.next, "round_s": self.options.round_s}
         }
         if self.mechanism is not None:
-            told["mechanism"] = {
-                "bounds": _bounds_json(self.mechanism.bounds),
+            saved["mechanism"] = {
+                "bounds": asdict(self.mechanism.bounds),
                 "round": self.round,
                 "known": list[Json](sorted(self.register.known)),
                 # its jobs are our rows: they are not kept twice
                 "state": {key: value for key, value in self.mechanism.state().items() if key != "jobs"},
             }
         elif self.kept is not None and "mechanism" in self.kept:
-            told["mechanism"] = dict(self.kept["mechanism"])
-        return told
+            saved["mechanism"] = dict(self.kept["mechanism"])
+        return saved
 
     def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
-        """Know again what `to_json` described, as soon as the machine is seen."""
+        """Go on from what `to_json` described, as soon as the machine is seen."""
         self.other_rounds = memory.get("*", {}).get("round_s") not in (None, self.options.round_s)
         self.kept = memory
         self.mechanism, self.cores, self.ready = None, 0, True
-
-    def complete(self, promise: Promise, round: int) -> None:
-        """Its job has completed before that round."""
-        if self.mechanism is not None and promise.number in self.register.known:
-            self.register.known.discard(promise.number)
-            self.mechanism.complete(promise.number, round)
-
-
-def _bounds_json(bounds: Bounds) -> dict[str, Json]:
-    return {
-        "capacity": bounds.capacity,
-        "max_demand": bounds.max_demand,
-        "max_duration": bounds.max_duration,
-        "max_value": bounds.max_value,
-        "span": bounds.span,
-        "least_value": bounds.least_value,
-    }

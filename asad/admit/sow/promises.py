@@ -11,7 +11,7 @@ import numpy as np
 
 from asad.admit.sow.announcements import Announcement, announcement_of
 from asad.admit.sow.launch import rounds_sold
-from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth
+from asad.admit.sow.statement import NEVER, Bounds, LaunchPlan, Statement, Worth, require
 from asad.errors import UsageError
 from asad.hold import HeldJob, Saved, as_number, as_whole, fields_of, fields_to_json, hold_of, plain
 from asad.model import STATEMENTS_OVER, Floats, Json
@@ -20,7 +20,7 @@ SLACK = 0.05
 """Of a round: what comes or ends so much after its boundary counts for the round before."""
 OPEN = ("planned", "arrived", "running", "evicting", "leaving")
 """`planned`: its job has not come; `arrived`: it waits for its start; `evicting`: it has to go and has not gone yet;
-`leaving`: nothing is promised any more to a job that waits, and it has still to be told or let go."""
+`leaving`: nothing is promised any more to a job that waits, and it has still to be reported or let go."""
 PROGRESS: Saved = {
     **dict.fromkeys(("born_s", "changed_s", "utility", "payment", "started_s", "ended_s"), as_number),
     **dict.fromkeys(("birth", "demand", "longest", "arrival", "start", "rounds", "paid_micro"), as_whole),
@@ -97,8 +97,7 @@ class Promise(HeldJob):
 
     def plan_row_of(self, arrival: int) -> int:
         """Row of the plan for a job that comes so: that of the next arrival that was stated; -1 after the last."""
-        later = np.flatnonzero(self.plan.arrival >= arrival)
-        return int(later[0]) if len(later) else -1
+        return self.plan.row_of(arrival)
 
     def sold(self, most_value: float) -> int:
         """Rounds that were sold to it from its start on: beyond them a round costs what nobody would pay."""
@@ -141,7 +140,7 @@ class Promise(HeldJob):
 
     def to_read(self, round_s: float, *, own: bool) -> dict[str, Json]:
         """For a reader; values and prices are its owner's (`own`) alone."""
-        told: dict[str, Json] = {
+        view: dict[str, Json] = {
             "statement": self.number,
             "owner": self.owner,
             "name": self.announced.name,
@@ -158,14 +157,14 @@ class Promise(HeldJob):
             "eviction": self.announced.eviction,
         }
         if not own:
-            return told
+            return view
         starts: list[Json] = [
             [arrival * round_s, None if start == NEVER else start * round_s, failed]
             for arrival, start, failed in zip(
                 self.plan.arrival.tolist(), self.plan.start.tolist(), self.failure, strict=True
             )
         ]
-        return told | {
+        return view | {
             "reason": self.reason,
             "value": self.announced.value,
             "shape": self.announced.shape,
@@ -182,43 +181,58 @@ def statement_of(one: Announcement, birth: int, round_s: float, unit: int, bound
 
     Raises UsageError for one that is due in the past or beyond what is sold, or that cannot be worth anything.
     """
-    if math.ceil(one.cores / unit) > bounds.max_demand:
-        raise UsageError(
-            f"cores: {one.cores} are more than the {bounds.max_demand * unit} that one job may have here; ask for less"
-        )
+    demand = math.ceil(one.cores / unit)
     rows: dict[tuple[int, int], float] = {}
     for run in one.runs:
         arrival = max(birth, math.ceil((one.due_s + run.offset_s) / round_s - SLACK))
         duration = max(1, math.ceil(run.duration_s / round_s - SLACK))
         rows[arrival, duration] = rows.get((arrival, duration), 0.0) + run.probability
-    if max(one.due_s + run.offset_s for run in one.runs) < (birth - 1) * round_s:
-        raise UsageError("due: all of its times are past; write when it comes next")
-    longest = max(duration for _, duration in rows)
-    if longest > bounds.max_duration:
-        raise UsageError(
-            f"runs: {longest * round_s:.0f} s are longer than the {bounds.max_duration * round_s:.0f} s that one job "
-            "may be planned for; write less, or submit it without a statement"
-        )
-    if min(arrival for arrival, _ in rows) >= birth + bounds.span:
-        raise UsageError(
-            f"due: it comes later than the {bounds.span * round_s:.0f} s ahead that are planned; announce it nearer to "
-            "its time"
-        )
-    deadline = math.floor((one.due_s + one.deadline_s) / round_s + SLACK)
-    if deadline <= birth:
-        raise UsageError("deadline: it is past, so that the job could be worth nothing; write a later one")
+    latest_s, first = max(one.due_s + run.offset_s for run in one.runs), min(arrival for arrival, _ in rows)
+    longest, deadline = max(duration for _, duration in rows), deadline_of(one, round_s)
+    require(
+        "",
+        (
+            (
+                demand <= bounds.max_demand,
+                f"cores: {one.cores} are more than the {bounds.max_demand * unit} that one job may have here; ask for "
+                "less",
+            ),
+            (
+                latest_s >= (birth - 1) * round_s,
+                "due: all of its times are past; write when it comes next",
+            ),
+            (
+                longest <= bounds.max_duration,
+                f"runs: {longest * round_s:.0f} s are longer than the {bounds.max_duration * round_s:.0f} s that one "
+                "job may be planned for; write less, or submit it without a statement",
+            ),
+            (
+                first < birth + bounds.span,
+                f"due: it comes later than the {bounds.span * round_s:.0f} s ahead that are planned; announce it "
+                "nearer to its time",
+            ),
+            (
+                deadline > birth,
+                "deadline: it is past, so that the job could be worth nothing; write a later one",
+            ),
+        ),
+    )
     worth = Worth(
         "deadline" if one.shape == "deadline" else "linear", one.value, deadline, max(1, deadline - birth)
     )
     support = [(*key, probability) for key, probability in sorted(rows.items())]
     total = math.fsum(row[2] for row in support)
-    return Statement.of(birth, math.ceil(one.cores / unit), [(a, d, p / total) for a, d, p in support], worth)
+    return Statement.of(birth, demand, [(a, d, p / total) for a, d, p in support], worth)
+
+
+def deadline_of(one: Announcement, round_s: float) -> int:
+    """The last round at whose beginning it may have ended, to be of value."""
+    return math.floor((one.due_s + one.deadline_s) / round_s + SLACK)
 
 
 def worth_of(one: Announcement, end_s: float, birth: int, round_s: float) -> float:
     """What its completion at `end_s` is worth, by rounds as the mechanism counts them."""
-    finish = math.ceil(end_s / round_s - SLACK)
-    deadline = math.floor((one.due_s + one.deadline_s) / round_s + SLACK)
+    finish, deadline = math.ceil(end_s / round_s - SLACK), deadline_of(one, round_s)
     if finish > deadline:
         return 0.0
     if one.shape == "deadline":
@@ -227,35 +241,27 @@ def worth_of(one: Announcement, end_s: float, birth: int, round_s: float) -> flo
 
 
 def promise_from_json(row: Json, planned: Json) -> Promise | None:
-    """What `Promise.to_row` and `Promise.plan_row` told; None if it cannot be read, or is over."""
+    """What `Promise.to_row` and `Promise.plan_row` described; None if it cannot be read, or is over."""
     try:
-        told, plan = cast("Mapping[str, Any]", row), cast("Mapping[str, Any]", planned)["plan"]
-        if told["state"] not in OPEN:
-            return None
-        progress, launch = told["progress"], LaunchPlan.from_json(plan["rows"])
-        price = np.array(plan["price"], np.float64)
-        failure = [float(one) for one in plan["failure"]]
-        if (
-            price.ndim != 2
-            or len(price) != len(launch.arrival)
-            or len(failure) != len(price)
-            or not len(price)
-        ):
-            return None
+        kept, plan = cast("Mapping[str, Any]", row), cast("Mapping[str, Any]", planned)["plan"]
+        progress, launch = kept["progress"], LaunchPlan.from_json(plan["rows"])
+        price, failure = np.array(plan["price"], np.float64), [float(one) for one in plan["failure"]]
+        assert kept["state"] in OPEN and price.ndim == 2
+        assert len(price) == len(launch.arrival) == len(failure) > 0
         columns = fields_of(progress, PROGRESS) | hold_of(progress)
         return Promise(
-            number=int(told["number"]),
-            owner=str(told["owner"]),
-            announced=announcement_of(told["announced"], 0.0),
-            state=str(told["state"]),
-            reason=str(told["reason"]),
+            number=int(kept["number"]),
+            owner=str(kept["owner"]),
+            announced=announcement_of(kept["announced"], 0.0),
+            state=str(kept["state"]),
+            reason=str(kept["reason"]),
             plan=launch,
             failure=failure,
             price=price,
-            job=str(told["job"]),
+            job=str(kept["job"]),
             **columns,
         )
-    except (KeyError, TypeError, ValueError, OverflowError, UsageError):
+    except (KeyError, TypeError, ValueError, OverflowError, AssertionError, UsageError):
         return None
 
 

@@ -38,10 +38,9 @@ def steer(snapshot: Snapshot, promise: Promise, present: int, terms: Terms) -> t
         why = f"by its plan it starts in round {promise.start}"
         decisions.append(Defer(promise.cause(terms.policy, why, {"until_s": until_s}), row, until_s))
     elif step is Step.RELEASE:
-        why = "its round has come"
-        decisions.append(Start(promise.cause(terms.policy, why, {"round": present}), row))
-    new = asked or new
-    return decisions, new
+        cause = promise.cause(terms.policy, "its round has come", {"round": present})
+        decisions.append(Start(cause, row))
+    return decisions, asked or new
 
 
 def loosen(snapshot: Snapshot, promise: Promise, terms: Terms) -> list[Decision]:

@@ -44,11 +44,11 @@ def readable(what: str, hint: str = "begin anew") -> Iterator[None]:
         ) from error
 
 
-def require(what: str, conditions: Iterable[tuple[bool, str]]) -> None:
+def require(prefix: str, conditions: Iterable[tuple[bool, str]]) -> None:
     """Raises UsageError with the first problem whose condition does not hold; NaN makes none hold."""
     for holds, problem in conditions:
         if not holds:
-            raise UsageError(f"{what}: {problem}")
+            raise UsageError(f"{prefix}{problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Bounds:
         low, high = self.least_value, self.max_value
         fits = f"max_demand {self.max_demand} is more than the capacity {self.capacity}; set it below"
         values = f"values from {low:g} to {high:g}; write 0 < least_value ≤ max_value"
-        require("sow", ((self.max_demand <= self.capacity, fits), (0.0 < low <= high < math.inf, values)))
+        require("sow: ", ((self.max_demand <= self.capacity, fits), (0.0 < low <= high < math.inf, values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Worth:
         falls = all(later <= sooner for sooner, later in zip(self.table, self.table[1:], strict=False))
         counts = bool(self.table) and falls and all(0.0 <= one < math.inf for one in self.table)
         require(
-            "statement",
+            "statement: ",
             (
                 (
                     self.kind in ("deadline", "linear", "own"),
@@ -176,7 +176,7 @@ class Statement:
         rows = len(self.arrival)
         alike = len(self.duration) == len(self.probability) == len(self.signal) == rows
         require(
-            "statement",
+            "statement: ",
             (
                 (
                     1 <= rows <= MOST_ROWS,
@@ -197,7 +197,7 @@ class Statement:
         shortest, signal = int(self.duration.min()), int(self.signal.min())
         chances = float(self.probability.min()) > 0.0 and abs(total - 1.0) <= SUM_ERROR
         require(
-            "statement",
+            "statement: ",
             (
                 (
                     self.birth <= first and last <= LAST_ROUND,

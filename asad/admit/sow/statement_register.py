@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from asad.admit.sow.book import Book
 from asad.admit.sow.promises import Promise, promise_from_json
-from asad.model import STATEMENTS_OVER, Json
+from asad.model import HOUSE, STATEMENTS_OVER, Json
 
-REMEMBERED = 1000
+MOST_OVER = 1000
 """So many statements that are over are still described."""
 MOST_DECLINED = 20
 """And so many of those that were not planned at all, which nobody keeps."""
+MICRO = 1_000_000
 
 
 class Register:
@@ -22,13 +22,12 @@ class Register:
 
     def __init__(self, round_s: float) -> None:
         self._round_s = round_s
-        self.book = Book()
         self.open: dict[int, Promise] = {}
         """By number, in the order of their births."""
         self.of_job: dict[str, int] = {}
         self.known: set[int] = set()
         """Numbers that the mechanism knows."""
-        self.over: deque[Promise] = deque(maxlen=REMEMBERED)
+        self.over: deque[Promise] = deque(maxlen=MOST_OVER)
         """Those of which nothing more becomes, the newest last."""
         self.declined: deque[Promise] = deque(maxlen=MOST_DECLINED)
         """The last that were never planned."""
@@ -38,10 +37,17 @@ class Register:
         """By number of a job: how its owner agreed to its eviction. The guard holds us to it."""
         self.changed = False
         """There is something that `unkept` has not described."""
+        self.ended: list[Promise] = []
+        """Over since then."""
+        self.lines: list[dict[str, Json]] = []
+        """Of the ledger, since then; those of one statement sum to zero."""
+        self._changed: set[int] = set()
+        self._unplanned: set[int] = set()
+        """Open statements that have changed since then; and those whose plan, which never changes, is new."""
         self.counts = dict.fromkeys(("stated", "planned", *STATEMENTS_OVER), 0)
         self.paid_micro = 0
 
-    def told(self, promise: Promise, own: bool = True) -> dict[str, Json]:
+    def view(self, promise: Promise, own: bool = True) -> dict[str, Json]:
         """One statement as its owner may read it; others read no values and prices."""
         return promise.to_read(self._round_s, own=own)
 
@@ -55,7 +61,7 @@ class Register:
             self.close(promise, becomes, reason, charged=becomes == "cancelled")
 
     def let_go(self, promise: Promise) -> None:
-        """Nothing is left to be told or taken back of one that is leaving."""
+        """Nothing is left to be reported or withdrawn of one that is leaving."""
         self.close(promise, promise.becomes, promise.reason, charged=promise.becomes == "cancelled")
 
     def close(
@@ -70,26 +76,35 @@ class Register:
         self.over.append(promise)
         self.counts[state] += 1
         self.touch(promise)
-        self.book.end(promise)
+        self._changed.discard(promise.number)
+        self.ended.append(promise)
         if not charged:
             return
-        time_s = self.now_s if math.isnan(promise.ended_s) else promise.ended_s
-        self.book.charge(promise, price, time_s)
+        promise.paid_micro = round(price * MICRO)
         self.paid_micro += promise.paid_micro
+        for account, amount in ((promise.owner, -promise.paid_micro), (HOUSE, promise.paid_micro)):
+            self.lines.append(
+                {
+                    "number": promise.number,
+                    "account": account,
+                    "time_s": self.now_s if math.isnan(promise.ended_s) else promise.ended_s,
+                    "job": promise.job,
+                    "what": "paid" if state == "completed" else state,
+                    "amount_micro": amount,
+                }
+            )
 
     def touch(self, promise: Promise) -> None:
         """Something of it has changed."""
         promise.changed_s = max(promise.changed_s, self.now_s)
-        self.book.change(promise)
+        self._changed.add(promise.number)
         self.changed = True
 
     def explain(self, job: str) -> dict[str, Json] | None:
         """The statement of a job; None if it has none."""
-        number = self.of_job.get(job)
-        if number is not None:
-            return self.told(self.open[number])
-        found = next((promise for promise in reversed(self.over) if promise.job == job), None)
-        return None if found is None else self.told(found)
+        of_job = (promise for promise in reversed(self.over) if promise.job == job)
+        found = self.open[self.of_job[job]] if job in self.of_job else next(of_job, None)
+        return None if found is None else self.view(found)
 
     def rows(self) -> list[Promise]:
         """Those that are open, and those that were over or declined last."""
@@ -104,7 +119,7 @@ class Register:
             promise.forget_prices()
             return
         self.open[promise.number] = promise
-        self.book.plan(promise)
+        self._unplanned.add(promise.number)
         self.known.add(promise.number)
         self.touch(promise)
 
@@ -117,7 +132,17 @@ class Register:
     def unkept(self) -> dict[str, Any]:
         """What has changed since the last time, as rows of the store: statements, plans and entries."""
         self.changed = False
-        return self.book.unkept(self.open)
+        changed = [self.open[number] for number in sorted(self._changed & self.open.keys())] + self.ended
+        rows = {
+            "statements": [promise.to_row() for promise in changed],
+            "plans": [promise.plan_row() for promise in changed if promise.number in self._unplanned],
+            "entries": list(self.lines),
+        }
+        for promise in self.ended:
+            promise.forget_prices()
+        for what in (self._changed, self.ended, self.lines, self._unplanned):
+            what.clear()
+        return rows
 
     def to_json(self) -> dict[str, dict[str, Json]]:
         """All that are open, with their plans."""
@@ -127,11 +152,13 @@ class Register:
         }
 
     def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
-        """Know again what `to_json` described; what cannot be read is passed over."""
-        for name, known in memory.items():
-            if not name.startswith("statement "):
-                continue
-            promise = promise_from_json(known.get("row"), known.get("plan"))
+        """Go on from what `to_json` described; what cannot be read is passed over."""
+        found = [
+            promise_from_json(kept.get("row"), kept.get("plan"))
+            for name, kept in memory.items()
+            if name.startswith("statement ")
+        ]
+        for promise in found:
             if promise is None or promise.number in self.open:
                 continue
             self.open[promise.number] = promise

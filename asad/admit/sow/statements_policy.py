@@ -17,7 +17,7 @@ Jobs without a statement are left as they are; what those that run hold is taken
 jobs of their kind ran before, else up to the end of their time limits. Nobody is evicted for their sake but by way of
 what is left to statements.
 
-All that was promised is told by `unkept` as plain data before the cluster hears of it, and known again by `restore`. A
+All that was promised is described by `unkept` as plain data before the cluster hears of it, and restored. A
 plan that was made is never made again: an entry whose mechanism was lost (other bounds, another capacity) keeps to its
 plan and price.
 
@@ -31,16 +31,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from asad.admit.sow import Mechanism
 from asad.admit.sow.arrivals import Arrival, Arrivals, number_of
 from asad.admit.sow.desk import StatementsDesk
-from asad.admit.sow.mechanism_warm_up import warm_up_mechanism
-from asad.admit.sow.promises import (
-    SLACK,
-    Promise,
-)
+from asad.admit.sow.promises import SLACK, Promise
 from asad.admit.sow.start_decisions import loosen, start_s, steer
-from asad.admit.sow.statement import NEVER, Bounds
+from asad.admit.sow.statement import NEVER, Bounds, Statement, Worth
 from asad.admit.sow.statement_options import Options
 from asad.decisions import Cause, Decision, Decline, Evict, Outcome
 from asad.hold import Terms, find_rows, outcomes_of
@@ -78,8 +76,18 @@ class Statements(StatementsDesk):
         return self.options.round_s
 
     def warm_up(self) -> None:
-        """Made-up statements through a mechanism that is thrown away."""
-        warm_up_mechanism(self._make)
+        """Made-up statements through a mechanism that is thrown away, so that all is compiled before real ones come."""
+        mechanism = self._make(Bounds(8, 2, 4, 10.0, 8))
+        for number, present in enumerate((1, 2)):
+            mechanism.step(present)
+            mechanism.occupy(present, np.ones(12, np.int32))
+            ways, worth = [(present, 1, 0.5), (present, 3, 0.5)], Worth("deadline", 5.0, 12)
+            mechanism.submit(number, Statement.of(present, 1, ways, worth))
+            mechanism.tables(1)
+            mechanism.arrive(number, present)
+            mechanism.evict(present)
+            mechanism.complete(number, present + 1)
+        mechanism.restore(mechanism.state())
 
     def learn(self, snapshot: Snapshot, finished: Finished) -> None:
         """Whose job has ended, and how."""
@@ -219,41 +227,39 @@ class Statements(StatementsDesk):
                 continue
             elif not waits and not runs:
                 if not (there and _holds_cores(snapshot, row)):
-                    self._gone(promise)
-                continue  # who leaves, and has not left, is told of when he has
+                    self._end(promise)
+                continue  # who leaves, and has not left, is reported when he has
             rows[number] = row
         return rows
 
-    def _gone(self, promise: Promise) -> None:
-        """A job that is neither there nor was told to have ended."""
-        self.planning.forget(promise)
-        if promise.state == "evicting":
-            self.register.close(promise, "evicted", promise.reason, charged=True)
-        elif promise.state == "running":
-            self.register.close(promise, "failed", "how it ended is not known", charged=True)
-        elif promise.state == "leaving":
-            self.register.let_go(promise)
-        else:
-            self.register.close(promise, "withdrawn", "its job was gone before it was seen to begin")
-
-    def _end(self, promise: Promise, end_s: float, run_s: float, completed: bool) -> None:
-        """Its job has ended: on completion it is charged what was announced for its start and for so many rounds."""
+    def _end(
+        self,
+        promise: Promise,
+        end_s: float = math.nan,
+        run_s: float = math.nan,
+        completed: bool = False,
+    ) -> None:
+        """Its job has ended, or is gone without a word of its end (NaN). On completion it is charged what was announced
+        for its start and for so many rounds."""
         promise.ended_s = end_s
         if promise.state == "leaving":
             self.register.let_go(promise)
             return
         if promise.state == "evicting":
             why = "it completed before it could be evicted, and is not charged"
-            self.register.close(promise, "evicted", promise.reason if not completed else why, charged=True)
+            self.register.close(promise, "evicted", why if completed else promise.reason, charged=True)
             return
         unknown = math.isnan(run_s)
         if not completed or unknown:
             self.planning.forget(promise)
             why = "how it ended is not known" if unknown else "it did not end well"
-            self.register.close(promise, "failed", why, charged=True)
+            becomes = "failed"
+            if promise.state == "arrived" and math.isnan(end_s):
+                becomes, why = "withdrawn", "its job was gone before it was seen to begin"
+            self.register.close(promise, becomes, why, charged=True)
             return
         rounds = max(1, math.ceil(run_s / self.options.round_s - SLACK))
-        self.planning.complete(promise, promise.start + rounds)
+        self.planning.forget(promise, promise.start + rounds)
         promise.rounds, sold = rounds, promise.sold(self.options.most_value)
         # nobody needed the rounds that were not sold to it, or it would have been evicted there
         more = f", of which {sold} were sold to it" if rounds > sold else ""
@@ -329,12 +335,12 @@ class Statements(StatementsDesk):
         return self.planning.to_json() | self.register.to_json()
 
     def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
-        """Know again what `state` described; what cannot be read is passed over. Until this is called nothing is
+        """Go on from what `state` described; what cannot be read is passed over. Until this is called nothing is
         decided."""
         self.register.restore(memory)
         self.planning.restore(memory)
 
 
 def _holds_cores(snapshot: Snapshot, row: int) -> bool:
-    """A job that neither waits nor runs any more is leaving as long as it does: its end is still to be told."""
+    """A job that neither waits nor runs any more is leaving as long as it does: its end is still to be reported."""
     return bool((snapshot.core_owner == row).any() or (snapshot.core_guest == row).any())
