@@ -162,7 +162,7 @@ class Framework(State):
                 task_id = found[0] if job.spec.elastic and found else ""
                 self.note(what="extended", job=job.job_id, by_s=event.by_s, task=task_id)
             case Beside():
-                self.pool.beside(event, now_s)
+                self.pool.start_guest(event, now_s)
 
     # ------------------------------------------------------------------------------------------------- connection
 
@@ -213,7 +213,7 @@ class Framework(State):
                 self._calls.append({"type": "TEARDOWN"})
 
     def _tick(self, behind: bool, now_s: float) -> None:
-        self.pool.give_back(now_s)
+        self.pool.return_overdue(now_s)
         if self.connected:
             self.pool.revive(now_s)
         if now_s - self._looked_s < LOOK_S:
@@ -275,7 +275,7 @@ class Framework(State):
                 text = text or str(status.get("reason", ""))
             if task.inside and not task.started and (refused(status) or state == "TASK_ERROR"):
                 state = "TASK_DROPPED"
-                self.pool.shut(task.executor, text)
+                self.pool.guests.shut(task.executor, text)
             self._lives.over(task, state, text, now_s, status)
             return
         if state == "TASK_UNREACHABLE":

@@ -127,7 +127,7 @@ class Lives:
         self._pool.changed()
         if job.outcome not in (AGAIN, UNSTARTED, REFUSED):
             self._state.note(what="over", job=job.job_id, state=job.outcome, time_s=now_s, text=job.why)
-            self._pool.forget(job.job_id)
+            self._pool.placing.forget(job.job_id)
             return
         tried = job.retries if job.outcome == AGAIN else job.false_starts
         self._state.note(

@@ -78,9 +78,9 @@ class Placing:
         parts += [(group, most - least if several else most) for group, least, most in wanted]
         for group, tasks in parts:
             apart = job.spec.groups[group].apart
-            bars = self._where_not(job, there, may) if apart else may
+            allowed = self._where_not(job, there, may) if apart else may
             need = self._need(job, group) if executors else self._state.needs(job)[group]
-            counts = fit(free, need, tasks, once, charged, bars, 1 if apart else tasks)
+            counts = fit(free, need, tasks, once, charged, allowed, 1 if apart else tasks)
             there |= counts > 0
             found[group] = found[group] + counts if group in found else counts
         fits = all(int(found[group].sum()) >= least for group, least, _ in wanted)
@@ -106,7 +106,7 @@ class Placing:
             wanted[MEM] += self._executor_memory
         return wanted
 
-    def give_back(self, job: Job, group: int, counts: NDArray[np.int64], free: NDArray[np.int64]) -> None:
+    def put_back(self, job: Job, group: int, counts: NDArray[np.int64], free: NDArray[np.int64]) -> None:
         """What was placed on agents is not used after all."""
         free += self._need(job, group)[:, None] * counts
 

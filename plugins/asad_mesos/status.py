@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from asad_mesos.framework import Framework
+from asad_mesos.offer_replies import named
 from asad_mesos.state import QUEUED, Job
 
 
@@ -24,7 +25,7 @@ def status_of(job: Job, framework: Framework) -> dict[str, Any]:
         "why": job.why
         or (
             "it needs more than all agents that were seen have"
-            if job.state == QUEUED and framework.pool.hopeless(job)
+            if job.state == QUEUED and framework.pool.placing.hopeless(job)
             else ""
         ),
         "attempt": job.attempt,
@@ -74,7 +75,7 @@ def story_of(job: Job, framework: Framework, now_s: float) -> dict[str, Any]:
         "attempt": job.attempt,
         "retries": job.retries,
         "tasks": {"waiting": waiting, "running": len(job.tasks)},
-        "nodes": framework.pool.where(on),
+        "nodes": named(framework.agents, on),
         "waits": why or None,
         "offers": len(framework.agents.offers),
         "story": [[job.submit_s, "it was submitted"], *job.story],

@@ -14,7 +14,7 @@ import pytest
 from asad_mesos.events import Cancelled, Scaled
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.journal import JournalError
-from asad_mesos.pool import IDLE_S
+from asad_mesos.offer_replies import IDLE_S
 from asad_mesos.session import Session
 from asad_mesos.settings import read_settings
 from master import Master
@@ -72,7 +72,7 @@ def test_offers_are_returned_in_time_and_not_hoarded_for_what_can_never_run(
         time.sleep(4.0)
         assert master.calls["DECLINE"] > 1
         assert master.longest_out_s <= 1.5
-        assert opened.framework.pool.longest_hold_s <= 1.5
+        assert opened.framework.pool.replies.longest_hold_s <= 1.5
         opened.do(Cancelled(waiting, ""))
         assert wait(lambda: not opened.framework.agents.offers), "nobody is left for whom to withhold"
         assert state(opened, never) == "queued"

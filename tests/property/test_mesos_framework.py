@@ -332,7 +332,7 @@ def test_no_offer_is_withheld_beyond_its_bound(seed: int) -> None:
     for _ in range(300):
         world.step()
         world.handle(Ticked())  # somebody looks at least every two seconds
-    assert max(world.longest_s, world.framework.pool.longest_hold_s) <= OPTIONS.hold_s
+    assert max(world.longest_s, world.framework.pool.replies.longest_hold_s) <= OPTIONS.hold_s
 
 
 @given(seed=st.integers(0, 2**32))
@@ -435,7 +435,7 @@ def test_two_frameworks_with_half_a_gang_each_do_not_wait_for_each_other(seed: i
         if ran == [4, 4]:
             break
     assert ran == [4, 4]
-    assert all(framework.pool.longest_hold_s <= 5.0 for framework in frameworks)
+    assert all(framework.pool.replies.longest_hold_s <= 5.0 for framework in frameworks)
 
 
 def test_guests_join_executors_in_these_worlds() -> None:
