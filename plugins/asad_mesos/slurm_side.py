@@ -12,7 +12,8 @@ import subprocess
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from asad_slurm.command import Squeue, Unanswered, environment, finish
+from asad_slurm.command import Squeue, Unanswered, finish
+from asad_slurm.undo import environment
 
 from asad.errors import ClusterError, UsageError
 from asad_mesos.slurm_jobs import Queued, argued, read_jobs

@@ -14,12 +14,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import IO, NamedTuple, Protocol
 
 from asad.errors import ClusterError
 from asad_slurm.answers import JobReader, NodeReader
 from asad_slurm.records import NAN, JobRecord, NodeRecord, clean
-from asad_slurm.undo import for_now, in_part
+from asad_slurm.undo import environment, for_now, in_part
 
 
 class Look(NamedTuple):
@@ -71,7 +72,7 @@ class Reservation(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A job as the accounting database remembers it."""
+    """A job as the accounting database has it."""
 
     raw: int
     start_s: float
@@ -135,11 +136,11 @@ MOST_IDS = 500
 
 
 class Squeue:
-    """Asks squeue for all jobs as JSON, in a form that tells which of them want nodes of their own.
+    """Asks squeue for all jobs as JSON, in a form that shows which of them want nodes of their own.
 
     From data_parser v0.0.45 on (Slurm 26.05) `shared` is empty for every job. The same squeue writes v0.0.44 as well,
-    in which it is not. Which forms there are squeue tells without a word to slurmctld; one that has nothing newer than
-    v0.0.44, or cannot tell (22.05), is asked for the form that it writes of itself.
+    in which it is not. Which forms there are squeue says without a word to slurmctld; one that has nothing newer than
+    v0.0.44, or cannot say (22.05), is asked for the form that it writes of itself.
     """
 
     FORM = 44
@@ -211,11 +212,11 @@ class CommandTransport:
         try:
             self._run(argv)
         except _Refused as refusal:
-            if in_part(job, refusal.said):
+            if in_part(job, refusal.complaint):
                 return Answer(True, "")
             self.answers = not refusal.unreachable
             # of an array some tasks may be changed, though others are refused for the moment
-            partly = for_now(refusal.said) and f"{job}_" in refusal.said
+            partly = for_now(refusal.complaint) and f"{job}_" in refusal.complaint
             return Answer(False, str(refusal), certain=self.answers and not partly)
         except Unspeakable as error:
             return Answer(False, str(error))
@@ -237,81 +238,77 @@ class CommandTransport:
         return int(found.group(1)) if found and text.endswith(f"_{found.group(2)}") else 0
 
     def partitions(self) -> list[Partition]:
-        found = []
-        for line in self._lines(["scontrol", "show", "partition", "--all", "--oneliner"]):
-            facts = _facts(line)
-            if "PartitionName" in facts:
-                found.append(
-                    Partition(
-                        facts["PartitionName"],
-                        facts.get("Nodes", ""),
-                        duration_s(facts.get("MaxTime", "UNLIMITED")),
-                        float(facts.get("PriorityTier", "1")),
-                        "" if facts.get("QoS", "N/A") == "N/A" else facts["QoS"],
-                        # the second since 26.05
-                        facts.get("ExclusiveUser") == "YES" or facts.get("Exclusive") == "USER",
-                    )
-                )
-        return found
+        return [
+            Partition(
+                facts["PartitionName"],
+                facts.get("Nodes", ""),
+                duration_s(facts.get("MaxTime", "UNLIMITED")),
+                float(facts.get("PriorityTier", "1")),
+                "" if facts.get("QoS", "N/A") == "N/A" else facts["QoS"],
+                # the second since 26.05
+                facts.get("ExclusiveUser") == "YES" or facts.get("Exclusive") == "USER",
+            )
+            for facts in self._shown("PartitionName", "partition", "--all")
+        ]
 
     def reservations(self) -> list[Reservation]:
-        found = []
-        for line in self._lines(["scontrol", "show", "reservation", "--oneliner"]):
-            facts = _facts(line)
-            if "ReservationName" in facts:
-                found.append(
-                    Reservation(
-                        facts["ReservationName"],
-                        facts.get("Nodes", ""),
-                        float(facts.get("StartTime", "0")),
-                        float(facts.get("EndTime", "0")),
-                    )
-                )
-        return found
+        return [
+            Reservation(
+                facts["ReservationName"],
+                facts.get("Nodes", ""),
+                float(facts.get("StartTime", "0")),
+                float(facts.get("EndTime", "0")),
+            )
+            for facts in self._shown("ReservationName", "reservation")
+        ]
+
+    def _shown(self, name: str, *asked: str) -> list[dict[str, str]]:
+        """What `scontrol show` prints of everything that has a `name`."""
+        lines = self._lines(["scontrol", "show", *asked, "--oneliner"])
+        return [facts for facts in map(_facts, lines) if name in facts]
 
     def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
-        by_user: dict[tuple[str, str, str], float] = {}
-        by_qos: dict[str, float] = {}
-        if not self._accounting:
-            return by_user, by_qos
-        try:
-            shown = ["sacctmgr", "--noheader", "--parsable2", "show"]
-            for line in self._lines([*shown, "assoc", "format=Account,User,Partition,MaxWall"]):
-                account, user, partition, wall = [*line.split("|"), "", "", ""][:4]
-                if wall:
-                    by_user[account, user, partition] = duration_s(wall)
-            for line in self._lines([*shown, "qos", "format=Name,MaxWall"]):
-                name, _, wall = line.partition("|")
-                if wall:
-                    by_qos[name] = duration_s(wall)
-        except ClusterError as error:
-            if "accounting_storage" not in str(error):
-                raise
-            self._accounting = False  # this Slurm keeps none; asking again changes nothing
-            return {}, {}
-        return by_user, by_qos
+        shown, none = ["sacctmgr", "--noheader", "--parsable2", "show"], "accounting_storage"
+        users = self._accounted([*shown, "assoc", "format=Account,User,Partition,MaxWall"], none)
+        qos = self._accounted([*shown, "qos", "format=Name,MaxWall"], none)
+        return (
+            {
+                (account, user, partition): duration_s(wall)
+                for account, user, partition, wall, *_ in users
+                if wall
+            },
+            {name: duration_s(wall) for name, wall, *_ in qos if wall},
+        )
 
     def ended(self, raws: Sequence[int]) -> dict[int, Ended]:
-        known: dict[int, Ended] = {}
-        if not self._accounting or not raws:
-            return known
-        ids = ",".join(str(raw) for raw in raws[:MOST_IDS])
-        shown = "--format=JobIDRaw,Start,End,TotalCPU,State"
+        if not raws:
+            return {}
+        jobs = f"--jobs={','.join(map(str, raws[:MOST_IDS]))}"
+        # no field of the users': the separator cannot be forged
+        shown = [
+            "--noheader",
+            "--parsable2",
+            "--allusers",
+            jobs,
+            "--format=JobIDRaw,Start,End,TotalCPU,State",
+        ]
+        return {
+            int(name): Ended(int(name), float(start), float(end), _used_s(cpu), state == "COMPLETED")
+            for name, start, end, cpu, state, *_ in self._accounted(["sacct", *shown], "disabled")
+            if all(part.isdecimal() and len(part) < 19 for part in (name, start, end))
+        }
+
+    def _accounted(self, argv: list[str], none: str) -> list[list[str]]:
+        """Rows of what accounting says, filled up to five fields; `none` is in the complaint where there is none."""
+        if not self._accounting:
+            return []
         try:
-            # no field of the users': the separator cannot be forged
-            for line in self._lines(
-                ["sacct", "--noheader", "--parsable2", "--allusers", f"--jobs={ids}", shown]
-            ):
-                name, start, end, cpu, state = [*line.split("|"), "", "", "", ""][:5]
-                if all(part.isdecimal() and len(part) < 19 for part in (name, start, end)):
-                    known[int(name)] = Ended(
-                        int(name), float(start), float(end), _used_s(cpu), state == "COMPLETED"
-                    )
+            return [[*line.split("|"), "", "", "", ""] for line in self._lines(argv)]
         except ClusterError as error:
-            if "disabled" not in str(error):
+            if none not in str(error):
                 raise
             self._accounting = False  # this Slurm keeps none; asking again changes nothing
-        return known
+            return []
 
     def sentence(self) -> str:
         version = self._jobs.version
@@ -328,16 +325,11 @@ class CommandTransport:
         """What a command writes. Raises ClusterError when it is not there, fails, or hangs (then it is killed)."""
         # what squeue writes may be 300 MB: in a file of the kernel's memory it is there once, and not in small pieces
         with os.fdopen(os.memfd_create(argv[0]), "rb") as out:
-            self._finish(argv, out)
+            status, _, err = finish(argv, out, self._timeout_s, environment())
+            if status != 0:
+                raise _Refused(argv[0], err.decode(errors="replace") or f"it ended with status {status}")
             out.seek(0)
             return out.read()
-
-    def _finish(self, argv: list[str], out: IO[bytes]) -> None:
-        """Run a command to its end; it writes into `out`."""
-        status, _, err = finish(argv, out, self._timeout_s, environment())
-        if status != 0:
-            said = err.decode(errors="replace")
-            raise _Refused(argv[0], said or f"it ended with status {status}")
 
 
 def finish(
@@ -385,40 +377,16 @@ class Unanswered(ClusterError):
 class _Refused(ClusterError):
     """A command answered, and did not do it."""
 
-    def __init__(self, command: str, said: str) -> None:
-        self.said = said
-        """All of it, as it was said."""
-        said = clean(" ".join(said.split()))[:300]
-        self.unreachable = any(word in said for word in _UNREACHABLE)
+    def __init__(self, command: str, complaint: str) -> None:
+        self.complaint = complaint
+        """All of it, as it was written."""
+        short = clean(" ".join(complaint.split()))[:300]
+        self.unreachable = any(words in short for words in _UNREACHABLE)
         remedy = "; is slurmctld well? try `scontrol ping`" if self.unreachable else ""
-        super().__init__(f"{command}: {said}{remedy}")
+        super().__init__(f"{command}: {short}{remedy}")
 
 
 _UNREACHABLE = ("Unable to contact", "Connection refused", "timed out", "Socket timed", "Zero Bytes")
-
-
-FIXED = {
-    "LC_ALL": "C.UTF-8",
-    "SLURM_TIME_FORMAT": "%s",
-    # begin times are written in it: no hour is there twice
-    "TZ": "UTC0",
-    # a list of tasks that is cut short cannot be counted
-    "SLURM_BITSTR_LEN": "4096",
-}
-
-
-TELLING = ("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SCANCEL_")
-"""Variables that begin so change what a command does or writes."""
-
-
-def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a Slurm command: `given` (or ours), without the settings that change what it writes."""
-    kept = {
-        key: value
-        for key, value in (os.environ if given is None else given).items()
-        if not key.startswith(TELLING) and key != "SLURM_CLUSTERS"
-    }
-    return kept | FIXED
 
 
 def duration_s(text: str) -> float:
@@ -433,10 +401,7 @@ def duration_s(text: str) -> float:
         parts = [float(part) for part in clock.split(":")]
         if days and len(parts) < 3:  # `1-12` is a day and twelve hours
             parts += [0.0] * (3 - len(parts))
-        seconds = 0.0
-        for part in parts:
-            seconds = 60.0 * seconds + part
-        return seconds + 86400.0 * float(days or 0)
+        return reduce(lambda seconds, part: 60.0 * seconds + part, parts) + 86400.0 * float(days or 0)
     except ValueError:
         raise ClusterError(f"{clean(text)[:40]!r} is no duration as Slurm writes them") from None
 
@@ -452,9 +417,5 @@ def _used_s(text: str) -> float:
 
 def _facts(line: str) -> dict[str, str]:
     """`Key=value` words of a line of `scontrol show`; names of partitions and reservations hold no blanks."""
-    facts: dict[str, str] = {}
-    for word in line.split():
-        key, equals, value = word.partition("=")
-        if equals:
-            facts.setdefault(key, value)
-    return facts
+    words = (word.partition("=") for word in reversed(line.split()))
+    return {key: value for key, equals, value in words if equals}  # of equal keys the first one counts

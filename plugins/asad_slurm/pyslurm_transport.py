@@ -21,9 +21,10 @@ from typing import Any
 
 from asad.cluster.slurm_json import loads
 from asad.errors import ClusterError
-from asad_slurm.command import CommandTransport, Look, Transport, environment
+from asad_slurm.command import CommandTransport, Look, Transport
 from asad_slurm.records import JobRecord, NodeRecord, clean, read_job, read_nodes
 from asad_slurm.settings import Settings
+from asad_slurm.undo import environment
 
 CHILD = Path(__file__).with_name("pyslurm_child.py")
 MOST_BYTES = 1024 * 2**20

@@ -37,7 +37,10 @@ CLOSES = frozenset(("withdrawn", "restored", "refused", "closed"))
 BEGIN, THROTTLE, NICE = CHANGES = ("StartTime", "ArrayTaskThrottle", "Nice")
 """What is changed of jobs, as scontrol calls it."""
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
-"""States of a job that waits, as squeue calls them."""
+ENDED = frozenset(
+    ["COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"]
+)
+"""States of a job that waits, and of one that has ended, as squeue calls them."""
 SETTLES_S = 60.0
 """A change that is not seen at once may yet come: Slurm was asked, and had not answered."""
 SUPERSEDED = "7"
@@ -141,54 +144,48 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
 
     Returns a sentence for each, and how many could not be taken back.
     """
-    said, failed = [], 0
     rounds = Rounds(open_offers(path))
     for job, offer in rounds:
         # an offer from the future is of before the clock was set back: nobody knows how old it is
-        if 0.0 <= now_s - _made_s(offer) < older_than_s:
+        age_s = now_s - _made_s(offer)
+        if 0.0 <= age_s < older_than_s:
             continue
         try:
             state, partition, nodes = _look(job, timeout_s)
         except (OSError, subprocess.SubprocessError) as error:
-            said.append(f"{job}: Slurm could not be asked ({clean(error)}); the offer stays open")
-            failed += 1
+            rounds.fail(f"{job}: Slurm could not be asked ({clean(error)}); the offer stays open")
             continue
+        waits, changes = state in WAITING, _own_nodes(offer)
         if not state:
-            said.append(f"{job}: it has ended")
-            _note(path, "closed", now_s, job)
-        elif not {"partition", "guest_partition"} <= offer.keys():
-            said.append(f"{job}: its line in {path.name} makes no sense; see `scontrol show job {job}`")
-            failed += 1
-        elif partition != offer["guest_partition"]:
-            # whoever moved it need not have known of our node list: nobody else would ever take it off
-            pinned = state in WAITING and nodes == offer.get("nodes") != offer.get("required_nodes", "")
-            why = _update(job, _own_nodes(offer), timeout_s) if pinned else ""
-            if rounds.again(job, offer, why):
-                continue
-            if why:
-                said.append(f"{job}: still bound to the nodes of its offer ({why}); the offer stays open")
-                failed += 1
-            elif state in WAITING and 0.0 <= now_s - _made_s(offer) < SETTLES_S:
-                # a killed daemon's scontrol lives on
-                said.append(
-                    f"{job}: is not offered anything yet; it may come, and the offer stays open until then"
-                )
-            else:
-                said.append(f"{job}: somebody else has moved it back")
-                _note(path, "closed", now_s, job)
-        elif state in WAITING:
-            why = _restore(offer, timeout_s)
-            if rounds.again(job, offer, why):
-                continue
-            if why:
-                said.append(f"{job}: not taken back ({why}); the offer stays open")
-                failed += 1
-            else:
-                said.append(f"{job}: waits in {offer['partition']} again")
-                _note(path, "withdrawn", now_s, job)
+            rounds.close(path, now_s, "closed", job, "it has ended")
+            continue
+        if not {"partition", "guest_partition"} <= offer.keys():
+            rounds.fail(f"{job}: its line in {path.name} makes no sense; see `scontrol show job {job}`")
+            continue
+        moved = partition != offer["guest_partition"]
+        if not moved and not waits:
+            rounds.sentences.append(f"{job}: it runs as a guest, and is left alone")
+            continue
+        if not moved:
+            changes = [f"Partition={offer['partition']}", *changes]
+        elif not waits or nodes != offer.get("nodes") or nodes == offer.get("required_nodes", ""):
+            changes = []
+        # else whoever moved it need not have known of our node list: nobody else would ever take it off
+        why = _update(job, changes, timeout_s) if changes else ""
+        if rounds.again(job, offer, why):
+            continue
+        if why:
+            what = "still bound to the nodes of its offer" if moved else "not taken back"
+            rounds.fail(f"{job}: {what} ({why}); the offer stays open")
+        elif not moved:
+            rounds.close(path, now_s, "withdrawn", job, f"waits in {offer['partition']} again")
+        elif waits and 0.0 <= age_s < SETTLES_S:  # a killed daemon's scontrol lives on
+            rounds.sentences.append(
+                f"{job}: is not offered anything yet; it may come, and the offer stays open until then"
+            )
         else:
-            said.append(f"{job}: it runs as a guest, and is left alone")
-    return said, failed
+            rounds.close(path, now_s, "closed", job, "somebody else has moved it back")
+    return rounds.sentences, rounds.failed
 
 
 def _made_s(offer: dict[str, Any]) -> float:
@@ -200,53 +197,47 @@ def _made_s(offer: dict[str, Any]) -> float:
 def undo_changes(
     path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30.0
 ) -> tuple[list[str], int]:
-    """Give back what was changed of jobs that wait, unless a daemon has completed a look within `older_than_s`.
+    """Restore what was changed of jobs that wait, unless a daemon has completed a look within `older_than_s`.
 
-    Returns a sentence for each job, and how many of them could not be put right.
+    Returns a sentence for each job, and how many of them could not be restored.
     """
-    said: list[str] = []
-    failed = 0
-    changes = open_changes(path)
-    if not changes or 0.0 <= _silent_s(path.parent / ALIVE, now_s) < older_than_s:
-        return said, failed
     by_job: dict[str, dict[str, dict[str, Any]]] = {}
-    for (job, key), change in changes.items():
+    for (job, key), change in open_changes(path).items():
         by_job.setdefault(job, {})[key] = change
+    if not by_job or 0.0 <= _silent_s(path.parent / ALIVE, now_s) < older_than_s:
+        return [], 0
     rounds = Rounds(by_job)
-    for job, its_changes in rounds:
+    for job, changes in rounds:
         try:
-            there = _look_closely(job, THROTTLE in its_changes, timeout_s)
+            there = _look_closely(job, THROTTLE in changes, timeout_s)
         except (OSError, subprocess.SubprocessError) as error:
-            said.append(f"{job}: Slurm could not be asked ({clean(error)}); its changes stay open")
-            failed += 1
+            rounds.fail(f"{job}: Slurm could not be asked ({clean(error)}); its changes stay open")
             continue
+        if there is None:
+            rounds.sentences.append(f"{job}: it does not wait any more")
         wanted: dict[str, str] = {}
-        for key, change in its_changes.items():
-            if there is None:
-                _note(path, "given-back", now_s, job, key=key)
-            elif there[key] not in change["ours"]:
-                if not _may_come(change, there[key], now_s):
-                    _note(path, "given-back", now_s, job, key=key)
+        over: list[str] = []
+        for key, change in changes.items():
+            if there is None or there[key] not in change["ours"]:
+                if there is None or not _may_come(change, there[key], now_s):
+                    over.append(key)
             elif key == NICE and there["Priority"] <= 0:
-                said.append(f"{job}: it is held, and its nice would release it; its nice stays open")
+                rounds.sentences.append(
+                    f"{job}: it is held, and its nice would release it; its nice stays open"
+                )
             else:
                 wanted[key] = changed_words(key, change["was"], now_s)
-        if there is None:
-            said.append(f"{job}: it does not wait any more")
-        if not wanted:
-            continue
-        why = _update(job, [f"{key}={words}" for key, words in wanted.items()], timeout_s)
-        if rounds.again(job, {key: its_changes[key] for key in wanted}, why):
-            continue
-        if why:
-            said.append(f"{job}: not given back ({why}); {' '.join(wanted)} stay open")
-            failed += 1
-            continue
-        for key in wanted:
-            if there is None or not _may_come(its_changes[key], there[key], now_s):
-                _note(path, "given-back", now_s, job, key=key)
-        said.append(f"{job}: {' '.join(f'{key}={words}' for key, words in wanted.items())} as before")
-    return said, failed
+        assignments = [f"{key}={words}" for key, words in wanted.items()]
+        why = _update(job, assignments, timeout_s) if wanted else ""
+        again = rounds.again(job, {key: changes[key] for key in wanted}, why)
+        if wanted and there is not None and not why:
+            over += [key for key in wanted if not _may_come(changes[key], there[key], now_s)]
+            rounds.sentences.append(f"{job}: {' '.join(assignments)} as before")
+        elif why and not again:
+            rounds.fail(f"{job}: not restored ({why}); {' '.join(wanted)} stay open")
+        for key in over:
+            _note(path, "given-back", now_s, job, key=key)
+    return rounds.sentences, rounds.failed
 
 
 def _may_come(change: dict[str, Any], seen: int, now_s: float) -> bool:
@@ -256,8 +247,7 @@ def _may_come(change: dict[str, Any], seen: int, now_s: float) -> bool:
 
 def undo_others(folder: Path, *, older_than_s: float, now_s: float) -> tuple[list[str], int]:
     """What other plugins have to undo. One that is broken keeps nobody else from it."""
-    sentences: list[str] = []
-    failed = 0
+    sentences, failed = list[str](), 0
     for point in entry_points(group="asad.undo"):
         try:
             done = point.load()(folder, older_than_s=older_than_s, now_s=now_s)
@@ -296,15 +286,8 @@ def _look_closely(job: str, throttled: bool, timeout_s: float) -> dict[str, int]
 
     Its throttle is asked for only if it is `throttled`.
     """
-    answer = run(
-        ["squeue", "--noheader", "--all", "--states=PENDING", f"--Format={FORMAT}", f"--jobs={job}"],
-        timeout_s,
-    )
-    if answer.returncode != 0:
-        if "Invalid job id" in answer.stderr:
-            return None
-        raise subprocess.SubprocessError(answer.stderr.strip() or "squeue failed")
-    lines = [line.split() for line in answer.stdout.splitlines()]
+    asked = ["squeue", "--noheader", "--all", "--states=PENDING", f"--Format={FORMAT}", f"--jobs={job}"]
+    lines = [line.split() for line in _answer(asked, timeout_s).splitlines()]
     lines = [words for words in lines if len(words) == 5 and words[1] == "PENDING"]
     if not lines:
         return None
@@ -327,44 +310,30 @@ def _throttle(job: str, timeout_s: float) -> int:
     squeue's list of tasks (`3-9%2`) does not always tell: not of the last one, and on 26.05 of none once one of them
     has a number of its own.
     """
-    answer = run(["scontrol", "show", "job", "--oneliner", job], timeout_s)
-    if answer.returncode != 0:
-        raise subprocess.SubprocessError(answer.stderr.strip() or "scontrol failed")
+    answer = _answer(["scontrol", "show", "job", "--oneliner", job], timeout_s)
     # the name of the job is the user's, and may be lines like these; it stands behind
-    found = re.match(r"JobId=\d+ ArrayJobId=\d+ ArrayTaskId=\S+ ArrayTaskThrottle=(\d{1,9}) ", answer.stdout)
+    found = re.match(r"JobId=\d+ ArrayJobId=\d+ ArrayTaskId=\S+ ArrayTaskThrottle=(\d{1,9}) ", answer)
     return int(found[1]) if found else 0
 
 
 def _look(job: str, timeout_s: float) -> tuple[str, str, str]:
     """State, partition and required nodes of a job; empty if Slurm does not know it any more."""
-    answer = run(
-        ["squeue", "--noheader", "--all", "--states=all", "--format=%T|%P|%n", f"--jobs={job}"], timeout_s
-    )
-    if answer.returncode != 0:
-        if "Invalid job id" in answer.stderr:
-            return "", "", ""
-        raise subprocess.SubprocessError(answer.stderr.strip() or "squeue failed")
-    state, partition, nodes = [*answer.stdout.partition("\n")[0].strip().split("|"), "", ""][:3]
-    ended = {
-        "COMPLETED",
-        "CANCELLED",
-        "FAILED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "BOOT_FAIL",
-        "DEADLINE",
-    }
-    return ("", "", "") if state in ended or not state else (state, partition, nodes)
+    asked = ["squeue", "--noheader", "--all", "--states=all", "--format=%T|%P|%n", f"--jobs={job}"]
+    line = _answer(asked, timeout_s).partition("\n")[0]
+    state, partition, nodes = [*line.strip().split("|"), "", ""][:3]
+    return ("", "", "") if state in ENDED or not state else (state, partition, nodes)
 
 
-def _restore(offer: dict[str, Any], timeout_s: float) -> str:
-    """Give a waiting job its partition and its user's nodes back; why not, or the empty string."""
-    return _update(str(offer["job"]), [f"Partition={offer['partition']}", *_own_nodes(offer)], timeout_s)
+def _answer(argv: list[str], timeout_s: float) -> str:
+    """What a command prints; nothing where Slurm does not know the job any more. Raises SubprocessError."""
+    answer = run(argv, timeout_s)
+    if answer.returncode != 0 and "Invalid job id" not in answer.stderr:
+        raise subprocess.SubprocessError(answer.stderr.strip() or f"{argv[0]} failed")
+    return answer.stdout if answer.returncode == 0 else ""
 
 
 def _own_nodes(offer: dict[str, Any]) -> list[str]:
-    """What gives a job its user's nodes back. How many it wanted was not changed by every offer."""
+    """What restores the nodes that its user asked for. How many they were was not changed by every offer."""
     number = offer.get("num_nodes", "")
     return [f"ReqNodeList={offer.get('required_nodes', '')}"] + ([f"NumNodes={number}"] if number else [])
 
@@ -398,6 +367,8 @@ class Rounds:
     def __init__(self, todo: Mapping[Any, Any]) -> None:
         self._todo, self._later = dict(todo), dict[Any, Any]()
         self._until_s = time.monotonic() + PATIENCE_S
+        self.sentences, self.failed = list[str](), 0
+        """What became of the jobs, and of how many it is not what it should be."""
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         while self._todo:
@@ -413,15 +384,25 @@ class Rounds:
         self._later[job] = entry
         return True
 
+    def fail(self, sentence: str) -> None:
+        """Something stays as it is that should not."""
+        self.sentences.append(sentence)
+        self.failed += 1
 
-def in_part(job: str, said: str) -> bool:
-    """Has scontrol changed those tasks of an array that wait, and told only of others that they do not wait?
+    def close(self, path: Path, now_s: float, what: str, job: str, why: str) -> None:
+        """An offer is over, and noted so in the journal."""
+        self.sentences.append(f"{job}: {why}")
+        _note(path, what, now_s, job)
+
+
+def in_part(job: str, complaint: str) -> bool:
+    """Has scontrol changed those tasks of an array that wait, and complained only of others that they do not wait?
 
     It then fails, with a line for each part of the array: `6_[0-3]: Job is no longer pending execution`. Of the others
-    it says `No error`, or nothing at all (since 24.11): an array of which no task waits cannot be told from that, and
-    has nothing that could be changed. A single task (`6_3`) is changed or not.
+    it says `No error`, or nothing at all (since 24.11): an array of which no task waits looks the same, and has
+    nothing that could be changed. A single task (`6_3`) is changed or not.
     """
-    parts = [line.partition(": ") for line in said.splitlines() if line.strip()]
+    parts = [line.partition(": ") for line in complaint.splitlines() if line.strip()]
     return (
         bool(parts)
         and all(_TASKS.fullmatch(tasks) and why.strip() in _HARMLESS for tasks, _, why in parts)
@@ -438,10 +419,25 @@ _HARMLESS = (
 )
 
 
+FIXED = {
+    "LC_ALL": "C.UTF-8",
+    "SLURM_TIME_FORMAT": "%s",
+    # begin times are written in it: no hour is there twice
+    "TZ": "UTC0",
+    # a list of tasks that is cut short cannot be counted
+    "SLURM_BITSTR_LEN": "4096",
+}
+OURS_ALONE = ("SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SCANCEL_", "SLURM_CLUSTERS")
+"""Variables that begin so change what a command does or writes."""
+
+
+def environment(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a Slurm command: `given` (or ours), without the settings that change what it writes."""
+    all_of_it = os.environ if given is None else given
+    return {key: value for key, value in all_of_it.items() if not key.startswith(OURS_ALONE)} | FIXED
+
+
 def run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    keep = {
-        key: value for key, value in os.environ.items() if not key.startswith(("SQUEUE_", "SLURM_CLUSTERS"))
-    } | {"TZ": "UTC0", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "4096", "LC_ALL": "C.UTF-8"}
     try:
         return subprocess.run(  # noqa: S603 (an argv list, no shell)
             argv,
@@ -450,7 +446,7 @@ def run(argv: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
             errors="replace",
             timeout=timeout_s,
             stdin=subprocess.DEVNULL,
-            env=keep,
+            env=environment(),
             check=False,
         )
     except ValueError as error:  # a zero byte, or half a character: no command can be given that
@@ -560,14 +556,14 @@ def main(argv: list[str] | None = None) -> int:
         for place in (folder, chosen.state_dir):
             if place.exists() and (why := exposed(place)):
                 raise OSError(why)
-        said, failed = undo(path, older_than_s=chosen.older_than, now_s=now_s)
+        sentences, failed = undo(path, older_than_s=chosen.older_than, now_s=now_s)
         for step, place in ((undo_changes, path), (undo_others, chosen.state_dir)):
             more, left = step(place, older_than_s=chosen.older_than, now_s=now_s)
-            said, failed = said + more, failed + left
+            sentences, failed = sentences + more, failed + left
     except OSError as error:
         print(f"asad-undo: {clean(error)}; another folder is given by --state-dir", file=sys.stderr)
         return 1
-    for sentence in said:
+    for sentence in sentences:
         print(clean(sentence))
     return 1 if failed else 0
 
