@@ -62,6 +62,11 @@ def judged(
     return Finding(check, "ok", good) if holds else Finding(check, state, why, remedy, lines)
 
 
+def first_finding(*cases: tuple[object, Finding]) -> Finding:
+    """The first finding whose condition holds; that of the last one must."""
+    return next(finding for holds, finding in cases if holds)
+
+
 def run(*words: str) -> str:
     """What a command prints. Raises OSError if it is not there, fails or hangs."""
     program = shutil.which(words[0])

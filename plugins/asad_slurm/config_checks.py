@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from asad.cluster.findings import Finding, State, judged
+from asad.cluster.findings import Finding, first_finding, judged
 from asad_slurm.slurm_conf import NOTHING, Slurm
 
 GUARD_MARK = "asad_user"
@@ -25,6 +25,7 @@ WIPES_TMP = re.compile(
     r"\brm\s+-[a-zA-Z]*[rR][a-zA-Z]*\s+[^\n]*(?:/tmp|/var/tmp|/dev/shm|\$\{?TMPDIR)"
     r"|\bfind\s+[^\n]*(?:/tmp|/var/tmp|/dev/shm)[^\n]*(?:-delete|\brm\b)|\btmp(?:watch|reaper)\b"
 )
+HARMFUL = ((KILLS_BY_USER, "kills processes by their user"), (WIPES_TMP, "wipes temporary files"))
 MEMORY_OF = {"cr_core": "CR_Core_Memory", "cr_cpu": "CR_CPU_Memory", "cr_socket": "CR_Socket_Memory"}
 """What counts memory besides, by what is counted."""
 NETWORKED = (
@@ -56,12 +57,10 @@ def head_finding(slurm: Slurm, controllers: int, journal_dir: Path, mounts: str)
         (len(place), kind) for place, kind in places if f"{folder}/".startswith(place.rstrip("/") + "/")
     ]
     kind = max(around, default=(0, ""))[1]
-    if kind in NETWORKED:
-        return Finding(
-            "head nodes", "ok", f"{folder} is on {kind}: the other head node finds the journal there"
-        )
-    return Finding(
+    return judged(
         "head nodes",
+        kind in NETWORKED,
+        f"{folder} is on {kind}: the other head node finds the journal there",
         "warn",
         f"Slurm has {controllers} controllers, and {folder} is on a local disk: without this head node, offered jobs "
         "that asked for certain nodes are given any",
@@ -91,7 +90,7 @@ def cluster_findings(slurm: Slurm) -> Iterator[Finding]:
         "memory is not consumable: a guest could take the memory that its host needs",
         *2 * (f"SelectTypeParameters={MEMORY_OF[units]}",),
     )
-    yield from _preemption(slurm)
+    yield _preemption(slurm)
     yield judged(
         "backfill",
         scheduler.lower() in ("sched/backfill", ""),
@@ -144,51 +143,54 @@ def cluster_findings(slurm: Slurm) -> Iterator[Finding]:
 def threads_finding(slurm: Slurm, threads: Collection[int]) -> Finding:
     """Are whole cores lent? `threads` are the ThreadsPerCore of the nodes, as Slurm has them; empty if not known."""
     counted = any(word.startswith("cr_cpu") for word in slurm.words("SelectTypeParameters"))
-    if not threads:
-        return Finding(
-            "threads", "warn", "ThreadsPerCore of the nodes is not known", "see `sinfo -o '%N %Z'`"
-        )
-    if max(threads) == 1:
-        why = "Slurm knows of no hyper-threads; on a machine that has some, nothing is lent (`asactl nodes` says so)"
-        return Finding("threads", "ok", why)
-    if counted:
-        name = re.sub("cr_cpu", "CR_Core", slurm.get("SelectTypeParameters"), flags=re.IGNORECASE)
-        return Finding(
-            "threads",
-            "fail",
-            "under CR_CPU a job has whole cores and is counted by hyper-threads, so its quota is computed too small",
-            f"SelectTypeParameters={name}",
-            (f"SelectTypeParameters={name}",),
-        )
-    return Finding("threads", "ok", "hyper-threads of one core go to one job")
+    by_core = re.sub("cr_cpu", "CR_Core", slurm.get("SelectTypeParameters"), flags=re.IGNORECASE)
+    unaware = "Slurm knows of no hyper-threads; on a machine that has some, nothing is lent (`asactl nodes` says so)"
+    small = "under CR_CPU a job has whole cores and is counted by hyper-threads, so its quota is computed too small"
+    setting = f"SelectTypeParameters={by_core}"
+    return first_finding(
+        (
+            not threads,
+            Finding("threads", "warn", "ThreadsPerCore of the nodes is not known", "see `sinfo -o '%N %Z'`"),
+        ),
+        (max(threads, default=1) == 1, Finding("threads", "ok", unaware)),
+        (counted, Finding("threads", "fail", small, setting, (setting,))),
+        (True, Finding("threads", "ok", "hyper-threads of one core go to one job")),
+    )
 
 
-def _preemption(slurm: Slurm) -> Iterator[Finding]:
-    kind, modes = slurm.get("PreemptType").lower(), slurm.words("PreemptMode")
-    if "gang" in modes:
-        yield Finding(
-            "preemption",
-            "fail",
-            "PreemptMode has GANG: Slurm would stop hosts and guests in turns",
-            "PreemptMode=OFF (and no PreemptType)",
-            ("PreemptMode=OFF",),
-        )
-    elif kind == "preempt/partition_prio":
-        yield Finding(
-            "preemption",
-            "warn",
-            "partitions preempt each other by PriorityTier, and guest partitions have the higher one: "
-            "every partition that lends needs PreemptMode=OFF (checked below)",
-        )
-    elif kind not in ("", "preempt/none"):
-        yield Finding(
-            "preemption",
-            "warn",
-            f"{kind}: a job of a higher QOS can end hosts and guests, as it can end any job",
-            "leave the guests' QOS without Preempt, and expect requeued guests to be restored",
-        )
-    else:
-        yield Finding("preemption", "ok", "no job preempts another")
+def _preemption(slurm: Slurm) -> Finding:
+    kind = slurm.get("PreemptType").lower()
+    return first_finding(
+        (
+            "gang" in slurm.words("PreemptMode"),
+            Finding(
+                "preemption",
+                "fail",
+                "PreemptMode has GANG: Slurm would stop hosts and guests in turns",
+                "PreemptMode=OFF (and no PreemptType)",
+                ("PreemptMode=OFF",),
+            ),
+        ),
+        (
+            kind == "preempt/partition_prio",
+            Finding(
+                "preemption",
+                "warn",
+                "partitions preempt each other by PriorityTier, and guest partitions have the higher one: "
+                "every partition that lends needs PreemptMode=OFF (checked below)",
+            ),
+        ),
+        (
+            kind not in ("", "preempt/none"),
+            Finding(
+                "preemption",
+                "warn",
+                f"{kind}: a job of a higher QOS can end hosts and guests, as it can end any job",
+                "leave the guests' QOS without Preempt, and expect requeued guests to be restored",
+            ),
+        ),
+        (True, Finding("preemption", "ok", "no job preempts another")),
+    )
 
 
 def lending_findings(
@@ -201,26 +203,37 @@ def lending_findings(
     if not set(lend) & set(NOT_BY_DEFAULT):
         others = ", ".join(whose for whose, _ in NOT_BY_DEFAULT.values())
         yield Finding("lend", "ok", f"these do not lend: {others}")
-    if share_users == "any":
-        why = "jobs meet whom Slurm would keep apart: other MCS labels, other users under ExclusiveUser"
-        yield Finding("share_users", "warn", why, '[slurm] share_users = "as-slurm"')
-    elif share_users == "as-slurm":
-        yield Finding("share_users", "ok", "on a node meets whom Slurm would put there")
-    else:
-        yield Finding("share_users", "ok", f"host and guest are of one {ONE_OF.get(share_users, 'user')}")
+    yield judged(
+        "share_users",
+        share_users != "any",
+        "on a node meets whom Slurm would put there"
+        if share_users == "as-slurm"
+        else f"host and guest are of one {ONE_OF.get(share_users, 'user')}",
+        "warn",
+        "jobs meet whom Slurm would keep apart: other MCS labels, other users under ExclusiveUser",
+        '[slurm] share_users = "as-slurm"',
+    )
     for source in (name for name in sources if name in slurm.partitions):
-        if {slurm.of(source, key).lower() for key in ("MaxTime", "DefaultTime")} <= NOTHING:
-            why = f"jobs of {source} that name no --time have no limit, and are never guests"
-            yield Finding(
-                "time limits", "warn", why, f"in the line PartitionName={source}: DefaultTime=1-00:00:00"
-            )
-        else:
-            yield Finding("time limits", "ok", f"every job of {source} has a time limit")
-    if slurm.get("AccountingStorageType").lower() != "accounting_storage/slurmdbd":
-        why = "without slurmdbd no limit of an association or a QOS is known, and no extension stops at one"
-        yield Finding("accounting", "warn", why, "AccountingStorageType=accounting_storage/slurmdbd")
-    else:
-        yield Finding("accounting", "ok", "extensions stop at limits of associations and QOS")
+        yield judged(
+            "time limits",
+            not {slurm.of(source, key).lower() for key in ("MaxTime", "DefaultTime")} <= NOTHING,
+            f"every job of {source} has a time limit",
+            "warn",
+            f"jobs of {source} that name no --time have no limit, and are never guests",
+            f"in the line PartitionName={source}: DefaultTime=1-00:00:00",
+        )
+    yield judged(
+        "accounting",
+        _has_slurmdbd(slurm),
+        "extensions stop at limits of associations and QOS",
+        "warn",
+        "without slurmdbd no limit of an association or a QOS is known, and no extension stops at one",
+        "AccountingStorageType=accounting_storage/slurmdbd",
+    )
+
+
+def _has_slurmdbd(slurm: Slurm) -> bool:
+    return slurm.get("AccountingStorageType").lower() == "accounting_storage/slurmdbd"
 
 
 ONE_OF = {"same": "user", "account": "account"}
@@ -237,11 +250,13 @@ NOT_BY_DEFAULT = {
 
 def calibration_finding(path: str) -> Finding:
     """Is it known what sharing costs on these nodes? `path` is `[guard] calibration`."""
-    if path:
-        return Finding("calibration", "ok", f"what sharing costs is told by {path}")
-    why = "what two memory-bound jobs cost each other was measured on another machine, and vetoes their pairs here"
-    return Finding(
-        "calibration", "warn", why, "asactl calibrate on a node; its file into [guard] calibration"
+    return judged(
+        "calibration",
+        bool(path),
+        f"what sharing costs is in {path}",
+        "warn",
+        "what two memory-bound jobs cost each other was measured on another machine, and vetoes their pairs here",
+        "asactl calibrate on a node; its file into [guard] calibration",
     )
 
 
@@ -260,20 +275,15 @@ def script_findings(
                 )
                 continue
             code = "\n".join(re.sub(r"(^|\s)#.*", "", line) for line in text.splitlines())
-            what = []
-            if KILLS_BY_USER.search(code):
-                what.append("kills processes by their user")
-            if WIPES_TMP.search(code):
-                what.append("wipes temporary files")
-            if what:
-                yield Finding(
-                    key,
-                    "warn",
-                    f"{path} {' and '.join(what)}: when a host or guest ends, that hits the other if of the same user",
-                    "let it touch only what is of its own job ($SLURM_JOB_ID)",
-                )
-            else:
-                yield Finding(key, "ok", f"{path} touches nothing of other jobs, as far as can be seen")
+            what = [words for pattern, words in HARMFUL if pattern.search(code)]
+            yield judged(
+                key,
+                not what,
+                f"{path} touches nothing of other jobs, as far as can be seen",
+                "warn",
+                f"{path} {' and '.join(what)}: when a host or guest ends, that hits the other if of the same user",
+                "let it touch only what is of its own job ($SLURM_JOB_ID)",
+            )
 
 
 def job_submit_finding(slurm: Slurm, lua: str | None, user: str, guests: Collection[str]) -> Finding:
@@ -281,54 +291,67 @@ def job_submit_finding(slurm: Slurm, lua: str | None, user: str, guests: Collect
     remedy = (
         "JobSubmitPlugins=lua, and asad's job_submit.lua beside slurm.conf (profiles/slurm/job_submit.lua)"
     )
-    if not slurm.words("JobSubmitPlugins") & {"lua", "job_submit/lua"}:
-        why = "users could send their own jobs into the guest partitions"
-        return Finding("job_submit", "fail", why, remedy, ("JobSubmitPlugins=lua",))
-    if lua is None:
-        return Finding("job_submit", "warn", "job_submit.lua cannot be read here", remedy)
-    code = re.sub(r"--.*", "", lua)
+    installed = slurm.words("JobSubmitPlugins") & {"lua", "job_submit/lua"}
+    code = re.sub(r"--.*", "", lua or "")
     match = re.search(GUARD_MARK + r'\s*=\s*"([^"]*)"', code)
-    if not match:
-        return Finding("job_submit", "fail", "job_submit.lua does not guard the guest partitions", remedy)
-    if user not in (match[1], "root"):
-        why = f"job_submit.lua lets {match[1]} into the guest partitions, and the daemon's user is {user}"
-        return Finding("job_submit", "fail", why, f'job_submit.lua: {GUARD_MARK} = "{user}"')
+    owner = match[1] if match else ""
     table = re.search(r"guest_partitions\s*=\s*\{([^}]*)\}", code)
-    named = set(re.findall(r"[\w-]+", table[1])) if table else set()
-    if open_to_all := sorted(set(guests) - named):
-        names = ", ".join(f'["{name}"] = true' for name in guests)
-        why = f"job_submit.lua does not guard {', '.join(open_to_all)}"
-        return Finding("job_submit", "fail", why, f"job_submit.lua: guest_partitions = {{ {names} }}")
-    return Finding("job_submit", "ok", f"only {user}, root and SlurmUser send jobs into the guest partitions")
+    open_to_all = sorted(set(guests) - set(re.findall(r"[\w-]+", table[1] if table else "")))
+    names = ", ".join(f'["{name}"] = true' for name in guests)
+    users = "users could send their own jobs into the guest partitions"
+    another = f"job_submit.lua lets {owner} into the guest partitions, and the daemon's user is {user}"
+    unguarded = f"job_submit.lua does not guard {', '.join(open_to_all)}"
+    check = "job_submit"
+    return first_finding(
+        (not installed, Finding(check, "fail", users, remedy, ("JobSubmitPlugins=lua",))),
+        (lua is None, Finding(check, "warn", "job_submit.lua cannot be read here", remedy)),
+        (not match, Finding(check, "fail", "job_submit.lua does not guard the guest partitions", remedy)),
+        (
+            user not in (owner, "root"),
+            Finding(check, "fail", another, f'job_submit.lua: {GUARD_MARK} = "{user}"'),
+        ),
+        (
+            open_to_all,
+            Finding(check, "fail", unguarded, f"job_submit.lua: guest_partitions = {{ {names} }}"),
+        ),
+        (
+            True,
+            Finding(check, "ok", f"only {user}, root and SlurmUser send jobs into the guest partitions"),
+        ),
+    )
 
 
 def rights_finding(slurm: Slurm, users: str, user: str) -> Finding:
     """May the daemon's user change jobs? `users` is `sacctmgr -Pn show user name=NAME format=User,AdminLevel`."""
     slurm_user = slurm.get("SlurmUser").partition("(")[0]
-    if user in ("root", slurm_user):
-        return Finding("rights", "ok", f"{user} may change every job")
-    if slurm.get("AccountingStorageType").lower() != "accounting_storage/slurmdbd":
-        return Finding(
-            "rights",
-            "fail",
-            f"without slurmdbd nobody but root and {slurm_user or 'SlurmUser'} may change other users' jobs",
-            f'asad.toml, [nodes]: user = "{slurm_user or "slurm"}", and User={slurm_user or "slurm"} in asad.service',
-        )
     rows = dict(line.split("|")[:2] for line in users.splitlines() if line.count("|") >= 1)
     level = rows.get(user, "")
-    if level in ("Operator", "Administrator"):
-        return Finding("rights", "ok", f"{user} has AdminLevel {level}")
-    change = (
-        "modify user {0} set adminlevel=Operator"
+    change, why = (
+        (f"modify user {user} set adminlevel=Operator", f"{user} has AdminLevel {level or 'None'}")
         if user in rows
-        else "add user {0} account=root adminlevel=Operator"
+        else (
+            f"add user {user} account=root adminlevel=Operator",
+            f"the accounting database knows no user {user}",
+        )
     )
-    why = (
-        f"{user} has AdminLevel {level or 'None'}"
-        if user in rows
-        else f"the accounting database knows no user {user}"
+    return first_finding(
+        (user in ("root", slurm_user), Finding("rights", "ok", f"{user} may change every job")),
+        (
+            not _has_slurmdbd(slurm),
+            Finding(
+                "rights",
+                "fail",
+                f"without slurmdbd nobody but root and {slurm_user or 'SlurmUser'} may change other users' jobs",
+                f'asad.toml, [nodes]: user = "{slurm_user or "slurm"}", '
+                f"and User={slurm_user or 'slurm'} in asad.service",
+            ),
+        ),
+        (
+            level in ("Operator", "Administrator"),
+            Finding("rights", "ok", f"{user} has AdminLevel {level}"),
+        ),
+        (True, Finding("rights", "fail", why, f"sacctmgr -i {change}")),
     )
-    return Finding("rights", "fail", why, f"sacctmgr -i {change.format(user)}")
 
 
 def clock_finding(config: str, now: datetime) -> Finding:
@@ -336,11 +359,14 @@ def clock_finding(config: str, now: datetime) -> Finding:
     match = re.search(r"as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", config)
     if not match:
         return Finding(
-            "clocks", "warn", "the controller did not tell its time", "compare `date` on both machines"
+            "clocks", "warn", "the controller did not show its time", "compare `date` on both machines"
         )
     apart_s = abs((datetime.fromisoformat(match[1]) - now).total_seconds())
-    if apart_s > CLOCK_WARN_S:
-        state: State = "fail" if apart_s > CLOCK_FAIL_S else "warn"
-        why = f"this machine's clock and the controller's are {apart_s:.0f} s apart"
-        return Finding("clocks", state, why, "run chrony or another NTP service on both")
-    return Finding("clocks", "ok", "this machine's clock agrees with the controller's")
+    return judged(
+        "clocks",
+        apart_s <= CLOCK_WARN_S,
+        "this machine's clock agrees with the controller's",
+        "fail" if apart_s > CLOCK_FAIL_S else "warn",
+        f"this machine's clock and the controller's are {apart_s:.0f} s apart",
+        "run chrony or another NTP service on both",
+    )

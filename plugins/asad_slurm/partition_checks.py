@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
-from asad.cluster.findings import Finding, State
+from asad.cluster.findings import Finding, State, first_finding, judged
 from asad_slurm.slurm_conf import DEFAULTS, NOTHING, Slurm, minutes
 
 ACCESS = ("AllowGroups", "AllowAccounts", "DenyAccounts", "AllowQos", "DenyQos", "QoS")
 LIMITS = ("MaxTime", "MaxNodes", "MinNodes", "MaxCPUsPerNode", "MaxMemPerNode", "MaxMemPerCPU")
+ONCE = "FORCE:1"
 OF_SET = {*ACCESS, "Nodes"} - {"QoS"}
 
 
@@ -49,11 +51,16 @@ def partition_findings(slurm: Slurm, guest_of: Mapping[str, str]) -> Iterator[Fi
 def actor_finding(guest_of: Mapping[str, str], known: Sequence[str]) -> Finding:
     """Do node actors know all guest partitions? `known` is `[node] guest_partitions`."""
     guests = list(dict.fromkeys(guest_of.values()))
-    if unknown := sorted(set(guests) - set(known)):
-        why = f"node actors that start anew would not know guests in {', '.join(unknown)}"
-        names = ", ".join(f'"{name}"' for name in guests)
-        return Finding("actors", "fail", why, f"asad.toml, [node]: guest_partitions = [{names}]")
-    return Finding("actors", "ok", "node actors know the guest partitions")
+    unknown = sorted(set(guests) - set(known))
+    names = ", ".join(f'"{name}"' for name in guests)
+    return judged(
+        "actors",
+        not unknown,
+        "node actors know the guest partitions",
+        "fail",
+        f"node actors that start anew would not know guests in {', '.join(unknown)}",
+        f"asad.toml, [node]: guest_partitions = [{names}]",
+    )
 
 
 def guest_line(slurm: Slurm, source: str, guest: str) -> str:
@@ -72,26 +79,33 @@ def _tier(slurm: Slurm, partition: str) -> int:
     return int(value) if value.isdecimal() and len(value) < 19 else 1
 
 
-def _forced_once(value: str) -> bool:
-    return value.upper() == "FORCE:1"
+def _preempt(slurm: Slurm, partition: str) -> str:
+    """Its PreemptMode, or the cluster's."""
+    return (slurm.of(partition, "PreemptMode") or slurm.get("PreemptMode") or "OFF").upper()
 
 
 def _source(slurm: Slurm, name: str) -> Iterator[Finding]:
     check, sharing = f"partition {name}", slurm.of(name, "OverSubscribe")
     exclusive = slurm.of(name, "Exclusive").upper()  # since 26.05: NO, NODE, USER or TOPO
     line = f"in the line PartitionName={name}: OverSubscribe=FORCE:1"
-    if sharing.upper() == "EXCLUSIVE":
-        yield Finding(check, "fail", f"{name} gives whole nodes (OverSubscribe=EXCLUSIVE)", line)
-    elif exclusive == "NODE":
-        yield Finding(check, "fail", f"{name} gives whole nodes (Exclusive=NODE)", f"{line} Exclusive=NO")
-    elif not _forced_once(sharing):
-        what = "guests never start beside its jobs"
-        if sharing.upper().startswith(("FORCE", "YES")):
-            what = "Slurm itself puts several jobs on one core"
-        yield Finding(check, "fail", f"{name} has OverSubscribe={sharing}: {what}", line)
-    else:
-        yield Finding(check, "ok", f"{name} has OverSubscribe=FORCE:1")
-    preempt = slurm.of(name, "PreemptMode").upper() or slurm.get("PreemptMode").upper() or "OFF"
+    several = sharing.upper().startswith(("FORCE", "YES"))
+    what = "Slurm itself puts several jobs on one core" if several else "guests never start beside its jobs"
+    yield first_finding(
+        (
+            sharing.upper() == "EXCLUSIVE",
+            Finding(check, "fail", f"{name} gives whole nodes (OverSubscribe=EXCLUSIVE)", line),
+        ),
+        (
+            exclusive == "NODE",
+            Finding(check, "fail", f"{name} gives whole nodes (Exclusive=NODE)", f"{line} Exclusive=NO"),
+        ),
+        (
+            sharing.upper() != ONCE,
+            Finding(check, "fail", f"{name} has OverSubscribe={sharing}: {what}", line),
+        ),
+        (True, Finding(check, "ok", f"{name} has OverSubscribe=FORCE:1")),
+    )
+    preempt = _preempt(slurm, name)
     if preempt != "OFF" and slurm.get("PreemptType").lower() == "preempt/partition_prio":
         yield Finding(
             check,
@@ -111,54 +125,72 @@ def _source(slurm: Slurm, name: str) -> Iterator[Finding]:
 
 def _guest(slurm: Slurm, source: str, guest: str) -> Iterator[Finding]:
     check, before = f"partition {guest}", f"in the line PartitionName={guest}: "
-    faults: list[tuple[State, str, str]] = []
-    if not _forced_once(slurm.of(guest, "OverSubscribe")):
-        faults.append(("fail", f"OverSubscribe={slurm.of(guest, 'OverSubscribe')}", "OverSubscribe=FORCE:1"))
-    if _tier(slurm, guest) <= _tier(slurm, source):
-        why = f"PriorityTier={_tier(slurm, guest)} is not above that of {source}, so guests wait behind hosts"
-        faults.append(("fail", why, f"PriorityTier={_tier(slurm, source) + 1}"))
-    preempt = slurm.of(guest, "PreemptMode").upper() or slurm.get("PreemptMode").upper() or "OFF"
-    if preempt != "OFF":
-        faults.append(("fail", f"PreemptMode={preempt}", "PreemptMode=OFF"))
-    if slurm.of(guest, "Default").upper() == "YES":
-        faults.append(("fail", "it is the default partition: every job would be a guest", "Default=NO"))
-    if slurm.of(guest, "State").upper() != "UP":
-        faults.append(("fail", f"State={slurm.of(guest, 'State')}: no guest starts", "State=UP"))
-    faults += [
-        ("fail", f"{key}=YES: jobs cannot be moved there", f"{key}=NO")
-        for key in ("RootOnly", "ReqResv")
-        if slurm.of(guest, key).upper() == "YES"
+    here, there = partial(slurm.of, guest), partial(slurm.of, source)
+    tier, wanted, preempt = _tier(slurm, guest), _tier(slurm, source) + 1, _preempt(slurm, guest)
+    weights, sharing, state = there("TRESBillingWeights"), here("OverSubscribe"), here("State")
+    faults: list[tuple[object, State, str, str]] = [
+        (sharing.upper() != ONCE, "fail", f"OverSubscribe={sharing}", f"OverSubscribe={ONCE}"),
+        (
+            tier < wanted,
+            "fail",
+            f"PriorityTier={tier} is not above that of {source}, so guests wait behind hosts",
+            f"PriorityTier={wanted}",
+        ),
+        (preempt != "OFF", "fail", f"PreemptMode={preempt}", "PreemptMode=OFF"),
+        (
+            here("Default").upper() == "YES",
+            "fail",
+            "it is the default partition: every job would be a guest",
+            "Default=NO",
+        ),
+        (state.upper() != "UP", "fail", f"State={state}: no guest starts", "State=UP"),
+        *(
+            (here(key).upper() == "YES", "fail", f"{key}=YES: jobs cannot be moved there", f"{key}=NO")
+            for key in ("RootOnly", "ReqResv")
+        ),
+        (
+            here("AllocNodes").upper() != "ALL",
+            "fail",
+            "AllocNodes keeps jobs from being moved there",
+            "AllocNodes=ALL",
+        ),
+        *(
+            (
+                not _same(key, here(key), there(key)),
+                "fail",
+                f"{key} is {here(key) or 'not set'} here and {there(key) or 'not set'} in {source}",
+                f"{key}={value}"
+                if (value := there(key) or DEFAULTS.get(key.lower(), ""))
+                else f"remove {key}",
+            )
+            for key in (*ACCESS, *LIMITS)
+        ),
+        (
+            not _same("Nodes", here("Nodes"), there("Nodes")),
+            "warn",
+            f"its nodes are not those of {source}: nothing is lent on the others",
+            f"Nodes={there('Nodes')}",
+        ),
+        (
+            weights and not here("TRESBillingWeights"),
+            "warn",
+            f"guests are billed by CPU alone, jobs of {source} by TRESBillingWeights",
+            f'TRESBillingWeights="{weights}"',
+        ),
     ]
-    if slurm.of(guest, "AllocNodes").upper() != "ALL":
-        faults.append(("fail", "AllocNodes keeps jobs from being moved there", "AllocNodes=ALL"))
-    for key in (*ACCESS, *LIMITS):
-        ours, theirs = slurm.of(guest, key), slurm.of(source, key)
-        if not _same(key, ours, theirs):
-            wanted = theirs or DEFAULTS.get(key.lower(), "")
-            why = f"{key} is {ours or 'not set'} here and {theirs or 'not set'} in {source}"
-            faults.append(("fail", why, f"{key}={wanted}" if wanted else f"remove {key}"))
-    if not _same("Nodes", slurm.of(guest, "Nodes"), slurm.of(source, "Nodes")):
-        why = f"its nodes are not those of {source}: nothing is lent on the others"
-        faults.append(("warn", why, f"Nodes={slurm.of(source, 'Nodes')}"))
-    theirs = slurm.of(source, "TRESBillingWeights")
-    if theirs and not slurm.of(guest, "TRESBillingWeights"):
-        why = f"guests are billed by CPU alone, jobs of {source} by TRESBillingWeights"
-        faults.append(("warn", why, f'TRESBillingWeights="{theirs}"'))
-    for number, (state, why, remedy) in enumerate(faults):
-        line = guest_line(slurm, source, guest)  # corrects all of them, so it is told once
-        yield Finding(check, state, f"{guest}: {why}", before + remedy, () if number else (line,))
-    if not faults:
+    found = [(level, why, remedy) for holds, level, why, remedy in faults if holds]
+    line = guest_line(slurm, source, guest)  # corrects all of them, so it is shown once
+    for number, (level, why, remedy) in enumerate(found):
+        yield Finding(check, level, f"{guest}: {why}", before + remedy, () if number else (line,))
+    if not found:
         yield Finding(check, "ok", f"{guest} mirrors {source} one tier above it")
 
 
 def _same(key: str, one: str, other: str) -> bool:
-    if one.lower() in NOTHING and other.lower() in NOTHING:
+    if {one.lower(), other.lower()} <= NOTHING:
         return True
-    if key in OF_SET:
-        return _members(one) == _members(other)
-    if key == "MaxTime":
-        return minutes(one) == minutes(other)
-    return one.lower() == other.lower()
+    read = _members if key in OF_SET else minutes if key == "MaxTime" else str.lower
+    return bool(read(one) == read(other))
 
 
 def _members(text: str) -> set[str]:

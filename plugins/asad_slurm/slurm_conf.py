@@ -41,12 +41,8 @@ class Slurm:
 
     def of(self, partition: str, key: str) -> str:
         """A setting of a partition, or Slurm's default where there is one."""
-        return _setting(self.partitions[partition], key)
-
-
-def _setting(partition: Mapping[str, str], key: str) -> str:
-    value = _plain(partition.get(key.lower(), ""))
-    return value or DEFAULTS.get(key.lower(), "")
+        value = _plain(self.partitions[partition].get(key.lower(), ""))
+        return value or DEFAULTS.get(key.lower(), "")
 
 
 def _plain(value: str) -> str:
@@ -78,8 +74,7 @@ def read_slurm_conf(text: str) -> Slurm:
     settings: dict[str, str] = {}
     partitions: dict[str, dict[str, str]] = {}
     defaults: dict[str, str] = {}
-    joined = re.sub(r"(?<!\\)#.*", "", text)
-    joined = re.sub(r"\\[ \t]*\n", " ", joined)
+    joined = re.sub(r"\\[ \t]*\n", " ", re.sub(r"(?<!\\)#.*", "", text))
     for line in joined.splitlines():
         pairs = {
             match[1].lower(): match[2].strip('"')

@@ -260,14 +260,14 @@ def undo_others(folder: Path, *, older_than_s: float, now_s: float) -> tuple[lis
 
 
 def boot_id() -> str:
-    """The kernel's own name of this boot; empty if it does not tell."""
+    """The kernel's own name of this boot; empty if it has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return ""
 
 
 def _silent_s(path: Path, now_s: float) -> float:
-    """For how long no daemon has said that it lives: since this boot by the clock that is never set."""
+    """For how long no daemon has shown that it lives: since this boot by the clock that is never set."""
     try:
         boot, _, passed_s = path.read_text(encoding="ascii", errors="replace").partition(" ")
         if boot and boot == boot_id():
@@ -307,7 +307,7 @@ def _look_closely(job: str, throttled: bool, timeout_s: float) -> dict[str, int]
 def _throttle(job: str, timeout_s: float) -> int:
     """How many tasks of an array may run at one time; 0 for no bound.
 
-    squeue's list of tasks (`3-9%2`) does not always tell: not of the last one, and on 26.05 of none once one of them
+    squeue's list of tasks (`3-9%2`) does not always have it: not of the last one, and on 26.05 of none once one of them
     has a number of its own.
     """
     answer = _answer(["scontrol", "show", "job", "--oneliner", job], timeout_s)
