@@ -2,8 +2,8 @@
 
 The capacity is a daily profile plus what is left of the present deviation from it,
 C_{t+k} ≈ p_{t+k} + ρ^k (C_t − p_t), the best forecast of an AR(1) process around p. Jobs come at a mean rate, in
-classes of duration and window. Both are fitted to trajectories that were seen (`fit`), or, without any, taken from what
-a policy is shown (`of_past`). Nothing here looks ahead.
+classes of duration and window. Both are fitted to trajectories that were seen (`asactl defer fit`), or, without any,
+taken from what a policy is shown (`of_past`). Nothing here looks ahead.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from asad.defer.jobs import Trajectories, Waiting
-from asad.errors import ConfigError, UsageError
+from asad.defer.jobs import Waiting
+from asad.errors import ConfigError
 from asad.model import Floats, Ints
 from asad.tables import fitted
 
@@ -25,13 +25,11 @@ WINDOWS = (8,)
 """The same of latest less earliest start. More classes of either were no better."""
 NEAR = 3
 """Steps ahead whose jobs stand for those to come, where nothing was fitted."""
-HARMONICS = 2
-"""Of the day, that a fitted profile follows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
-    """Made by `fit`, `of_past` or `read_expected`."""
+    """Made by `of_past` or `read_expected`."""
 
     profile: Floats
     """(P,) C_t in each step of a day; one number where no day is known."""
@@ -53,39 +51,6 @@ class Expected:
         return found
 
 
-def fit(trajectories: Trajectories, period: int) -> Expected:
-    """From what was seen, with `period` steps a day (0: there is no day). Raises UsageError."""
-    t = trajectories
-    if not 0 <= period <= 100_000:
-        raise UsageError(f"period {period}; give steps a day, or 0 for none")
-    steps = np.arange(t.steps)
-    mean = t.capacity.mean(axis=0)
-    if period and t.steps >= period:
-        turns = [np.ones(t.steps)]
-        for harmonic in range(1, HARMONICS + 1):
-            angle = 2 * np.pi * harmonic * steps / period
-            turns += [np.sin(angle), np.cos(angle)]
-        weights = np.linalg.lstsq(np.array(turns).T, mean, rcond=None)[0]
-        profile = np.asarray(np.array(turns).T[:period] @ weights)
-        left = t.capacity - profile[steps % period]
-    else:
-        profile = np.array([mean.mean()])
-        left = t.capacity - profile
-    squares = float((left[:, :-1] ** 2).sum())
-    together = float((left[:, 1:] * left[:, :-1]).sum())
-    persistence = min(0.999, max(0.0, together / squares)) if squares > 0 else 0.0
-    lead = t.earliest - t.submitted
-    longest = int(min(1000, lead.max(initial=0)))
-    unknown = np.array([float((lead < k).mean()) if len(lead) else 1.0 for k in range(1, longest + 2)])
-    # a trajectory begins with nobody submitted: the first earliest starts are too few
-    begin = min(longest, t.steps // 2)
-    full = t.earliest >= begin
-    coming, duration, window = _classes(
-        t.cores[full], t.duration[full], (t.latest - t.earliest)[full], len(t) * (t.steps - begin)
-    )
-    return Expected(profile, persistence, coming, duration, window, unknown)
-
-
 def of_past(waiting: Waiting, period: int) -> Expected:
     """From what a policy is shown alone: a day once two have been seen, and the jobs that are known for later.
 
@@ -99,22 +64,25 @@ def of_past(waiting: Waiting, period: int) -> Expected:
     else:
         profile = np.array([float(seen.mean())])
         left = seen - profile
-    squares = float((left[:-1] ** 2).sum())
-    persistence = float((left[1:] * left[:-1]).sum()) / squares if squares > 0 else 0.0
     near = (waiting.earliest > waiting.now) & (waiting.earliest <= waiting.now + NEAR)
-    coming, duration, window = _classes(
+    coming, duration, window = classes_of(
         waiting.cores[near], waiting.duration[near], (waiting.latest - waiting.earliest)[near], NEAR
     )
     ahead = waiting.earliest - waiting.now
     by_step = np.bincount(ahead[ahead > 0], weights=waiting.cores[ahead > 0])[1:]
     mean = coming.sum()
     unknown = np.clip(1.0 - by_step / mean, 0.0, 1.0) if mean > 0 else np.zeros(0)
-    return Expected(
-        profile, min(0.999, max(0.0, persistence)), coming, duration, window, np.append(unknown, 1.0)
-    )
+    return Expected(profile, persistence_of(left), coming, duration, window, np.append(unknown, 1.0))
 
 
-def _classes(cores: Ints, duration: Ints, span: Ints, steps: int) -> tuple[Floats, Ints, Ints]:
+def persistence_of(left: Floats) -> float:
+    """ρ of what is left of the capacity (…, steps) beside its profile, 0 to 0.999."""
+    before, after = left[..., :-1], left[..., 1:]
+    squares = float((before**2).sum())
+    return min(0.999, max(0.0, float((after * before).sum()) / squares)) if squares > 0 else 0.0
+
+
+def classes_of(cores: Ints, duration: Ints, span: Ints, steps: int) -> tuple[Floats, Ints, Ints]:
     """Cores a step, mean duration and mean window of each class that has jobs."""
     coming: list[float] = []
     lengths: list[int] = []
@@ -165,16 +133,3 @@ def _numbers(path: str, key: str, given: Any) -> Floats:
     if not good:
         raise ConfigError(f"{path}: {key} is not a list of numbers, 0 to 1e9; fit anew")
     return np.array(given, np.float64)
-
-
-def written_expected(found: Expected) -> str:
-    """The text of a file for `read_expected`."""
-
-    def listed(values: Floats | Ints) -> str:
-        return "[" + ", ".join(f"{float(value):.6g}" for value in values) + "]"
-
-    return (
-        f"schema = {SCHEMA}\npersistence = {found.persistence:.6g}\n"
-        f"profile = {listed(np.maximum(0.0, found.profile))}\ncoming = {listed(found.coming)}\n"
-        f"duration = {listed(found.duration)}\nwindow = {listed(found.window)}\nunknown = {listed(found.unknown)}\n"
-    )

@@ -2,7 +2,7 @@
 
 Source of the state: section 4.1.1 of the OSDEC paper (jobs that run, that may start and that are known for later, and
 the capacity), as `PAPER` and `PAPER_CLUSTER`. The other columns are ours: what a planner would work out from the same
-state by arithmetic, with a forecast of the capacity that was fitted to history (`fit_forecast`). A network would have
+state by arithmetic, with a forecast of the capacity that was fitted to history. A network would have
 to learn that arithmetic first; with it, a small one suffices (docs/how-to/train-osdec.md).
 
 Nothing here looks ahead: the forecast sees the capacity up to and including the present step, and of the jobs only
@@ -11,14 +11,9 @@ those that were submitted. Cost: O(jobs · longest run), compiled; about 10 µs 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.defer.expected import fit
-from asad.defer.jobs import Trajectories
 from asad.defer.prices import HORIZON, find_prices, gain_of
 from asad.model import Floats, Ints
 
@@ -104,58 +99,6 @@ steps."""
 PAPER = ("running", "waiting", "future", "cores", "duration", "until_earliest", "until_latest")
 PAPER_CLUSTER = ("capacity", "used")
 JOB_WIDTH, CLUSTER_WIDTH = len(JOB_COLUMNS), len(CLUSTER_COLUMNS)
-
-
-def phases(steps: NDArray[np.integer[Any] | np.float64], period: float) -> tuple[Floats, Floats]:
-    """Sine and cosine of steps in a period of so many steps; 0 and 0 for a period of 0, which is none."""
-    if period <= 0.0:
-        return np.zeros(len(steps)), np.zeros(len(steps))
-    angle = 2.0 * np.pi * np.asarray(steps, dtype=np.float64) / period
-    return np.sin(angle), np.cos(angle)
-
-
-def fit_forecast(capacity: Floats, period: float, scale: float, ridge: float = 1e-3) -> Floats:
-    """Weights (LOOK, TERMS) that say the capacity some steps ahead from its present, fitted by least squares.
-
-    `capacity` (trajectories, steps) in cores; `period` in steps, 0 for none; `scale` in cores; `ridge` in parts of the
-    rows. Row 0 is the present itself. Steps ahead that no trajectory reaches are said as the last that one does.
-    """
-    scaled = np.asarray(capacity, dtype=np.float64) / scale
-    rows, steps = scaled.shape
-    weights = np.zeros((LOOK, TERMS))
-    weights[0, 3] = 1.0
-    sine, cosine = phases(np.arange(steps), period)
-    terms = np.empty((rows, steps, TERMS))
-    terms[:, :, 0] = 1.0
-    terms[:, :, 1] = sine
-    terms[:, :, 2] = cosine
-    for lag in range(LAGS):
-        terms[:, :, 3 + lag] = scaled[:, np.maximum(np.arange(steps) - lag, 0)]
-    for ahead in range(1, LOOK):
-        if steps - ahead < 2 * TERMS and ahead > 1:
-            weights[ahead] = weights[ahead - 1]
-            continue
-        left = terms[:, : steps - ahead].reshape(-1, TERMS)
-        right = scaled[:, ahead:].reshape(-1)
-        gram = left.T @ left + ridge * len(left) * np.diag([0.0] + [1.0] * (TERMS - 1))
-        weights[ahead] = np.linalg.lstsq(gram, left.T @ right, rcond=None)[0]
-    return weights
-
-
-def fit_coming(trajectories: Trajectories, period: float) -> tuple[Floats, Floats]:
-    """(CLASSES, 3) cores a step, duration and window of jobs to come, and (LEAD,) which share is not submitted yet."""
-    seen = fit(trajectories, int(period))
-    coming = np.zeros((CLASSES, 3))
-    split = (seen.duration <= 4, seen.duration > 4)
-    for row, mine in zip(coming, split, strict=True):
-        total = float(seen.coming[mine].sum())
-        if total > 0.0:
-            share = seen.coming[mine] / total
-            row[:] = total, round(float(share @ seen.duration[mine])), round(float(share @ seen.window[mine]))
-    unknown = np.ones(LEAD)
-    many = min(LEAD, len(seen.unknown))
-    unknown[:many] = seen.unknown[:many]
-    return coming, unknown
 
 
 @compiled(nogil=True)

@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.compiling import compiled
-from asad.defer.expected import Expected, fit, of_past
+from asad.defer.expected import Expected, of_past
 from asad.defer.features import linear_score
-from asad.defer.jobs import Scorer, Trajectories, Waiting
+from asad.defer.jobs import Scorer, Waiting
 from asad.defer.linear import Linear
 from asad.defer.lookahead import Lookahead
 from asad.defer.packing import pack
@@ -40,8 +40,6 @@ from asad.tables import fitted
 
 SCHEMA = 1
 ENDLESS = 1_000_000
-SAMPLED = 400
-"""Jobs of a sample."""
 MOST_WORK = 2_000_000
 """Proposals · futures · steps · jobs that are played at most; with more jobs there are fewer futures."""
 LEAST = 8
@@ -82,14 +80,6 @@ class Rollout(Scorer):
         self.sample: tuple[Ints, float, float] | None = None
         if sample:
             self.sample = read_sample("" if sample == "recorded" else sample)
-
-    @classmethod
-    def learned(cls, trajectories: Trajectories, period: int, **options: Any) -> Rollout:
-        """One that expects what these trajectories show, with `period` steps a day, and has no files."""
-        made = cls(period=period, **options)
-        made.expected = made.lookahead.expected = fit(trajectories, period)
-        made.sample = fit_sample(trajectories, made.expected)
-        return made
 
     def score(self, waiting: Waiting) -> Floats:
         """(n,) What a core of those who are to start is worth; minus infinity of all others."""
@@ -175,28 +165,6 @@ def of_shown(waiting: Waiting) -> tuple[Ints, float, float]:
     moved = np.diff(waiting.history[-48:])
     deviation = float(moved.std()) if len(moved) > 2 else 0.0
     return (table, rate, deviation) if len(table) >= LEAST else (table[:0], 0.0, deviation)
-
-
-def fit_sample(trajectories: Trajectories, expected: Expected, seed: int = 0) -> tuple[Ints, float, float]:
-    """The same from trajectories that were seen: `SAMPLED` of their jobs, drawn by a seed."""
-    t = trajectories
-    rng = np.random.default_rng(seed)
-    rows = np.sort(rng.choice(len(t.cores), min(SAMPLED, len(t.cores)), replace=False))
-    table = np.column_stack((t.cores, t.duration, t.earliest - t.submitted, t.latest - t.earliest))[rows]
-    step = np.arange(t.steps) % len(expected.profile)
-    left = t.capacity - expected.profile[step]
-    noise = left[:, 1:] - expected.persistence * left[:, :-1]
-    return table.astype(np.int32), len(t.cores) / (len(t) * t.steps), float(noise.std())
-
-
-def written_sample(sample: tuple[Ints, float, float], about: str) -> str:
-    """As a file (TOML)."""
-    jobs, rate, deviation = sample
-    rows = "".join(f"  [{', '.join(str(int(value)) for value in row)}],\n" for row in jobs)
-    return (
-        f"# {' '.join(about.split())}\nschema = {SCHEMA}\nrate = {rate:.6g}\ndeviation = {deviation:.6g}\n"
-        f"# cores, duration, lead, window\njobs = [\n{rows}]\n"
-    )
 
 
 def read_sample(path: str = "") -> tuple[Ints, float, float]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from asad.defer.expected import Expected, fit, of_past, read_expected, written_expected
+from asad.defer.expected import Expected, of_past, read_expected
 from asad.defer.features import FEATURES, weights
 from asad.defer.jobs import Past, Trajectories, Waiting, Worth
 from asad.defer.linear import Linear, read_weights
@@ -18,6 +18,7 @@ from asad.defer.lookahead import Lookahead
 from asad.defer.packing import fill, score_of, starts, worth_most
 from asad.defer.scorers import make_scorer, scorer_names, scorer_options
 from asad.errors import ConfigError, UsageError
+from asad_papers.osdec.deferral_fitting import fit, written_expected
 from asad_papers.osdec.deferral_instances import draw_trajectories
 from asad_papers.osdec.environment import play
 from asad_papers.osdec.offline_starts import optimum

@@ -12,10 +12,11 @@ from asad.defer.jobs import Trajectories, Waiting, Worth
 from asad.defer.linear import Linear
 from asad.defer.lookahead import Lookahead
 from asad.defer.packing import starts
-from asad.defer.rollout import Rollout, fit_sample, of_shown, read_sample, written_sample
+from asad.defer.rollout import Rollout, of_shown, read_sample
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats, Ints
 from asad_papers.osdec.deferral_figures import crowd
+from asad_papers.osdec.deferral_fitting import fit, fit_sample, written_sample
 from asad_papers.osdec.deferral_instances import draw_trajectories, read_trajectories
 from asad_papers.osdec.environment import World, play
 
@@ -122,7 +123,6 @@ def test_it_earns_more_than_what_it_proposes(data: Path) -> None:
 
 
 def test_a_sample_is_written_and_read(tmp_path: Path) -> None:
-    from asad.defer.expected import fit
 
     drawn = draw_trajectories(range(8))
     sample = fit_sample(drawn, fit(drawn, 48))

@@ -8,6 +8,7 @@ import pytest
 from asad.defer.jobs import Past, Trajectories, Waiting
 from asad.defer.packing import pack
 from asad.defer.rollout import Rollout
+from asad_papers.osdec.deferral_fitting import learned_rollout
 from asad_papers.osdec.deferral_instances import Setting, draw_trajectories
 
 pytest.importorskip("torch")
@@ -44,7 +45,7 @@ def improved(waiting: Waiting, scores: list[float], rollout: Rollout) -> list[fl
 
 
 def test_a_job_that_must_start_now_is_worth_its_run(seen: Trajectories) -> None:
-    rollout = Rollout.learned(seen, 24, futures=4, depth=8)
+    rollout = learned_rollout(seen, 24, futures=4, depth=8)
     rollout.sample = (
         np.zeros((0, 4), np.int32),
         0.0,
@@ -59,7 +60,7 @@ def test_a_job_that_must_start_now_is_worth_its_run(seen: Trajectories) -> None:
 def test_who_does_not_fit_beside_those_preferred_is_asked_in_place_of_the_least_of_them(
     seen: Trajectories,
 ) -> None:
-    rollout = Rollout.learned(seen, 24, futures=2, depth=4)
+    rollout = learned_rollout(seen, 24, futures=2, depth=4)
     waiting = state([3, 2, 1, 9], [4, 4, 4, 4], [9, 9, 9, 9], 4.0)
     worth = improved(waiting, [0.9, 0.5, 0.1, 0.3], rollout)
     assert np.isnan(worth).tolist() == [False, False, False, True], "of 4 cores nobody gets 9"
@@ -72,7 +73,7 @@ def test_who_does_not_fit_beside_those_preferred_is_asked_in_place_of_the_least_
 
 
 def test_each_is_played_beside_what_the_others_do_in_the_same_futures(seen: Trajectories) -> None:
-    rollout = Rollout.learned(seen, 24, futures=16, depth=12, seed=5)
+    rollout = learned_rollout(seen, 24, futures=16, depth=12, seed=5)
     waiting = state([4, 2, 6, 1], [6, 3, 8, 2], [5, 2, 9, 1], 30.0)
     plan = np.array([True, False, True, False])
     worth = improved(waiting, [0.5, -0.2, 0.3, -0.4], rollout)
@@ -85,6 +86,6 @@ def test_each_is_played_beside_what_the_others_do_in_the_same_futures(seen: Traj
 
 def test_of_very_many_a_draw_is_reported(seen: Trajectories) -> None:
     many = MOST + 7
-    rollout = Rollout.learned(seen, 24, futures=1, depth=2)
+    rollout = learned_rollout(seen, 24, futures=1, depth=2)
     worth = improved(state([1] * many, [2] * many, [5] * many, 1e6), [1.0] * many, rollout)
     assert np.isfinite(worth).sum() == MOST

@@ -34,10 +34,9 @@ from asad.defer.outlook import (
     PAPER,
     PAPER_CLUSTER,
     TERMS,
-    fit_coming,
-    fit_forecast,
 )
 from asad.errors import ConfigError
+from asad_papers.osdec.deferral_fitting import fit_coming, fit_forecast
 from asad_papers.osdec.deferral_instances import draw_trajectories, read_trajectories
 from asad_papers.osdec.environment import World, play
 

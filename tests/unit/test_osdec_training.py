@@ -95,7 +95,7 @@ def test_interrupted_and_resumed_it_gives_the_same_bytes(
             raise Killed
 
     with pytest.raises(Killed):
-        Training(recipe, few, 3, tmp_path / "cut", "it", tell=kill).run()
+        Training(recipe, few, 3, tmp_path / "cut", "it", report=kill).run()
     resumed = Training(recipe, few, 3, tmp_path / "cut", "it", resume=True)
     assert resumed.run() is not whole
     assert written(resumed.model()) == written(whole)
@@ -122,7 +122,7 @@ def test_it_stops_early_when_nothing_gets_better(few: Data, tmp_path: Path) -> N
     recipe = replace(
         short("ppo-att", iterations=30, lessons=0, improvements=0, generations=0), patience=2, rate=(0.0, 0.0)
     )
-    Training(recipe, few, 1, tmp_path, "it", tell=lambda stage, step, *_: steps.append(step)).run()
+    Training(recipe, few, 1, tmp_path, "it", report=lambda stage, step, *_: steps.append(step)).run()
     assert steps[-1] == 3
 
 

@@ -51,12 +51,10 @@ def fit(
     import numpy as np
 
     from asad.defer.deferral_options import PACKINGS
-    from asad.defer.expected import fit as fitted
-    from asad.defer.expected import written_expected
     from asad.defer.jobs import Worth
-    from asad.defer.rollout import fit_sample, written_sample
     from asad.defer.scorers import make_scorer
     from asad_papers.harness import Doing
+    from asad_papers.osdec import deferral_fitting as fitting
     from asad_papers.osdec.environment import play, play_weights
     from asad_papers.osdec.tuning import tune, written_weights
 
@@ -74,11 +72,11 @@ def fit(
         folder.mkdir(parents=True, exist_ok=True)
         with Doing(sys.stderr.isatty()) as doing:
             doing("fitting what is to be expected")
-            usual = fitted(learned, period)
-            (folder / "expected.toml").write_text(written_expected(usual), encoding="utf-8")
-            sample = fit_sample(learned, usual, seed)
+            usual = fitting.fit(learned, period)
+            (folder / "expected.toml").write_text(fitting.written_expected(usual), encoding="utf-8")
+            sample = fitting.fit_sample(learned, usual, seed)
             (folder / "sample.toml").write_text(
-                written_sample(sample, "By asactl defer fit."), encoding="utf-8"
+                fitting.written_sample(sample, "By asactl defer fit."), encoding="utf-8"
             )
             weights = {}
             for packing in PACKINGS:

@@ -6,6 +6,7 @@ The world is `asad_papers.osdec.environment.World`, and what is observed is what
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from asad.compiling import compiled
 from asad.defer.deferral_options import Packing
 from asad.defer.jobs import Trajectories, Worth
-from asad.defer.network import STEP_COLUMNS
+from asad.defer.network import STEP_COLUMNS, TASKS
 from asad.defer.osdec import SCALES
 from asad.defer.outlook import CLUSTER_WIDTH, FUTURE, JOB_WIDTH, LOOK, RUNNING, WAITING, describe
 from asad.defer.packing import worth_most
@@ -53,7 +54,7 @@ class Sight(NamedTuple):
 
 
 class Batch:
-    """A world and what is seen of it. After `begin`, and after each `step` until `done`, the arrays tell the state:
+    """A world and what is seen of it. After `begin`, and after each `step` until `done`, the arrays are the state:
 
     `jobs` (B, n, JOB_WIDTH), of which the first `count` (B,) rows are jobs: those of the world's rows, then running
     ones; `startable` (B, n); `places` (B, n), the column of `world.rows` that a waiting row stands for; `cluster`
@@ -70,12 +71,13 @@ class Batch:
         self.cluster = np.zeros((size, CLUSTER_WIDTH), np.float32)
         self.steps = np.zeros((size, max(sight.window, 1), len(STEP_COLUMNS)), np.float32)
         self.known = 1
-        self._history = np.zeros((size, 1, len(STEP_COLUMNS)))
+        self.history = np.zeros((size, 1, len(STEP_COLUMNS)))
+        """(B, T, STEP_COLUMNS) of all steps; of those to come nothing."""
 
     def begin(self, trajectories: Trajectories) -> None:
         """At the first step of B trajectories."""
         self.world = World(trajectories, self.worth, self.packing)
-        self._history = np.zeros((len(trajectories), trajectories.steps, len(STEP_COLUMNS)))
+        self.history = np.zeros((len(trajectories), trajectories.steps, len(STEP_COLUMNS)))
         self._look()
 
     @property
@@ -126,16 +128,15 @@ class Batch:
 
     def targets(self) -> Floats:
         """(B, T, 4) What the auxiliary tasks foresee at each step, `TASKS` of the next one; after the last step."""
-        found = np.zeros((len(self._history), self._history.shape[1] - 1, 4))
-        after = self._history[:, 1:]
-        found[:, :, 0], found[:, :, 3] = after[:, :, 0], after[:, :, 6]
-        found[:, :, 1], found[:, :, 2] = after[:, :, 4], after[:, :, 5]
-        return found
+        return self.history[:, 1:, [STEP_COLUMNS.index(task) for task in TASKS]]
 
-    @property
-    def history(self) -> Floats:
-        """(B, T, STEP_COLUMNS) of all steps; of those to come nothing."""
-        return self._history
+    def play(self, trajectories: Trajectories, scores: Callable[[], Floats | Singles]) -> Floats:
+        """(B,) Totals of trajectories from their first step to their last, each by the `scores` then."""
+        self.begin(trajectories)
+        found = np.zeros(len(trajectories))
+        while not self.done:
+            found += self.step(scores()).total(self.worth)
+        return found
 
     def _look(self) -> None:
         world, sight, now = self.world, self.sight, self.world.now
@@ -145,14 +146,14 @@ class Batch:
             now, t.steps - now if sight.knows_end else 0, sight.period, sight.scale, sight.forecast, sight.coming,
             sight.unknown, self.worth.delay, sight.running, sight.future, t.cores, t.duration, t.earliest, t.latest,
             t.first, t.capacity, world.started, world.rows, world.count, world.held, self.jobs, self.count,
-            self.startable, self.places, self.cluster, self._history,
+            self.startable, self.places, self.cluster, self.history,
         )  # fmt: skip
         scales = np.where(SCALES > 0.0, SCALES, sight.scale)
-        self._history[:, now] /= scales
+        self.history[:, now] /= scales
         if sight.window:
             self.known = min(now + 1, sight.window)
             self.steps[:] = 0.0
-            self.steps[:, : self.known] = self._history[:, now + 1 - self.known : now + 1]
+            self.steps[:, : self.known] = self.history[:, now + 1 - self.known : now + 1]
 
 
 @compiled(nogil=True)

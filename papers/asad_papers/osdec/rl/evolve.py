@@ -7,7 +7,6 @@ Learning* (2017): antithetic draws around the present weights, ranks instead of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,37 +18,97 @@ from asad.model import Floats, Ints
 from asad_papers.osdec import perceptron
 from asad_papers.osdec.rl.batch import Batch, Singles
 
-
-class Draws(NamedTuple):
-    """Of one generation."""
-
-    pairs: int = 24
-    deviation: float = 0.05
-    rate: float = 0.03
-    decay: float = 0.002
-    """Of the weights, a generation."""
+PAIRS, DEVIATION = 24, 0.05
+"""Of antithetic draws in a generation, and how far they lie from the present weights."""
+RATE, DECAY = 0.03, 0.002
+"""Of learning in the first generation (it falls to a fifth), and of the weights, a generation."""
+MOST_PLAYED = 16
+"""Trajectories that a generation is measured on, the same for all of its candidates."""
 
 
-def first_weights(hidden: int, rng: np.random.Generator) -> Floats:
-    """Who gains most by starting now, by the prices; hidden units that see and say nearly nothing."""
-    weights = np.zeros(perceptron.size(hidden))
-    wide = JOB_WIDTH + CLUSTER_WIDTH + 2
-    units = weights[: hidden * wide].reshape(hidden, wide)
-    units[:, :-1] = rng.normal(0.0, 0.3, units[:, :-1].shape)
-    direct = hidden * wide
-    weights[direct + JOB_COLUMNS.index("gain_all")] = 1.0
-    return weights
+class Teacher:
+    """A perceptron: whoever gains most by starting now, by the prices, until it is evolved."""
 
+    def __init__(self, hidden: int, seed: int) -> None:
+        """`hidden` units that see and say nearly nothing at first."""
+        self.hidden, self.seed = hidden, seed
+        self.weights = np.zeros(perceptron.size(hidden))
+        wide = JOB_WIDTH + CLUSTER_WIDTH + 2
+        units = self.weights[: hidden * wide].reshape(hidden, wide)
+        units[:, :-1] = np.random.default_rng(seed).normal(0.0, 0.3, units[:, :-1].shape)
+        self.weights[hidden * wide + JOB_COLUMNS.index("gain_all")] = 1.0
 
-def total(weights: Floats, hidden: int, batch: Batch, trajectories: Trajectories) -> Floats:
-    """(B,) Totals of trajectories played by these weights."""
-    batch.begin(trajectories)
-    found = np.zeros(len(trajectories))
-    scores = np.empty(batch.jobs.shape[:2])
-    while not batch.done:
-        score_all(weights, hidden, batch.jobs, batch.count, batch.startable, batch.cluster, scores)
-        found += batch.step(scores).total(batch.worth)
-    return found
+    def ask(self, batch: Batch, scores: Floats) -> None:
+        """Into `scores` (B, n) its scores of all rows, also of those that may not start."""
+        score_all(
+            self.weights, self.hidden, batch.jobs, batch.count, batch.startable, batch.cluster, scores, False
+        )
+
+    def spread(self, batch: Batch, trajectories: Trajectories, scores: Floats) -> float:
+        """By what its scores are divided, so that the network's tanh can say them: twice their root mean square.
+
+        Its scores are gains as the column `gain_all` has them, so the network's are gains too.
+        """
+        squares, many = 0.0, 0
+
+        def ask() -> Floats:
+            nonlocal squares, many
+            self.ask(batch, scores)
+            counted = scores[batch.startable]
+            squares, many = squares + float((counted * counted).sum()), many + len(counted)
+            return batch.chosen(scores)
+
+        batch.play(trajectories, ask)
+        return 2.0 * float(np.sqrt(squares / max(many, 1))) or 1.0
+
+    def total(self, weights: Floats, batch: Batch, trajectories: Trajectories) -> float:
+        """The mean total of trajectories played by these weights."""
+        scores = np.empty(batch.jobs.shape[:2])
+
+        def ask() -> Floats:
+            score_all(
+                weights, self.hidden, batch.jobs, batch.count, batch.startable, batch.cluster, scores, True
+            )
+            return scores
+
+        return float(batch.play(trajectories, ask).mean())
+
+    def evolve(
+        self,
+        generations: int,
+        trajectories: Trajectories,
+        batch_of: Callable[[int], Batch],
+        progress: Callable[[int, float], None],
+    ) -> None:
+        """So many generations; the mean of the last weights is better than any one of them, and stays.
+
+        The draws of a generation follow from the seed and its number alone. `progress(generation, mean total)`.
+        """
+        weights = mean = self.weights
+        moments = squares = np.zeros_like(weights)
+        many = min(MOST_PLAYED, len(trajectories))
+        batch = batch_of(many)
+        for g in range(1, generations + 1):
+            rows = np.random.default_rng((self.seed, 2, g)).choice(len(trajectories), many, replace=False)
+            some = trajectories.take(rows)
+            noise = np.random.default_rng((self.seed, g)).normal(size=(PAIRS, len(weights)))
+            earned = np.array(
+                [
+                    self.total(weights + sign * DEVIATION * one, batch, some)
+                    for one in noise
+                    for sign in (1.0, -1.0)
+                ]
+            )
+            ranks = np.empty(len(earned))
+            ranks[np.argsort(earned, kind="stable")] = np.linspace(-0.5, 0.5, len(earned))
+            slope = (ranks[::2] - ranks[1::2]) @ noise / (2 * PAIRS * DEVIATION) - DECAY * weights
+            moments = 0.9 * moments + 0.1 * slope
+            squares = 0.999 * squares + 0.001 * slope * slope
+            step = moments / (1 - 0.9**g) / (np.sqrt(squares / (1 - 0.999**g)) + 1e-8)
+            weights = weights + RATE * (1.0 - 0.8 * (g - 1) / generations) * step
+            mean = 0.9 * mean + 0.1 * weights
+            progress(g, float(earned.mean()))
+        self.weights = mean
 
 
 @compiled(nogil=True)
@@ -61,7 +120,7 @@ def score_all(
     startable: NDArray[np.bool_],
     cluster: Singles,
     scores: Floats,
-    held: bool = True,
+    held: bool,
 ) -> None:
     """Into `scores` (B, n) those of all rows; with `held`, of who is held back, or is no job, minus infinity."""
     for b in range(len(count)):
@@ -72,34 +131,3 @@ def score_all(
         for i in range(count[b]):
             if not startable[b, i] or scores[b, i] <= 0.0:
                 scores[b, i] = -np.inf
-
-
-class Evolution:
-    """Weights, and what Adam remembers; `step` makes the next generation."""
-
-    def __init__(self, weights: Floats, draws: Draws, seed: int) -> None:
-        """The draws of a generation follow from `seed` and its number alone, so that a training can be resumed."""
-        self.weights, self.draws, self.seed = weights.copy(), draws, seed
-        self.mean = weights.copy()
-        """Of the last generations: better than any one of them."""
-        self.moments, self.squares = np.zeros_like(weights), np.zeros_like(weights)
-        self.generation = 0
-
-    def step(self, evaluate: Callable[[list[Floats], int], Floats], rate: float) -> float:
-        """One generation: `evaluate` (candidates, generation) says what each earns. Returns their mean."""
-        self.generation += 1
-        draws, g = self.draws, self.generation
-        noise = np.random.default_rng((self.seed, g)).normal(size=(draws.pairs, len(self.weights)))
-        candidates = [self.weights + sign * draws.deviation * one for one in noise for sign in (1.0, -1.0)]
-        earned = np.asarray(evaluate(candidates, g))
-        ranks = np.empty(len(earned))
-        ranks[np.argsort(earned, kind="stable")] = np.linspace(-0.5, 0.5, len(earned))
-        pairs = ranks.reshape(-1, 2)
-        slope = (pairs[:, 0] - pairs[:, 1]) @ noise / (2 * draws.pairs * draws.deviation)
-        slope -= draws.decay * self.weights
-        self.moments = 0.9 * self.moments + 0.1 * slope
-        self.squares = 0.999 * self.squares + 0.001 * slope * slope
-        step = self.moments / (1 - 0.9**g) / (np.sqrt(self.squares / (1 - 0.999**g)) + 1e-8)
-        self.weights = self.weights + rate * step
-        self.mean = 0.9 * self.mean + 0.1 * self.weights
-        return float(earned.mean())

@@ -16,11 +16,11 @@ from torch.nn import functional
 from asad.defer.jobs import Trajectories
 from asad.model import Floats
 from asad_papers.osdec.rl.batch import Batch, Singles
-from asad_papers.osdec.rl.ppo import Gaussian
+from asad_papers.osdec.rl.ppo import Gaussian, returns
 
 Teacher = Callable[[Batch, Floats], Floats]
 """(B, n) scores of all rows of a batch, in (-1, 1), of which those above 0 start; NaN for rows of which it says
-nothing. It is told the network's own scores."""
+nothing. It sees the network's own scores."""
 
 
 class Lesson(NamedTuple):
@@ -49,21 +49,15 @@ def gather(
         for name, array in seen.items():
             states.setdefault(name, []).append(array)
         mine = greedy(policy, seen, batch)
-        said = teacher(batch, mine)
-        taught.append(said.astype(np.float32))
-        scores = mine if own else said
-        gains = batch.step(batch.chosen(scores))
+        wanted = teacher(batch, mine)
+        taught.append(wanted.astype(np.float32))
+        gains = batch.step(batch.chosen(mine if own else wanted))
         rewards.append(batch.reward(gains))
         total += gains.total(batch.worth)
-    sums = np.zeros((len(rewards), len(trajectories)))
-    after = np.zeros(len(trajectories))
-    for step in reversed(range(len(rewards))):
-        after = rewards[step] + gamma * after
-        sums[step] = after
     lesson = Lesson(
         {name: torch.from_numpy(np.concatenate(arrays)) for name, arrays in states.items()},
         torch.from_numpy(np.concatenate(taught)),
-        torch.from_numpy(sums.astype(np.float32).reshape(-1)),
+        torch.from_numpy(returns(np.array(rewards), gamma).astype(np.float32).reshape(-1)),
     )
     return lesson, float(total.mean())
 
@@ -116,9 +110,4 @@ def greedy(policy: Gaussian, seen: dict[str, Singles], batch: Batch) -> Floats:
 
 def played(policy: Gaussian, batch: Batch, trajectories: Trajectories) -> Floats:
     """(B,) Totals of the network without its chance."""
-    batch.begin(trajectories)
-    found = np.zeros(len(trajectories))
-    while not batch.done:
-        scores = greedy(policy, batch.observation(), batch)
-        found += batch.step(batch.chosen(scores)).total(batch.worth)
-    return found
+    return batch.play(trajectories, lambda: batch.chosen(greedy(policy, batch.observation(), batch)))

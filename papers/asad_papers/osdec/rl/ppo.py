@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
@@ -162,6 +163,14 @@ class Gaussian(ActorCriticPolicy):
         return self.forward(observation, deterministic)[0]
 
 
+def returns(rewards: NDArray[Any], gamma: float) -> NDArray[Any]:
+    """(steps, trajectories) What is still earned from each step on."""
+    found = rewards.copy()
+    for step in reversed(range(len(found) - 1)):
+        found[step] += gamma * found[step + 1]
+    return found
+
+
 def _chances(drawn: Tensor, mean: Tensor, deviation: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Log of the density of scores, and entropy, summed over those that count; (B,) each."""
     off = (drawn - mean) / deviation
@@ -200,15 +209,10 @@ class Reinforce(Ppo):
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
         buffer = self.rollout_buffer
-        # (steps, trajectories): what is still earned from each step on
-        returns = np.zeros_like(buffer.rewards)
-        after = np.zeros(buffer.rewards.shape[1], np.float32)
-        for step in reversed(range(len(returns))):
-            after = buffer.rewards[step] + self.gamma * after
-            returns[step] = after
-        found = returns.reshape(len(returns), -1, max(self.group, 1))
+        earned = returns(buffer.rewards, self.gamma)
+        found = earned.reshape(len(earned), -1, max(self.group, 1))
         width = 2 if self.group > 1 else (1, 2)
-        gain = (found - found.mean(axis=width, keepdims=True)).reshape(returns.shape)
+        gain = (found - found.mean(axis=width, keepdims=True)).reshape(earned.shape)
         gain /= gain.std() + 1e-8
         buffer.advantages[:] = gain
         self.policy.optimizer.zero_grad()

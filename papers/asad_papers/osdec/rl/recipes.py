@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
+from asad.defer.deferral_options import Packing
 from asad.defer.jobs import PAPER_WORTH, Trajectories, Worth
 from asad.defer.network import Shape
 from asad.defer.outlook import PAPER, PAPER_CLUSTER
@@ -30,7 +31,7 @@ class Recipe:
     algorithm: str = "ppo"
     """`ppo` or `reinforce`."""
     worth: Worth = field(default_factory=Worth)
-    packing: str = "skip-fit"
+    packing: Packing = "skip-fit"
     hold: bool = True
     """Does a score of 0 or less hold a job back? Ours: in the paper whatever fits is started."""
     knows_end: bool = True

@@ -65,7 +65,7 @@ def _train(
         folder / called,
         called,
         resume=resume,
-        tell=partial(_say, called, begun) if show else None,
+        report=partial(_say, called, begun) if show else None,
     )
     model = training.run(minutes if minutes is not None else float("inf"))
     took = (time.monotonic() - begun) / 60.0
@@ -74,9 +74,8 @@ def _train(
         partly = folder / f"{called}.{ending}.part"
         partly.write_bytes(content)
         partly.replace(folder / f"{called}.{ending}")
-    return {
-        "model": str(folder / f"{called}.json"), "seed": seed, "minutes": took, "figures": dict(training.figures)
-    }  # fmt: skip
+    figures = dict(training.progress.figures)
+    return {"model": str(folder / f"{called}.json"), "seed": seed, "minutes": took, "figures": figures}
 
 
 def _say(name: str, begun: float, stage: str, step: int, steps: int, mean: float, best: float) -> None:
