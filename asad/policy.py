@@ -94,7 +94,8 @@ class Policy:
     name: str
     option_type: ClassVar[Callable[[], Any]] = NoOptions
     """A NamedTuple of what can be set in `[stage.name]`: numbers, truth values, texts and tuples of names, each with
-    its default. An option called `headroom` that is not given is the guard's `host_floor`."""
+    its default and, where it is `Annotated` with an `Is` (`asad.tables`), its range. An option called
+    `headroom` that is not given is the guard's `host_floor`."""
     signed: ClassVar[frozenset[str]] = frozenset()
     """Options that may be negative."""
     removed: ClassVar[Mapping[str, str]] = {}

@@ -29,7 +29,7 @@ from asad.guard import Guard, guard_for
 from asad.place import PlacePolicy
 from asad.policy import Given, Policy, Stateful, Truth
 from asad.share import SharePolicy
-from asad.tables import OPTION_WORDS, Column, Is, read
+from asad.tables import OPTION_WORDS, Column, Is, columns_of, read
 from asad.warm_up import warm_up as warm_up_lending
 
 CHANCE = 0xA5
@@ -207,10 +207,12 @@ def _checked(
     for key in given:
         if key in kind.removed:
             raise ConfigError(f"{table} {key}: {kind.removed[key]}")
-    columns = {
+    plain = {
         key: Column(type(default), default, Is(None if key in kind.signed else 0))
         for key, default in defaults.items()
     }
+    ranged = {key: column for key, column in columns_of(kind.option_type).items() if column.limits != Is()}
+    columns = plain | {key: column for key, column in ranged.items() if key in plain}
     taken, faults = read(columns, given, OPTION_WORDS, (table,))
     if faults:
         raise ConfigError(faults[0].text)

@@ -47,7 +47,7 @@ class Is(NamedTuple):
     def bounds(self) -> str:
         """The range, in words."""
         if self.least is not None and self.most is not None:
-            return f"from {self.least:g} to {self.most:g} {self.unit}".rstrip()
+            return f"from {self.least:.12g} to {self.most:.12g} {self.unit}".rstrip()
         ends = {"from": self.least, "above": self.above, "below": self.below, "at most": self.most}
         words = " and ".join(f"{word} {end:g}" for word, end in ends.items() if end is not None)
         return f"{self.unit} {words}".strip() or "one that is finite"

@@ -123,6 +123,7 @@ class Scheme(Policy):
     """
 
     stage = "admit"
+    option_type = Options
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
         """Job `number` has arrived, in slot `job.arrival`; jobs of one slot in the order of their arrival."""
@@ -149,7 +150,7 @@ class Scheme(Policy):
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Those of every scheme on a cluster, too."""
-        return Options()._asdict() | cls.own_options()
+        return super().defaults() | cls.own_options()
 
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> AdmitPolicy:
@@ -157,7 +158,6 @@ class Scheme(Policy):
         from asad.admit.admission_policy import Admission  # works on the job model of this file
 
         common, own = parted(options, Options)
-        common.check()
         return Admission(
             given.called or cls.name,
             cls.maker(**own),

@@ -111,6 +111,7 @@ class Scorer(Policy):
     """
 
     stage = "defer"
+    option_type = Options
 
     def score(self, waiting: Waiting) -> Floats:
         """(n,) The highest starts first, as far as they fit; of equal scores the earlier row.
@@ -123,7 +124,7 @@ class Scorer(Policy):
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Those of every policy on a cluster, too."""
-        return Options()._asdict() | parameters(cls)
+        return super().defaults() | parameters(cls)
 
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> DeferPolicy:
@@ -131,7 +132,6 @@ class Scorer(Policy):
         from asad.defer.deferral_policy import Deferral  # falls back to one of these
 
         common, _ = parted(options, Options)
-        common.check()
         make: Callable[..., Scorer] = cls
         own = {name: options[name] for name in parameters(cls)}
         return Deferral(

@@ -7,7 +7,7 @@ as well, and no floor or limit protects it. Options: the share. Cost a cycle: O(
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from asad.capacity import View, see, seen
 from asad.compiling import borrowing, compiled
 from asad.decisions import Cause
-from asad.errors import UsageError
 from asad.model import Floats, Snapshot
 from asad.policy import Given
 from asad.share.jit_args import JitArgs
 from asad.share.pair import PairPolicy, choose, find, fit
+from asad.tables import Is
 
 
 @borrowing
@@ -64,8 +64,8 @@ def _first_fits(
 class Options(NamedTuple):
     """Of `[share.static]`."""
 
-    share: float = 0.5
-    """Of every host that is lent; above 0, at most 1."""
+    share: Annotated[float, Is(above=0.0, most=1.0)] = 0.5
+    """Of every host that is lent."""
 
 
 class Static(PairPolicy):
@@ -81,8 +81,6 @@ class Static(PairPolicy):
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
         """With the share that is given."""
-        if not 0 < options["share"] <= 1:
-            raise UsageError(f"share = {options['share']:g}; give a share above 0 and at most 1")
         return cls(options["share"])
 
     def _without_share(self, share: Floats) -> NDArray[np.bool_]:

@@ -640,7 +640,7 @@ def test_config_check_says_right_or_where_it_is_wrong(tmp_path: Path) -> None:
         ("[slurm]\ntransprt = 1\n", 2, "did you mean 'transport'"),
         (f"{mesos}rolle = 1\n", 5, "did you mean 'role'"),
         (f"{mesos}[mesos.queue]\nhead = 0\n", 6, "is no number from 1"),
-        (f"{rollout}[defer.rollout]\nreserve = 5\n", 4, "give from 0 to 0.99"),
+        (f"{rollout}[defer.rollout]\nreserve = 5\n", 4, "give a number from 0 to 0.99"),
         (f'{rollout}[defer.rollout]\nsample = "/none.toml"\n', 3, "/none.toml: cannot be read"),
         ('[policies]\nplace = "oga"\n', 2, 'write share = "exclusive"'),
         ('[daemon]\ncluster = "slrm"\n', 2, "there is no cluster plugin"),

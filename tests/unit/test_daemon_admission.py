@@ -358,9 +358,15 @@ def test_the_reference_lists_options_and_rules_with_their_defaults() -> None:
     ("text", "why"),
     [
         ("[policies]\nadmit='fifo'\n[admit.fifo]\nslots_s = 5", "unknown option; did you mean 'slot_s'?"),
-        ("[policies]\nadmit='fifo'\n[admit.fifo]\nslot_s = 0", "slot_s = 0; give from 1 to 604800 seconds"),
-        ("[policies]\nadmit='fifo'\n[admit.fifo]\nhorizon = 1.5", "give a whole number from 0"),
-        ("[policies]\nadmit='fifo'\n[admit.fifo]\nhorizon = 1", "give from 2 to 10000 slots"),
+        (
+            "[policies]\nadmit='fifo'\n[admit.fifo]\nslot_s = 0",
+            "slot_s = 0; give a number from 1 to 604800 seconds",
+        ),
+        (
+            "[policies]\nadmit='fifo'\n[admit.fifo]\nhorizon = 1.5",
+            "give a whole number from 2 to 10000 slots",
+        ),
+        ("[policies]\nadmit='fifo'\n[admit.fifo]\nhorizon = 1", "give a whole number from 2 to 10000 slots"),
         ("[policies]\nadmit='fifo'\n[admit.fifo]\nparameter_server_nodes = 'a'", "give a list of names"),
         ("[policies]\nadmit='fifo'\n[admit.fifo]\nwhole = 1", "give true or false"),
         ("[admit.everyone]\nslot_s = 5", "everyone has no options"),

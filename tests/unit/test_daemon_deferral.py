@@ -262,13 +262,22 @@ def test_the_reference_lists_options_and_rules_with_their_defaults() -> None:
     ("text", "why"),
     [
         ("[policies]\ndefer='fifo'\n[defer.fifo]\nreserved = 0.5", "unknown option; did you mean 'reserve'?"),
-        ("[policies]\ndefer='fifo'\n[defer.fifo]\nreserve = 1.5", "reserve = 1.5; give from 0 to 0.99"),
+        (
+            "[policies]\ndefer='fifo'\n[defer.fifo]\nreserve = 1.5",
+            "reserve = 1.5; give a number from 0 to 0.99",
+        ),
         ("[policies]\ndefer='fifo'\n[defer.fifo]\nstep_s = 7000", "of which a day has a whole number"),
         ("[policies]\ndefer='fifo'\n[defer.fifo]\nstep_s = 0", "of which a day has a whole number"),
-        ("[policies]\ndefer='fifo'\n[defer.fifo]\npacking = 'tight'", "give prefix or skip-fit"),
-        ("[policies]\ndefer='fifo'\n[defer.fifo]\ndays = 1000", "give from 0 to 366"),
-        ("[policies]\ndefer='fifo'\n[defer.fifo]\nhorizon_s = 10", "from 300 seconds to 31 days"),
-        ("[policies]\ndefer='fifo'\n[defer.fifo]\npatience_s = 0", "give seconds above 0"),
+        (
+            "[policies]\ndefer='fifo'\n[defer.fifo]\npacking = 'tight'",
+            "none of the choices; choose one of prefix, skip-fit",
+        ),
+        ("[policies]\ndefer='fifo'\n[defer.fifo]\ndays = 1000", "give a whole number from 0 to 366"),
+        (
+            "[policies]\ndefer='fifo'\n[defer.fifo]\nhorizon_s = 10",
+            "give a number from 300 to 2678400 seconds",
+        ),
+        ("[policies]\ndefer='fifo'\n[defer.fifo]\npatience_s = 0", "give a number above 0"),
         ("[policies]\ndefer='fifo'\n[defer.fifo]\nby_node = 1", "give true or false"),
         ("[defer.at-once]\nreserve = 0.5", "at-once has no options"),
         ("[[defer.rules]]\nqos = ['night']", "number 1: window_s = 0; give seconds above 0"),

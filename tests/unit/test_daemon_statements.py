@@ -322,11 +322,11 @@ def test_the_reference_and_the_shipped_configuration_show_the_defaults(tmp_path:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("round_s = 1.0", "round_s = 1; give from 2 to 604800 seconds"),
-        ("span = 0", "span = 0; give from 1"),
-        ("most_value = 0.5", "give 0 < least_value ≤ most_value"),
-        ("most_open = 0", "most_open = 0; give at least 1"),
-        ("most_open_all = 0", "most_open_all = 0; give at least 1"),
+        ("round_s = 1.0", "round_s = 1.0; give a number from 2 to 604800 seconds"),
+        ("span = 0", "span = 0; give a whole number from 1"),
+        ("most_value = 0.5", "give least_value ≤ most_value"),
+        ("most_open = 0", "most_open = 0; give a whole number from 1"),
+        ("most_open_all = 0", "most_open_all = 0; give a whole number from 1"),
         ("rounds = 4", "rounds: unknown option"),
         ("delta = 0.99", "delta"),
         ('delta = "much"', "give a number"),

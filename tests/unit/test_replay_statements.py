@@ -105,7 +105,7 @@ def test_statements_know_nothing_of_what_comes_after_their_birth(log: Path) -> N
         stated.pairs
     )
     for number, row in stated.pairs:
-        one = stated.told[number]
+        one = stated.made[number]
         assert jobs.submit_s[row] > one.birth_s
         assert int(jobs.cores[row]) == one.announcement.cores
 

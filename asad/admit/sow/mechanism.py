@@ -42,7 +42,7 @@ from asad.admit.sow.statement import (
     readable,
     require,
 )
-from asad.admit.sow.statement_options import Options
+from asad.admit.sow.statement_options import Options, require_values
 from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
 from asad.policy import Given, Policy, parameters, parted
@@ -126,12 +126,13 @@ class Posted(Policy):
     """
 
     stage = "admit"
+    option_type = Options
     signed = frozenset({"delta"})
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Those of all statements on a cluster, too."""
-        return Options()._asdict() | parameters(cls)
+        """Its own, too."""
+        return super().defaults() | parameters(cls)
 
     @classmethod
     def of(cls, given: Given, options: Mapping[str, Any]) -> AdmitPolicy:
@@ -139,7 +140,7 @@ class Posted(Policy):
         from asad.admit.sow.statements_policy import Statements  # drives the mechanisms of this room
 
         common, own = parted(options, Options)
-        common.check()
+        require_values(common)
         make: Callable[..., Posted] = cls
         make(Bounds(8, 2, 4, 10.0, 8), **own)  # can the options be?
         return Statements(
