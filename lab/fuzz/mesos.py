@@ -151,9 +151,9 @@ def _session(folder: Path) -> Read:
     def hear(lines: list[bytes]) -> None:
         driver = _Driver()
         driver.lines = lines
-        session._driver = cast(Any, driver)
-        session._subscribed = True
-        session._hear(cast(Any, driver), clock[0])
+        session.link.driver = cast(Any, driver)
+        session.link.subscribed = True
+        session._handle(*session.link.hear())
 
     def read(data: bytes, chance: Random) -> bool:
         clock[0] += 1.0
@@ -164,7 +164,7 @@ def _session(folder: Path) -> Read:
             offers = {"type": "OFFERS", "offers": {"offers": [_offer(number[0])]}}
             hear([json.dumps(offers).encode()])
             tasks = list(session.framework.tasks) or ["nobody"]
-            trouble = session.starts, session._failures
+            trouble = session.link.starts, session.link.failures
             seen = data.replace(b'TASK"', chance.choice(tasks).encode() + b'"')
             hear([line for line in seen.split(b"\n") if line])
             session.do(Cancelled(job, "enough"))
@@ -175,9 +175,11 @@ def _session(folder: Path) -> Read:
         finally:
             if len(session.framework.jobs) > 20:  # those whose end was not heard
                 session.framework = Framework(session.framework.settings)
-        if why := unfit(f"{session.trouble}{session.version}{''.join(session.framework.sentences[-3:])}"):
+        if why := unfit(
+            f"{session.trouble}{session.link.version}{''.join(session.framework.sentences[-3:])}"
+        ):
             raise FaultError(f"a session gives {why}")
-        return trouble == (session.starts, session._failures)
+        return trouble == (session.link.starts, session.link.failures)
 
     weakref.finalize(read, session.close)  # with the last input
     return read

@@ -7,17 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from asad_mesos.jobs import Spec
-from asad_mesos.offers import Offer
+from asad_mesos.offers import Offer, read_offer
+from asad_mesos.statuses import read_status
 
 
 class Subscribed(NamedTuple):
     """A master has taken us, perhaps again. Every offer of before is void."""
 
     framework_id: str
+    heartbeat_s: float = 0.0
+    """How often it is heard of; 0: it has not said."""
+    version: str = ""
 
 
 class Disconnected(NamedTuple):
-    """The connection is gone, or was given up."""
+    """The connection is gone, or was given up; with a message if the master gave one."""
+
+    message: str = ""
 
 
 class Offered(NamedTuple):
@@ -134,6 +140,35 @@ Event = (
     | TornDown
     | Ticked
 )
+
+
+def read_event(plain: Any) -> Event | None:
+    """An event as the master writes it; None for one that nothing follows from.
+
+    Raises LookupError, TypeError, ValueError, AttributeError, ArithmeticError or RecursionError for nonsense.
+    """
+    kind = plain["type"]
+    body = plain.get(str(kind).lower(), {})
+    match kind:
+        case "SUBSCRIBED":
+            version = str(body.get("master_info", {}).get("version", ""))
+            return Subscribed(
+                str(body["framework_id"]["value"]),
+                float(body.get("heartbeat_interval_seconds", 0.0)),
+                "".join(c for c in version if c.isprintable())[:40],
+            )
+        case "OFFERS":
+            return Offered([read_offer(offer) for offer in body.get("offers", ())])
+        case "UPDATE":
+            return Updated(read_status(body["status"]))
+        case "RESCIND":
+            return Rescinded(str(body["offer_id"]["value"]))
+        case "FAILURE" if "executor_id" not in body:
+            return AgentLost(str(body["agent_id"]["value"]))
+        case "ERROR":
+            message = str(body.get("message", ""))
+            return Removed(message) if "has been removed" in message else Disconnected(message)
+    return None
 
 
 def shown(event: Event) -> str:

@@ -119,7 +119,7 @@ def test_a_hanging_stream_is_given_up_after_missing_heartbeats(tmp_path: Path) -
         assert wait(lambda: not opened.subscribed)
         master.hang(False)
         assert wait(lambda: opened.subscribed)
-        assert opened.starts > 1
+        assert opened.link.starts > 1
         assert len(master.frameworks) == 1
         assert state(opened, job) == "running"
         assert master.teardowns == 0
@@ -152,8 +152,8 @@ def test_a_hundred_disconnects_lose_no_task_and_launch_none_twice(tmp_path: Path
                     master.restart()
                 elif kind == 3:
                     master.disconnect()
-                elif opened.child:
-                    os.kill(opened.child, signal.SIGKILL)
+                elif (driver := opened.link.driver) is not None:
+                    os.kill(driver.pid, signal.SIGKILL)
                 faults += 1
                 wait(lambda: opened.subscribed)
         assert wait(lambda: not opened.framework.jobs), [
@@ -345,8 +345,8 @@ def test_another_principal_may_not_take_a_framework_over(tmp_path: Path) -> None
 
 def test_a_refused_role_is_reported_and_not_asked_for_again_and_again(master: Master, tmp_path: Path) -> None:
     with session(master, tmp_path) as opened:
-        opened._settings = read_settings({"master": master.address, "role": "a"})
-        object.__setattr__(opened._settings, "role", "a/../b")
+        opened.link.settings = read_settings({"master": master.address, "role": "a"})
+        object.__setattr__(opened.link.settings, "role", "a/../b")
         assert not opened.wait(3.0)
         assert "invalid role" in opened.trouble
         assert master.subscriptions <= 2
@@ -379,7 +379,7 @@ def test_a_removed_framework_starts_anew_and_queues_its_jobs_again(master: Maste
 def test_odd_versions_of_masters_do_no_harm(version: str, tmp_path: Path) -> None:
     with Master(2, version=version).running() as master, session(master, tmp_path) as opened:
         assert opened.wait(300.0)
-        assert opened.version == version
+        assert opened.link.version == version
 
 
 @pytest.mark.parametrize(("gpus", "wanted"), [(False, False), (True, True)])

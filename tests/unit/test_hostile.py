@@ -624,11 +624,11 @@ def test_events_that_make_no_sense_are_let_be(tmp_path: Path) -> None:
             {"type": "OFFERS", "offers": {"offers": [offer]}},
             {"type": "UPDATE", "update": {"status": status}},
         ):
-            assert session._read_event(event, 0.0) == []
+            assert session.link._read(event, 0.0) == []
         nested: Any = []
         for _ in range(1000):
             nested = [nested]
-            assert session._read_event({"type": "RESCIND", "rescind": nested}, 0.0) == []
+            assert session.link._read({"type": "RESCIND", "rescind": nested}, 0.0) == []
     finally:
         session.close()
 
