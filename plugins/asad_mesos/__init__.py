@@ -21,7 +21,7 @@ def open_cluster(
     """The cluster whose master the settings name.
 
     `settings` is the table `[mesos]` of asad.toml; `nodes` leads to the node actors; framework id, jobs and tasks are
-    kept in `state_dir`; `clock` tells UTC epoch seconds. Mesos is not asked before `recover` or `snapshot`.
+    kept in `state_dir`; `clock` gives UTC epoch seconds. Mesos is not asked before `recover` or `snapshot`.
     Raises ConfigError for a setting that is unknown or wrong, or pymesos that is not installed.
     """
     from asad_mesos.cluster import MesosCluster

@@ -10,13 +10,15 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from asad.cluster.samples import Sample, fill, in_time, lending
 from asad.model import Applications, Ints, Jobs, Snapshot
-from asad.port import NodeLink
+from asad.port import NodeLink, NodeReport
 from asad_mesos.arrays import ArrayTable
 from asad_mesos.bars import bar
 from asad_mesos.framework import Framework
-from asad_mesos.measures import measure
-from asad_mesos.nodes import Nodes
+from asad_mesos.launch import key
+from asad_mesos.nodes import Nodes, report_of
+from asad_mesos.offers import Agents
 from asad_mesos.rows import INF, NAN, Rows
 from asad_mesos.settings import Settings
 from asad_mesos.view import Cores, Unit, tried, units
@@ -34,9 +36,8 @@ class Assembly:
         """Names of the codes in `Jobs.application`: user/name/size."""
         self.units: dict[str, Unit] = {}
         """Those of the last snapshot, by name."""
-        self.users: list[str] = []
-        """Names of the codes in `Jobs.user`."""
-        self._user_codes: dict[str, int] = {}
+        self.user_codes: dict[str, int] = {}
+        """The codes in `Jobs.user`, by name."""
         self._cores, self._guest_cores = Cores(), Cores()
         self._arrays = ArrayTable()
         self._version = 0
@@ -87,19 +88,9 @@ class Assembly:
         core_guest, guest_rows = self._occupy(guests, shown)
         running, guests_on, queued = (np.array(part, np.int32) for part in (batch_rows, guest_rows, queue))
         reports = self._link.reports()
-        node_bar = nodes.bars(framework.agents, reports)
+        node_bar = nodes.ineligible(framework.agents, reports)
         hosts = self._show_hosts(running, guests_on, core_owner, core_guest)
-        measure(
-            rows,
-            self.units,
-            framework.agents,
-            reports,
-            [*batch_rows, *guest_rows],
-            hosts,
-            now_s,
-            now_s - self._looked_s,
-            self._settings.window_s,
-        )
+        self._measure(framework.agents, reports, [*batch_rows, *guest_rows], hosts, now_s)
         estimate(rows.jobs, running, queued, machine.total_cores, now_s)
         multi_node = self._settings.lend_multi_node
         bar(rows.jobs, self.units, running, queued, machine, core_owner, node_bar, multi_node)
@@ -147,29 +138,32 @@ class Assembly:
         return replace(snapshot, version=self._version)
 
     def _describe(self, row: int, unit: Unit, now_s: float) -> None:
-        """What follows from a unit alone; what is measured or told of others is blank again."""
-        jobs, spec = self._rows.jobs, unit.job.spec
-        cores = unit.wanted_cores
-        jobs.application[row] = self.applications.code(spec.user, spec.name, cores)
-        jobs.user[row] = _code(spec.user, self._user_codes, self.users)
-        jobs.cores[row] = cores
-        jobs.nodes[row] = len(unit.cpus_of)
-        jobs.time_limit_s[row] = spec.time_limit_s
-        jobs.memory_bytes_per_core[row] = unit.memory_bytes / cores
-        jobs.submit_s[row] = unit.job.submit_s
-        jobs.start_s[row] = min(unit.start_s, now_s) if unit.tasks else NAN
-        jobs.limit_end_s[row] = max(unit.limit_end_s, now_s) if unit.tasks else NAN
-        held_s = unit.job.hold_until_s
-        jobs.begin_s[row] = held_s if not unit.tasks and held_s > now_s else NAN
-        jobs.extended_s[row] = unit.extended_s if unit.tasks else 0.0
-        if not unit.tasks:
-            jobs.lost_s[row] = 0.0
-        jobs.share_group[row] = 1 + int(jobs.user[row]) if self._settings.share_users == "same" else 0
-        jobs.host[row], jobs.share[row] = -1, NAN
-        jobs.demand[row] = unit.demand if unit.tasks and unit.guest else NAN
-        jobs.cpu_fraction[row] = jobs.pace[row] = jobs.pressure[row] = jobs.happiness[row] = NAN
-        jobs.estimated_start_s[row] = jobs.own_estimate_s[row] = jobs.counterfactual_start_s[row] = NAN
-        jobs.host_bar[row] = jobs.guest_bar[row] = 0
+        """What follows from a unit alone; what is measured, or depends on others, is blank again."""
+        jobs, spec, runs = self._rows.jobs, unit.job.spec, bool(unit.tasks)
+        cores, held_s = unit.wanted_cores, unit.job.hold_until_s
+        user = self.user_codes.setdefault(spec.user, len(self.user_codes))
+        values = {
+            "application": self.applications.code(spec.user, spec.name, cores),
+            "user": user,
+            "cores": cores,
+            "nodes": len(unit.cpus_of),
+            "time_limit_s": spec.time_limit_s,
+            "memory_bytes_per_core": unit.memory_bytes / cores,
+            "submit_s": unit.job.submit_s,
+            "start_s": min(unit.start_s, now_s) if runs else NAN,
+            "limit_end_s": max(unit.limit_end_s, now_s) if runs else NAN,
+            "begin_s": held_s if not runs and held_s > now_s else NAN,
+            "extended_s": unit.extended_s if runs else 0.0,
+            "lost_s": jobs.lost_s[row] if runs else 0.0,
+            "share_group": 1 + user if self._settings.share_users == "same" else 0,
+            "demand": unit.demand if runs and unit.guest else NAN,
+            "host": -1,
+            **dict.fromkeys(("host_bar", "guest_bar"), 0),
+            **dict.fromkeys(("share", "cpu_fraction", "pace", "pressure", "happiness"), NAN),
+            **dict.fromkeys(("estimated_start_s", "own_estimate_s", "counterfactual_start_s"), NAN),
+        }
+        for name, value in values.items():
+            getattr(jobs, name)[row] = value
 
     # ------------------------------------------------------------------------------------------------ who is on what
 
@@ -227,18 +221,41 @@ class Assembly:
             hosts[row] = {host: 1.0}
         return hosts
 
+    def _measure(
+        self,
+        agents: Agents,
+        reports: Mapping[str, NodeReport],
+        running: Sequence[int],
+        hosts: Mapping[int, Mapping[int, float]],
+        now_s: float,
+    ) -> None:
+        """Fill the measured columns of the units in `running` (guests too); `hosts` as of `fill`.
 
-def _code(name: str, codes: dict[str, int], names: list[str]) -> int:
-    """The code of a name, a new one if need be."""
-    code = codes.get(name)
-    if code is None:
-        code = codes[name] = len(names)
-        names.append(name)
-    return code
+        Without cpusets a task may use its whole node: its part is of the cores that it holds.
+        """
+        rows, jobs = self._rows, self._rows.jobs
+        for row in hosts:
+            estimate_s = rows.kept(rows.name(row)).foreseen_s
+            jobs.own_estimate_s[row] = estimate_s
+            jobs.counterfactual_start_s[row] = estimate_s if estimate_s <= now_s else NAN
+        samples = []
+        for row in running:
+            unit = self.units[rows.name(row)]
+            known = key(unit.name, unit.job.spec.uid)
+            found = (report_of(agents, agents.number[agent], reports) for agent in unit.cpus_of)
+            samples += [Sample(row, -1, at, at.jobs[known]) for at in found if at and known in at.jobs]
+        seen = fill(rows, running, samples, hosts, self._settings.window_s, by_allocation=True)
+        for row in seen.there[~np.isnan(jobs.cpu_fraction[seen.there])].tolist():
+            rows.kept(rows.name(row)).cpu_fraction = float(jobs.cpu_fraction[row])
+        in_time(jobs, seen.there, seen.progress[seen.there], now_s)
+        elapsed_s = now_s - self._looked_s  # not finite at the first look
+        if 0.0 < elapsed_s < INF:
+            lends = seen.there[lending(hosts, len(rows))[seen.there]]
+            jobs.lost_s[lends] += (1.0 - jobs.pace[lends]) * elapsed_s
 
 
 def estimate(jobs: Jobs, running: Ints, queue: Ints, total: int, now_s: float) -> None:
-    """When each job that waits would start if all others ran to their limits, in order; NaN if nobody can tell.
+    """When each job that waits would start if all others ran to their limits, in order; NaN if nobody knows.
 
     `total` is the cores of all nodes. Fills `estimated_start_s` and `own_estimate_s` of the rows in `queue`.
     """

@@ -102,28 +102,25 @@ class MesosCluster:
             ]
 
     def release(self) -> list[str]:
-        """Lift every quota and give back what admission has changed; one sentence each. Jobs go on."""
+        """Lift every quota and undo what admission has changed; one sentence each. Jobs go on."""
         self._rows.forget_shares()
         self._link.grant({})
         return self.give_back()
 
     def give_back(self, *, begin: bool = True) -> list[str]:
         """Jobs that wait have their own place again, and with `begin` may start; one sentence for each."""
-        said = []
+        changed: dict[str, list[str]] = {}
         with self.engine.lock:
             for job in list(self.engine.framework.jobs.values()):
-                names = []
                 if job.priority:
-                    names.append("place")
+                    changed[job.job_id] = ["place"]
                     self.engine.do(Prioritised(job.job_id, 0.0))
                 if begin and job.hold_until_s > self.engine.now_s() and job.job_id in self._deferred:
-                    names.append("begin")
+                    changed.setdefault(job.job_id, []).append("begin")
                     self.engine.do(Held(job.job_id, -INF))
-                if names:
-                    said.append(f"{job.job_id}: it has its own {' and '.join(names)} again")
             if begin:
                 self._deferred.clear()
-        return said
+        return [f"{job}: it has its own {' and '.join(names)} again" for job, names in changed.items()]
 
     def close(self) -> None:
         """Let go of the master. Tasks go on; Mesos keeps them for `failover_timeout_s`."""
@@ -147,28 +144,13 @@ class MesosCluster:
     def cancel(self, job: str, why: str) -> bool:
         """End a job: its tasks are killed with grace. False if it has ended already. Raises UsageError if unknown."""
         with self.engine.lock:
-            self.engine.framework.job(job)
-            if job not in self.engine.framework.jobs:
-                return False
+            alive = job in self.engine.framework.jobs
             self.engine.do(Cancelled(job, why))
-            return True
-
-    def scale(self, job: str, tasks: Mapping[str, int]) -> bool:
-        """So many tasks of each named group run from now on, more as offers come, fewer by killing the latest with
-        grace (they run again later). Only of elastic jobs; False if it has ended. Raises UsageError."""
-        with self.engine.lock:
-            self.engine.framework.job(job)
-            if job not in self.engine.framework.jobs:
-                return False
-            self.engine.do(Scaled(job, dict(tasks)))
-            return True
+        return alive
 
     def hold(self, job: str, until_s: float) -> None:
         """A queued job is not placed before then (−inf: it may be placed now). Raises UsageError if unknown."""
-        with self.engine.lock:
-            self.engine.framework.job(job)
-            if job in self.engine.framework.jobs:
-                self.engine.do(Held(job, until_s))
+        self.engine.do(Held(job, until_s))
 
     def status(self, job: str = "") -> list[dict[str, Any]]:
         """Of one job, or of the last that have ended and all that have not: `job`, `state` (queued, launching, running,
@@ -188,16 +170,16 @@ class MesosCluster:
             found = known.jobs.get(job_of(job)) or known.ended.get(job_of(job))
             if found is None:
                 return None
-            told = story_of(found, known, self.engine.now_s())
-        if told["waits"] and not self.engine.subscribed:
-            told["waits"] = f"Mesos is not connected: {self.engine.trouble or 'no answer yet'}"
-        return cast(Json, told)
+            story = story_of(found, known, self.engine.now_s())
+        if story["waits"] and not self.engine.subscribed:
+            story["waits"] = f"Mesos is not connected: {self.engine.trouble or 'no answer yet'}"
+        return cast(Json, story)
 
     def teardown(self, why: str) -> tuple[int, int]:
         """End the framework with all its jobs and tasks, for good; how many there were.
 
-        It is done when a master has said so, which may be later; until then no job is taken. Whoever subscribes then is
-        a new framework.
+        It is done when a master has confirmed it, which may be later; until then no job is taken. Whoever subscribes
+        then is a new framework.
         """
         with self.engine.lock:
             known = self.engine.framework
@@ -250,42 +232,34 @@ class MesosCluster:
         return outcomes
 
     def finished(self, since_s: float) -> Finished:
-        """The units that have ended and were not told yet, whatever `since_s`. Only those that ran are told."""
+        """The units that have ended and were not reported yet, whatever `since_s`. Only those that ran are."""
         with self.engine.lock:
             ended, self.engine.framework.endings = self.engine.framework.endings, []
-        rows = self._rows
+        rows, jobs = self._rows, self._rows.jobs
         known = [ending for ending in ended if ending.unit in rows.of]
+        kept = [rows.kept(ending.unit) for ending in known]
         at = np.array([rows.of[ending.unit] for ending in known], dtype=np.int32)
-        told = Finished(
+        found = Finished(
             row=at,
             end_s=np.array([ending.end_s for ending in known]),
             run_s=np.array([max(1e-3, ending.end_s - ending.start_s) for ending in known]),
-            lost_s=rows.jobs.lost_s[at].copy(),
-            cpu_fraction=np.array([rows.kept(ending.unit).cpu_fraction for ending in known]),
+            lost_s=jobs.lost_s[at].copy(),
+            cpu_fraction=np.array([one.cpu_fraction for one in kept]),
             completed=np.array([ending.completed for ending in known], dtype=np.bool_),
         )
-        for ending, row in zip(known, at.tolist(), strict=True):
-            self._enter(ending.unit, row, ending.end_s)
+        users = list(self._assembly.user_codes)  # they stand for accounts, which Mesos does not know
+        for ending, one, row in zip(known, kept, at.tolist(), strict=True):
+            lent_core_s = float(rows.extra.lent_core_s[row])
+            if lent_core_s > 0 or one.host:
+                user, extended_s = users[int(jobs.user[row])], jobs.extended_s[row]
+                self.ledger.enter(ending.end_s, user, ending.unit, bool(one.host), lent_core_s, extended_s)
             rows.drop(row)
-        return told
+        return found
 
     def _grant(self, snapshot: Snapshot) -> None:
         self._link.grant(self._lending.leases(snapshot, self._assembly.units))
 
-    def _enter(self, unit: str, row: int, end_s: float) -> None:
-        """Into the ledger, if it has lent or was lent to. Mesos knows of no accounts: users stand for themselves."""
-        kept = self._rows.kept(unit)
-        lent_core_s = float(self._rows.extra.lent_core_s[row])
-        if lent_core_s <= 0 and not kept.host:
-            return
-        jobs, account = self._rows.jobs, self._assembly.users[int(self._rows.jobs.user[row])]
-        self.ledger.enter(end_s, account, unit, bool(kept.host), lent_core_s, jobs.extended_s[row])
-
     # ------------------------------------------------------------------------------------------------------- acting
-
-    def _unit(self, row: int) -> Unit | None:
-        """The unit of a row, as the framework has it now."""
-        return unit_named(self._rows.name(row), self.engine.framework)
 
     def _apply(self, decision: Decision) -> str:
         """Do it; why not, or the empty string. Raises UsageError for what the framework refuses."""
@@ -302,14 +276,16 @@ class MesosCluster:
                 return self._lending.extend(decision)
             case Withdraw():
                 return "nothing is offered to it"
-            case Evict():
-                return self._evict(decision)
-            case Admit() | Decline() | Defer() | Start() | SetThrottle():
-                return self._admit(decision)
+            case Evict() | SetThrottle() | Admit() | Decline() | Defer() | Start():
+                unit = unit_named(self._rows.name(decision.job), self.engine.framework)
+                if isinstance(decision, Evict):
+                    return self._evict(decision, unit)
+                if isinstance(decision, SetThrottle):
+                    return self._throttle(decision, unit)
+                return self._admit(decision, unit)
         return f"Mesos does not know how to {decision.kind or type(decision).__name__}"
 
-    def _evict(self, decision: Evict) -> str:
-        unit = self._unit(decision.job)
+    def _evict(self, decision: Evict, unit: Unit | None) -> str:
         if unit is None or not unit.tasks:
             return "it does not run any more"
         if unit.group >= 0:
@@ -319,41 +295,31 @@ class MesosCluster:
         self.engine.do(Cancelled(unit.job.job_id, f"evicted: {decision.cause.reason}"))
         return ""
 
-    def _admit(self, decision: Admit | Decline | Defer | Start | SetThrottle) -> str:
-        unit = self._unit(decision.job)
-        if isinstance(decision, SetThrottle):
-            if unit is None:
-                return "it has ended"
-            if unit.group < 0:
-                return "it is no array: a gang starts whole"
-            self.engine.do(Scaled(unit.job.job_id, scaled(unit.job.spec, unit.group, decision.tasks)))
-            return ""
-        if unit is not None and unit.group >= 0 and unit.tasks:
-            unit = self._waiting_of(unit)
-        if unit is None or unit.tasks:
-            return "it does not wait any more"
-        job = unit.job
-        if isinstance(decision, Admit):
-            self.engine.do(Prioritised(job.job_id, 1.0))
-        elif isinstance(decision, Defer):
-            if not math.isfinite(decision.until_s):
-                return "there is no such time"
-            if decision.until_s <= self.engine.now_s():
-                return "that time has passed"
-            self.engine.do(Held(job.job_id, decision.until_s))
-            self._deferred.add(job.job_id)
-        elif isinstance(decision, Start):
-            self.engine.do(Held(job.job_id, -INF))
-            self._deferred.discard(job.job_id)
+    def _throttle(self, decision: SetThrottle, unit: Unit | None) -> str:
+        if unit is None:
+            return "it has ended"
+        if unit.group < 0:
+            return "it is no array: a gang starts whole"
+        self.engine.do(Scaled(unit.job.job_id, scaled(unit.job.spec, unit.group, decision.tasks)))
         return ""
 
-    def _waiting_of(self, unit: Unit) -> Unit | None:
-        """What waits of the same array."""
-        return next(
-            (
-                other
-                for other in units_of(unit.job, self.engine.framework)
-                if other.group == unit.group and not other.tasks
-            ),
-            None,
-        )
+    def _admit(self, decision: Admit | Decline | Defer | Start, unit: Unit | None) -> str:
+        # what runs of an array may have others of it waiting
+        array = () if unit is None else units_of(unit.job, self.engine.framework)
+        if unit is None or all(other.tasks for other in array if other.group == unit.group):
+            return "it does not wait any more"
+        job = unit.job.job_id
+        match decision:
+            case Admit():
+                self.engine.do(Prioritised(job, 1.0))
+            case Defer():
+                if not math.isfinite(decision.until_s):
+                    return "there is no such time"
+                if decision.until_s <= self.engine.now_s():
+                    return "that time has passed"
+                self.engine.do(Held(job, decision.until_s))
+                self._deferred.add(job)
+            case Start():
+                self.engine.do(Held(job, -INF))
+                self._deferred.discard(job)
+        return ""

@@ -86,7 +86,7 @@ class Driver:
         self._put({"call": body})
 
     def beat(self) -> None:
-        """Tell the child that somebody is there."""
+        """Let the child know that somebody is there."""
         if not self._out:
             self._put({"beat": True})
 

@@ -47,7 +47,7 @@ class Answers:
         self._lock = threading.Lock()
         os.dup2(2, 1)  # a library that prints must not speak between our lines
 
-    def tell(self, **body: Any) -> None:
+    def send(self, **body: Any) -> None:
         """One line. A parent that is gone ends this process."""
         self._write(json.dumps(body, separators=(",", ":")).encode() + b"\n")
 
@@ -76,18 +76,15 @@ class Verbatim:
 
 def load_pymesos() -> Any:
     """The module, without the handlers that it installs. Raises ImportError."""
-    here = Path(__file__).with_name("response_parser.py")
-    loaded: dict[str, Any] = {}
-    for name in ("http_parser", "http_parser.http"):
-        spec = importlib.util.spec_from_file_location(name, here, submodule_search_locations=[])
-        assert spec is not None and spec.loader is not None
-        loaded[name] = sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded[name])
+    # it takes its parser from a package that does not build on this Python
+    path = Path(__file__).with_name("response_parser.py")
+    spec = importlib.util.spec_from_file_location("http_parser.http", path)
+    assert spec is not None and spec.loader is not None
+    sys.modules["http_parser.http"] = parser = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(parser)
     import pymesos  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    import pymesos.process  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    import pymesos.scheduler  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
-    # it interrupts the main thread when its own has failed: anywhere, also where that is being told
+    # it interrupts the main thread when its own has failed: anywhere, also where that is being reported
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = logging.getLogger("pymesos")
     for handler in list(log.handlers):
@@ -114,7 +111,7 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
             return dict(self._framework)  # capabilities as configured: no GPU_RESOURCES unless wanted
 
         def _get_version(self, master: str) -> None:
-            return None  # the master tells it in SUBSCRIBED, and an odd one must not end the driver
+            return None  # the master names it in SUBSCRIBED, and an odd one must not end the driver
 
         def _send(
             self, body: Any, path: str = "/api/v1/scheduler", method: str = "POST", headers: Any = None
@@ -151,7 +148,7 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
             """Another one leads (a redirect, ZooKeeper)."""
             if master is not None:
                 master = _address(master)
-            answers.tell(master=master)
+            answers.send(master=master)
             super().change_master(master)
 
         def on_event(self, text: str) -> None:
@@ -165,13 +162,13 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
                 self.attempts = 1  # should it be cut, that is no refusal
                 with contextlib.suppress(Exception):
                     self.framework_id = event["subscribed"]["framework_id"]["value"]
-            answers.tell(event=event)
+            answers.send(event=event)
             if kind == "ERROR":  # to go on would subscribe again at once, hundreds of times a second
                 self.stop(failover=True)
 
         def on_close(self) -> None:
             self._close()
-            answers.tell(closed=True)
+            answers.send(closed=True)
 
         def _shutdown(self) -> None:
             """Never TEARDOWN: that kills every task."""
@@ -221,10 +218,10 @@ class Calls:
         self._unsent: list[bytes] = []
         self.under_way = 0
         """Calls that have not come to an end, those that are not sent yet too."""
-        self.ended = self._told = 0
+        self.ended = self._reported = 0
 
     def send(self, text: bytes) -> None:
-        """Hand a call to the master, perhaps with the next ones; what becomes of it is told to the parent later."""
+        """Hand a call to the master, perhaps with the next ones; what becomes of it is reported to the parent later."""
         try:
             request = self._driver.request(text)
             self._connect()
@@ -248,12 +245,12 @@ class Calls:
         except OSError as error:
             self._fail(error)
             return
-        self._tell_done()
+        self._report_done()
 
-    def _tell_done(self) -> None:
-        if self.ended > self._told:
-            self._answers.tell(done=self.ended)
-            self._told = self.ended
+    def _report_done(self) -> None:
+        if self.ended > self._reported:
+            self._answers.send(done=self.ended)
+            self._reported = self.ended
 
     def _collect_one(self) -> None:
         """Take an answer, or wait for more of it. Raises OSError."""
@@ -262,7 +259,7 @@ class Calls:
         size = int(length[1]) if length else 0
         if not found or len(rest) < size:
             assert self._socket is not None
-            self._tell_done()  # it may take long, and the parent waits for a sign
+            self._report_done()  # it may take long, and the parent waits for a sign
             piece = self._socket.recv(1 << 16)
             if not piece:
                 raise ConnectionError("the master closed the connection of calls")
@@ -274,7 +271,7 @@ class Calls:
         status = head.split(b" ", 2)[1:2]
         if not status or not status[0].startswith(b"2"):
             text = (head.split(b"\r\n")[0] + b": " + rest[:size]).decode(errors="replace")
-            self._answers.tell(failed=self.ended, why=text[:1000])
+            self._answers.send(failed=self.ended, why=text[:1000])
 
     def _connect(self) -> None:
         master, stream = str(self._driver.master), str(self._driver.stream_id)
@@ -293,8 +290,8 @@ class Calls:
         self.ended += self.under_way
         self.under_way = 0
         self._unsent.clear()
-        self._told = self.ended
-        self._answers.tell(failed=self.ended, why=f"{type(error).__name__}: {error}"[:1000])
+        self._reported = self.ended
+        self._answers.send(failed=self.ended, why=f"{type(error).__name__}: {error}"[:1000])
         self.close()
 
     def close(self) -> None:
@@ -328,7 +325,7 @@ def main() -> int:
     try:
         pymesos = load_pymesos()
     except Exception as error:
-        answers.tell(fatal=f"pymesos cannot be imported: {type(error).__name__}: {error}")
+        answers.send(fatal=f"pymesos cannot be imported: {type(error).__name__}: {error}")
         return 1
     silence = [60.0]
     incoming = lines(0, silence)
@@ -336,7 +333,7 @@ def main() -> int:
     settings = json.loads(first)
     if settings is None:
         return 0
-    answers.tell(ready=getattr(pymesos, "__VERSION__", ""))
+    answers.send(ready=getattr(pymesos, "__VERSION__", ""))
     driver = make_driver(pymesos, settings, answers)
     calls = Calls(driver, answers, settings["timeout_s"])
     try:
@@ -350,7 +347,7 @@ def main() -> int:
             if driver.aborted:
                 driver.join()
                 if pymesos.process._exc_info is not None:
-                    answers.tell(closed=True, why=_why(pymesos.process._exc_info[1]))
+                    answers.send(closed=True, why=_why(pymesos.process._exc_info[1]))
                 break
     finally:
         with contextlib.suppress(Exception):

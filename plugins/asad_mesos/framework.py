@@ -151,8 +151,9 @@ class Framework(State):
             case Scaled():
                 self._lives.scale(self.job(event.job), event.tasks, now_s)
             case Held():
-                self.note(what="held", job=self.job(event.job).job_id, until_s=finite(event.until_s))
-                self.pool.wake()
+                if self.job(event.job).job_id in self.jobs:
+                    self.note(what="held", job=event.job, until_s=finite(event.until_s))
+                    self.pool.wake()
             case Prioritised():
                 self.note(what="priority", job=self.job(event.job).job_id, priority=event.priority)
                 self.pool.changed()

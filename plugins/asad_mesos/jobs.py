@@ -24,13 +24,11 @@ MOST_TASKS = 100_000
 MOST_TEXT = 1 << 20
 """Bytes of a script; it travels within the task's description."""
 MOST_VARIABLES = 1000
-REMEMBERED = 1000
+SHORTENED = 1000
 """Characters of each text of a job that has ended."""
 MEBIBYTE = 2**20
 NAME = re.compile(r"[A-Za-z0-9_.\-]{1,32}", re.ASCII)
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,31}\$?", re.ASCII)
-HALF = re.compile("[\ud800-\udfff]")
-"""Half of a character, which JSON may hold and no journal, file or environment does."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 
 
@@ -154,7 +152,7 @@ class Spec:
     retries: Annotated[int, Is(-1, 1000)] = -1
     """So often is it queued again when tasks were lost; -1: as the framework's settings say."""
     hint: Line = ""
-    """What its user tells asad (`utility=…`). Hostile text."""
+    """What its user asks of asad (`utility=…`). Hostile text."""
     origin: ShortLine = ""
     """Who it stands for elsewhere (`slurm:17`); empty: nobody."""
 
@@ -169,11 +167,9 @@ class Spec:
         return sum(group.tasks * group.cpus for group in self.groups)
 
     def shortened(self) -> Spec:
-        """What is remembered of it when it has ended: the beginnings of its texts, and no environment."""
-        groups = tuple(
-            dataclasses.replace(group, command=group.command[:REMEMBERED]) for group in self.groups
-        )
-        texts = {name: getattr(self, name)[:REMEMBERED] for name in ("command", "script", "hint", "output")}
+        """What is left of it when it has ended: the beginnings of its texts, and no environment."""
+        groups = tuple(dataclasses.replace(group, command=group.command[:SHORTENED]) for group in self.groups)
+        texts = {name: getattr(self, name)[:SHORTENED] for name in ("command", "script", "hint", "output")}
         return dataclasses.replace(self, groups=groups, environment={}, attributes={}, **texts)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""What the master is told of a task: TaskInfo and ExecutorInfo. Pure."""
+"""What the master has of a task: TaskInfo and ExecutorInfo; and the calls to it. Pure."""
 
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ def key(unit: str, uid: int) -> str:
 
 
 def job_data(spec: Spec, unit: str, guest: bool, tasks: int) -> dict[str, Any]:
-    """What our executor is told of a job of which `tasks` run on one agent."""
+    """What our executor is to know of a job of which `tasks` run on one agent."""
     return {
         "job": unit,
         "key": key(unit, spec.uid),
@@ -75,7 +76,7 @@ def task_info(
     resources: Sequence[Mapping[str, Any]],
     grace_s: float,
 ) -> dict[str, Any]:
-    """One task. `place` tells it its rank, its index in its group, how many there are and on which nodes."""
+    """One task. `place` has its rank, its index in its group, how many there are and on which nodes."""
     return {
         "name": spec.name or spec.origin or task_id,
         "task_id": {"value": task_id},
@@ -89,13 +90,8 @@ def task_info(
 
 def where(job: Job) -> str:
     """Nodes and tasks on each, in order of rank: `n1*4,n2*2`."""
-    runs: list[tuple[str, int]] = []
-    for task in job.tasks.values():
-        if runs and runs[-1][0] == task.host:
-            runs[-1] = (task.host, runs[-1][1] + 1)
-        else:
-            runs.append((task.host, 1))
-    return ",".join(f"{host}*{count}" for host, count in runs)
+    runs = itertools.groupby(task.host for task in job.tasks.values())
+    return ",".join(f"{host}*{sum(1 for _ in tasks)}" for host, tasks in runs)
 
 
 SLIVER = 10
@@ -115,7 +111,7 @@ def described(
 ) -> tuple[list[dict[str, Any]], dict[str, Executor]]:
     """TaskInfos of tasks of one job on one agent, whose offers' `pieces` become less; and what their executors are.
 
-    `nodes` is as `where` tells them, `needs` are amounts by group, `hosts` the executors of other jobs that tasks
+    `nodes` is as of `where`, `needs` are amounts by group, `hosts` the executors of other jobs that tasks
     join, by their ids.
     """
     infos = []
@@ -191,7 +187,7 @@ def accept(offer_ids: Sequence[str], tasks: Sequence[Mapping[str, Any]], refuse_
 
 
 def decline(offer_ids: Sequence[str], refuse_s: float) -> Call:
-    """Give offers back."""
+    """Return offers."""
     return {
         "type": "DECLINE",
         "decline": {

@@ -26,7 +26,7 @@ REFUSED_S = 30.0
 SUPERSEDED_S = 1.0
 """The same where another scheduler took our id: it may be our own predecessor that dies."""
 HEARTBEAT_S = 15.0
-"""Of a master that has not said how often it sends one."""
+"""Of a master that does not give its own."""
 BEHIND = 500
 """With more calls than this under way the master is not asked for tasks that nothing was heard of."""
 HINTS = {
@@ -86,7 +86,7 @@ class MasterLink:
             self.driver.call({**call, "framework_id": {"value": framework_id}})
 
     def write(self) -> list[Event]:
-        """Write what the child takes; it may have ended, and may have said why."""
+        """Write what the child takes; it may have ended, and may have reported why."""
         return [] if self.driver is None or self.driver.write() else self.hear()
 
     def hear(self) -> list[Event]:

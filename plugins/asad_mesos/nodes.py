@@ -28,7 +28,7 @@ class Nodes:
 
     def see(self, agents: Agents, used: Set[str]) -> None:
         """What is known of agents now; on those in `used` tasks of ours run. Nodes bear the names of their hosts, and
-        where several agents are on one host names that tell them apart."""
+        where several agents are on one host names by which they differ."""
         self.agents = [
             agent for row, agent in enumerate(agents.ids) if agents.total[CPUS, row] > 0 or agent in used
         ]
@@ -49,15 +49,14 @@ class Nodes:
         counts = agents.total[GPUS, self._at].tolist()
         return {node: float(count) / 1000 for node, count in enumerate(counts) if count > 0}
 
-    def bars(self, agents: Agents, reports: Mapping[str, NodeReport]) -> NDArray[np.int8]:
+    def ineligible(self, agents: Agents, reports: Mapping[str, NodeReport]) -> NDArray[np.int8]:
         """Why nothing is lent on a node: numbers of `NodeIneligible`."""
-        bars = np.zeros(len(self.agents), np.int8)
+        why = np.zeros(len(self.agents), np.int8)
         for node, row in enumerate(self._at):
-            if agents.total[CPUS, row] == 0:
-                bars[node] = NodeIneligible.DOWN
-            elif report_of(agents, row, reports) is None:
-                bars[node] = NodeIneligible.NO_ACTOR
-        return bars
+            if report_of(agents, row, reports) is None:
+                why[node] = NodeIneligible.NO_ACTOR
+        why[agents.total[CPUS, self._at] == 0] = NodeIneligible.DOWN
+        return why
 
 
 def report_of(agents: Agents, row: int, reports: Mapping[str, NodeReport]) -> NodeReport | None:

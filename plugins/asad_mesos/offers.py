@@ -70,19 +70,11 @@ class Offer:
     agent_id: str
     host: str
     address: str
-    """Host and port of the agent, which tell two agents of one host apart."""
+    """Host and port of the agent, by which two agents of one host differ."""
     attributes: Mapping[str, str]
     pieces: tuple[Piece, ...]
     unavailable: bool
     """Its agent is to be maintained."""
-
-    def amounts(self, revocable: bool) -> Amounts:
-        """How much of everything."""
-        total = np.zeros(len(NAMES), np.int64)
-        for piece in self.pieces:
-            if piece.revocable == revocable:
-                total[piece.name] += piece.amount
-        return total
 
 
 def read_offer(plain: Mapping[str, Any]) -> Offer:
@@ -120,7 +112,7 @@ MARKS = frozenset(("shared", "provider_id", "disk", "reservation", "reservations
 
 
 def _can_be_sent(resource: Mapping[str, Any]) -> bool:
-    """Could it be given back as it came? What is nested deeper than any resource is let be."""
+    """Could it be sent as it came? What is nested deeper than any resource is let be."""
     try:
         orjson.dumps(resource)
     except TypeError:
@@ -230,7 +222,7 @@ class Agents:
         self.see(row)
 
     def see(self, row: int) -> None:
-        """Remember the most that was there at one time."""
+        """The most that was there at one time may be more now."""
         seen = self.free[:, row] + self.used[:, row]
         np.maximum(self._recent[:, row], seen, out=self._recent[:, row])
         if (seen > self.total[:, row]).any():

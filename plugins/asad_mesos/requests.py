@@ -8,7 +8,7 @@ there; what it runs and with which environment is for its owner and root.
 from __future__ import annotations
 
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from asad.errors import AsadError, UsageError
@@ -99,13 +99,9 @@ def _shown(found: dict[str, Any], uid: int) -> dict[str, Any]:
     """The same, without what is private if it is somebody else's."""
     if _may(found, uid):
         return found
-    spec = {key: value for key, value in found["spec"].items() if key not in PRIVATE}
-    spec["groups"] = [
-        {key: value for key, value in group.items() if key not in PRIVATE} for group in _groups(spec)
-    ]
-    return {**found, "spec": spec}
 
+    def public(table: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in table.items() if name not in PRIVATE}
 
-def _groups(spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    groups: Sequence[Mapping[str, Any]] = spec["groups"]
-    return groups
+    spec = public(found["spec"])
+    return {**found, "spec": {**spec, "groups": [public(group) for group in spec["groups"]]}}

@@ -51,7 +51,7 @@ class HttpParser:
         return length
 
     def get_errno(self) -> int:
-        """A number for an error that `execute` has told by taking fewer bytes."""
+        """A number for an error that `execute` has shown by taking fewer bytes."""
         return 1
 
     def is_headers_complete(self) -> bool:

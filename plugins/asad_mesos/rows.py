@@ -13,10 +13,10 @@ NAN, INF = math.nan, math.inf
 
 @dataclass(slots=True)
 class Kept:
-    """What is remembered of a unit's run besides its row."""
+    """What is kept of a unit's run besides its row."""
 
     run: str = ""
-    """As `Unit.run` tells it."""
+    """As of `Unit.run`."""
     share: float = NAN
     """Of the guest of a pair: the share that was decided for it, whether its host is capped too, and beside which host
     that was."""
@@ -29,7 +29,7 @@ class Kept:
     host: str = ""
     """Unit beside which it was started as a guest."""
     foreseen_s: float = NAN
-    """When a guest would have started by itself, as far as could be told."""
+    """When a guest would have started by itself, as far as was known."""
     cpu_fraction: float = NAN
     """The last that was measured."""
 
@@ -47,7 +47,7 @@ class Rows(job_rows.Rows[Measured]):
         super().drop(row)
 
     def kept(self, unit: str) -> Kept:
-        """What is remembered of the run of a unit that was seen last, or was begun since."""
+        """What is kept of the run of a unit that was seen last, or was begun since."""
         return self._kept.get(unit) or Kept()
 
     def begin(self, unit: str, run: str) -> Kept:

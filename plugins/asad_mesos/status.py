@@ -12,8 +12,8 @@ from asad_mesos.state import QUEUED, Job
 
 
 def status_of(job: Job, framework: Framework) -> dict[str, Any]:
-    """As plain data, for `asactl tasks` and for who took the job out of another queue. `node` tells agents of one
-    `host` apart."""
+    """As plain data, for `asactl tasks` and for who took the job out of another queue. By `node` agents of one
+    `host` differ."""
     names, rows = framework.agents.names(), framework.agents.number
 
     def node(agent: str, host: str) -> str:

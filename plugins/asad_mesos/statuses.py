@@ -41,7 +41,7 @@ def not_to_blame(status: Mapping[str, Any]) -> bool:
 
 
 def exit_of(status: Mapping[str, Any] | None) -> int | None:
-    """The exit status that our executor tells in a label; minus the number of a signal."""
+    """The exit status that our executor gives in a label; minus the number of a signal."""
     try:
         found = int(_labels(status or {}).get("exit", ""))
     except ValueError:
@@ -50,7 +50,7 @@ def exit_of(status: Mapping[str, Any] | None) -> int | None:
 
 
 def takes_guests(status: Mapping[str, Any]) -> bool:
-    """Does the executor that tells it know what to do with tasks of other jobs?"""
+    """Does the executor that reports it know what to do with tasks of other jobs?"""
     return "guests" in _labels(status)
 
 

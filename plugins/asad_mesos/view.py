@@ -1,9 +1,9 @@
 """What there is to be seen of the framework: units, and the cores that they are shown on. Pure.
 
 A unit is what the rest of asad calls a job: a gang, or one task of an elastic job. Mesos counts CPUs in thousandths
-and gives nobody a core of his own; so that lending can be told in cores, every unit is shown on as many cores of a node
-as its CPUs there, rounded up, and keeps them while it is there. What finds no core left (fractions of cores that add
-up) runs all the same and is not shown as running.
+and gives nobody a core of his own; so that lending can be counted in cores, every unit is shown on as many cores of a
+node as its CPUs there, rounded up, and keeps them while it is there. What finds no core left (fractions of cores that
+add up) runs all the same and is not shown as running.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from asad_mesos.jobs import Group
 from asad_mesos.offers import CPUS
 from asad_mesos.state import (
     LAUNCHING,
@@ -44,30 +45,29 @@ class Unit:
     """By agent."""
 
     @property
+    def _parts(self) -> list[tuple[int, Group]]:
+        """How many tasks of which groups it is."""
+        groups = self.job.spec.groups
+        return [(group.tasks, group) for group in groups] if self.group < 0 else [(1, groups[self.group])]
+
+    @property
     def wanted_cores(self) -> int:
         """Cores that it asks for."""
-        spec = self.job.spec
-        cpus = spec.cpus if self.group < 0 else spec.groups[self.group].cpus
-        return max(1, math.ceil(round(cpus, 3)))
+        return max(1, math.ceil(round(sum(tasks * group.cpus for tasks, group in self._parts), 3)))
 
     @property
     def memory_bytes(self) -> float:
         """Memory that it reserves, over all its tasks."""
-        spec = self.job.spec
-        groups = spec.groups if self.group < 0 else (spec.groups[self.group],)
-        return sum(group.memory_bytes * (group.tasks if self.group < 0 else 1) for group in groups)
+        return sum(tasks * group.memory_bytes for tasks, group in self._parts)
 
     @property
     def gpus(self) -> int:
         """Devices that it asks for, over all its tasks."""
-        spec = self.job.spec
-        if self.group >= 0:
-            return spec.groups[self.group].gpus
-        return sum(group.tasks * group.gpus for group in spec.groups)
+        return sum(tasks * group.gpus for tasks, group in self._parts)
 
     @property
     def run(self) -> str:
-        """Tells one run of it from the next, for it may be queued again; the empty string while it waits."""
+        """Another for each run of it, for it may be queued again; the empty string while it waits."""
         if not self.tasks:
             return ""
         return self.tasks[0].task_id if self.group >= 0 else str(self.job.attempt)

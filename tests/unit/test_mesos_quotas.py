@@ -14,7 +14,7 @@ from asad_mesos import journal as journal_file
 from asad_mesos.cluster import MesosCluster
 from asad_mesos.events import Cancelled, Submitted
 from asad_mesos.framework import Framework
-from asad_mesos.jobs import MEBIBYTE, REMEMBERED, Group, Spec, spec_from_json
+from asad_mesos.jobs import MEBIBYTE, SHORTENED, Group, Spec, spec_from_json
 from asad_mesos.journal import Journal
 from asad_mesos.quotas import OverQuota, Usage
 from asad_mesos.settings import Settings, read_settings
@@ -144,11 +144,11 @@ def test_who_submits_and_cancels_without_end_fills_neither_memory_nor_journal() 
         framework.handle(Submitted(large), Cancelled(f"m{number}", "enough"), now_s=1.0)
     assert all(job.groups[0].todo == [] for job in framework.ended.values())
     dumped = json.dumps(framework.dump())
-    assert len(dumped) < 3 * 3 * REMEMBERED and "SECRET" not in dumped
+    assert len(dumped) < 3 * 3 * SHORTENED and "SECRET" not in dumped
     successor = Framework(Settings())
     successor.restore(framework.dump())
     assert successor.dump() == framework.dump()
-    assert successor.job("m3").spec.script == LARGE[:REMEMBERED]
+    assert successor.job("m3").spec.script == LARGE[:SHORTENED]
 
 
 def test_a_journal_is_written_anew_when_it_has_grown_by_bytes(

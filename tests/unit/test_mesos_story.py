@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from asad_mesos.cluster import MesosCluster
-from asad_mesos.events import AgentLost, Held, Offered, Submitted, Subscribed, Updated
+from asad_mesos.events import AgentLost, Held, Offered, Scaled, Submitted, Subscribed, Updated
 from asad_mesos.framework import Framework
 from asad_mesos.jobs import Group, Spec
 from asad_mesos.offers import read_offer
@@ -129,10 +129,10 @@ def test_workers_that_are_lost_and_scaled_are_reported_of_and_no_story_grows_wit
     paper._end("m1.1.3", "TASK_LOST")
     paper.settle()
     assert "m1_3 on n0 was lost: TASK_LOST" in sentences(cluster, "m1_3")
-    cluster.scale("m1", {"worker": 2})
+    cluster.engine.do(Scaled("m1", {"worker": 2}))
     assert sentences(cluster)[-1] == "at most 2 of worker at one time from now on"
     for number in range(100):
-        cluster.scale("m1", {"worker": 1 + number % 2})
+        cluster.engine.do(Scaled("m1", {"worker": 1 + number % 2}))
     assert len(sentences(cluster)) == STORY_KEPT + 1 and sentences(cluster)[0] == "it was submitted"
 
 
