@@ -37,7 +37,6 @@ from asad.daemon.pace import Pace, Steady, WallClock
 from asad.daemon.policy_state import PolicyState
 from asad.daemon.reload import but_for_what_is_fixed, leaves_behind
 from asad.daemon.requests import Requests, plain_config
-from asad.daemon.systemd import Heartbeat, notify
 from asad.daemon.task_queue import TaskQueue
 from asad.decisions import Outcome
 from asad.errors import AsadError, UsageError
@@ -48,6 +47,7 @@ from asad.replay.playback import Playback
 from asad.stages import Stages, decided_by, live_guard, stages_of, warm_up
 from asad.store.records import QuotaChange
 from asad.store.writer import FORGET_S, RunStart, Writer
+from asad.systemd import Heartbeat, notify
 
 log = logging.getLogger(__name__)
 

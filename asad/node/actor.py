@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import logging
 import math
 import os
 import queue
 import re
-import socket
 import stat
 import time
 from collections.abc import Callable, Mapping
@@ -28,28 +26,22 @@ from asad.errors import ClusterError
 from asad.model import Json
 from asad.node.cgroups import Cgroups, JobGroup
 from asad.node.cores import hyperthreaded_cores
-from asad.node.kernel_files import MOST_MEMORY, journal_of, write_durably
+from asad.node.guest_roles import GuestRoles
+from asad.node.kernel_files import MOST_MEMORY
 from asad.node.leases import Leases
-from asad.node.pressure import LOOKS, Fractions, gives_way, hosts_beside, innocent
+from asad.node.pressure_watch import PressureWatch
 from asad.node.profile import Profile
 from asad.node.progress import FOLDER
 from asad.node.quotas import Quotas
 from asad.node.registered import Registered
 from asad.node.widen import Widening
 from asad.port import JobSample, Lease
+from asad.systemd import notify
 
 log = logging.getLogger(__name__)
 
 JOB_ID = re.compile(r"[A-Za-z0-9_+.\-]{1,64}", re.ASCII)
 SCAN_S = 1.0
-PATIENCE_S = 60.0
-"""So long an offer stays open where the daemon does not say for how long."""
-UNCONFIRMED_S = 60.0
-"""So much longer than an offer stays open its job counts as a guest although the daemon has not said so since."""
-MOST_ANNOUNCED_S = 86_400.0 + UNCONFIRMED_S
-ANNOUNCED_JOBS = 10_000
-PARTITION_LOOKS = 10
-"""A job is so often asked in which partition it was started, if nothing answers."""
 SAMPLE_FIELDS = tuple(column.name for column in fields(JobSample))
 
 
@@ -111,27 +103,13 @@ class Actor:
         self.profile.own_cores = self.widening.own
         self.leases = Leases()
         self.jobs: Mapping[str, JobGroup] = {}
+        self.watch = PressureWatch(self.profile, self.leases)
+        self.roles = GuestRoles(
+            cgroups, settings.state_dir, clock, settings.guest_partitions, self.quotas.is_idle
+        )
         self.guests: set[str] = set()
         self.samples: dict[str, JobSample] = {}
         self.inbox: queue.SimpleQueue[dict[str, Json] | None] = queue.SimpleQueue()
-        self.announced = self._load_announced()
-        """Jobs that the daemon has offered a place here → until when that makes guests of them, by `clock`."""
-        self._patience_s = PATIENCE_S
-        self._roles: dict[tuple[str, int], bool] = {}
-        """The daemon's last word on each job that was here then; it holds when its lease has run out."""
-        self._partitions: dict[tuple[str, int], tuple[str, int]] = {}
-        """What each job's environment says, and how often it was asked."""
-        self._alone: dict[str, float] = {}
-        """How much each job stalled while no guest was beside it."""
-        self._beside: dict[str, set[str]] = {}
-        """Host → guests beside it."""
-        self._stalls: dict[str, Fractions] = {}
-        self._used: dict[str, Fractions] = {}
-        """Waiting of hosts that have guests, and CPU of those guests."""
-        self._pressed: dict[str, float] = {}
-        """Hosts under pressure and how much they stalled, for as long as guests are squeezed for them."""
-        self._trials: dict[str, int] = {}
-        """Looks since the guests of these hosts were squeezed; it is yet to be seen whether for good reason."""
         self._hyperthreaded_cores = hyperthreaded_cores()
         self._stopping = False
 
@@ -166,7 +144,7 @@ class Actor:
                         self._do(duty, now)
                 if self.leases.next_s() <= now:
                     self._do(self.expire, now)
-                self._do(self._tell_audit, now)
+                self._do(self._report_audit, now)
                 notify("WATCHDOG=1")
                 wait_s = min(*due, self.leases.next_s()) - self.clock()
                 with contextlib.suppress(queue.Empty):
@@ -200,7 +178,7 @@ class Actor:
         """Narrow every guest, lift every quota and let go of everything. Guests stay in the idle class."""
         self.widening.narrow_all("the actor stops")
         self.quotas.lift_all("the actor stops")
-        self._tell_audit(self.clock())
+        self._report_audit(self.clock())
         if self.registered is not None:
             self.registered.close()
         self.profile.close()
@@ -217,54 +195,23 @@ class Actor:
         ended = before.keys() - self.jobs.keys()
         for job_id in ended:
             self.leases.forget(job_id)
-            self._alone.pop(job_id, None)
+            self.watch.alone.pop(job_id, None)
             self.samples.pop(job_id, None)
-        if ended:
-            here = {(group.job_id, group.inode) for group in self.jobs.values()}
-            self._partitions = {key: told for key, told in self._partitions.items() if key in here}
-        self._forget_announced(ended, now_s)
+        self.roles.follow(ended, self.jobs, now_s)
         self.classify()
         self.apply(now_s)
 
     def classify(self) -> None:
-        """Who is a guest? What the daemon says of a job that is here counts first. Else its environment can make it
-        one by the partition that it names, but never make it none: that is the user's to write. Then what the daemon
-        said before it came, for a while (it may have started by itself since), and a predecessor's mark (the idle class
-        itself)."""
+        """Find out who is a guest, and hold in the idle class who is."""
         self.guests = set()
         for job_id, group in self.jobs.items():
-            if self._is_guest(group):
+            if self.roles.is_guest(group):
                 self.guests.add(job_id)
                 if not self.quotas.holds_idle(job_id):
                     self.quotas.set_idle(group, True, "guests are in the idle class")
             elif self.quotas.holds_idle(job_id):
                 self.quotas.set_idle(group, False, "it is no guest")
-        self._find_hosts()
-
-    def _find_hosts(self) -> None:
-        """Who is beside whom: who shares a core, and a guest that runs wide shares all of them."""
-        cores = self.profile.cores()
-        wide = {job_id: frozenset(self.widening.cores(job_id)) for job_id in self.guests & cores.keys()}
-        self._beside = hosts_beside(
-            self.guests, cores | {job_id: wider for job_id, wider in wide.items() if wider}, self._named_host
-        )
-
-    def _is_guest(self, group: JobGroup) -> bool:
-        key = (group.job_id, group.inode)
-        if key in self._roles:
-            return self._roles[key]
-        if self._names_guest_partition(group):
-            return True
-        return group.job_id in self.announced or self.quotas.is_idle(group)
-
-    def _names_guest_partition(self, group: JobGroup) -> bool:
-        """Does the environment of its first process say so?"""
-        key = (group.job_id, group.inode)
-        partition, looks = self._partitions.get(key, ("", 0))
-        if not partition and looks < PARTITION_LOOKS:
-            partition = self.cgroups.partition(group)
-            self._partitions[key] = (partition, looks + 1)
-        return partition in self.settings.guest_partitions
+        self.watch.find_hosts(self.guests, self.widening.cores)
 
     def apply(self, now_s: float) -> None:
         """Bring quotas, cores and memory limits to what leases and squeezes say now.
@@ -285,7 +232,7 @@ class Actor:
                 self.widening.widen(group, "leased: every core of the node")
             changed |= bool(self.widening.cores(job_id)) != was_wide
         if changed:
-            self._find_hosts()
+            self.watch.find_hosts(self.guests, self.widening.cores)
         limits = self.leases.memory(now_s)
         for job_id, group in self.jobs.items():
             high_bytes, why = limits.get(job_id, (math.nan, over))
@@ -298,58 +245,14 @@ class Actor:
 
     def watch_pressure(self, now_s: float) -> None:
         """Look at the hosts that have guests beside them; squeeze the guests of one that stalls."""
-        beside = self._beside
-        self._stalls = {host: self._stalls.get(host) or Fractions() for host in beside}
-        self._used = {
-            guest: self._used.get(guest) or Fractions() for guests in beside.values() for guest in guests
-        }
-        squeezed = {squeeze.host_id for squeeze in self.leases.squeezes.values()}
-        self._pressed = {host: found for host, found in self._pressed.items() if host in squeezed}
-        self._trials = {host: looks + 1 for host, looks in self._trials.items() if host in squeezed}
-        used: dict[str, float] = {}
-        for guest, fractions in self._used.items():
-            cpu_s = self.profile.cpu_s(guest)
-            used[guest] = math.nan if math.isnan(cpu_s) else fractions.look({0: cpu_s}, now_s)
-        acted = False
-        for host, stalls in self._stalls.items():
-            waits = self.profile.waits(host)
-            lease = self.leases.jobs.get(host)
-            if waits is None or (lease is not None and not math.isnan(lease.quota)):
-                continue  # a host with a cap of its own waits because it was decided so
-            stalled, alone = stalls.look(waits, now_s), self._alone.get(host, math.nan)
-            if self._trials.get(host) == LOOKS + 1:  # every look of the mean was taken without the guests
-                del self._trials[host]
-                acted = True
-                if innocent(self._pressed[host], stalled):
-                    log.info("job %s waits for itself: its guests need not give way", host)
-                    self._alone[host] = max(stalled, self._pressed.pop(host))
-                    self.leases.acquit(host)
-                    continue
-            for guest in beside[host]:
-                if gives_way(stalled, alone, used[guest]) and self.leases.squeeze(guest, host, now_s):
-                    acted = True
-                    self._pressed[host] = stalled
-                    self._trials[host] = 0
-                    log.info(
-                        "job %s waits for CPU %.0f%% of the time: job %s gives way",
-                        host,
-                        100 * stalled,
-                        guest,
-                    )
-        if acted:
+        if self.watch.look(now_s):
             self.apply(now_s)
             self._report()
-
-    def _named_host(self, guest: str) -> str:
-        lease = self.leases.jobs.get(guest)
-        return "" if lease is None else lease.host_id
 
     def sample(self, now_s: float) -> None:
         """Look at every job and report."""
         self.samples = self.profile.look(now_s, self.guests)
-        for job_id, found in self.samples.items():
-            if job_id not in self._beside:
-                self._alone[job_id] = found.pressure
+        self.watch.sampled(self.samples)
         self._report()
 
     # ---------------------------------------------------------------------------------------------------- messages
@@ -368,10 +271,7 @@ class Actor:
                 log.warning("a lease that makes no sense is let be: %s", error)
                 return
             self.leases.renew(leases, length_s, now_s)
-            said = {lease.job_id: lease.guest for lease in leases}
-            here = [group for group in self.jobs.values() if group.job_id in said]
-            self._roles = {(group.job_id, group.inode): said[group.job_id] for group in here}
-            self._confirm({job_id for job_id, guest in said.items() if guest}, now_s)
+            self.roles.follow_leases(leases, self.jobs, now_s)
             self.classify()
             self.apply(now_s)
         elif kind == "announce":
@@ -380,7 +280,7 @@ class Actor:
             self.scan(now_s)
 
     def _note(self, message: dict[str, Json]) -> None:
-        """Remember that a job will come as a guest; only then say so: the daemon offers nothing before."""
+        """Note that a job will come as a guest; only then say so: the daemon offers nothing before."""
         number_, job_id = message.get("id"), message.get("job")
         if not isinstance(number_, int) or not isinstance(job_id, str) or not JOB_ID.fullmatch(job_id):
             log.warning("an announcement that makes no sense is let be")
@@ -388,41 +288,14 @@ class Actor:
         if not self.cgroups.can_hold:
             log.warning("job %s cannot be held here: `cpu` is mounted together with `cpuacct`", job_id)
             return
-        patience_s = message.get("patience_s")  # an older daemon does not say
-        if isinstance(patience_s, int | float) and 0 <= patience_s <= MOST_ANNOUNCED_S - UNCONFIRMED_S:
-            self._patience_s = float(patience_s)
-        self.announced[job_id] = self.clock() + self._patience_s + UNCONFIRMED_S
-        while len(self.announced) > ANNOUNCED_JOBS:
-            del self.announced[next(iter(self.announced))]
         try:
-            self._save_announced()
+            self.roles.announce(job_id, message.get("patience_s"))
         except OSError as error:
-            log.warning("%s: %s; job %s is not noted", self._announced_file, error.strerror, job_id)
+            log.warning("%s: %s; job %s is not noted", self.roles.file, error.strerror, job_id)
             return
         self.classify()
         if self.link is not None:
             self.link.send({"kind": "noted", "id": number_})
-
-    def _confirm(self, guests: set[str], now_s: float) -> None:
-        """The daemon names all `guests` of this node, those that it has offered a place among them: an offer that it
-        does not name any more is withdrawn."""
-        for job_id in guests - self.jobs.keys():
-            self.announced[job_id] = now_s + self._patience_s + UNCONFIRMED_S
-        self._drop_announced(
-            [job_id for job_id in self.announced if job_id not in guests or job_id in self.jobs]
-        )
-
-    def _drop_announced(self, gone: list[str]) -> None:
-        """These are no guests any more by having been announced: if they are here, they have started by themselves."""
-        if not gone:
-            return
-        for job_id in gone:
-            del self.announced[job_id]
-            group = self.jobs.get(job_id)
-            if group is not None:
-                self._roles.setdefault((job_id, group.inode), self._names_guest_partition(group))
-        with contextlib.suppress(OSError):
-            self._save_announced()
 
     @property
     def widens(self) -> bool:
@@ -436,7 +309,9 @@ class Actor:
         jobs: dict[str, Json] = {}
         for job_id, found in self.samples.items():
             quota = self.quotas.quota_cores(job_id) / max(1, found.cores)
-            found = replace(found, quota=min(quota, 1.0), pressure=self._pressure(job_id, found.pressure))
+            found = replace(
+                found, quota=min(quota, 1.0), pressure=self.watch.reported(job_id, found.pressure)
+            )
             jobs[job_id] = sample_to_json(found)
         self.link.send(
             {
@@ -448,52 +323,12 @@ class Actor:
             }
         )
 
-    def _pressure(self, job_id: str, measured: float) -> float:
-        """What is reported: waiting that guests are found to cause, for as long as they are squeezed for it.
-
-        What a job waits for itself harms nobody and is nobody's doing.
-        """
-        if job_id in self._pressed and job_id not in self._trials:
-            return self._pressed[job_id]
-        return math.nan if math.isnan(measured) else 0.0
-
-    def _tell_audit(self, now_s: float) -> None:
+    def _report_audit(self, now_s: float) -> None:
         if self.link is not None and self.quotas.rows:
             rows: list[Json] = []
             while self.quotas.rows and len(rows) < 1000:
                 rows.append(self.quotas.rows.popleft().to_json())
             self.link.send({"kind": "audit", "rows": rows})
-
-    # ------------------------------------------------------------------------------------------------ guests.json
-
-    @property
-    def _announced_file(self) -> Path:
-        return self.settings.state_dir / "guests.json"
-
-    def _load_announced(self) -> dict[str, float]:
-        now_s, default_s = self.clock(), PATIENCE_S + UNCONFIRMED_S
-        # what was left then is left now: neither clock means anything across a restart
-        left = journal_of(
-            self._announced_file,
-            lambda plain: {str(job_id): float(left_s) for job_id, left_s in plain["announced"].items()},
-            dict[str, float](),
-            "; guests are known by their partition",
-        )
-        return {
-            job_id: now_s + (left_s if 0 <= left_s <= MOST_ANNOUNCED_S else default_s)
-            for job_id, left_s in left.items()
-        }
-
-    def _save_announced(self) -> None:
-        now_s = self.clock()
-        left = {job_id: round(until_s - now_s, 3) for job_id, until_s in self.announced.items()}
-        write_durably(self._announced_file, json.dumps({"announced": left}))
-
-    def _forget_announced(self, ended: set[str], now_s: float) -> None:
-        """A job that has ended here may run again, as an ordinary one, and no offer stays open for ever."""
-        self._drop_announced(
-            [job_id for job_id, until_s in self.announced.items() if job_id in ended or until_s < now_s]
-        )
 
 
 def take_lock(folder: Path, node: str) -> IO[str]:
@@ -563,11 +398,3 @@ def sample_to_json(sample: JobSample) -> dict[str, Json]:
             value = list(value)
         plain[name] = None if isinstance(value, float) and not math.isfinite(value) else value
     return plain
-
-
-def notify(text: str) -> None:
-    """Tell systemd, if it waits to be told (sd_notify)."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.sendto(text.encode(), "\0" + address[1:] if address.startswith("@") else address)

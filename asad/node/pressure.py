@@ -51,7 +51,7 @@ def gives_way(stalled: float, alone: float, guest_used: float, threshold: float 
     return more > threshold and not guest_used <= threshold
 
 
-def innocent(stalled: float, without: float) -> bool:
+def throttling_ineffective(stalled: float, without: float) -> bool:
     """Was a guest squeezed for nothing? The host stalled for `stalled` with it, and now for `without`."""
     return without > (1 - RELIEF) * stalled
 
@@ -65,7 +65,7 @@ def hosts_beside(
 ) -> dict[str, set[str]]:
     """Host → guests that run on cores of it, for every job that is no guest.
 
-    `cores` are the cores of each job by id; `named` tells the host that a guest's lease names ("" for none).
+    `cores` are the cores of each job by id; `named` gives the host that a guest's lease names ("" for none).
     """
     guests = set(guests)
     owners: dict[int, list[str]] = {}

@@ -23,6 +23,7 @@ from asad.daemon import Daemon
 from asad.daemon.daemon import _quota_changes
 from asad.errors import AsadError
 from asad.node.actor import Actor
+from asad.node.guest_roles import GuestRoles
 from asad.node.leases import Leases
 from asad.node.registered import Registered
 from asad.port import NodeReport
@@ -176,22 +177,20 @@ def _orders() -> list[dict[str, Any]]:
 def _actor(folder: Path) -> Read:
     """What an actor makes of what the daemon says. Its cgroups are not touched here."""
     nothing = lambda *_: None  # noqa: E731
+    cgroups = cast(Any, SimpleNamespace(can_hold=True))
     actor = cast(
         Any,
         SimpleNamespace(
             leases=Leases(),
             jobs={},
-            announced={},
-            cgroups=SimpleNamespace(can_hold=True),
+            roles=GuestRoles(cgroups, folder, lambda: 0.0, (), lambda group: False),
+            cgroups=cgroups,
             wall=lambda: NOW_S,
             clock=lambda: 0.0,
             link=None,
-            **dict.fromkeys(("classify", "apply", "scan", "_save_announced"), nothing),
+            **dict.fromkeys(("classify", "apply", "scan"), nothing),
         ),
     )
-    actor._confirm = lambda guests, now_s: Actor._confirm(actor, guests, now_s)
-    actor._drop_announced = lambda gone: Actor._drop_announced(actor, gone)
-    actor._patience_s = 60.0
     actor._note = lambda message: Actor._note(actor, message)
     clock = [0.0]
 

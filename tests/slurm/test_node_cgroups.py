@@ -371,7 +371,7 @@ def test_a_guest_runs_on_every_core_and_comes_back(node: Node) -> None:
     threads = actor.cgroups.threads(actor.jobs["1"])
     assert all(os.sched_getaffinity(thread) == WIDE for thread in threads)
     assert cpuset_of(pid) == f"/asad_{node.name}/job_1"
-    assert actor._beside == {"2": {"1"}}, "it shares a core with everybody now"
+    assert actor.watch.beside == {"2": {"1"}}, "it shares a core with everybody now"
     sample = (actor.sample(time.monotonic()), actor.samples["1"])[1]
     assert sample.cores == 1, "width is what Slurm says"
     assert 0 < node.rate("1") < 0.65, "two busy loops, and a quota of half a core"
@@ -547,6 +547,6 @@ def test_the_actor_watches_a_hundred_jobs(node: Node, monkeypatch: pytest.Monkey
         for _ in range(2):
             for duty in (actor.sample, actor.scan, actor.watch_pressure):
                 duty(time.monotonic())
-        assert len(actor._beside) == JOBS // 10
+        assert len(actor.watch.beside) == JOBS // 10
         assert actor.samples["1"].memory_bytes > 0
         assert not math.isnan(actor.samples["1"].cpu_time_s)

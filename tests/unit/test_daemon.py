@@ -29,7 +29,6 @@ from asad.daemon import daemon as daemon_file
 from asad.daemon.gains import Gains
 from asad.daemon.pace import DOUBT_S, Steady, WallClock
 from asad.daemon.policy_state import within
-from asad.daemon.systemd import notify, watchdog_s
 from asad.decisions import Cause, CoAllocate, Decision, ExtendLimit, Outcome, SetShare
 from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.model import Finished, Json, Snapshot
@@ -42,6 +41,7 @@ from asad.stages import Circumstances, policy_of
 from asad.status import hosts_of, sources
 from asad.store import learned, ledger
 from asad.store.store import Store
+from asad.systemd import notify, watchdog_s
 
 HERE = Path("asad.toml")
 CAUSE = Cause("test", "because", {"guest_end_s": 100.0, "wait_end_s": 200.0})

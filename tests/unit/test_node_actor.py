@@ -17,16 +17,9 @@ from node_tree import Tree, write
 
 from asad.errors import ClusterError
 from asad.model import Json
-from asad.node.actor import (
-    MOST_ANNOUNCED_S,
-    PATIENCE_S,
-    UNCONFIRMED_S,
-    Actor,
-    Settings,
-    lease_from_json,
-    take_lock,
-)
+from asad.node.actor import Actor, Settings, lease_from_json, take_lock
 from asad.node.cgroups import Cgroups
+from asad.node.guest_roles import MOST_ANNOUNCED_S, PATIENCE_S, UNCONFIRMED_S
 
 
 class FakeLink:
@@ -188,7 +181,7 @@ def test_a_withdrawn_offer_that_starts_in_its_own_partition_is_no_guest_for_long
         assert not node.idle(third), "the daemon names all guests"
     node.now_s += 5.0 + UNCONFIRMED_S + 1.0
     node.actor.scan(node.now_s)
-    assert not node.idle(third) and node.actor.announced == {}
+    assert not node.idle(third) and node.actor.roles.announced == {}
     node.actor.scan(node.now_s)
     assert not node.idle(third)
 
@@ -244,7 +237,7 @@ def test_announcements_survive_a_kill_and_end_with_their_job(node: Node) -> None
     assert node.idle(third)
     shutil.rmtree(third)
     node.actor.scan(node.now_s)
-    assert node.actor.announced == {}
+    assert node.actor.roles.announced == {}
     assert json.loads((node.folder / "state/guests.json").read_text()) == {"announced": {}}
 
 
@@ -252,7 +245,7 @@ def test_an_offer_that_never_came_is_forgotten(node: Node) -> None:
     node.actor.follow({"kind": "announce", "id": 9, "job": "3"}, node.now_s)
     node.now_s += PATIENCE_S + UNCONFIRMED_S + 1.0
     node.actor.scan(node.now_s)
-    assert node.actor.announced == {}
+    assert node.actor.roles.announced == {}
 
 
 @pytest.mark.parametrize("jump_s", [2 * MOST_ANNOUNCED_S, 365 * MOST_ANNOUNCED_S, -365 * MOST_ANNOUNCED_S])
@@ -260,16 +253,16 @@ def test_a_jump_of_the_wall_clock_forgets_no_announced_guest(node: Node, jump_s:
     node.actor.follow({"kind": "announce", "id": 9, "job": "3"}, node.now_s)
     node.wall_s += jump_s
     node.actor.scan(node.now_s)
-    assert list(node.actor.announced) == ["3"]
+    assert list(node.actor.roles.announced) == ["3"]
     node.actor.lock.close()  # as kill -9 does
     node.now_s = 1.0  # and the host starts anew
     node.actor = node.successor()
     node.actor.start()
     node.actor.scan(node.now_s)
-    assert list(node.actor.announced) == ["3"]
+    assert list(node.actor.roles.announced) == ["3"]
     node.now_s += PATIENCE_S + UNCONFIRMED_S + 1.0
     node.actor.scan(node.now_s)
-    assert node.actor.announced == {}
+    assert node.actor.roles.announced == {}
 
 
 def test_nothing_is_noted_that_cannot_be_kept(node: Node) -> None:
@@ -397,7 +390,7 @@ def test_a_host_that_waits_for_others_or_for_itself_costs_the_guest_nothing(node
     node.actor.start()
     node.look(0.9, 0.01, times=6)  # the guest hardly ran
     assert node.cap(node.guest) == "max"
-    node.actor._alone["1"] = 0.85  # it waited as much before the guest came
+    node.actor.watch.alone["1"] = 0.85  # it waited as much before the guest came
     node.look(0.9, 0.5, times=6)
     assert node.cap(node.guest) == "max"
 
@@ -459,7 +452,7 @@ def test_messages_that_make_no_sense_change_nothing(node: Node, message: dict[st
     node.lease(("2", True, 0.25))
     node.actor.follow(message, node.now_s)
     assert node.cap(node.guest) == "50000"
-    assert node.actor.announced == {}
+    assert node.actor.roles.announced == {}
 
 
 def test_a_memory_limit_is_a_lease_too(node: Node) -> None:
