@@ -11,7 +11,7 @@ import json
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -166,6 +166,15 @@ def journal_of(path: Path, made: Callable[[Any], T], empty: T, otherwise: str) -
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("%s cannot be read (%s)%s", path, error, otherwise)
         return empty
+
+
+def groups_left(entries: Any, root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The entries of a journal whose group (`path`, `inode`) is below `root`, still there and no namesake."""
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict):
+            path = Path(str(entry.get("path")))
+            if path.is_relative_to(root) and inode_of(path) == entry.get("inode"):
+                yield path, entry
 
 
 def write_durably(path: Path, text: str) -> None:

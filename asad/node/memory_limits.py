@@ -6,10 +6,9 @@ successor finds what a killed actor has left.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from asad.node.kernel_files import (
     PAGE_BYTES,
     UNLIMITED,
     Writer,
+    groups_left,
     inode_of,
     text_of,
 )
@@ -113,13 +113,10 @@ class MemoryLimits:
         for held in list(self.held.values()):
             self.lift(held, why)
 
-    def recover(self, entries: Iterable[Mapping[str, Any]], why: str) -> None:
+    def recover(self, entries: Any, why: str) -> None:
         """Lift what a killed predecessor has written down."""
-        for entry in entries:
-            path, inode = Path(str(entry.get("path"))), entry.get("inode")
-            with contextlib.suppress(OSError):
-                if path.is_relative_to(self.cgroups.root) and path.stat().st_ino == inode:
-                    self._restore(path, str(entry.get("before")), str(entry.get("job_id")), why)
+        for path, entry in groups_left(entries, self.cgroups.root):
+            self._restore(path, str(entry.get("before")), str(entry.get("job_id")), why)
 
     def entries(self) -> list[Json]:
         """What to write down."""

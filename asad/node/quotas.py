@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from asad.model import Json
 from asad.node.cgroups import Cgroups, JobGroup, memberships, numbers
@@ -34,12 +32,12 @@ from asad.node.kernel_files import (
     UNLIMITED,
     USUAL_SHARES,
     Writer,
+    groups_left,
+    journal_of,
     text_of,
     write_durably,
 )
 from asad.node.memory_limits import MemoryLimits
-
-log = logging.getLogger(__name__)
 
 SETTLING = 5
 """How often a job's processes are listed until all are moved: it may fork meanwhile."""
@@ -62,7 +60,7 @@ class Quotas:
     """Quotas, memory limits and idle class of the jobs of a node. `wall` is the clock of the audit rows (UTC epoch, s).
 
     `folder` is where `quotas.json` is kept. Nothing here raises for a job that has just ended, or for a file that
-    cannot be written: the audit row says so, and the caller is told by False.
+    cannot be written: the audit row says so, and the caller gets False.
     """
 
     def __init__(self, cgroups: Cgroups, folder: Path, wall: Callable[[], float]) -> None:
@@ -126,7 +124,7 @@ class Quotas:
         wanted = max(LEAST_US, min(MOST_US, round(cores * PERIOD_US)))
         if held.quota_us == wanted:
             return True
-        if not self._remember(held):
+        if not self._note_before(held):
             return False
         # a burst may not be larger than the quota, so it falls first
         if held.before is not None and held.before.get("burst", "0") != "0":
@@ -154,14 +152,16 @@ class Quotas:
 
     def recover(self, jobs: Mapping[str, JobGroup], why: str) -> None:
         """At start: lift what a killed predecessor has left."""
-        self.limits.recover(self._load("memory"), why)
-        for entry in self._load("held"):
-            path, inode = Path(str(entry.get("path"))), entry.get("inode")
+        held, limited = journal_of(
+            self.state,
+            lambda plain: (plain["held"], plain.get("memory")),
+            (None, None),
+            ": quotas left by a killed actor stay until their jobs end",
+        )
+        self.limits.recover(limited, why)
+        for path, entry in groups_left(held, self.cgroups.root):
             before = entry.get("before")
-            with contextlib.suppress(OSError):
-                if path.is_relative_to(self.cgroups.root) and path.stat().st_ino == inode:
-                    job_id = str(entry.get("job_id"))
-                    self._restore(path, before if isinstance(before, dict) else {}, job_id, why)
+            self._restore(path, before if isinstance(before, dict) else {}, str(entry.get("job_id")), why)
         if self.version == 1:
             for parent in (self.guests, self.hosts):
                 for place in sorted(parent.glob("job_*")):
@@ -258,7 +258,7 @@ class Quotas:
         elif held.before is not None:
             self._save()
 
-        # ----------------------------------------------------------------------------------------------------- files
+    # ----------------------------------------------------------------------------------------------------- files
 
     def _make_idle(self, place: Path, job_id: str, why: str, idle: bool = True) -> bool:
         if (place / IDLE.file(self.version)).exists():
@@ -293,8 +293,8 @@ class Quotas:
                     return old
         return QUOTA.text(self.version, UNLIMITED)
 
-    def _remember(self, held: Held) -> bool:
-        """Keep what the files say before the first write, in v2 on disk too: then nothing of ours can be lost."""
+    def _note_before(self, held: Held) -> bool:
+        """Note what the files say before the first write, in v2 on disk too: then nothing of ours can be lost."""
         if held.before is not None:
             return True
         quota, burst = (text_of(held.place / knob.file(self.version)) for knob in (QUOTA, BURST))
@@ -332,22 +332,3 @@ class Quotas:
             self.writer.refuse(self.state, "", error, "a quota is only set when it can be written down first")
             return False
         return True
-
-    def _load(self, key: str) -> Iterator[dict[str, Any]]:
-        """The entries of quotas.json under `key`; none if it is not there or broken."""
-        try:
-            plain = json.loads(self.state.read_text(encoding="utf-8"))
-            entries = plain["held"] if key == "held" else plain.get(key, [])
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if key != "held":
-                return  # told once
-            log.warning(
-                "%s cannot be read (%s): quotas left by a killed actor stay until their jobs end",
-                self.state,
-                error,
-            )
-            return
-        if isinstance(entries, list):
-            yield from (entry for entry in entries if isinstance(entry, dict))

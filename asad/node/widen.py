@@ -27,7 +27,7 @@ from typing import Any
 
 from asad.model import Json
 from asad.node.cgroups import Cgroups, JobGroup, core_ids, memberships, numbers, with_subfolders
-from asad.node.kernel_files import GONE, AuditRow, put, write_durably
+from asad.node.kernel_files import GONE, AuditRow, journal_of, put, write_durably
 from asad.node.quotas import SETTLING
 
 log = logging.getLogger(__name__)
@@ -138,17 +138,57 @@ class Threads:
         return self.cgroups.file(group, "cpuset", CPUS).parent
 
 
+class Cpusets:
+    """Which cores jobs have, and which they could have, as their cgroups say."""
+
+    def __init__(self, cgroups: Cgroups) -> None:
+        self.cgroups = cgroups
+
+    def folder(self, group: JobGroup) -> Path:
+        """Slurm's own group of the job that has its cores."""
+        return self.cgroups.file(group, "cpuset", CPUS).parent
+
+    def cores(self, folder: Path) -> tuple[int, ...]:
+        """Cores on which a group may run; empty if that cannot be read."""
+        names = ("cpuset.effective_cpus", CPUS) if self.cgroups.version == 1 else ("cpuset.cpus.effective",)
+        for name in names:
+            with contextlib.suppress(OSError, ValueError):
+                if found := core_ids((folder / name).read_text()):
+                    return found
+        return ()
+
+    def wide(self, group: JobGroup, own: Sequence[int]) -> tuple[int, ...]:
+        """The cores that Slurm may use for jobs; where those of the job's NUMA nodes are many, these alone."""
+        above = self.folder(group).parent
+        if self.cgroups.version == 1:
+            above = above.parent  # uid_*
+        cores = set(self.cores(above))
+        with contextlib.suppress(OSError, ValueError):  # specialised cores
+            cores -= set(core_ids((above / "system" / CPUS).read_text()))
+        for pid in self.cgroups.slurmds():
+            with contextlib.suppress(OSError):
+                # it may be bound to some cores of a larger machine, as its steps are, or to the specialised ones
+                cores = cores & os.sched_getaffinity(pid) or cores
+        near: set[int] = set()
+        for path in sorted(NODES.glob("node[0-9]*/cpulist")):
+            with contextlib.suppress(OSError, ValueError):
+                here = set(core_ids(path.read_text()))
+                near |= here if here & set(own) else set()
+        near &= cores
+        return tuple(sorted(near if len(near) >= ROOMY * len(own) else cores))
+
+
 class Widening:
-    """All guests of a node that run wide. `folder` is where `widened.json` is kept; `tell` takes audit rows.
+    """All guests of a node that run wide. `folder` is where `widened.json` is kept; `note` takes audit rows.
 
     Nothing here raises for a job that has just ended, or for a file that cannot be written.
     """
 
     def __init__(
-        self, cgroups: Cgroups, folder: Path, wall: Callable[[], float], tell: Callable[[AuditRow], object]
+        self, cgroups: Cgroups, folder: Path, wall: Callable[[], float], note: Callable[[AuditRow], object]
     ) -> None:
-        self.cgroups, self.wall, self.tell = cgroups, wall, tell
-        self.threads = Threads(cgroups)
+        self.cgroups, self.wall, self.note = cgroups, wall, note
+        self.threads, self.cpusets = Threads(cgroups), Cpusets(cgroups)
         self.state = folder / "widened.json"
         self.held: dict[str, Widened] = {}
         self.place = cgroups.root / "cpuset" / f"asad_{cgroups.node}"
@@ -173,8 +213,8 @@ class Widening:
             return self._gather(held)
         if held is not None:
             self._forget(held)
-        own = self._cores(self._folder(group))
-        wide = self._wide(group, own)
+        own = self.cpusets.cores(self.cpusets.folder(group))
+        wide = self.cpusets.wide(group, own)
         if not own or set(wide) <= set(own):
             return False
         held = Widened(group, own, wide)
@@ -184,7 +224,7 @@ class Widening:
             del self.held[group.job_id]
             self._save()
             return False
-        self._tell(held, _words(own), _words(wide), why)
+        self._audit(held, _listed(own), _listed(wide), why)
         return self._gather(held)
 
     def narrow(self, job_id: str, why: str) -> bool:
@@ -196,7 +236,7 @@ class Widening:
         if done or not self.cgroups.exists(held.group):
             self.held.pop(job_id, None)
             self._save()
-            self._tell(held, _words(held.wide), _words(held.own), why)
+            self._audit(held, _listed(held.wide), _listed(held.own), why)
         return done
 
     def follow(self, jobs: Mapping[str, JobGroup]) -> None:
@@ -223,45 +263,10 @@ class Widening:
             for place in sorted(self.place.glob("job_*")):
                 group = jobs.get(place.name.removeprefix("job_"))
                 if group is not None:
-                    own = self._cores(self._folder(group))
-                    self._put_back(Widened(group, own, self._wide(group, own)))
+                    own = self.cpusets.cores(self.cpusets.folder(group))
+                    self._put_back(Widened(group, own, self.cpusets.wide(group, own)))
                 self._remove(place)
         self._save()
-
-    # -------------------------------------------------------------------------------------------------- which cores
-
-    def _folder(self, group: JobGroup) -> Path:
-        """Slurm's own group of the job that has its cores."""
-        return self.cgroups.file(group, "cpuset", CPUS).parent
-
-    def _cores(self, folder: Path) -> tuple[int, ...]:
-        """Cores on which a group may run; empty if that cannot be read."""
-        names = ("cpuset.effective_cpus", CPUS) if self.cgroups.version == 1 else ("cpuset.cpus.effective",)
-        for name in names:
-            with contextlib.suppress(OSError, ValueError):
-                if found := core_ids((folder / name).read_text()):
-                    return found
-        return ()
-
-    def _wide(self, group: JobGroup, own: Sequence[int]) -> tuple[int, ...]:
-        """The cores that Slurm may use for jobs; where those of the job's NUMA nodes are many, these alone."""
-        above = self._folder(group).parent
-        if self.cgroups.version == 1:
-            above = above.parent  # uid_*
-        cores = set(self._cores(above))
-        with contextlib.suppress(OSError, ValueError):  # specialised cores
-            cores -= set(core_ids((above / "system" / CPUS).read_text()))
-        for pid in self.cgroups.slurmds():
-            with contextlib.suppress(OSError):
-                # it may be bound to some cores of a larger machine, as its steps are, or to the specialised ones
-                cores = cores & os.sched_getaffinity(pid) or cores
-        near: set[int] = set()
-        for path in sorted(NODES.glob("node[0-9]*/cpulist")):
-            with contextlib.suppress(OSError, ValueError):
-                here = set(core_ids(path.read_text()))
-                near |= here if here & set(own) else set()
-        near &= cores
-        return tuple(sorted(near if len(near) >= ROOMY * len(own) else cores))
 
     # ------------------------------------------------------------------------------------------------- in and out
 
@@ -274,14 +279,14 @@ class Widening:
         if self.cgroups.version == 2:
             return self._write_all(held)
         try:
-            mems = (self._folder(held.group) / MEMS).read_text().strip()
+            mems = (self.cpusets.folder(held.group) / MEMS).read_text().strip()
             root = self.cgroups.root / "cpuset"
             self.place.mkdir(exist_ok=True)
             for name in (CPUS, MEMS):
                 put(self.place / name, (root / name).read_text().strip())
             place = self._group(held)
             place.mkdir(exist_ok=True)
-            put(place / CPUS, _words(held.wide))
+            put(place / CPUS, _listed(held.wide))
             put(place / MEMS, mems)
         except OSError as error:
             log.warning("job %s cannot be widened: %s", held.group.job_id, error)
@@ -290,7 +295,7 @@ class Widening:
 
     def _write_all(self, held: Widened) -> bool:
         """v2: every group of the job as wide, from above; their former text is written down first."""
-        folder, wide = self.cgroups.root / held.group.path, _words(held.wide)
+        folder, wide = self.cgroups.root / held.group.path, _listed(held.wide)
         found = {}
         for place in with_subfolders(str(folder)):
             with contextlib.suppress(OSError):
@@ -369,7 +374,7 @@ class Widening:
                 break
         if self.cgroups.version == 1:
             return self._remove(self._group(held))
-        return self._cores(self._folder(held.group)) == held.own
+        return self.cpusets.cores(self.cpusets.folder(held.group)) == held.own
 
     def _inside(self, held: Widened) -> list[int]:
         """The threads that are to be brought back."""
@@ -410,9 +415,9 @@ class Widening:
             self._remove(self._group(held))
         self._save()
 
-    def _tell(self, held: Widened, old: str, new: str, why: str) -> None:
-        place = self._group(held) if self.cgroups.version == 1 else self._folder(held.group)
-        self.tell(AuditRow(self.wall(), str(place / CPUS), held.group.job_id, old, new, why))
+    def _audit(self, held: Widened, old: str, new: str, why: str) -> None:
+        place = self._group(held) if self.cgroups.version == 1 else self.cpusets.folder(held.group)
+        self.note(AuditRow(self.wall(), str(place / CPUS), held.group.job_id, old, new, why))
 
     # ------------------------------------------------------------------------------------------------- widened.json
 
@@ -429,18 +434,18 @@ class Widening:
         return True
 
     def _load(self) -> Iterator[Widened]:
-        """What a predecessor has written down; nothing if that is not there or broken."""
-        try:
-            plain: Any = json.loads(self.state.read_text(encoding="utf-8"))
-            for held in map(Widened.of, plain["jobs"]):
-                if all(Path(path).is_relative_to(self.cgroups.root) for path in held.files):
-                    yield held
-        except FileNotFoundError:
-            return
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning("%s cannot be read (%s)", self.state, error)
+        """What a predecessor has written down. An entry that is broken, or names files elsewhere, is passed over: the
+        others are still to be narrowed."""
+        for entry in journal_of(self.state, lambda plain: list(plain["jobs"]), list[Any](), ""):
+            try:
+                held = Widened.of(entry)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                log.warning("%s: an entry is broken (%r) and passed over", self.state, error)
+                continue
+            if all(Path(path).is_relative_to(self.cgroups.root) for path in held.files):
+                yield held
 
 
-def _words(cores: Sequence[int]) -> str:
+def _listed(cores: Sequence[int]) -> str:
     """Cores as the kernel takes them."""
     return ",".join(map(str, cores))

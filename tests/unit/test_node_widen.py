@@ -154,6 +154,19 @@ def test_a_broken_state_file_stops_nobody(node: Node, text: str) -> None:
     assert not node.widening.held and not node.writes
 
 
+def test_a_broken_entry_or_one_of_files_elsewhere_keeps_no_other_job_wide(node: Node) -> None:
+    before = node.said()
+    assert node.widening.widen(node.job, "leased")
+    state = node.state / "widened.json"
+    (entry,) = json.loads(state.read_text())["jobs"]
+    outside = entry | {"files": {"/etc/x": "0"}}
+    broken = [{"files": {"/etc/x": "0"}}, outside, 3, None, entry | {"masks": {"x": 1}}]
+    state.write_text(json.dumps({"jobs": [*broken, entry]}))
+    successor = node.successor()
+    successor.recover(node.jobs(), "the actor starts")
+    assert node.said() == before and node.affinity[101] == {0, 1} and not successor.held
+
+
 def test_without_a_place_to_write_it_down_nobody_is_widened(node: Node) -> None:
     node.widening.state = node.state / "gone" / "widened.json"
     before = node.said()
@@ -170,20 +183,20 @@ def test_which_cores_slurm_may_use(node: Node, tmp_path: Path, monkeypatch: pyte
     own = (0, 1)
     node.tree.process(50, "system.slice/slurmd.service", comm="slurmd")
     node.affinity[50] = {0, 1, 2}
-    assert node.widening._wide(node.job, own) == (0, 1, 2), "as far as slurmd itself may go"
+    assert node.widening.cpusets.wide(node.job, own) == (0, 1, 2), "as far as slurmd itself may go"
     node.tree.process(51, "system.slice/slurmd.service", comm="slurmd", cmdline="slurmd\0-D\0-N\0n2\0")
     node.tree.process(52, "system.slice/slurmd.service", comm="slurmd", cmdline="slurmd\0-Nn3\0")
     node.tree.process(53, "user.slice", comm="slurmd", uid=1000)  # anybody may call a process so
-    assert node.widening._wide(node.job, own) == (0, 1, 2), "the slurmds of other nodes do not count"
+    assert node.widening.cpusets.wide(node.job, own) == (0, 1, 2), "the slurmds of other nodes do not count"
     node.affinity[50] = {15}
-    assert node.widening._wide(node.job, own) == (0, 1, 2, 3), "slurmd on specialised cores binds nobody"
+    assert node.widening.cpusets.wide(node.job, own) == (0, 1, 2, 3), "slurmd on specialised cores binds nobody"
     write(node.tree.root / node.tree.home / "cpuset.cpus.effective", "0-15\n")
     write(node.tree.root / node.tree.home / "system/cpuset.cpus", "15\n")
     for number, cores in enumerate(("0-7", "8-15")):
         write(tmp_path / f"nodes/node{number}/cpulist", cores + "\n")
     monkeypatch.setattr(widen_module, "NODES", tmp_path / "nodes")
-    assert node.widening._wide(node.job, own) == tuple(range(8)), "its own NUMA node is wide enough"
-    assert node.widening._wide(node.job, (0, 1, 2)) == tuple(range(15)), "else all, but the specialised core"
+    assert node.widening.cpusets.wide(node.job, own) == tuple(range(8)), "its own NUMA node is wide enough"
+    assert node.widening.cpusets.wide(node.job, (0, 1, 2)) == tuple(range(15)), "else all, but the specialised core"
 
 
 def test_a_job_that_has_ended_is_forgotten(node: Node) -> None:
