@@ -19,15 +19,14 @@ import pwd
 import socket
 import stat
 import struct
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from asad.api.listening import stop_listening
+from asad.api.listening import LoopThread, listening
 from asad.errors import AsadError, UsageError
 from asad.model import Json
 
@@ -151,8 +150,9 @@ class ControlServer:
         self.path, self.handle, self.operators = Path(path), handle, operators
         self.request_s, self.answer_s = request_s, answer_s
         self._workers = concurrent.futures.ThreadPoolExecutor(8, "asad-control")
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop = LoopThread("asad-control")
+        self._inode = 0
+        """Of the socket while it is ours."""
         self._open: Counter[int] = Counter()
         self._turns: dict[int, _Turns] = {}
 
@@ -160,24 +160,15 @@ class ControlServer:
         """Listen at `path` (mode 0666). Raises AsadError if another daemon does, or the place cannot be had."""
         listener = self._bind()
         self._inode = self.path.stat().st_ino
-        started = threading.Event()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(listener, started)), name="asad-control", daemon=True
-        )
-        self._thread.start()
-        started.wait()
+        self._loop.start(self._serving(listener))
 
     def stop(self) -> None:
         """Stop listening and remove the socket, if it is still ours. What is being answered is cut off."""
-        if self._thread is None or self._loop is None:
-            return
         with contextlib.suppress(OSError):
             if self.path.stat().st_ino == self._inode:
                 self.path.unlink()
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-        self._thread = self._loop = None
+        self._inode = 0
+        self._loop.stop()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _bind(self) -> socket.socket:
@@ -206,13 +197,12 @@ class ControlServer:
             ) from None
         return listener
 
-    async def _serve(self, listener: socket.socket, started: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        server = await asyncio.start_unix_server(self._client, sock=listener, limit=REQUEST_BYTES)
-        started.set()
-        await self._stopping.wait()
-        await stop_listening(server)
+    @contextlib.asynccontextmanager
+    async def _serving(self, listener: socket.socket) -> AsyncIterator[None]:
+        async with listening(
+            await asyncio.start_unix_server(self._client, sock=listener, limit=REQUEST_BYTES)
+        ):
+            yield
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = _peer(writer.get_extra_info("socket"))

@@ -13,10 +13,11 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
 from asad import __version__
+from asad.api.listening import LoopThread
 from asad.api.nodes import ANNOUNCEMENTS, AUDIT_ROWS, GREETING_S, SILENCE_S, WRITE_S
 from asad.api.wire import (
     MAX_FRAME_BYTES,
@@ -96,30 +97,19 @@ class NodeClient:
         self.connected = False
         self.trouble = ""
         """Why there is no connection, as one sentence; empty while there is one."""
-        self._lock = threading.Lock()
+        self._lock, self._something = threading.Lock(), asyncio.Event()
         self._report: bytes | None = None
         self._queue: deque[bytes] = deque()
         self._audit: deque[bytes] = deque(maxlen=AUDIT_ROWS)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop = LoopThread("asad-node-client")
 
     def start(self) -> None:
         """Connect, in a thread of its own, and keep trying."""
-        started = threading.Event()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._run(started)), name="asad-node-client", daemon=True
-        )
-        self._thread.start()
-        started.wait()
+        self._loop.start(self._connecting())
 
     def stop(self) -> None:
         """Close the connection and end the thread."""
-        if self._thread is None or self._loop is None:
-            return
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._main.cancel)
-        self._thread.join()
-        self._thread = self._loop = None
+        self._loop.stop()
         self.connected = False
 
     def send(self, message: Message) -> bool:
@@ -140,13 +130,8 @@ class NodeClient:
                 return False
             else:
                 self._queue.append(payload)
-        self._wake()
+        self._loop.call(self._something.set)
         return True
-
-    def _wake(self) -> None:
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # stopped meanwhile
-                self._loop.call_soon_threadsafe(self._something.set)
 
     def _next(self) -> tuple[bytes, bool] | None:
         """What to send next, and is it an audit: answers go first, then audits, then the report."""
@@ -160,13 +145,11 @@ class NodeClient:
 
     # ------------------------------------------------------------------------------ in the client's thread
 
-    async def _run(self, started: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._something = asyncio.Event()
-        self._main = asyncio.create_task(self._connect_for_ever())
-        started.set()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._main
+    @contextlib.asynccontextmanager
+    async def _connecting(self) -> AsyncIterator[None]:
+        connecting = asyncio.create_task(self._connect_for_ever())
+        yield
+        connecting.cancel()
 
     async def _connect_for_ever(self) -> None:
         least_s, most_s = self.retry_s

@@ -11,13 +11,12 @@ import concurrent.futures
 import contextlib
 import logging
 import resource
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Literal, cast
 
-from asad.api.listening import stop_listening
+from asad.api.listening import LoopThread, listening
 from asad.api.wire import (
     MAX_FRAME_BYTES,
     MAX_GREETING_BYTES,
@@ -89,8 +88,7 @@ class NodeServer:
         self.audit: deque[Message] = deque(maxlen=AUDIT_ROWS)
         self.refused = 0
         self.address = (self.host, self.port)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop = LoopThread("asad-nodes")
         self._workers = concurrent.futures.ThreadPoolExecutor(4, "asad-nodes-auth")
         self._strangers: dict[_Connection, None] = {}
         self._nodes: dict[str, _Connection] = {}
@@ -104,48 +102,27 @@ class NodeServer:
     def start(self) -> None:
         """Listen. Raises WireError, naming the setting, if that address cannot be had."""
         _raise_file_limit()
-        started: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(started)), name="asad-nodes", daemon=True
-        )
-        self._thread.start()
         try:
-            started.result()
+            self._loop.start(self._serving())
         except OSError as error:
-            self._thread.join()
-            self._thread = None
             raise WireError(
                 f"[nodes] listen: {self.host}:{self.port} cannot be had: {error.strerror or error}"
             ) from None
 
     def stop(self) -> None:
         """Close every connection. Leases that are out run out by themselves."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(self._stopping.set)
-        thread.join()
-        self._loop = self._thread = None
+        self._loop.stop()
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    async def _serve(self, started: concurrent.futures.Future[None]) -> None:
+    @contextlib.asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        try:
-            server = await loop.create_server(
-                lambda: _Connection(self, loop), self.host, self.port, backlog=1024
-            )
-        except OSError as error:
-            started.set_exception(error)
-            return
+        server = await loop.create_server(lambda: _Connection(self, loop), self.host, self.port, backlog=1024)
         self.address = server.sockets[0].getsockname()[:2]
-        self._loop = loop
-        started.set_result(None)
         sweeper = loop.create_task(self._sweep())
-        await self._stopping.wait()
-        sweeper.cancel()
-        await stop_listening(server)
+        async with listening(server):
+            yield
+            sweeper.cancel()
         for connection in [*self._strangers, *self._nodes.values()]:
             connection.close("the daemon stops")
 
@@ -189,22 +166,17 @@ class NodeServer:
 
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
         """Notify the actors of these nodes that a job will come as a guest; did all note it within `answer_s`?"""
-        loop = self._loop
-        if loop is None:
-            return False
         done: concurrent.futures.Future[bool] = concurrent.futures.Future()
         try:
-            loop.call_soon_threadsafe(self._announce, list(node_names), job_id, done)
-            return done.result(self.answer_s)
-        except (RuntimeError, TimeoutError):  # stopped meanwhile; too late
+            return self._loop.call(self._announce, list(node_names), job_id, done) and done.result(
+                self.answer_s
+            )
+        except TimeoutError:
             return False
 
     def grant(self, leases: Mapping[str, Sequence[Lease]]) -> None:
         """Send every node what holds there for the next `lease_s`. Does not wait."""
-        if self._loop is not None:
-            copy = {node: tuple(held) for node, held in leases.items()}
-            with contextlib.suppress(RuntimeError):  # stopped meanwhile
-                self._loop.call_soon_threadsafe(self._grant, copy)
+        self._loop.call(self._grant, {node: tuple(held) for node, held in leases.items()})
 
     # ---------------------------------------------------------------------------- in the event loop's thread
 
