@@ -189,14 +189,18 @@ def test_which_cores_slurm_may_use(node: Node, tmp_path: Path, monkeypatch: pyte
     node.tree.process(53, "user.slice", comm="slurmd", uid=1000)  # anybody may call a process so
     assert node.widening.cpusets.wide(node.job, own) == (0, 1, 2), "the slurmds of other nodes do not count"
     node.affinity[50] = {15}
-    assert node.widening.cpusets.wide(node.job, own) == (0, 1, 2, 3), "slurmd on specialised cores binds nobody"
+    assert node.widening.cpusets.wide(node.job, own) == (0, 1, 2, 3), (
+        "slurmd on specialised cores binds nobody"
+    )
     write(node.tree.root / node.tree.home / "cpuset.cpus.effective", "0-15\n")
     write(node.tree.root / node.tree.home / "system/cpuset.cpus", "15\n")
     for number, cores in enumerate(("0-7", "8-15")):
         write(tmp_path / f"nodes/node{number}/cpulist", cores + "\n")
     monkeypatch.setattr(widen_module, "NODES", tmp_path / "nodes")
     assert node.widening.cpusets.wide(node.job, own) == tuple(range(8)), "its own NUMA node is wide enough"
-    assert node.widening.cpusets.wide(node.job, (0, 1, 2)) == tuple(range(15)), "else all, but the specialised core"
+    assert node.widening.cpusets.wide(node.job, (0, 1, 2)) == tuple(range(15)), (
+        "else all, but the specialised core"
+    )
 
 
 def test_a_job_that_has_ended_is_forgotten(node: Node) -> None:
