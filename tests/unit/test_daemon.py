@@ -22,9 +22,10 @@ import pytest
 from configured_policies import put_policy
 from small_cluster import GUEST, HOST, NOW, OFFERED, OTHER_HOST, WAITING, cluster
 
+from asad import systemd
 from asad.api.control import NotAllowed, Peer, Refused, Request, ask
 from asad.config import Config, parse
-from asad.daemon import Daemon, NoNodes, check, only_one, policy_state, requests, systemd, task_queue
+from asad.daemon import Daemon, NoNodes, check, only_one, policy_state, requests, task_queue
 from asad.daemon import daemon as daemon_file
 from asad.daemon.gains import Gains
 from asad.daemon.pace import DOUBT_S, Steady, WallClock
