@@ -11,12 +11,12 @@ import contextlib
 import http.client
 import importlib
 import json
+import re
 import shutil
-import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from asad.cluster.findings import Finding, Site
+from asad.cluster.findings import Finding, Site, judged
 from asad.errors import AsadError, ConfigError
 from asad_mesos.driver import INSTALL, missing
 from asad_mesos.settings import Settings, read_settings
@@ -26,6 +26,10 @@ MOST_BYTES = 64 << 20
 MOST_AGENTS = 200
 """So many agents are asked for their flags."""
 NAMED = 6
+MOST_HOPS = 4
+"""Masters that each send us to the next."""
+SHAPE = (ValueError, KeyError, TypeError, AttributeError)
+"""What comes of reading an answer that is none of Mesos'."""
 
 
 class NoAnswer(Exception):
@@ -77,18 +81,21 @@ def partition_finding(name: str, text: str) -> Finding:
     """Of what `scontrol show partition` says: does Slurm itself start its jobs?"""
     facts = dict(word.split("=", 1) for word in text.split() if "=" in word)
     state = facts.get("State", "")
-    if state == "DOWN" or facts.get("Nodes", "(null)") == "(null)":
-        return Finding("queue", "ok", f"jobs of the partition {name} wait for Mesos, Slurm starts none")
     if state in ("INACTIVE", "DRAIN"):
         remedy = f"scontrol update PartitionName={name} State=DOWN, and the same in slurm.conf"
         return Finding("queue", "fail", f"the partition {name} is {state}: nobody can submit to it", remedy)
-    remedy = f"State=DOWN for PartitionName={name} in slurm.conf, so that only Mesos runs its jobs"
-    return Finding("queue", "warn", f"the partition {name} is {state}: Slurm starts its jobs too", remedy)
+    return judged(
+        "queue",
+        state == "DOWN" or facts.get("Nodes", "(null)") == "(null)",
+        f"jobs of the partition {name} wait for Mesos, Slurm starts none",
+        "warn",
+        f"the partition {name} is {state}: Slurm starts its jobs too",
+        f"State=DOWN for PartitionName={name} in slurm.conf, so that only Mesos runs its jobs",
+    )
 
 
 def _installed() -> Finding:
-    absent = missing()
-    if absent:
+    if absent := missing():
         return Finding("pymesos", "fail", f"not installed: {', '.join(absent)}", INSTALL)
     try:
         importlib.import_module("httptools")
@@ -138,10 +145,10 @@ def _from_zookeeper(url: str) -> str:
 
 
 def _version(leader: str, version: str) -> Finding:
-    first = version.split(".")[0]
-    if not first.isdigit() or int(first) < 1:
-        return Finding("mesos", "warn", f"{leader} is Mesos {_clean(version)}; asad was tried with 1.12")
-    return Finding("mesos", "ok", f"{leader} answers, Mesos {_clean(version)}")
+    known = re.match(r"0*[1-9]\d*(?:\.|$)", version, re.ASCII) is not None
+    shown = f"Mesos {_clean(version)}"
+    tried = f"{leader} is {shown}; asad was tried with 1.12"
+    return judged("mesos", known, f"{leader} answers, {shown}", "warn", tried)
 
 
 def _subscribed(leader: str, settings: Settings, secret: str) -> Finding:
@@ -160,20 +167,16 @@ def _subscribed(leader: str, settings: Settings, secret: str) -> Finding:
     who = f"role {settings.role!r}" + (f" and principal {settings.principal!r}" if settings.principal else "")
     try:
         event = first_event(leader, {"type": "SUBSCRIBE", "subscribe": subscribe}, settings.principal, secret)
+        kind = str(event.get("type", ""))
+        why = _clean(str((event.get("error") or {}).get("message", kind)))
     except NoAnswer as error:
-        return Finding(
-            "framework",
-            "fail",
-            f"the master refuses {who}: {error}",
-            "correct [mesos] role, principal, secret_file",
-        )
-    if event.get("type") == "SUBSCRIBED":
-        return Finding("framework", "ok", f"the master takes a framework with {who}")
-    said = _clean(str((event.get("error") or {}).get("message", event.get("type", ""))))
-    return Finding(
+        kind, why = "", str(error)
+    return judged(
         "framework",
+        kind == "SUBSCRIBED",
+        f"the master takes a framework with {who}",
         "fail",
-        f"the master refuses {who}: {said}",
+        f"the master refuses {who}: {why}",
         "correct [mesos] role, principal, secret_file",
     )
 
@@ -185,72 +188,72 @@ def _agents(leader: str, settings: Settings, secret: str) -> Iterator[Finding]:
     try:
         answer = json.loads(fetch(leader, "/slaves", settings.principal, secret))
         agents = [agent for agent in answer["slaves"] if agent.get("active", True)]
-    except (NoAnswer, ValueError, KeyError, TypeError) as error:
-        yield Finding(
-            "agents",
-            "warn",
-            f"the master does not list its agents: {error}",
-            "may this principal see /slaves?",
-        )
+    except (NoAnswer, *SHAPE) as error:
+        why = f"the master does not list its agents: {error}"
+        yield Finding("agents", "warn", why, "may this principal see /slaves?")
         return
     if not agents:
         yield Finding("agents", "fail", "the master has no agent", "start mesos-agent on the nodes")
         return
     yield Finding("agents", "ok", f"{len(agents)} agents")
-    weak, unasked, bare, devices, revocable, staying = [], [], [], 0.0, 0, []
-    for agent in agents[:MOST_AGENTS]:
-        name = _clean(str(agent.get("hostname", "?")))
-        gpus = _gpus_of(agent)
-        devices += gpus
-        try:
-            flags = json.loads(fetch(_address(agent), "/flags", settings.principal, secret))["flags"]
-            isolation = str(flags.get("isolation", ""))
-            estimator = str(flags.get("resource_estimator", ""))
-        except (NoAnswer, ValueError, KeyError, TypeError):
-            unasked.append(name)
-            continue
-        if "cgroups/cpu" not in isolation and "cgroups/all" not in isolation:
-            weak.append(name)
-        if gpus and "gpu/nvidia" not in isolation:
-            bare.append(name)
-        if str(flags.get("switch_user", "true")) == "false":
-            staying.append(name)
-        revocable += bool(estimator) and "Noop" not in estimator
-    asked = min(len(agents), MOST_AGENTS) - len(unasked)
-    if unasked:
-        why = f"agents that do not tell their flags: {_some(unasked)}"
-        yield Finding(
-            "isolation", "warn", why, "open their port to this host, or look with curl AGENT:5051/flags"
-        )
-    if weak:
-        yield Finding(
+    seen = [
+        (_clean(str(agent.get("hostname", "?"))), _gpus_of(agent), _flags(agent, settings, secret))
+        for agent in agents[:MOST_AGENTS]
+    ]
+    asked = [(name, gpus, flags) for name, gpus, flags in seen if flags]
+    if unasked := [name for name, _, flags in seen if not flags]:
+        why = f"agents that do not give their flags: {_some(unasked)}"
+        remedy = "open their port to this host, or look with curl AGENT:5051/flags"
+        yield Finding("isolation", "warn", why, remedy)
+    if asked:
+        weak = [name for name, _, flags in asked if not re.search("cgroups/(?:cpu|all)", flags["isolation"])]
+        yield judged(
             "isolation",
+            not weak,
+            f"{len(asked)} agents hold tasks to their CPUs by cgroups",
             "warn",
             f"agents without cgroups/cpu, so that tasks are not held to their CPUs: {_some(weak)}",
             "mesos-agent --isolation=cgroups/cpu,cgroups/mem --cgroups_enable_cfs",
         )
-    elif asked:
-        yield Finding("isolation", "ok", f"{asked} agents hold tasks to their CPUs by cgroups")
-    if devices:
-        yield _gpus(settings, int(devices), bare)
+    if devices := int(sum(gpus for _, gpus, _ in seen)):
+        bare = [name for name, gpus, flags in asked if gpus and "gpu/nvidia" not in flags["isolation"]]
+        yield _gpus(settings, devices, bare)
+    staying = [name for name, _, flags in asked if flags["switch_user"] == "false"]
     if staying and settings.executor_user == "root":
         why = f"agents that do not switch users: guests run there only beside their own user's jobs: {_some(staying)}"
         yield Finding("executor", "warn", why, "mesos-agent --switch_user, as root")
     if settings.revocable and asked:
-        if revocable:
-            yield Finding(
-                "revocable", "ok", f"{revocable} of {asked} agents offer revocable resources, for guests"
-            )
-        else:
-            within = "guests run within the executors of their hosts, where both are of one user"
-            why = "guests wait for regular ones beside their hosts" if not settings.inside else within
-            remedy = "mesos-agent --resource_estimator=…, or [mesos] revocable = false"
-            yield Finding("revocable", "warn", f"no agent offers revocable resources: {why}", remedy)
+        revocable = sum("Noop" not in flags["resource_estimator"] for _, _, flags in asked)
+        within = "guests run within the executors of their hosts, where both are of one user"
+        why = "guests wait for regular ones beside their hosts" if not settings.inside else within
+        yield judged(
+            "revocable",
+            revocable > 0,
+            f"{revocable} of {len(asked)} agents offer revocable resources, for guests",
+            "warn",
+            f"no agent offers revocable resources: {why}",
+            "mesos-agent --resource_estimator=…, or [mesos] revocable = false",
+        )
     if settings.executor.split()[0] == "asad-mesos-executor" and shutil.which("asad-mesos-executor") is None:
         why = "asad-mesos-executor is not on this machine's PATH; every agent needs it on its own"
-        yield Finding(
-            "executor", "warn", why, "install asad on the agents, or name its path in [mesos] executor"
-        )
+        remedy = "install asad on the agents, or name its path in [mesos] executor"
+        yield Finding("executor", "warn", why, remedy)
+
+
+FLAGS = {"isolation": "", "resource_estimator": "Noop", "switch_user": "true"}
+"""What is looked at of an agent's flags, and what it means where one is not set."""
+
+
+def _flags(agent: Mapping[str, Any], settings: Settings, secret: str) -> dict[str, str]:
+    """These flags; none if the agent does not give them."""
+    try:
+        address = str(agent["pid"]).rpartition("@")[2]  # of `slave(1)@10.0.0.1:5051`
+        if not address:
+            return {}
+        flags = json.loads(fetch(address, "/flags", settings.principal, secret))["flags"]
+        return {name: str(flags.get(name) or unset) for name, unset in FLAGS.items()}
+    except (NoAnswer, *SHAPE):
+        return {}
 
 
 def _gpus_of(agent: Mapping[str, Any]) -> float:
@@ -265,18 +268,14 @@ def _gpus(settings: Settings, devices: int, bare: list[str]) -> Finding:
     if not settings.gpus:
         why = f"agents have {devices} GPUs, and are offered to nobody who does not ask for them"
         return Finding("gpus", "warn", why, "[mesos] gpus = true, if asad shall use these agents")
-    if bare:
-        why = f"nothing keeps tasks to the GPUs that they were given: {_some(bare)}"
-        return Finding("gpus", "warn", why, "mesos-agent --isolation=…,cgroups/devices,gpu/nvidia")
-    return Finding("gpus", "ok", f"{devices} GPUs, given whole, and tasks are kept to theirs")
-
-
-def _address(agent: Mapping[str, Any]) -> str:
-    """Host and port out of `slave(1)@10.0.0.1:5051`. Raises ValueError."""
-    address = str(agent["pid"]).rpartition("@")[2]
-    if not address:
-        raise ValueError("an agent without an address")
-    return address
+    return judged(
+        "gpus",
+        not bare,
+        f"{devices} GPUs, given whole, and tasks are kept to theirs",
+        "warn",
+        f"nothing keeps tasks to the GPUs that they were given: {_some(bare)}",
+        "mesos-agent --isolation=…,cgroups/devices,gpu/nvidia",
+    )
 
 
 def _some(names: list[str]) -> str:
@@ -292,68 +291,63 @@ def _clean(text: str) -> str:
 
 
 def fetch(address: str, path: str, principal: str = "", secret: str = "") -> bytes:
-    """What is at a path, from the leader where a master says who that is. Raises NoAnswer."""
-    for _ in range(4):
-        with _asked(address, "GET", path, b"", principal, secret) as (status, headers, response):
-            if status == 307 and headers.get("Location"):
-                address = _other(headers["Location"])
-                continue
-            if status != 200:
-                raise NoAnswer(f"status {status}" + (", who are you?" if status in (401, 403) else ""))
-            data = response.read(MOST_BYTES + 1)
-            if len(data) > MOST_BYTES:
-                raise NoAnswer("an answer without an end")
-            return data
-    raise NoAnswer("masters that send each to the other")
+    """What is at a path. Raises NoAnswer."""
+
+    def whole(response: http.client.HTTPResponse) -> bytes:
+        data = response.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise NoAnswer("an answer without an end")
+        return data
+
+    return _asked(address, path, None, principal, secret, whole)
 
 
 def first_event(address: str, call: Mapping[str, Any], principal: str, secret: str) -> dict[str, Any]:
-    """What a master says first to a subscriber; the connection is closed then. Raises NoAnswer."""
-    body = json.dumps(call).encode()
-    for _ in range(4):
-        with _asked(address, "POST", "/api/v1/scheduler", body, principal, secret) as (
-            status,
-            headers,
-            response,
-        ):
-            if status == 307 and headers.get("Location"):
-                address = _other(headers["Location"])
-                continue
-            if status != 200:
-                raise NoAnswer(
-                    f"status {status} {_clean(response.read(500).decode(errors='replace'))}".rstrip()
-                )
-            length = response.readline(32).strip()
-            if not length.isdigit() or int(length) > MOST_BYTES:
-                raise NoAnswer("what it sends is no RecordIO")
-            event = json.loads(response.read(int(length)))
-            if not isinstance(event, dict):
-                raise NoAnswer("what it sends is no event")
-            return event
-    raise NoAnswer("masters that send each to the other")
+    """What a master sends first to a subscriber; the connection is closed then. Raises NoAnswer."""
+
+    def record(response: http.client.HTTPResponse) -> bytes:
+        length = response.readline(32).strip()
+        if not length.isdigit() or int(length) > MOST_BYTES:
+            raise NoAnswer("what it sends is no RecordIO")
+        return response.read(int(length))
+
+    try:
+        event = json.loads(
+            _asked(address, "/api/v1/scheduler", json.dumps(call).encode(), principal, secret, record)
+        )
+    except ValueError as error:
+        raise NoAnswer(str(error)) from None
+    if not isinstance(event, dict):
+        raise NoAnswer("what it sends is no event")
+    return event
 
 
-def _other(location: str) -> str:
-    """The address in `//host:5050/path`."""
-    return location.removeprefix("http:").removeprefix("//").partition("/")[0]
-
-
-@contextlib.contextmanager
 def _asked(
-    address: str, method: str, path: str, body: bytes, principal: str, secret: str
-) -> Iterator[tuple[int, Mapping[str, str], http.client.HTTPResponse]]:
+    address: str,
+    path: str,
+    body: bytes | None,
+    principal: str,
+    secret: str,
+    read: Callable[[http.client.HTTPResponse], bytes],
+) -> bytes:
+    """What `read` takes of an answer, from the leader where a master names it. Raises NoAnswer."""
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if principal:
         coded = base64.b64encode(f"{principal}:{secret}".encode()).decode("ascii")
         headers["Authorization"] = f"Basic {coded}"
-    connection = None
     try:
-        connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
-        connection.request(method, path, body or None, headers)
-        response = connection.getresponse()
-        yield response.status, response.headers, response  # type: ignore[misc]
-    except (OSError, http.client.HTTPException, ValueError, socket.gaierror) as error:
+        for _ in range(MOST_HOPS):
+            with contextlib.closing(http.client.HTTPConnection(address, timeout=TIMEOUT_S)) as connection:
+                connection.request("POST" if body else "GET", path, body, headers)
+                response = connection.getresponse()
+                if response.status == 200:
+                    return read(response)
+                leader = response.headers.get("Location")
+                if response.status != 307 or not leader:
+                    why = _clean(response.read(500).decode(errors="replace")) if body else ""
+                    who = ", who are you?" if response.status in (401, 403) and not body else ""
+                    raise NoAnswer(f"status {response.status}{who} {why}".rstrip())
+            address = leader.removeprefix("http:").removeprefix("//").partition("/")[0]
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise NoAnswer(str(error) or type(error).__name__) from None
-    finally:
-        if connection is not None:
-            connection.close()
+    raise NoAnswer("masters that send each to the other")

@@ -81,7 +81,7 @@ def gangs(path: Path) -> dict[str, str]:
 def undo_queue(
     folder: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30.0
 ) -> tuple[list[str], int]:
-    """Give Slurm back the jobs that are held for Mesos and were not launched there, unless a daemon has them in hand.
+    """Return to Slurm the jobs that are held for Mesos and were not launched there, unless a daemon has them in hand.
 
     The journal says so first: a daemon that comes back cancels the gang before it runs anything. Returns a sentence for
     each job, and how many are still held that need not be.
@@ -127,7 +127,7 @@ def undo_queue(
 
 
 def _unhold(path: Path, entry: dict[str, Any], now_s: float, timeout_s: float) -> str | None:
-    """Give a job its comments back and release it: why not, the empty string, or None if there is nothing to do.
+    """Restore the comments of a job and release it: why not, the empty string, or None if there is nothing to do.
 
     Raises OSError or SubprocessError where Slurm or the disk does not answer.
     """

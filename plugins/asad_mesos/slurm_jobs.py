@@ -1,4 +1,4 @@
-"""A batch job of Slurm as a job for Mesos: what squeue says of it → a gang that runs its own script. Pure.
+"""A batch job of Slurm as a job for Mesos: what squeue shows of it → a gang that runs its own script. Pure.
 
 The first group is one task, which runs the batch script as sbatch would; the second holds the rest of what the job
 asked for until the script has ended (the first group's end is the job's). Scripts that want more of Slurm than an
@@ -43,7 +43,7 @@ HOLD = "hold"
 STEPS = re.compile(r"(?m)^[^#\n]*(?<![\w./-])(?:srun|sattach|sbcast|scontrol|mpiexec\.slurm)(?![\w.-])")
 """Commands of Slurm that need an allocation of Slurm's."""
 MEMORY_SET = frozenset(("JOB_MEM_SET", "EXACT_MEMORY_REQUESTED"))
-"""Its user has said how much memory it wants: in 22.05, and since 23.02."""
+"""Its user has asked for an amount of memory: in 22.05, and since 23.02."""
 ALONE = re.compile(r"(\d{1,9})(?:%\d{1,9})?", re.ASCII)
 """The last waiting task of an array, written as a list of tasks: 26.05 does so for as long as it waits. It has the
 array's number for its own, and nothing is left to be split off."""
@@ -83,10 +83,10 @@ class Queued:
     input: str
     command: str
     arguments: tuple[str, ...]
-    """Of its script, as far as blanks tell them apart."""
+    """Of its script, as far as blanks separate them."""
     name_alone: bool
-    """Slurm has told the name of its script and may have kept back arguments: newer ones do, and tell how it was
-    submitted instead (26.05), or tell that to accounting alone (24.11)."""
+    """Slurm shows the name of its script, and perhaps not its arguments: newer ones keep those back, and show how it was
+    submitted instead (26.05), or give that to accounting alone (24.11)."""
     array: int
     """Number of the array that it is of; 0 for none."""
     task: int
@@ -142,8 +142,8 @@ def read_job(job: Mapping[str, Any]) -> Queued:
     task, tasks_left = int(number("array_task_id", -1)), text("array_task_string")
     if alone := ALONE.fullmatch(tasks_left):
         task, tasks_left = int(alone[1]), ""
-    told = re.match(rf"(?s)/(?:.*?/)?{re.escape(text('name'))} ", command)  # as 22.05 does
-    name_alone = not isinstance(state, str) and command.startswith("/") and told is None
+    given = re.match(rf"(?s)/(?:.*?/)?{re.escape(text('name'))} ", command)  # as 22.05 does
+    name_alone = not isinstance(state, str) and command.startswith("/") and given is None
     read = Queued(
         job=int(job["job_id"]),
         submit_s=number("submit_time"),
@@ -196,7 +196,7 @@ def read_job(job: Mapping[str, Any]) -> Queued:
 def argued(job: Queued, line: str) -> Queued:
     """The job with the arguments of its script, by the command line that has submitted it.
 
-    Raises UsageError if they cannot be told: the script's name must be in that line once, and what looks like a path
+    Raises UsageError if they cannot be found: the script's name must be in that line once, and what looks like a path
     with blanks must not be one without, and arguments.
     """
     if not job.name_alone:
@@ -205,7 +205,7 @@ def argued(job: Queued, line: str) -> Queued:
     found = list(re.finditer(rf"(?<!\S)(?:\S*/)?{re.escape(name)}(?!\S)", line))
     rest = line[found[0].end() :] if found else ""
     if len(found) != 1 or (not rest and " " in job.command and name != job.name):
-        raise UsageError("Slurm does not tell whether its script has arguments")
+        raise UsageError("Slurm does not show whether its script has arguments")
     if blanks := _blanks(rest):
         raise UsageError(blanks)
     return replace(job, command=job.command + rest, arguments=tuple(rest.split()), name_alone=False)
@@ -213,7 +213,7 @@ def argued(job: Queued, line: str) -> Queued:
 
 def _blanks(command: str) -> str:
     if "  " in command or command.endswith(" "):
-        return "its script has arguments with blanks, or empty ones, which Slurm does not tell apart"
+        return "its script has arguments with blanks, or empty ones, which Slurm does not separate"
     return ""
 
 
@@ -290,7 +290,7 @@ def first_of(tasks: str) -> int:
 
 
 def not_taken(job: Queued, partition: str, arguments: bool = True) -> str:
-    """Why a job stays with Slurm, or the empty string. `arguments`: may those be told apart by blanks?"""
+    """Why a job stays with Slurm, or the empty string. `arguments`: may those be separated at blanks?"""
     if job.state != PENDING:
         return "it does not wait"
     if job.partition != partition:
@@ -300,7 +300,7 @@ def not_taken(job: Queued, partition: str, arguments: bool = True) -> str:
     if not USER.fullmatch(job.user) or job.uid < 0:
         return "its user has no name"
     if job.arguments and not arguments:
-        return "its script has arguments, which Slurm does not tell apart ([mesos.queue] arguments)"
+        return "its script has arguments, which Slurm does not separate ([mesos.queue] arguments)"
     return job.bar
 
 
@@ -310,13 +310,13 @@ def translated(job: Queued, script: str, origin: str) -> Spec:
         raise UsageError("its script does not say by what it is run")
     if STEPS.search(script):
         raise UsageError("its script starts job steps (srun), which only an allocation of Slurm's can")
+    # it named no nodes: its tasks go wherever there is room
     spread = (
-        job.most_nodes == 0 and job.nodes == 1 and math.isnan(job.memory_per_node) and not job.gpus_per_node
+        job.most_nodes == job.tasks_per_node == job.gpus_per_node == 0
+        and job.nodes == 1
+        and math.isnan(job.memory_per_node)
     )
-    if job.tasks_per_node:
-        spread = False
-    groups = _spread(job) if spread else _by_node(job)
-    environment = _environment(job)
+    groups = _groups(job, spread)
     wrapped = wrap(job, script, spread, alone=sum(group.tasks for group in groups) == 1)
     if len(wrapped.encode()) > MOST_TEXT:
         raise UsageError(f"its script is too long: wrapped it may have {MOST_TEXT >> 10} KiB")
@@ -328,47 +328,38 @@ def translated(job: Queued, script: str, origin: str) -> Spec:
         name="".join(char for char in job.name if char.isprintable())[:128],
         script=wrapped,
         time_limit_s=job.time_limit_s if job.time_limit_s > 0 else math.inf,
-        environment=environment,
+        environment=_environment(job),
         retries=-1 if job.requeue else 0,
         origin=origin,
     )
 
 
-def _per_task(job: Queued) -> int:
-    return job.cpus_per_task or max(1, math.ceil(job.cpus / job.tasks))
-
-
-def _spread(job: Queued) -> tuple[Group, ...]:
-    """Tasks go wherever there is room: the job named no nodes."""
-    cpus = _per_task(job)
-    memory_mib = cpus * job.memory_per_cpu if job.memory_per_cpu > 0 else _rest(job) / job.tasks
-    return _groups(job.tasks, float(cpus), memory_mib, 0, False)
-
-
-def _by_node(job: Queued) -> tuple[Group, ...]:
-    """So many agents, each with the part of one node."""
-    nodes = job.nodes
-    tasks = job.tasks_per_node or math.ceil(job.tasks / nodes)
-    cpus = max(tasks * _per_task(job), math.ceil(job.cpus / nodes))
+def _groups(job: Queued, spread: bool) -> tuple[Group, ...]:
+    """Its tasks, wherever there is room (`spread`); or so many agents, each with the part of one node."""
+    cpus_per_task = job.cpus_per_task or max(1, math.ceil(job.cpus / job.tasks))
+    if spread:
+        count, cpus = job.tasks, cpus_per_task
+    else:
+        count = job.nodes
+        tasks = job.tasks_per_node or math.ceil(job.tasks / count)
+        cpus = max(tasks * cpus_per_task, math.ceil(job.cpus / count))
     if job.memory_per_node > 0:
         memory_mib = job.memory_per_node
-    else:
-        memory_mib = cpus * job.memory_per_cpu if job.memory_per_cpu > 0 else _rest(job) / nodes
-    return _groups(nodes, float(cpus), memory_mib, job.gpus_per_node, nodes > 1)
-
-
-def _rest(job: Queued) -> float:
-    """Memory of the whole job (MiB) where it named none: what Slurm counts for it, or a little for each CPU."""
-    memory = memory_bytes(job.tres)
-    return DEFAULT_MEMORY_MIB * job.cpus if math.isnan(memory) else max(4.0, memory / MEBIBYTE)
-
-
-def _groups(count: int, cpus: float, memory_mib: float, gpus: int, apart: bool) -> tuple[Group, ...]:
-    one = {"cpus": cpus, "memory_bytes": max(4.0, memory_mib) * MEBIBYTE, "gpus": gpus, "apart": apart}
-    first = Group(BATCH, tasks=1, command=BATCH, **one)  # type: ignore[arg-type]
-    if count == 1:
-        return (first,)
-    return first, Group(NODE, tasks=count - 1, command=HOLD, **one)  # type: ignore[arg-type]
+    elif job.memory_per_cpu > 0:
+        memory_mib = cpus * job.memory_per_cpu
+    else:  # it named none: what Slurm counts for the whole job, or a little for each CPU
+        counted_mib = memory_bytes(job.tres) / MEBIBYTE
+        whole_mib = DEFAULT_MEMORY_MIB * job.cpus if math.isnan(counted_mib) else max(4.0, counted_mib)
+        memory_mib = whole_mib / count
+    first = Group(
+        BATCH,
+        command=BATCH,
+        cpus=float(cpus),
+        memory_bytes=max(4.0, memory_mib) * MEBIBYTE,
+        gpus=job.gpus_per_node,
+        apart=not spread and count > 1,
+    )
+    return (first,) if count == 1 else (first, replace(first, name=NODE, tasks=count - 1, command=HOLD))
 
 
 def _environment(job: Queued) -> dict[str, str]:
@@ -445,7 +436,7 @@ asad_places() {
 
 
 def wrap(job: Queued, script: str, spread: bool, alone: bool = False) -> str:
-    """A script around the job's own: it tells it where it is, and runs it where and with the output as sbatch would."""
+    """A script around the job's own: it sets where that is, and runs it where and with the output as sbatch would."""
     output = file_name(job.output, job, "slurm-%j.out")
     errors = file_name(job.errors, job, "slurm-%j.out") if job.errors else ""
     stdin = file_name(job.input, job, "/dev/null") if job.input else "/dev/null"
@@ -455,11 +446,11 @@ def wrap(job: Queued, script: str, spread: bool, alone: bool = False) -> str:
         "#!/bin/sh",
         f"# the batch script of Slurm's job {job.job}, on Mesos",
         f'if [ "$1" = {HOLD} ]; then exec sleep 2147483647; fi',
-        # the executor tells where the gang is; of one task that is here
+        # the executor sets where the gang is; of one task that is here
         'if [ -z "$ASAD_NODES" ]; then',
         "  ASAD_NODES=$(hostname)"
         if alone
-        else "  echo 'asad: the executor does not tell ASAD_NODES; is it of the same version?' >&2; exit 78",
+        else "  echo 'asad: the executor does not set ASAD_NODES; is it of the same version?' >&2; exit 78",
         "fi",
         PLACES.strip(),
         f"SLURM_JOB_NODELIST=$(asad_places hosts {int(not spread)} {job.tasks})",

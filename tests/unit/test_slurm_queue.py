@@ -750,7 +750,7 @@ def test_a_job_whose_arguments_nobody_shows_stays_with_slurm(world: World) -> No
     for _ in range(3):
         world.step()
     assert world.slurm.held == {8}
-    assert world.comment(7).endswith("stays with Slurm: Slurm does not tell whether its script has arguments")
+    assert world.comment(7).endswith("stays with Slurm: Slurm does not show whether its script has arguments")
     (row,) = world.mesos.status()
     assert row["spec"]["script"].endswith('exec "$script" one two\n')
 
