@@ -14,8 +14,8 @@ from asad.cluster.samples import Sample, fill, in_time, lending
 from asad.model import Applications, Ints, Jobs, Snapshot
 from asad.port import NodeLink, NodeReport
 from asad_mesos.arrays import ArrayTable
-from asad_mesos.bars import bar
 from asad_mesos.framework import Framework
+from asad_mesos.ineligible_units import mark_ineligible
 from asad_mesos.launch import key
 from asad_mesos.nodes import Nodes, report_of
 from asad_mesos.offers import Agents
@@ -93,7 +93,7 @@ class Assembly:
         self._measure(framework.agents, reports, [*batch_rows, *guest_rows], hosts, now_s)
         estimate(rows.jobs, running, queued, machine.total_cores, now_s)
         multi_node = self._settings.lend_multi_node
-        bar(rows.jobs, self.units, running, queued, machine, core_owner, node_bar, multi_node)
+        mark_ineligible(rows.jobs, self.units, running, queued, machine, core_owner, node_bar, multi_node)
         self._looked_s = now_s
         return self._versioned(
             Snapshot(

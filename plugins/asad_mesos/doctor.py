@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from asad.cluster.findings import Finding, Site, judged
+from asad.cluster.findings import Finding, Site, first_finding, judged
 from asad.errors import AsadError, ConfigError
 from asad_mesos.driver import INSTALL, missing
 from asad_mesos.settings import Settings, read_settings
@@ -81,16 +81,15 @@ def partition_finding(name: str, text: str) -> Finding:
     """Of what `scontrol show partition` says: does Slurm itself start its jobs?"""
     facts = dict(word.split("=", 1) for word in text.split() if "=" in word)
     state = facts.get("State", "")
-    if state in ("INACTIVE", "DRAIN"):
-        remedy = f"scontrol update PartitionName={name} State=DOWN, and the same in slurm.conf"
-        return Finding("queue", "fail", f"the partition {name} is {state}: nobody can submit to it", remedy)
-    return judged(
-        "queue",
-        state == "DOWN" or facts.get("Nodes", "(null)") == "(null)",
-        f"jobs of the partition {name} wait for Mesos, Slurm starts none",
-        "warn",
-        f"the partition {name} is {state}: Slurm starts its jobs too",
-        f"State=DOWN for PartitionName={name} in slurm.conf, so that only Mesos runs its jobs",
+    fresh = f"scontrol update PartitionName={name} State=DOWN, and the same in slurm.conf"
+    down = f"State=DOWN for PartitionName={name} in slurm.conf, so that only Mesos runs its jobs"
+    served = Finding("queue", "ok", f"jobs of the partition {name} wait for Mesos, Slurm starts none")
+    closed = Finding("queue", "fail", f"the partition {name} is {state}: nobody can submit to it", fresh)
+    shared = Finding("queue", "warn", f"the partition {name} is {state}: Slurm starts its jobs too", down)
+    return first_finding(
+        (state == "DOWN" or facts.get("Nodes", "(null)") == "(null)", served),
+        (state in ("INACTIVE", "DRAIN"), closed),
+        (True, shared),
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from asad.cluster.lending_rules import (
     Role,
+    first_reason,
     guest_nodes,
     leases,
     nodes_refused,
@@ -51,17 +52,10 @@ class Lending:
             return "its host does not run any more"
         if host.guest:
             return "its host is a guest itself"
-        agents = self._nodes.agents
-        first = snapshot.machine.first_core
-        for node in decision.nodes:
-            here = slice(first[node], first[node + 1])
-            if first[node] == first[node + 1] or (snapshot.core_owner[here] != host_row).any():
-                return f"node {snapshot.machine.node_names[node]} is not wholly its host's"
-            if (snapshot.core_guest[here] >= 0).any():
-                return f"node {snapshot.machine.node_names[node]} has a guest already"
         names = tuple(snapshot.machine.node_names[node] for node in decision.nodes)
         if not self._link.announce(names, key(guest.name, guest.job.spec.uid)):
             return "the node actors have not taken note of it"
+        agents, first = self._nodes.agents, snapshot.machine.first_core
         foreseen_s = float(self._rows.jobs.estimated_start_s[decision.guest])
         on = [agents[node] for node in decision.nodes]
         jobs = self._rows.jobs
@@ -85,22 +79,23 @@ class Lending:
 
         Of a pair the one that was decided for; of a guest that draws from pools the one that holds all of its nodes.
         """
-        if not decision.pooled:
-            return decision.host, ""
-        machine, first = snapshot.machine, snapshot.machine.first_core
-        hosts: set[int] = set()
+        pooled, first = decision.pooled, snapshot.machine.first_core
+        hosts = set() if pooled else {decision.host}
         for node in decision.nodes:
-            here = set(snapshot.core_owner[first[node] : first[node + 1]].tolist())
-            if not here - {-1}:
-                return -1, f"no batch job holds {machine.node_names[node]}, and free cores are not lent"
-            if len(here - {-1}) > 1:
-                return -1, f"several batch jobs hold {machine.node_names[node]}"
-            if -1 in here:
-                return -1, f"no batch job holds {machine.node_names[node]} wholly"
-            hosts |= here
-        if len(hosts) > 1:
-            return -1, "its nodes are held by several batch jobs"
-        return hosts.pop(), ""
+            here, name = slice(first[node], first[node + 1]), snapshot.machine.node_names[node]
+            owners = set(snapshot.core_owner[here].tolist())
+            batch = owners - {-1}
+            why = first_reason(
+                (f"no batch job holds {name}, and free cores are not lent", pooled and not batch),
+                (f"several batch jobs hold {name}", pooled and len(batch) > 1),
+                (f"no batch job holds {name} wholly", pooled and -1 in owners),
+                (f"node {name} is not wholly its host's", not pooled and owners != hosts),
+                (f"node {name} has a guest already", (snapshot.core_guest[here] >= 0).any()),
+            )
+            if why:
+                return -1, why
+            hosts |= batch
+        return (-1, "its nodes are held by several batch jobs") if len(hosts) > 1 else (hosts.pop(), "")
 
     def set_share(self, decision: SetShare) -> str:
         """So much of its host's cores has the guest of a pair from now on, or so much of itself lends a host, which is
@@ -141,10 +136,11 @@ class Lending:
         unit = self._unit(decision.job)
         if unit is None or not unit.tasks:
             return "it does not run any more"
-        if not math.isfinite(unit.job.spec.time_limit_s):
-            return "it has no time limit"
-        if not 0 < decision.by_s < INF:
-            return "there is nothing to add"
+        if why := first_reason(
+            ("it has no time limit", not math.isfinite(unit.job.spec.time_limit_s)),
+            ("there is nothing to add", not 0 < decision.by_s < INF),
+        ):
+            return why
         self._engine.do(Extended(unit.job.job_id, decision.by_s, unit.name))
         self._rows.jobs.extended_s[decision.job] += decision.by_s
         self._rows.jobs.limit_end_s[decision.job] += decision.by_s

@@ -85,8 +85,8 @@ class Queued:
     arguments: tuple[str, ...]
     """Of its script, as far as blanks separate them."""
     name_alone: bool
-    """Slurm shows the name of its script, and perhaps not its arguments: newer ones keep those back, and show how it was
-    submitted instead (26.05), or give that to accounting alone (24.11)."""
+    """Slurm shows the name of its script, and perhaps not its arguments: newer ones keep those back, and show how it
+    was submitted instead (26.05), or give that to accounting alone (24.11)."""
     array: int
     """Number of the array that it is of; 0 for none."""
     task: int

@@ -12,7 +12,7 @@ from asad.model import Codes, Ints, Jobs, Machine
 from asad_mesos.view import Unit
 
 
-def bar(
+def mark_ineligible(
     jobs: Jobs,
     units: Mapping[str, Unit],
     running: Ints,
@@ -30,21 +30,23 @@ def bar(
         unit = units[str(jobs.job_id[row])]
         nodes = np.unique(node_of[core_owner == row])
         owners = np.concatenate([core_owner[first[node] : first[node + 1]] for node in nodes.tolist()])
-        if not math.isfinite(unit.job.spec.time_limit_s):
-            jobs.host_bar[row] = Ineligible.NO_TIME_LIMIT
-        elif len(nodes) > 1 and not lend_multi_node:
-            jobs.host_bar[row] = Ineligible.SEVERAL_NODES
-        elif node_bar[nodes].any():
-            jobs.host_bar[row] = Ineligible.NODE_TAKES_NO_GUESTS
-        elif bool(((owners != row) & (owners >= 0)).any()):
-            jobs.host_bar[row] = Ineligible.SHARED_NODE
-        else:
+        jobs.host_bar[row] = _first(
+            (Ineligible.NO_TIME_LIMIT, not math.isfinite(unit.job.spec.time_limit_s)),
+            (Ineligible.SEVERAL_NODES, len(nodes) > 1 and not lend_multi_node),
+            (Ineligible.NODE_TAKES_NO_GUESTS, node_bar[nodes].any()),
+            (Ineligible.SHARED_NODE, ((owners != row) & (owners >= 0)).any()),
+        )
+        if jobs.host_bar[row] == Ineligible.NO:
             lending.add(int(jobs.share_group[row]))
     for row in queue.tolist():
         unit = units[str(jobs.job_id[row])]
-        if not math.isfinite(unit.job.spec.time_limit_s):
-            jobs.guest_bar[row] = Ineligible.NO_TIME_LIMIT
-        elif len(unit.job.groups) > 1:
-            jobs.guest_bar[row] = Ineligible.NOT_ITS_TURN  # groups of several kinds start with each other
-        elif lending and int(jobs.share_group[row]) not in lending:
-            jobs.guest_bar[row] = Ineligible.OTHER_USERS
+        jobs.guest_bar[row] = _first(
+            (Ineligible.NO_TIME_LIMIT, not math.isfinite(unit.job.spec.time_limit_s)),
+            (Ineligible.NOT_ITS_TURN, len(unit.job.groups) > 1),  # several groups start with each other
+            (Ineligible.OTHER_USERS, lending and int(jobs.share_group[row]) not in lending),
+        )
+
+
+def _first(*reasons: tuple[Ineligible, object]) -> Ineligible:
+    """The first reason that holds."""
+    return next((reason for reason, holds in reasons if holds), Ineligible.NO)
