@@ -86,15 +86,13 @@ def undo_queue(
     The journal says so first: a daemon that comes back cancels the gang before it runs anything. Returns a sentence for
     each job, and how many are still held that need not be.
     """
-    sentences: list[str] = []
-    failed = 0
     if not held_jobs(folder / QUEUE):
-        return sentences, failed
+        return [], 0
     with (folder / GANGS_LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return sentences, failed  # a daemon lives
+            return [], 0  # a daemon lives
         held = held_jobs(folder / QUEUE)
         try:
             known = gangs(folder / GANGS)
@@ -111,19 +109,18 @@ def undo_queue(
             gang = known.get(f"slurm:{job}:{entry['submit_s']:.0f}:{entry['take']}", "")
             back = entry["state"] == RETURNING or "back" in entry["facts"]
             if gang == LAUNCHED or (gang == "" and entry["state"] == SERVED) or (gang == OVER and not back):
-                sentences.append(f"{job}: it runs on Mesos, or is over there, and is left alone")
+                rounds.sentences.append(f"{job}: it runs on Mesos, or is over there, and is left alone")
                 continue
             try:
                 why = _unhold(folder / QUEUE, entry, now_s, timeout_s)
             except (OSError, subprocess.SubprocessError) as error:  # the next would wait for nothing, too
-                sentences.append(f"{job}: still held for Mesos, as those after it ({clean(error)})")
-                failed += 1
+                rounds.fail(f"{job}: still held for Mesos, as those after it ({clean(error)})")
                 break
-            if why is None or rounds.again(job, entry, why):
-                continue
-            failed += bool(why)
-            sentences.append(f"{job}: still held for Mesos ({why})" if why else f"{job}: Slurm has it again")
-    return sentences, failed
+            if why == "":
+                rounds.sentences.append(f"{job}: Slurm has it again")
+            elif why is not None and not rounds.again(job, entry, why):
+                rounds.fail(f"{job}: still held for Mesos ({why})")
+    return rounds.sentences, rounds.failed
 
 
 def _unhold(path: Path, entry: dict[str, Any], now_s: float, timeout_s: float) -> str | None:

@@ -11,10 +11,11 @@ import base64
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from asad.cluster.lending_rules import first_reason
 from asad.cluster.slurm_json import loads, memory_bytes
 from asad.cluster.slurm_json import number as number_of
 from asad.errors import ClusterError, UsageError
@@ -138,7 +139,7 @@ def read_job(job: Mapping[str, Any]) -> Queued:
     tres = dict(word.partition("=")[::2] for word in text("tres_req_str").split(","))
     per_node, per_cpu = number("memory_per_node", math.nan), number("memory_per_cpu", math.nan)
     gpus, gpu_bar = _gpus(job)
-    command, bar = text("command"), gpu_bar or _bar(job, text, number)
+    command, bar = text("command"), gpu_bar or _unserved(job, text, number)
     task, tasks_left = int(number("array_task_id", -1)), text("array_task_string")
     if alone := ALONE.fullmatch(tasks_left):
         task, tasks_left = int(alone[1]), ""
@@ -243,34 +244,37 @@ def _gpus(job: Mapping[str, Any]) -> tuple[int, str]:
     return gpus, ""
 
 
-def _bar(job: Mapping[str, Any], text: Any, number: Any) -> str:
-    """What of its wishes Mesos cannot serve."""
-    if number("het_job_id") > 0:
-        return "it is a part of a heterogeneous job"
-    if not job.get("batch_flag", True):
-        return "it has no batch script"
-    for key, why in (
-        ("licenses", "it wants licences"),
-        ("resv_name", "it wants a reservation"),
-        ("features", "it wants features of nodes (--constraint)"),
-        ("required_nodes", "it wants certain nodes"),
-        ("excluded_nodes", "it excludes nodes"),
-        ("burst_buffer", "it wants a burst buffer"),
-        ("container", "it runs in a container of Slurm's"),
-    ):
-        if text(key):
-            return why
+UNSERVED = {
+    "licenses": "it wants licences",
+    "resv_name": "it wants a reservation",
+    "features": "it wants features of nodes (--constraint)",
+    "required_nodes": "it wants certain nodes",
+    "excluded_nodes": "it excludes nodes",
+    "burst_buffer": "it wants a burst buffer",
+    "container": "it runs in a container of Slurm's",
+}
+"""What of a job's wishes Mesos cannot serve, by the key that names one."""
+
+
+def _unserved(job: Mapping[str, Any], text: Callable[[str], str], number: Callable[[str], float]) -> str:
+    """What of its wishes Mesos cannot serve; empty if it can all of them."""
     shared = job.get("shared")
     words = shared if isinstance(shared, list) else [shared]
-    if any(word in ("none", "user", "mcs", "topo") for word in words) or job.get("exclusive") in (
-        "true",
-        ["true"],
-    ):
-        return "it wants whole nodes (--exclusive)"
-    unset = not number("memory_per_node") > 0 and not number("memory_per_cpu") > 0
-    if unset and not MEMORY_SET.isdisjoint(job.get("flags") or ()):
-        return "it wants all memory of its nodes (--mem=0)"
-    return ""
+    amount = number("memory_per_node") > 0 or number("memory_per_cpu") > 0
+    return first_reason(
+        ("it is a part of a heterogeneous job", number("het_job_id") > 0),
+        ("it has no batch script", not job.get("batch_flag", True)),
+        *((why, text(key)) for key, why in UNSERVED.items()),
+        (
+            "it wants whole nodes (--exclusive)",
+            any(word in ("none", "user", "mcs", "topo") for word in words)
+            or job.get("exclusive") in ("true", ["true"]),
+        ),
+        (
+            "it wants all memory of its nodes (--mem=0)",
+            not amount and not MEMORY_SET.isdisjoint(job.get("flags") or ()),
+        ),
+    )
 
 
 def arguments_of(command: str, name: str) -> tuple[str, ...]:
@@ -291,17 +295,20 @@ def first_of(tasks: str) -> int:
 
 def not_taken(job: Queued, partition: str, arguments: bool = True) -> str:
     """Why a job stays with Slurm, or the empty string. `arguments`: may those be separated at blanks?"""
-    if job.state != PENDING:
-        return "it does not wait"
-    if job.partition != partition:
-        return f"it may run in other partitions than {partition}"
-    if job.reason not in ITS_TURN or not job.priority > 0:
-        return f"it waits for something other than its turn ({job.reason})"
-    if not USER.fullmatch(job.user) or job.uid < 0:
-        return "its user has no name"
-    if job.arguments and not arguments:
-        return "its script has arguments, which Slurm does not separate ([mesos.queue] arguments)"
-    return job.bar
+    return first_reason(
+        ("it does not wait", job.state != PENDING),
+        (f"it may run in other partitions than {partition}", job.partition != partition),
+        (
+            f"it waits for something other than its turn ({job.reason})",
+            job.reason not in ITS_TURN or not job.priority > 0,
+        ),
+        ("its user has no name", not USER.fullmatch(job.user) or job.uid < 0),
+        (
+            "its script has arguments, which Slurm does not separate ([mesos.queue] arguments)",
+            job.arguments and not arguments,
+        ),
+        (job.bar, job.bar),
+    )
 
 
 def translated(job: Queued, script: str, origin: str) -> Spec:
