@@ -64,7 +64,7 @@ from asad.share.static import Static
 from asad.stages import Circumstances, policy_of
 from asad.status import node_rows
 from asad.store.encoding import object_of
-from asad_papers.archives import read_archive
+from asad_papers.instance_files import read_archive
 from asad_papers.oasis.scheme_instances import read_instance
 from asad_papers.sow.statement_instances import read_sow_instance
 from lab.fuzz.slurm import LENDING, _cycles

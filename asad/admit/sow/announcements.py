@@ -1,4 +1,4 @@
-"""Statements of work as owners write them: TOML with times of the clock; and what the daemon is told of them.
+"""Statements of work as owners write them: TOML with times of the clock; and as the daemon gets them.
 
 A file has `version = 1` and one `[[statement]]` for each job to come:
 
@@ -12,7 +12,7 @@ A file has `version = 1` and one `[[statement]]` for each job to come:
     deadline = "4h"                    # after `due`, by which it must have ended to be of value
     eviction = "requeue-hold"          # or "cancel": what becomes of it if who was born earlier needs its cores
 
-The text is a user's: hostile, and every problem in it is told with its place and the remedy.
+The text is a user's: hostile, and every problem in it is named with its place and the remedy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -76,17 +76,7 @@ class Announcement:
 
     def later(self, times: int) -> Announcement:
         """The same job, so many periods later."""
-        return Announcement(
-            self.name,
-            self.cores,
-            self.due_s + times * self.every_s,
-            self.runs,
-            self.value,
-            self.shape,
-            self.deadline_s,
-            self.eviction,
-            self.every_s,
-        )
+        return replace(self, due_s=self.due_s + times * self.every_s)
 
     def to_json(self) -> dict[str, Json]:
         """A plain dict, times in seconds, that `announcement_of` takes."""

@@ -72,10 +72,20 @@ class Rhythm(NamedTuple):
     """Part of the runs that share an expected time with an earlier one."""
 
     @property
+    def fault(self) -> str:
+        """Why it cannot be relied on; the empty string if it can."""
+        if self.period_s < LEAST_PERIOD_S:
+            return "its runs follow each other within a minute"
+        if self.spread > MOST_SPREAD or self.wide > MOST_WIDE:
+            return "it keeps no period"
+        if self.covered < LEAST_COVERED:
+            return "most of its expected times had no run"
+        return "several of its runs come at one time" if self.double > MOST_DOUBLE else ""
+
+    @property
     def regular(self) -> bool:
         """Can it be relied on?"""
-        steady = self.period_s >= LEAST_PERIOD_S and self.spread <= MOST_SPREAD and self.wide <= MOST_WIDE
-        return steady and self.covered >= LEAST_COVERED and self.double <= MOST_DOUBLE
+        return not self.fault
 
     def turn(self, time_s: float | Floats) -> Floats:
         """Number of the expected time nearest to `time_s`."""
@@ -197,10 +207,7 @@ class Inferred:
     @property
     def calibration(self) -> Calibration:
         """Over all of them."""
-        total = Calibration()
-        for one in self.recurring:
-            total += one.calibration
-        return total
+        return sum((one.calibration for one in self.recurring), Calibration())
 
 
 def infer(log: JobLog, least_runs: int = LEAST_RUNS) -> Inferred:
@@ -211,7 +218,7 @@ def infer(log: JobLog, least_runs: int = LEAST_RUNS) -> Inferred:
     for user, name, rows in _groups(log, least_runs):
         arrival_s, run_s = log.submit_s[rows], log.run_s[rows]
         rhythm = rhythm_of(arrival_s[-NEWEST:])
-        why = _why_not(rhythm)
+        why = "its runs were submitted at one time" if rhythm is None else rhythm.fault
         if rhythm is None or why:
             rejected[why] = rejected.get(why, 0) + 1
             continue
@@ -261,7 +268,7 @@ def foresee(log: JobLog, value_per_core_hour: float = 1.0, least_runs: int = LEA
             due_s = rhythm.due_s(float(rhythm.turn(now_s)) + 1.0)
             if due_s <= now_s:
                 continue
-            told = announced(
+            statement = announced(
                 name,
                 int(log.cores[rows[0]]),
                 due_s,
@@ -270,7 +277,7 @@ def foresee(log: JobLog, value_per_core_hour: float = 1.0, least_runs: int = LEA
                 run_s[known],
                 value_per_core_hour,
             )
-            found.append(Foreseen(user, now_s, told))
+            found.append(Foreseen(user, now_s, statement))
     found.sort(key=lambda one: (one.birth_s, one.user, one.announcement.name, one.announcement.cores))
     return found
 
@@ -355,7 +362,7 @@ def announced(
 
 
 def rows_of(offset_s: Floats, duration_s: Floats) -> tuple[Run, ...]:
-    """The joint sample (n,), (n,) as a few rows: groups of like runs, each told as its latest and its longest.
+    """The joint sample (n,), (n,) as a few rows: groups of like runs, each stated as its latest and its longest.
 
     What is planned for an arrival holds for any before it, and what is held for a duration for any shorter one. A run
     that lasts longer than all that were has a row of its own: who states that nothing of the kind may happen, and it
@@ -375,18 +382,6 @@ def rows_of(offset_s: Floats, duration_s: Floats) -> tuple[Run, ...]:
     return tuple(Run(*key, count / total) for key, count in sorted(rows.items()))
 
 
-def _why_not(rhythm: Rhythm | None) -> str:
-    if rhythm is None:
-        return "its runs were submitted at one time"
-    if rhythm.period_s < LEAST_PERIOD_S:
-        return "its runs follow each other within a minute"
-    if rhythm.spread > MOST_SPREAD or rhythm.wide > MOST_WIDE:
-        return "it keeps no period"
-    if rhythm.covered < LEAST_COVERED:
-        return "most of its expected times had no run"
-    return "several of its runs come at one time" if rhythm.double > MOST_DOUBLE else ""
-
-
 def _snapped(period_s: float) -> float:
     """The natural period that is near, or the period itself."""
     nearest = min(NATURAL_S, key=lambda natural: abs(period_s / natural - 1.0))
@@ -396,15 +391,15 @@ def _snapped(period_s: float) -> float:
 def _groups(log: JobLog, least: int) -> Iterator[tuple[str, str, Ints]]:
     """User, name and rows (in order of submission) of all jobs of one user, name and number of cores.
 
-    Tasks of arrays and jobs without a user or a name are left out: nobody could tell the one from the other. Only where
+    Tasks of arrays and jobs without a user or a name are left out: nobody would know which is which. Only where
     a log has no names at all, all jobs of a user and number of cores stand for one.
     """
-    told = log.user >= 0
+    named = log.user >= 0
     if (log.application >= 0).any():
-        told &= log.application >= 0
+        named &= log.application >= 0
     if log.job_id.dtype.kind == "U":
-        told &= np.char.find(log.job_id.astype(str), "_") < 0
-    rows = np.flatnonzero(told)
+        named &= np.char.find(log.job_id.astype(str), "_") < 0
+    rows = np.flatnonzero(named)
     if not len(rows):
         return
     keys = np.column_stack((log.user[rows], log.application[rows], log.cores[rows])).astype(np.int64)

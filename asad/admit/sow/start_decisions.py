@@ -10,7 +10,9 @@ from asad.hold import EXACT_S, Hold, Step, Terms, latest_begin_s
 from asad.model import Json, Snapshot
 
 
-def steer(snapshot: Snapshot, promise: Promise, present: int, terms: Terms) -> tuple[list[Decision], bool]:
+def follow_plan(
+    snapshot: Snapshot, promise: Promise, present: int, terms: Terms
+) -> tuple[list[Decision], bool]:
     """What the job needs in round `present`, with whether anything is new that another process has to know."""
     now_s, row = snapshot.time_s, promise.row
     if promise.state == "evicting":

@@ -37,7 +37,7 @@ from asad.admit.sow import Mechanism
 from asad.admit.sow.arrivals import Arrival, Arrivals, number_of
 from asad.admit.sow.desk import StatementsDesk
 from asad.admit.sow.promises import SLACK, Promise
-from asad.admit.sow.start_decisions import loosen, start_s, steer
+from asad.admit.sow.start_decisions import follow_plan, loosen, start_s
 from asad.admit.sow.statement import NEVER, Bounds, Statement, Worth
 from asad.admit.sow.statement_options import Options
 from asad.decisions import Cause, Decision, Decline, Evict, Outcome
@@ -124,7 +124,7 @@ class Statements(StatementsDesk):
         rows = self._look(snapshot)
         self.planning.enter(mechanism)
         self._evict(snapshot, mechanism, rows)
-        return decisions + self._steer(snapshot, rows)
+        return decisions + self._follow_plans(snapshot, rows)
 
     def decide_while_paused(self, snapshot: Snapshot) -> list[Decision]:
         """Only those whose start has come, and whom we still hold back."""
@@ -308,7 +308,7 @@ class Statements(StatementsDesk):
             else:
                 self.register.close(promise, "cancelled", eviction.reason, charged=True)
 
-    def _steer(self, snapshot: Snapshot, rows: Mapping[int, int]) -> list[Decision]:
+    def _follow_plans(self, snapshot: Snapshot, rows: Mapping[int, int]) -> list[Decision]:
         """What makes the cluster follow the plans of those jobs that are there."""
         decisions: list[Decision] = []
         for number, promise in list(self.register.open.items()):
@@ -316,7 +316,7 @@ class Statements(StatementsDesk):
             if row < 0 or snapshot.time_s < promise.retry_s:
                 continue
             promise.row = row
-            found, new = steer(snapshot, promise, self.planning.round, self._terms)
+            found, new = follow_plan(snapshot, promise, self.planning.round, self._terms)
             if new:
                 self.register.touch(promise)
             if promise.state == "leaving" and not found:

@@ -17,20 +17,18 @@ What the paper leaves open in its distributions, and how it is filled:
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from asad.admit.elastic import ElasticJob, Servers
 from asad.admit.utility import Sigmoid
-from asad.bounded import MOST_NUMBER
 from asad.errors import ConfigError
 from asad.model import Floats
+from asad_papers.instance_files import JsonTable
 
 RESOURCES = ("gpu", "cpu", "memory_gb", "disk_gb", "bandwidth_gbps")
 
@@ -80,108 +78,43 @@ def read_folder(folder: Path) -> list[Instance]:
 
 def read_instance(path: Path) -> Instance:
     """One instance. Raises ConfigError that names the file, the key and the remedy."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}: cannot be read as JSON ({error}); see `asactl bench oasis --help`"
-        ) from error
-    return _Reader(str(path)).instance(path.stem, document)
+    file = JsonTable.of_file(path, "docs/reference/bench-oasis.md")
+    slots, names = file.count("slots", 1), file.get("resources")
+    if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
+        raise file.wrong("resources", "is not a list of names", 'write ["gpu", "cpu", …]')
+    capacities = []
+    for key in ("worker_servers", "parameter_servers"):
+        rows = file.rows(key, "is not a list of rows", "write [[…], …]")
+        read = [file.numbers(f"{key}[{number}]", row, len(names)) for number, row in enumerate(rows)]
+        capacities.append(np.array(read, np.float64).reshape(len(read), len(names)))
+    jobs = file.tables("jobs", "is not a list", "write [{…}, …]")
+    reference = file.plain.get("reference", {})
+    if not isinstance(reference, dict):
+        raise file.wrong("reference", "is not a table", 'write {"drf": 443.8, …}, or leave it out')
+    return Instance(
+        path.stem,
+        slots,
+        Servers(tuple(names), *capacities),
+        tuple(_job(job, number, len(names)) for number, job in enumerate(jobs)),
+        {key: value for key, value in reference.items() if isinstance(value, float)},
+    )
 
 
-class _Reader:
-    """Reads values by key, and says where one is wrong."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def instance(self, name: str, document: Any) -> Instance:
-        slots = self.count(document, "slots", "", 1)
-        names = self.get(document, "resources", "")
-        if not isinstance(names, list) or not names or not all(isinstance(one, str) for one in names):
-            raise self.wrong("resources", "is not a list of names", 'write ["gpu", "cpu", …]')
-        servers = Servers(
-            tuple(names),
-            self.table(document, "worker_servers", len(names)),
-            self.table(document, "parameter_servers", len(names)),
-        )
-        jobs = self.get(document, "jobs", "")
-        if not isinstance(jobs, list):
-            raise self.wrong("jobs", "is not a list", "write [{…}, …]")
-        reference = document.get("reference", {})
-        if not isinstance(reference, dict):
-            raise self.wrong("reference", "is not a table", 'write {"drf": 443.8, …}, or leave it out')
-        return Instance(
-            name,
-            slots,
-            servers,
-            tuple(self.job(job, number, len(names)) for number, job in enumerate(jobs)),
-            {key: float(value) for key, value in reference.items() if isinstance(value, float)},
-        )
-
-    def job(self, job: Any, number: int, resources: int) -> ElasticJob:
-        where = f"jobs[{number}]."
-        gamma = self.row(job, "gamma", where, 3)
-        return ElasticJob(
-            name=str(number),
-            arrival=self.count(job, "arrival", where, 0),
-            worker=self.row(job, "worker", where, resources),
-            server=self.row(job, "ps", where, resources),
-            worker_bandwidth=self.number(job, "worker_bandwidth", where),
-            server_bandwidth=self.number(job, "ps_bandwidth", where),
-            most_workers=self.count(job, "max_workers", where, 1),
-            work=self.count(job, "worker_slots", where, 1),
-            utility=Sigmoid(*gamma.tolist()),
-            target_slots=float(gamma[2]),
-            fixed_workers=self.count(job, "fixed_workers", where, 1),
-        )
-
-    def wrong(self, key: str, problem: str, remedy: str) -> ConfigError:
-        return ConfigError(f"{self.path}: {key} {problem}; {remedy}")
-
-    def get(self, table: Any, key: str, where: str) -> Any:
-        if not isinstance(table, dict):
-            place = where.rstrip(".") or "it"
-            raise self.wrong(place, "is not a table", "write {…}")
-        if key not in table:
-            raise self.wrong(f"{where}{key}", "is missing", "add it")
-        return table[key]
-
-    def number(self, table: Any, key: str, where: str) -> float:
-        value = self.get(table, key, where)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_NUMBER:
-            raise self.wrong(f"{where}{key}", f"is {_short(value)}", "write a number, 0 or more")
-        return float(value)
-
-    def count(self, table: Any, key: str, where: str, least: int) -> int:
-        value = self.get(table, key, where)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
-            raise self.wrong(f"{where}{key}", f"is {_short(value)}", f"write a whole number, {least} or more")
-        return value
-
-    def row(self, table: Any, key: str, where: str, length: int) -> Floats:
-        return self.numbers(self.get(table, key, where), f"{where}{key}", length)
-
-    def numbers(self, values: Any, where: str, length: int) -> Floats:
-        good = isinstance(values, list) and len(values) == length
-        if not good or not all(
-            isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= MOST_NUMBER
-            for one in values
-        ):
-            raise self.wrong(where, f"is {_short(values)}", f"write {length} numbers, each 0 or more")
-        return np.array(values, np.float64)
-
-    def table(self, document: Any, key: str, resources: int) -> Floats:
-        rows = self.get(document, key, "")
-        if not isinstance(rows, list):
-            raise self.wrong(key, "is not a list of rows", "write [[…], …]")
-        read = [self.numbers(row, f"{key}[{number}]", resources) for number, row in enumerate(rows)]
-        return np.array(read, np.float64).reshape(len(read), resources)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:37]}…"
+def _job(row: JsonTable, number: int, resources: int) -> ElasticJob:
+    gamma = row.numbers("gamma", row.get("gamma"), 3)
+    return ElasticJob(
+        name=str(number),
+        arrival=row.count("arrival", 0),
+        worker=row.numbers("worker", row.get("worker"), resources),
+        server=row.numbers("ps", row.get("ps"), resources),
+        worker_bandwidth=row.number("worker_bandwidth"),
+        server_bandwidth=row.number("ps_bandwidth"),
+        most_workers=row.count("max_workers", 1),
+        work=row.count("worker_slots", 1),
+        utility=Sigmoid(*gamma.tolist()),
+        target_slots=float(gamma[2]),
+        fixed_workers=row.count("fixed_workers", 1),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- drawing

@@ -1,7 +1,7 @@
 """The evaluation of the OgaSched paper (section 4), run anew: its baselines and three modes, Table III, Figures 3 to 7.
 
 Every part gives plain data for JSON. Speeds are of this machine; everything else is the same for the same instance.
-All policies see the arrivals of the slot before they divide it, except `oga-strict`, which is told them afterwards.
+All policies see the arrivals of the slot before they divide it, except `oga-strict`, which sees them afterwards.
 
 - `compare`: one instance. Mean reward, slots a second, violations; the best fixed allocation; regret.
 - `seeds`: the same on fresh instances: with α, β and utilities of the recorded one, and with all drawn anew.

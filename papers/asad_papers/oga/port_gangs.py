@@ -135,7 +135,7 @@ class GangOga(PortPolicy):
         self.name = f"{self.oga.name}-gangs"
 
     def allot(self, x: Floats) -> Floats:
-        """y (E, K), the sums over components that run; `Gangs.deal` tells which has what."""
+        """y (E, K), the sums over components that run; `Gangs.deal` says which has what."""
         y = self.oga.allot(x)
         # the strict mode knows of no arrivals: it deals to all gangs
         present = np.ones(len(x)) if self.oga.mode == "strict" else np.array(x, np.float64)

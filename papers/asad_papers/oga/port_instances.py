@@ -35,7 +35,7 @@ from asad.errors import ConfigError, UsageError
 from asad.model import Floats
 from asad.place.ports import Copies, Ports
 from asad.place.utilities import FORMS, effective
-from asad_papers.archives import read_archive
+from asad_papers.instance_files import read_archive
 
 RANGES = ((1, 128), (2, 512), (0, 64), (0, 8), (0, 8), (0, 4))
 """Of capacities, the upper end excluded: CPU cores, memory (GB), GPUs, NPUs, TPUs, FPGAs."""
@@ -54,7 +54,7 @@ class PortInstance:
     arrivals: Floats
     """(T, L) 0 or 1."""
     eta: float | None
-    """η_0 of the strict mode, if the instance tells."""
+    """η_0 of the strict mode, if the instance has one."""
     decay: float
 
 

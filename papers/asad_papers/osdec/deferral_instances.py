@@ -25,7 +25,7 @@ from scipy.signal import lfilter
 from asad.defer.jobs import Trajectories
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats
-from asad_papers.archives import read_archive
+from asad_papers.instance_files import read_archive
 
 KEYS = ("jobs", "offsets", "capacity")
 

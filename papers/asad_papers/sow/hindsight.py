@@ -10,50 +10,63 @@ point and crossover); six thousand jobs take seconds.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
+from asad.admit.sow.statement import Bounds, Statement
 from asad.errors import AsadError
+from asad.model import Floats
 from asad_papers.sow.rounds import Instance
+
+Run = tuple[int, int, int, float, int]
+"""Demand, start, duration, value, and number of the job (or way) of which no more than a given part may run."""
 
 
 def hindsight_lp(instance: Instance) -> float:
     """The optimum. Raises AsadError if the solver gives up."""
-    bounds = instance.bounds
-    gain: list[float] = []
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
+    runs: list[Run] = []
     jobs = 0
     for job in instance.jobs:
-        told = job.statement
-        first, last = job.arrival, told.birth + bounds.span - 1
-        last = min(last, instance.rounds - job.duration)
-        if last < first:
-            continue
-        worth = told.worth.by_finish(told.birth, last - told.birth + job.duration)
-        worth[worth < bounds.least_value] = 0.0
-        found = False
-        for start in range(first, last + 1):
-            value = float(worth[start + job.duration - told.birth])
-            if value <= 0.0:
-                break
-            column = len(gain)
-            gain.append(-value)
-            run = range(start, start + job.duration)
-            rows.extend(run)
-            columns.extend([column] * (job.duration + 1))
-            values.extend([told.demand] * job.duration)
-            rows.append(instance.rounds + jobs)
-            values.append(1.0)
-            found = True
-        jobs += found
-    if not gain:
-        return 0.0
-    matrix = csr_array((values, (rows, columns)), shape=(instance.rounds + jobs, len(gain)))
-    most = np.concatenate((np.full(instance.rounds, bounds.capacity), np.ones(jobs)))
-    solved = linprog(np.array(gain), A_ub=matrix, b_ub=most, bounds=(0.0, None), method="highs-ipm")
+        starts = starts_of(job.statement, job.arrival, job.duration, instance.bounds, instance.rounds)
+        found = [(job.statement.demand, start, job.duration, value, jobs) for start, value in starts]
+        runs += found
+        jobs += bool(found)
+    return packed(runs, np.ones(jobs), instance.bounds.capacity, instance.rounds)[1]
+
+
+def starts_of(
+    statement: Statement, arrival: int, duration: int, bounds: Bounds, rounds: int
+) -> Iterator[tuple[int, float]]:
+    """Starts of a job that comes so, with what it is then worth; none that is worth nothing or ends too late."""
+    for start in range(arrival, min(statement.birth + bounds.span, rounds - duration + 1)):
+        value = statement.worth.at(statement.birth, start + duration)
+        if value >= bounds.least_value:
+            yield start, value
+
+
+def packed(
+    runs: Sequence[Run], most: Sequence[float] | Floats, supply: float, rounds: int
+) -> tuple[Floats, float]:
+    """(len(runs),) how much of each runs at the optimum, and what that is worth.
+
+    `most` (jobs,) bounds the sum over runs of one job, `supply` the units in each of `rounds` rounds.
+    """
+    if not runs:
+        return np.zeros(0), 0.0
+    demand, start, duration, value, job = (np.array(column) for column in zip(*runs, strict=True))
+    columns = np.arange(len(runs))
+    held = np.repeat(columns, duration)
+    ahead = np.arange(len(held)) - np.repeat(np.cumsum(duration) - duration, duration)
+    entries = np.concatenate((demand[held].astype(np.float64), np.ones(len(runs))))
+    places = (np.concatenate((start[held] + ahead, rounds + job)), np.concatenate((held, columns)))
+    matrix = csr_array((entries, places), shape=(rounds + len(most), len(runs)))
+    limit = np.concatenate((np.full(rounds, supply), most))
+    solved = linprog(-value, A_ub=matrix, b_ub=limit, bounds=(0.0, None), method="highs-ipm")
     if solved.status != 0:
-        raise AsadError(f"the solver found no optimum of {jobs} jobs ({solved.message}); take fewer jobs")
-    return float(-solved.fun)
+        raise AsadError(
+            f"the solver found no optimum of {len(most)} jobs ({solved.message}); take fewer jobs"
+        )
+    return np.asarray(solved.x, np.float64), float(-solved.fun)

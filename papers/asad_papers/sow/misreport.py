@@ -22,14 +22,14 @@ import numpy as np
 from asad.admit.sow.failures import Futures
 from asad.admit.sow.launch import best_plan
 from asad.admit.sow.mechanism import Posted
-from asad.admit.sow.statement import NEVER, Answer, Bounds, Statement, Worth
+from asad.admit.sow.statement import NEVER, Answer, Bounds, Statement
 from asad.model import Floats
-from asad_papers.sow.rounds import Instance, Job
+from asad_papers.sow.rounds import Instance, Job, signal_of
 
 KINDS = ("value", "deadline", "distribution", "demand", "several")
 """Misreports at birth; `birth` is the one besides."""
 AGAIN = 4
-"""So many times more histories judge a birth that seems worth putting off."""
+"""So many times more histories judge a birth that seems worth delaying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,8 @@ class World:
         """Arrivals and evictions of this round, then the next begins and what has finished by then pays."""
         mechanism = self.mechanism
         for number in [number for number, (arrival, _) in self.came.items() if arrival == self.now]:
-            if (
-                mechanism.arrive(
-                    number, self.now, _signal(self.instance.jobs[number].statement, self.came[number])
-                )
-                is None
-            ):
+            signal = signal_of(self.instance.jobs[number].statement, *self.came[number])
+            if mechanism.arrive(number, self.now, signal) is None:
                 del self.came[number]
         for eviction in mechanism.evict(self.now):
             self.came.pop(eviction.job, None)
@@ -97,24 +93,22 @@ class World:
         other.came = {}
         for number in self.came:
             held = other.mechanism.active[number]
-            told = held.statement
+            statement = held.statement
+            fits = statement.arrival >= self.now
             if held.row >= 0:
-                fits = (told.arrival == held.plan.arrival[held.row]) & (
-                    told.signal == held.plan.signal[held.row]
-                )
-                fits &= held.start + told.duration > self.now
-            else:
-                fits = told.arrival >= self.now
-            other.came[number] = _drawn(told, fits, chance)
+                arrival, signal = held.plan.arrival[held.row], held.plan.signal[held.row]
+                fits = (statement.arrival == arrival) & (statement.signal == signal)
+                fits &= held.start + statement.duration > self.now
+            other.came[number] = _drawn(statement, fits, chance)
         return other
 
     def submit_all(self, chance: np.random.Generator) -> None:
         """Let all jobs that are still to be born in this round be born, and come as drawn."""
         jobs = self.instance.jobs
         while self.next < len(jobs) and jobs[self.next].statement.birth == self.now:
-            told = jobs[self.next].statement
+            statement = jobs[self.next].statement
             self.next += 1
-            self._submit(self.next - 1, _drawn(told, np.ones(len(told.arrival), np.bool_), chance))
+            self._submit(self.next - 1, _drawn(statement, np.ones(len(statement.arrival), np.bool_), chance))
 
     def _submit(self, number: int, came: tuple[int, int]) -> Answer:
         answer = self.mechanism.submit(number, self.instance.jobs[number].statement)
@@ -162,49 +156,49 @@ def _try(
     paths: int,
     samples: int,
 ) -> Tried:
-    mechanism, told = world.mechanism, job.statement
-    truth = mechanism.quote(told)
+    mechanism, statement = world.mechanism, job.statement
+    truth = mechanism.quote(statement)
     tables = _tables(mechanism, _independent(mechanism, samples, int(chance.integers(2**62))))
     announced = _tables(mechanism, None)
     least = mechanism.bounds.least_value
-    own = _utility(told, told.demand, truth, tables[told.demand][1], mechanism.now, least)
+    own = _utility(statement, statement.demand, truth, tables[statement.demand][1], mechanism.now, least)
     gain = dict.fromkeys((*KINDS, "birth"), 0.0)
     announced_gain = 0.0
     for kind in KINDS:
         for _ in range(tries):
-            lie = misreport(told, kind, mechanism.bounds, chance)
+            lie = misreport(statement, kind, mechanism.bounds, chance)
             answer = mechanism.quote(lie)
-            worth = _utility(told, lie.demand, answer, tables[lie.demand][1], mechanism.now, least)
+            worth = _utility(statement, lie.demand, answer, tables[lie.demand][1], mechanism.now, least)
             gain[kind] = max(gain[kind], worth - own)
-            seen = _utility(told, lie.demand, answer, announced[lie.demand][1], mechanism.now, least)
+            seen = _utility(statement, lie.demand, answer, announced[lie.demand][1], mechanism.now, least)
             announced_gain = max(announced_gain, seen - truth.utility)
-    bound = max(0.0, _best(told, *tables[told.demand], mechanism.now, least) - own)
-    put_off, error = 0.0, 0.0
+    bound = max(0.0, best_plan(mechanism.now, statement, *tables[statement.demand], least, 0.0).utility - own)
+    delayed, error = 0.0, 0.0
     for delay in delays if paths else ():
-        mean = np.mean([_later(world, told, delay, chance) for _ in range(paths)])
+        mean = np.mean([_later(world, statement, delay, chance) for _ in range(paths)])
         if mean > truth.utility:
             # the best of several noisy means is too high: judged by histories of its own
-            anew = [_later(world, told, delay, chance) for _ in range(AGAIN * paths)]
-            if float(np.mean(anew)) - truth.utility > put_off:
-                put_off = float(np.mean(anew)) - truth.utility
+            anew = [_later(world, statement, delay, chance) for _ in range(AGAIN * paths)]
+            if float(np.mean(anew)) - truth.utility > delayed:
+                delayed = float(np.mean(anew)) - truth.utility
                 error = float(np.std(anew, ddof=1) / np.sqrt(len(anew)))
-    gain["birth"] = put_off
+    gain["birth"] = delayed
     return Tried(world.next, own, truth.utility, gain, announced_gain, bound, error)
 
 
-def misreport(told: Statement, kind: str, bounds: Bounds, chance: np.random.Generator) -> Statement:
-    """A statement that is not `told`, in what `kind` says."""
-    worth, demand = told.worth, told.demand
-    arrival, duration = told.arrival, told.duration
-    probability, signal = told.probability, told.signal
+def misreport(statement: Statement, kind: str, bounds: Bounds, chance: np.random.Generator) -> Statement:
+    """A statement that is not the true one, in what `kind` says."""
+    worth, demand = statement.worth, statement.demand
+    arrival, duration = statement.arrival, statement.duration
+    probability, signal = statement.probability, statement.signal
     if kind in ("value", "several"):
         times = float(np.exp(chance.uniform(-3.0, 3.0)))
         table = tuple(min(one * times, bounds.max_value) for one in worth.table)
         worth = replace(worth, value=min(worth.value * times, bounds.max_value), table=table)
     if kind in ("deadline", "several"):
-        moved = max(told.birth, worth.deadline + int(chance.integers(-12, 13)))
+        moved = max(statement.birth, worth.deadline + int(chance.integers(-12, 13)))
         shape = worth.kind if worth.kind == "own" or chance.random() < 0.5 else "deadline"
-        worth = Worth(shape, worth.value, moved, worth.span, worth.table)
+        worth = replace(worth, kind=shape, deadline=moved)
     if kind == "demand" or (kind == "several" and chance.random() < 0.3):
         demand = int(chance.integers(demand, bounds.max_demand + 1))
     if kind in ("distribution", "several"):
@@ -212,18 +206,17 @@ def misreport(told: Statement, kind: str, bounds: Bounds, chance: np.random.Gene
         if chance.random() < 0.5:
             shift = longer = 0
         kept = np.sort(chance.choice(len(arrival), int(chance.integers(1, len(arrival) + 1)), replace=False))
-        arrival = np.maximum(arrival[kept] + np.int32(shift), np.int32(told.birth))
+        arrival = np.maximum(arrival[kept] + np.int32(shift), np.int32(statement.birth))
         duration = np.clip(duration[kept] + np.int32(longer), 1, bounds.max_duration).astype(np.int32)
         weight = chance.dirichlet(np.full(len(kept), 0.5)) + 1e-6
         probability, signal = weight / weight.sum(), signal[kept]
-    return Statement(told.birth, demand, arrival, duration, probability, worth, signal)
+    return Statement(statement.birth, demand, arrival, duration, probability, worth, signal)
 
 
 def _independent(mechanism: Posted, samples: int, seed: int) -> Futures:
     futures = Futures(mechanism.bounds, samples, seed, mechanism.cancel_waiting)
     futures.step(mechanism.now)
-    slots = [held.draw(held.job, futures) for held in mechanism.active.values()]
-    futures.refresh(slots)
+    futures.refresh([held.draw(held.job, futures) for held in mechanism.active.values()])
     return futures
 
 
@@ -236,41 +229,31 @@ def _tables(mechanism: Posted, futures: Futures | None) -> Tables:
     bounds = mechanism.bounds
     found = {}
     for demand in range(1, bounds.max_demand + 1):
-        price, failure = mechanism.tables(demand)
+        found[demand] = price, failure = mechanism.tables(demand)
         if futures is not None:
             futures.table(demand, mechanism.now, failure, 0.0, np.ones(bounds.max_duration, np.bool_))
             failure[price == np.inf] = 1.0
-        found[demand] = (price, failure)
     return found
 
 
-def _utility(told: Statement, demand: int, answer: Answer, failure: Floats, now: int, least: float) -> float:
-    """Of a job that is as `told`, under the plan that it got for `demand` units."""
+def _utility(
+    statement: Statement, demand: int, answer: Answer, failure: Floats, now: int, least: float
+) -> float:
+    """Of a job that is as `statement`, under the plan that it got for `demand` units."""
     total = 0.0
-    plan = answer.plan
-    for arrival, duration, probability, signal in zip(
-        told.arrival.tolist(),
-        told.duration.tolist(),
-        told.probability.tolist(),
-        told.signal.tolist(),
-        strict=True,
-    ):
-        rows = np.flatnonzero((plan.arrival >= arrival) & (plan.signal == signal))
-        if not len(rows) or plan.start[rows[0]] == NEVER:
-            continue
-        row, start = int(rows[0]), int(plan.start[rows[0]])
-        worth = told.worth.at(told.birth, start + duration) if demand >= told.demand else 0.0
-        gain = (worth if worth >= least else 0.0) - answer.price[row, duration - 1]
-        total += probability * (1.0 - failure[start - now, duration - 1]) * gain
+    plan, served = answer.plan, demand >= statement.demand
+    ways = zip(statement.arrival, statement.duration, statement.probability, statement.signal, strict=True)
+    for arrival, duration, probability, signal in ways:
+        row = plan.row_of(arrival, signal)
+        if row >= 0 and plan.start[row] != NEVER:
+            start = int(plan.start[row])
+            worth = statement.worth.at(statement.birth, start + int(duration)) if served else 0.0
+            gain = (worth if worth >= least else 0.0) - answer.price[row, duration - 1]
+            total += probability * (1.0 - failure[start - now, duration - 1]) * gain
     return float(total)
 
 
-def _best(told: Statement, price: Floats, failure: Floats, now: int, least: float) -> float:
-    """Utility of the best plan there is."""
-    return best_plan(now, told, price, failure, least, 0.0).utility
-
-
-def _later(world: World, told: Statement, delay: int, chance: np.random.Generator) -> float:
+def _later(world: World, statement: Statement, delay: int, chance: np.random.Generator) -> float:
     """What the job expects if it is announced `delay` rounds later, in one possible history of the others."""
     other = world.elsewhere(chance)
     other.next += 1
@@ -280,30 +263,27 @@ def _later(world: World, told: Statement, delay: int, chance: np.random.Generato
         if ahead < delay - 1:
             other.submit_all(chance)
     now, total = other.now, 0.0
-    cases = [told.arrival == arrival for arrival in np.unique(told.arrival[told.arrival < now])]
-    cases.append(told.arrival >= now)
-    for fits in cases:
-        weight = float(told.probability[fits].sum())
+    past = np.unique(statement.arrival[statement.arrival < now])
+    for fits in (*(statement.arrival == arrival for arrival in past), statement.arrival >= now):
+        weight = float(statement.probability[fits].sum())
         if weight > 0.0:
-            known = Statement(
-                told.birth, told.demand, np.maximum(told.arrival[fits], now).astype(np.int32), told.duration[fits],
-                told.probability[fits] / weight, told.worth, told.signal[fits],
-            )  # fmt: skip
+            known = replace(
+                statement,
+                arrival=np.maximum(statement.arrival[fits], now).astype(np.int32),
+                duration=statement.duration[fits],
+                probability=statement.probability[fits] / weight,
+                signal=statement.signal[fits],
+            )
             total += weight * other.mechanism.quote(known).utility
     return total
 
 
 def _drawn(
-    told: Statement, fits: np.typing.NDArray[np.bool_], chance: np.random.Generator
+    statement: Statement, fits: np.typing.NDArray[np.bool_], chance: np.random.Generator
 ) -> tuple[int, int]:
     rows = np.flatnonzero(fits)
     if not len(rows):  # it runs longer than was stated
-        return int(told.arrival[-1]), int(told.duration.max())
-    weight = told.probability[rows]
+        return int(statement.arrival[-1]), int(statement.duration.max())
+    weight = statement.probability[rows]
     row = rows[int(chance.choice(len(rows), p=weight / weight.sum()))]
-    return int(told.arrival[row]), int(told.duration[row])
-
-
-def _signal(told: Statement, came: tuple[int, int]) -> int:
-    rows = np.flatnonzero((told.arrival == came[0]) & (told.duration == came[1]))
-    return int(told.signal[rows[0]]) if len(rows) else 0
+    return int(statement.arrival[row]), int(statement.duration[row])

@@ -20,11 +20,10 @@ import numpy as np
 
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.mechanisms import mechanism_names, mechanism_of
-from asad.admit.sow.statement import Statement
 from asad.errors import AsadError
 from asad.model import Json
 from asad_papers.harness import Step, quiet
-from asad_papers.sow import density, fcfs, reservation
+from asad_papers.sow.baselines import BASELINES
 from asad_papers.sow.hindsight import hindsight_lp
 from asad_papers.sow.misreport import KINDS, search
 from asad_papers.sow.rounds import Instance, Job, Outcome, simulate
@@ -32,14 +31,13 @@ from asad_papers.sow.statement_instances import draw_prior, draw_sow_instance
 from asad_papers.sow.stochastic import SowStochastic
 
 MECHANISMS = mechanism_names()
-BASELINES = {"fcfs": fcfs.run, "reservation": reservation.run, "density": density.run}
 POLICIES = (*MECHANISMS, *BASELINES)
 LOADS = (1.0, 2.0, 4.0)
 
 LP_ERROR = 1e-6
 """By which a given `hindsight_lp` may miss ours."""
 JOBS_TRIED, TRIES, DELAYS, PATHS = 50, 20, (1, 4), 5
-"""Of `truthfulness`: jobs, misreports of each kind, rounds by which births are put off, histories of the others."""
+"""Of `truthfulness`: jobs, misreports of each kind, rounds by which births are delayed, histories of the others."""
 SAMPLES_TIMES = 16
 """So many times the mechanism's own samples estimate the independent failure probabilities."""
 SPEED_STATEMENTS, SPEED_RUNS = 4_000, 5
@@ -49,24 +47,23 @@ GROWTH_STATEMENTS = 40_000
 def run(instance: Instance, policy: str, options: Mapping[str, Any] | None = None) -> Outcome:
     """One policy on one instance."""
     if policy in BASELINES:
-        return BASELINES[policy](instance, time.perf_counter)
-    return simulate(instance, mechanism_of(policy, instance.bounds, options), time.perf_counter)
+        return BASELINES[policy](instance)
+    return simulate(instance, mechanism_of(policy, instance.bounds, options))
 
 
 def warm_up(policies: Sequence[str] = MECHANISMS) -> None:
-    """Compile what is compiled, so that no time that is told has it in it."""
+    """Compile what is compiled, so that no time has it in it."""
     instance = draw_sow_instance(0.2, 0, rounds=40)
     for policy in policies:
         run(instance, policy)
 
 
 def best_of(instance: Instance) -> float:
-    """The hindsight LP. Raises AsadError if the instance's file tells another."""
-    best = hindsight_lp(instance)
-    told = instance.hindsight_lp
-    if told is not None and abs(told - best) > LP_ERROR * max(1.0, abs(best)):
+    """The hindsight LP. Raises AsadError if the instance's file holds another."""
+    best, given = hindsight_lp(instance), instance.hindsight_lp
+    if given is not None and abs(given - best) > LP_ERROR * max(1.0, abs(best)):
         raise AsadError(
-            f"{instance.name}: hindsight_lp is {told:g} in the file and {best:g} by our solver; correct the file, or "
+            f"{instance.name}: hindsight_lp is {given:g} in the file and {best:g} by our solver; correct the file, or "
             "leave the key out"
         )
     return best
@@ -140,11 +137,9 @@ def repeated(instance: Instance, statements: int) -> Instance:
     for turn in range(-(-statements // len(instance.jobs))):
         by = turn * last
         for job in instance.jobs[: statements - len(jobs)]:
-            told = job.statement
-            later = Statement(
-                told.birth + by, told.demand, told.arrival + np.int32(by), told.duration, told.probability,
-                replace(told.worth, deadline=told.worth.deadline + by), told.signal,
-            )  # fmt: skip
+            one = job.statement
+            worth = replace(one.worth, deadline=one.worth.deadline + by)
+            later = replace(one, birth=one.birth + by, arrival=one.arrival + np.int32(by), worth=worth)
             jobs.append(Job(later, job.arrival + by, job.duration))
     return Instance(instance.name, instance.bounds, last * (turn + 1) + instance.bounds.span, tuple(jobs))
 
@@ -153,10 +148,12 @@ def speed(instance: Instance, policy: str = "sow", step: Step = quiet) -> float:
     """Statements a second of CPU time, the best of several runs: plans, rounds and ends, all that is asked."""
     step(f"{instance.name}: speed")
     many = repeated(instance, SPEED_STATEMENTS)
-    runs = [
-        simulate(many, mechanism_of(policy, instance.bounds), time.process_time) for _ in range(SPEED_RUNS)
-    ]
-    return len(many.jobs) / min(one.seconds for one in runs)
+    seconds = []
+    for _ in range(SPEED_RUNS):
+        mechanism, begin = mechanism_of(policy, instance.bounds), time.process_time()
+        simulate(many, mechanism)
+        seconds.append(time.process_time() - begin)
+    return len(many.jobs) / min(seconds)
 
 
 def growth(
@@ -166,7 +163,7 @@ def growth(
     step(f"{instance.name}: growth")
     many = repeated(instance, statements or GROWTH_STATEMENTS)
     marks: list[float] = []
-    simulate(many, mechanism_of(policy, instance.bounds), time.process_time, marks)
+    simulate(many, mechanism_of(policy, instance.bounds), lambda: marks.append(time.process_time()))
     tenth = max(2, len(many.jobs) // 10)
     # the middle of many short stretches: others share the machine
     stretches = np.diff(np.array(marks)[:: max(1, tenth // 20)])

@@ -1,7 +1,7 @@
 """`sow-stochastic`: what jobs may come is known beforehand, as a distribution; prices are those of bundles of units.
 
 Source: 004, section 5, Theorem 5.2 and appendix E. Each job's statement is drawn from a known distribution of finite
-support; who draws the births is an adversary. Durations are told at arrival (`Statement.with_signal("duration")`).
+support; who draws the births is an adversary. Durations are reported at arrival (`Statement.with_signal("duration")`).
 
 1. An LP (appendix E) schedules all that may come, in fractions: an outcome is a way in which a job may come and a start
    for it, taken with at most the probability of that way; the expected load is at most half of the supply.
@@ -12,7 +12,7 @@ support; who draws the births is an adversary. Durations are told at arrival (`S
    it, until W is sold. A job is asked the least price of the bundles that its run lies in.
 
 Sold of a bundle is below W + c_max ≤ 2·c_max, so the expected load is at most the supply. By lemma E.3 the expected
-value is at least half of what the bundles' outcomes are worth; `Bundles.value` tells it. The paper cuts as Chawla,
+value is at least half of what the bundles' outcomes are worth; `Bundles.value` is that. The paper cuts as Chawla,
 Miller and Teng (SODA 2019) do, which keeps a constant part of the LP; that construction is not part of the paper. Here
 outcomes of equal duration are gathered by start, and the bundles worth most for what they reserve are kept: what part
 of the LP that keeps is measured (`Bundles.value` over `Bundles.lp_value`), not proved.
@@ -27,15 +27,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.statement import NEVER, Bounds, Statement, readable
 from asad.admit.sow.unit_prices import paper_terms
 from asad.compiling import compiled
-from asad.errors import AsadError, UsageError
+from asad.errors import UsageError
 from asad.model import Floats, Ints, Json
+from asad_papers.sow.hindsight import Run, packed, starts_of
 
 Prior = Sequence[Sequence[tuple[float, Statement]]]
 """Of each job: statements with the probability that it is this one; the rest to 1 is that it does not come."""
@@ -65,21 +64,22 @@ class Bundles:
 
 def bundles_of(prior: Prior, bounds: Bounds, supply: float, rounds: int) -> Bundles:
     """Steps 1 to 3. Raises UsageError for a prior that is none, AsadError if the solver gives up."""
-    demand, start, duration, fraction, value, lp_value = _solve(prior, bounds, supply / 2.0, rounds)
+    runs, most = _runs(prior, bounds, rounds)
+    fraction, lp_value = packed(runs, most, supply / 2.0, rounds)
     made: list[tuple[float, int, int, float, float]] = []
     for lasts in range(1, bounds.max_duration + 1):
-        alike = np.flatnonzero(duration == lasts)
-        alike = alike[np.argsort(start[alike], kind="stable")]
+        alike = [at for at, run in enumerate(runs) if run[2] == lasts]
         first, weight, worth, latest = -1, 0.0, 0.0, -1
-        for outcome in alike.tolist():
-            left = fraction[outcome]
+        for outcome in sorted(alike, key=lambda at: runs[at][1]):
+            demand, start, _, value, _ = runs[outcome]
+            left = float(fraction[outcome])
             while left > LEAST_FRACTION:
                 if first < 0:
-                    first, weight, worth = int(start[outcome]), 0.0, 0.0
-                part = min(left, (bounds.max_demand - weight) / demand[outcome])
-                weight += part * demand[outcome]
-                worth += part * value[outcome]
-                latest = int(start[outcome])
+                    first, weight, worth = start, 0.0, 0.0
+                part = min(left, (bounds.max_demand - weight) / demand)
+                weight += part * demand
+                worth += part * value
+                latest = start
                 left -= part
                 if weight >= bounds.max_demand * (1.0 - 1e-9) or latest - first >= lasts:
                     made.append((worth / (latest + lasts - first), first, latest + lasts, weight, worth))
@@ -89,84 +89,45 @@ def bundles_of(prior: Prior, bounds: Bounds, supply: float, rounds: int) -> Bund
     room = np.full(rounds + bounds.max_duration, supply / 2.0)
     kept = []
     for bundle in sorted(made, reverse=True):
-        _, first, end, _, _ = bundle
-        if room[first:end].min() >= bounds.max_demand:
-            room[first:end] -= bounds.max_demand
+        held = slice(bundle[1], bundle[2])
+        if room[held].min() >= bounds.max_demand:
+            room[held] -= bounds.max_demand
             kept.append(bundle)
     kept.sort(key=lambda bundle: bundle[1:3])
-    weight_of = np.array([bundle[3] for bundle in kept])
-    worth_of = np.array([bundle[4] for bundle in kept])
+    _, first_of, end_of, weight_of, worth_of = np.array(kept).reshape(-1, 5).T
     return Bundles(
-        np.array([bundle[1] for bundle in kept], np.int32),
-        np.array([bundle[2] for bundle in kept], np.int32),
-        weight_of,
+        first_of.astype(np.int32),
+        end_of.astype(np.int32),
+        np.ascontiguousarray(weight_of),
         worth_of / (2.0 * weight_of),
         float(worth_of.sum()),
         lp_value,
     )
 
 
-def _solve(
-    prior: Prior, bounds: Bounds, supply: float, rounds: int
-) -> tuple[Floats, Ints, Ints, Floats, Floats, float]:
-    demand: list[int] = []
-    start: list[int] = []
-    duration: list[int] = []
-    value: list[float] = []
-    row: list[int] = []
+def _runs(prior: Prior, bounds: Bounds, rounds: int) -> tuple[list[Run], list[float]]:
+    """All runs of which the LP chooses parts, and how likely each way is of which they are."""
+    runs: list[Run] = []
     most: list[float] = []
-    # jobs that may be the same are one with the sum of their chances: the LP is no smaller for telling them apart
+    # jobs that may be the same are one with the sum of their chances: the LP is no smaller for keeping them apart
     chances: dict[int, tuple[float, Statement]] = {}
     for choices in prior:
-        if not sum(chance for chance, _ in choices) <= 1.0 + 1e-9 or any(
-            chance <= 0.0 for chance, _ in choices
+        if sum(chance for chance, _ in choices) > 1.0 + 1e-9 or not all(
+            chance > 0.0 for chance, _ in choices
         ):
             raise UsageError(
                 "sow-stochastic: probabilities of a job's statements have to be above 0, and their sum at most 1"
             )
-        for chance, told in choices:
-            before = chances.get(id(told), (0.0, told))[0]
-            chances[id(told)] = (before + chance, told)
-    for chance, told in chances.values():
-        worth = told.worth.by_finish(told.birth, bounds.span + bounds.max_duration)
-        worth[worth < bounds.least_value] = 0.0
-        ways = zip(told.arrival.tolist(), told.duration.tolist(), told.probability.tolist(), strict=True)
+        for chance, statement in choices:
+            before = chances.get(id(statement), (0.0, statement))[0]
+            chances[id(statement)] = (before + chance, statement)
+    for chance, one in chances.values():
+        ways = zip(one.arrival.tolist(), one.duration.tolist(), one.probability.tolist(), strict=True)
         for arrival, lasts, probability in ways:
-            for begin in range(arrival, min(told.birth + bounds.span, rounds - lasts + 1)):
-                gain = float(worth[begin + lasts - told.birth])
-                if gain > 0.0:
-                    demand.append(told.demand)
-                    start.append(begin)
-                    duration.append(lasts)
-                    value.append(gain)
-                    row.append(len(most))
+            starts = starts_of(one, arrival, lasts, bounds, rounds)
+            runs += [(one.demand, start, lasts, value, len(most)) for start, value in starts]
             most.append(chance * probability)
-    columns = len(value)
-    if not columns:
-        none = np.zeros(0)
-        return none, np.zeros(0, np.int32), np.zeros(0, np.int32), none, none, 0.0
-    lasts_of, start_of = np.array(duration), np.array(start)
-    held_column = np.repeat(np.arange(columns), lasts_of)
-    ahead = np.arange(len(held_column)) - np.repeat(np.cumsum(lasts_of) - lasts_of, lasts_of)
-    held_round = start_of[held_column] + ahead
-    matrix = csr_array(
-        (
-            np.concatenate((np.array(demand, np.float64)[held_column], np.ones(columns))),
-            (
-                np.concatenate((held_round, rounds + np.array(row))),
-                np.concatenate((held_column, np.arange(columns))),
-            ),
-        ),
-        shape=(rounds + len(most), columns),
-    )
-    limit = np.concatenate((np.full(rounds, supply), most))
-    solved = linprog(-np.array(value), A_ub=matrix, b_ub=limit, bounds=(0.0, None), method="highs-ipm")
-    if solved.status != 0:
-        raise AsadError(f"sow-stochastic: the solver found no optimum ({solved.message}); give it fewer jobs")
-    return (
-        np.array(demand, np.float64), start_of.astype(np.int32), lasts_of.astype(np.int32),
-        np.asarray(solved.x, np.float64), np.array(value), float(-solved.fun),
-    )  # fmt: skip
+    return runs, most
 
 
 class BundlePrices:
