@@ -1,4 +1,4 @@
-"""What becomes of the decisions of the admit stage: begin time, throttle, nice, and a word to the user.
+"""What becomes of the decisions of the admit stage: begin time, throttle, nice, and a comment for the user.
 
 Deferring is done by Slurm's own begin time, never by holding: when asad is gone the job starts by itself.
 """
@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from asad.cluster.lending_rules import first_reason
 from asad.decisions import Admit, Decline, Defer, SetThrottle, Start
-from asad_slurm.changes import HELD, Change, Changes, value_of
+from asad_slurm.changes import HELD, Change, Changes, is_ours, value_of
 from asad_slurm.command import Transport
 from asad_slurm.records import JobRecord, clean
 from asad_slurm.settings import Settings
 from asad_slurm.undo import BEGIN, NICE, THROTTLE
 
 MARK = "asad: "
-"""What asad says begins with this; what stands before it in AdminComment is the site's own and stays."""
+"""What asad writes begins with this; what stands before it in AdminComment is the site's own and stays."""
 MOST_COMMENT = 500
 """Longest sentence in AdminComment (characters)."""
 DENIED = "permission denied"
@@ -37,7 +38,7 @@ class Admission:
         clock: Callable[[], float],
         say: Callable[[list[str]], None],
     ) -> None:
-        """`say` takes sentences about what no outcome tells."""
+        """`say` takes sentences about what no outcome has."""
         self._transport, self._changes, self._settings = transport, changes, settings
         self._clock, self._say = clock, say
         self._may_comment = True
@@ -47,27 +48,25 @@ class Admission:
         if record.het:
             return "it is a part of a heterogeneous job, whose parts wait for each other"
         job = record.array or record.raw
-        if isinstance(decision, Admit):
-            return self._admit(job, record, decision)
-        if isinstance(decision, Decline):
-            return self._comment(job, record, decision)
-        if isinstance(decision, SetThrottle):
-            return self._throttle(job, record, decision.tasks)
-        if isinstance(decision, Defer):
-            return self._defer(job, record, decision.until_s)
+        match decision:
+            case Admit():
+                return self._admit(job, record, decision)
+            case Decline():
+                return self._comment(job, record, decision)
+            case SetThrottle(tasks=tasks):
+                return self._throttle(job, record, tasks)
+            case Defer(until_s=until_s):
+                return self._defer(job, record, until_s)
         return self._start(job, record)
 
     def _admit(self, job: int, record: JobRecord, decision: Admit) -> str:
         """Nice goes down from what its user has, so that the order among the admitted is as it was."""
         if record.priority <= 0:
             return HELD
-        known = self._changes.open.get((job, NICE))
-        ours = known is not None and _is_set(known, record)
+        ours = self._ours(job, NICE, record)
         lift = 0 if ours else max(0, min(-self._settings.admitted_nice, MOST_PRIORITY - int(record.priority)))
-        if lift:
-            why = self._changes.make(job, {NICE: record.nice - lift}, {NICE: record.nice})
-            if why:
-                return why
+        if lift and (why := self._changes.make(job, {NICE: record.nice - lift}, {NICE: record.nice})):
+            return why
         self._comment(job, record, decision)  # admitted it is, whether its user can read it or not
         return ""
 
@@ -91,46 +90,38 @@ class Admission:
         return ""
 
     def _throttle(self, job: int, record: JobRecord, tasks: int) -> str:
-        if not record.array:
-            return "it is no task of an array"
-        if record.raw != record.array:
-            return "none of its array's tasks wait together"
-        if tasks < 0:
-            return "a throttle is at least 0"
-        if tasks == record.throttle:
-            return ""
+        why = first_reason(
+            ("it is no task of an array", not record.array),
+            ("none of its array's tasks wait together", record.raw != record.array),
+            ("a throttle is at least 0", tasks < 0),
+        )
+        if why or tasks == record.throttle:
+            return why
         return self._changes.make(job, {THROTTLE: tasks}, {THROTTLE: record.throttle})
 
     def _defer(self, job: int, record: JobRecord, until_s: float) -> str:
         if not math.isfinite(until_s) or until_s > LATEST_S:
             return "there is no such time"
-        until = max(math.ceil(until_s), self._own_begin(job, record))
+        present, ours = value_of(BEGIN, record), self._ours(job, BEGIN, record)
+        # before its own begin time its user does not want it to start
+        until = max(math.ceil(until_s), ours.was if ours else present)
         if until <= self._clock():
             return "that time has passed"
-        present = value_of(BEGIN, record)
-        if until == present:
-            return ""
-        return self._changes.make(job, {BEGIN: until}, {BEGIN: present})
+        return "" if until == present else self._changes.make(job, {BEGIN: until}, {BEGIN: present})
 
     def _start(self, job: int, record: JobRecord) -> str:
         if not value_of(BEGIN, record) > self._clock():
             return ""  # nothing defers it any more
-        change = self._changes.open.get((job, BEGIN))
-        if change is None or not _is_set(change, record):
+        change = self._ours(job, BEGIN, record)
+        if change is None:
             return "its user, or Slurm, has it begin later"
         why = self._changes.give_back(job, record, (BEGIN,))
-        if not why and change.was > self._clock():
-            return "its user has it begin later"
-        return why
+        return "its user has it begin later" if not why and change.was > self._clock() else why
 
-    def _own_begin(self, job: int, record: JobRecord) -> int:
-        """Before this its user does not want it to start."""
-        change = self._changes.open.get((job, BEGIN))
-        return change.was if change is not None and _is_set(change, record) else value_of(BEGIN, record)
-
-
-def _is_set(change: Change, record: JobRecord) -> bool:
-    return value_of(change.key, record) in change.ours
+    def _ours(self, job: int, key: str, record: JobRecord) -> Change | None:
+        """The change of a job that is still as we have made it."""
+        change = self._changes.open.get((job, key))
+        return change if change is not None and is_ours(change, record) else None
 
 
 def comment(decision: Admit | Decline, record: JobRecord) -> str:

@@ -8,9 +8,9 @@ piece must be a JSON object with a job in it; then the whole answer is parsed in
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from asad.cluster.slurm_json import loads
 from asad.errors import ClusterError
@@ -99,18 +99,11 @@ class JobReader:
         return None
 
     def _read_whole(self, answer: bytes) -> list[JobRecord]:
-        try:
-            document = loads(answer)
-            jobs = document["jobs"]
+        def jobs_of(document: Any) -> list[JobRecord]:
             self._note_meta(document)
-            if not jobs:
-                _check_complaint("squeue", document)
-            records = [read_job(job) for job in jobs]
-        except NONSENSE as error:
-            raise ClusterError(
-                f"squeue --json: the answer cannot be read ({short(error)}); "
-                "try the command by hand as the daemon's user"
-            ) from None
+            return [read_job(job) for job in document["jobs"]]
+
+        records = _read("squeue", answer, jobs_of)
         self._cache, self.parsed = {}, len(records)
         return records
 
@@ -129,13 +122,26 @@ class JobReader:
             )
 
 
-def _check_complaint(command: str, document: Mapping[str, Any]) -> None:
-    """Raises ClusterError for an answer that shows nothing and tells of an error: it is not that there is nothing."""
-    for error in document.get("errors") or ():
-        told = (error.get("description") or error.get("error")) if isinstance(error, Mapping) else error
+Row = TypeVar("Row")
+
+
+def _read(command: str, answer: bytes, rows_of: Callable[[Any], list[Row]]) -> list[Row]:
+    """The rows of a whole answer. Raises ClusterError if it is none, or shows nothing and complains of an error: it is
+    not that there is nothing."""
+    try:
+        document = loads(answer)
+        rows = rows_of(document)
+        for error in document.get("errors") or () if not rows else ():
+            why = (error.get("description") or error.get("error")) if isinstance(error, Mapping) else error
+            raise ClusterError(
+                f"{command} --json: {clean(str(why))[:120]}; is slurmctld well? try `scontrol ping`"
+            )
+    except NONSENSE as error:
         raise ClusterError(
-            f"{command} --json: {clean(str(told))[:120]}; is slurmctld well? try `scontrol ping`"
-        )
+            f"{command} --json: the answer cannot be read ({short(error)}); "
+            "try the command by hand as the daemon's user"
+        ) from None
+    return rows
 
 
 def read_version(document: Mapping[str, Any]) -> Version:
@@ -161,15 +167,6 @@ class NodeReader:
         Raises ClusterError when it is no answer of sinfo.
         """
         if answer != self._last:
-            try:
-                document = loads(answer)
-                self._records = read_nodes(document)
-                if not self._records:
-                    _check_complaint("sinfo", document)
-            except NONSENSE as error:
-                raise ClusterError(
-                    f"sinfo --json: the answer cannot be read ({short(error)}); "
-                    "try the command by hand as the daemon's user"
-                ) from None
+            self._records = _read("sinfo", answer, read_nodes)
             self._last = answer
         return self._records

@@ -1,12 +1,13 @@
-"""The jobs of Slurm from the look in which they are first seen until their end is told.
+"""The jobs of Slurm from the look in which they are first seen until their end is reported.
 
-Slurm tells how everything is, never what has changed: whether a job is new, has changed, has ended or was forgotten
+Slurm shows how everything is, never what has changed: whether a job is new, has changed, has ended or was forgotten
 follows from two looks, here. Only what has changed is described anew.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,11 +26,21 @@ from asad_slurm.rows import Rows
 from asad_slurm.settings import Settings
 
 WITHIN_A_SECOND_S = 0.5
-"""A job that began and ended in the same second, as far as Slurm tells: it counts whole ones."""
+"""A job that began and ended in the same second, as far as Slurm shows: it counts whole ones."""
+
+
+class End(NamedTuple):
+    """The end of a job, to be reported."""
+
+    row: int
+    end_s: float
+    run_s: float
+    cpu_fraction: float
+    completed: bool
 
 
 class JobTable:
-    """All jobs that live, by row, and those whose end is still to be told."""
+    """All jobs that live, by row, and those whose end is still to be reported."""
 
     def __init__(self, settings: Settings, transport: Transport, limits: Limits) -> None:
         """`transport` is asked for the ends of jobs that squeue has forgotten."""
@@ -43,9 +54,9 @@ class JobTable:
         self._guest_partitions = frozenset(settings.guest_partitions.values())
         self._user_code: dict[str, int] = {}
         self._group_code: dict[str, int] = {}
-        self._ended: list[tuple[int, float, float, float, bool]] = []
-        """Row, end, run time and CPU fraction of jobs that are still to be told, and whether each ended well."""
-        self._told: dict[str, int] = {}
+        self._ended: list[End] = []
+        """Those that are still to be reported."""
+        self._ended_before: dict[str, int] = {}
         """Jobs that have ended and Slurm still shows, with how often they had been requeued."""
         self._seen_s = -INF
         """When the last look was."""
@@ -60,11 +71,10 @@ class JobTable:
         rows.turn()
         self.applications.look(rows.jobs.application, now_s)
         first_look = self._seen_s == -INF
-        of, known, told = rows.of, rows.records, self._told
+        of, known, ended = rows.of, rows.records, self._ended_before
         still: dict[str, int] = {}
         present: set[int] = set()
-        at: list[int] = []
-        changed: list[JobRecord] = []
+        changed: dict[int, JobRecord] = {}
         for record in records:
             row = of.get(record.text)
             if row is None and self._missing and (row := self._missing.found(record.text)) is not None:
@@ -72,12 +82,12 @@ class JobTable:
             elif row is None:
                 if record.phase == ENDED and (
                     first_look
-                    or told.get(record.text) == record.restarts
+                    or ended.get(record.text) == record.restarts
                     or not record.end_s > record.start_s
                     or record.end_s < self._seen_s
                 ):
                     still[record.text] = record.restarts
-                    if record.array and record.text not in told:
+                    if record.array and record.text not in ended:
                         self.arrays.over(record.array, record.tasks)
                     if first_look and record.completed:
                         self.arrays.ended(record.text, record.end_s - record.start_s)
@@ -89,12 +99,11 @@ class JobTable:
                 present.add(row)
                 continue
             present.add(row)
-            at.append(row)
-            changed.append(record)
-        self._told = still
-        before = [known[row] if row < len(known) else None for row in at]
-        rows.write(at, changed)
-        for row, record, earlier in zip(at, changed, before, strict=True):
+            changed[row] = record
+        self._ended_before = still
+        before = [known[row] for row in changed]
+        rows.write(list(changed), list(changed.values()))
+        for (row, record), earlier in zip(changed.items(), before, strict=True):
             if earlier is not None and earlier.restarts != record.restarts:
                 rows.rerun(row)
             if earlier is not None and _only_numbers(earlier, record):
@@ -102,13 +111,12 @@ class JobTable:
             else:
                 self._describe(row, record)
         if len(present) != len(of):
-            gone = set(of.values()) - present
-            self._miss(sorted(gone), now_s)
+            self._miss(sorted(set(of.values()) - present), now_s)
         for row, missed, end in self._missing.settle():
             self._end(row, missed.record, end.start_s, end.end_s, end.cpu_time_s, end.completed, missed.held)
-        for row, record in zip(at, changed, strict=True):
+        for row, record in changed.items():
             if record.phase == ENDED:
-                self._told[record.text] = record.restarts
+                still[record.text] = record.restarts
                 self._end(row, record, record.start_s, record.end_s, NAN, record.completed)
         self._seen_s = now_s
 
@@ -143,11 +151,9 @@ class JobTable:
         jobs.share_group[row] = self._share_group(record)
         if record.array:
             extra.array[row], extra.tasks[row] = record.array, record.tasks
-        told = hint(record.comment)
-        if told:
-            self.rows.hints[row] = told
-        elif self.rows.hints:
-            self.rows.hints.pop(row, None)
+        self.rows.hints.pop(row, None)
+        if text := hint(record.comment):
+            self.rows.hints[row] = text
         guest = record.partition in self._guest_partitions
         if not guest:  # its partition says where it waited, and that was looked at
             jobs.memory_bound[row] = memory_bound(record, settings)
@@ -210,7 +216,7 @@ class JobTable:
         held: bool = False,
     ) -> None:
         """A job is over, since `end_s` if that is known (not NaN). One that never ran is dropped, any other will be
-        told. `held`: it was seen to hold cores."""
+        reported. `held`: it was seen to hold cores."""
         self.arrays.over(record.array, record.tasks)
         if end_s == start_s and (held or row in self.places):
             end_s += WITHIN_A_SECOND_S  # it was seen to run
@@ -229,38 +235,36 @@ class JobTable:
         cpu = min(1.0, max(0.0, cpu_time_s / (record.cores * span_s))) if span_s > 0 else NAN
         if extra.squeezed[row]:
             cpu = NAN  # it wanted more than it got, and nobody knows how much
-        self._ended.append((row, end_s, end_s - start_s, cpu, completed))
+        self._ended.append(End(row, end_s, end_s - start_s, cpu, completed))
 
     def ended_rows(self) -> Ints:
-        """Rows of the jobs whose end is still to be told."""
-        return np.array([row for row, *_ in self._ended], dtype=np.int32)
+        """Rows of the jobs whose end is still to be reported."""
+        return np.array([end.row for end in self._ended], dtype=np.int32)
 
     def finished(self) -> Finished:
-        """The jobs that have ended and were not told yet; their rows are free when one more look has passed."""
+        """The jobs that have ended and were not reported yet; their rows are free when one more look has passed."""
+        rows, jobs = self.ended_rows(), self.rows.jobs
         ended, self._ended = self._ended, []
-        jobs = self.rows.jobs
-        rows = np.array([row for row, *_ in ended], dtype=np.int32)
-        told = Finished(
+        finished = Finished(
             row=rows,
-            end_s=np.array([end_s for _, end_s, *_ in ended]),
-            run_s=np.array([run_s for _, _, run_s, *_ in ended]),
+            end_s=np.array([end.end_s for end in ended]),
+            run_s=np.array([end.run_s for end in ended]),
             lost_s=jobs.lost_s[rows].copy(),
-            cpu_fraction=np.array([cpu for *_, cpu, _ in ended]),
-            completed=np.array([completed for *_, completed in ended], np.bool_),
+            cpu_fraction=np.array([end.cpu_fraction for end in ended]),
+            completed=np.array([end.completed for end in ended], np.bool_),
         )
         for row, end_s, run_s, cpu, _ in ended:
             self.applications.ended(int(jobs.application[row]), cpu, float(jobs.cores[row]) * run_s)
             self._enter(row, self._seen_s if math.isnan(end_s) else end_s)
             self.rows.drop(row)
-        return told
+        return finished
 
     def _enter(self, row: int, end_s: float) -> None:
         """The ledger of what lending gave and took."""
         jobs, extra, record = self.rows.jobs, self.rows.extra, self.rows.record(row)
-        if not extra.guest[row] and not extra.was_host[row]:
-            return
         guest, lent_core_s = bool(extra.guest[row]), extra.lent_core_s[row]
-        self.ledger.enter(end_s, record.account, record.text, guest, lent_core_s, jobs.extended_s[row])
+        if guest or extra.was_host[row]:
+            self.ledger.enter(end_s, record.account, record.text, guest, lent_core_s, jobs.extended_s[row])
 
 
 def _only_numbers(earlier: JobRecord, record: JobRecord) -> bool:
