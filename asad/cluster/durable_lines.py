@@ -34,11 +34,10 @@ def replace_lines(path: Path, lines: Iterable[bytes], mode: int | None = None) -
             file.write(line + b"\n")
         file.flush()
         os.fsync(file.fileno())
-        size = file.tell()
     fresh.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
-    return size
+    return path.stat().st_size

@@ -21,7 +21,7 @@ def open_cluster(
     """The cluster that the Slurm commands of this machine talk to.
 
     `settings` is the table `[slurm]` of asad.toml; `nodes` leads to the node actors; the journal of offers is kept in
-    `state_dir`; `clock` tells UTC epoch seconds. Slurm is not asked before `recover` or `snapshot`.
+    `state_dir`; `clock` gives UTC epoch seconds. Slurm is not asked before `recover` or `snapshot`.
     Raises ConfigError for a setting that is unknown or wrong.
     """
     from asad_slurm.cluster import SlurmCluster

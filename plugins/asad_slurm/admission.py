@@ -71,7 +71,7 @@ class Admission:
         return ""
 
     def _comment(self, job: int, record: JobRecord, decision: Admit | Decline) -> str:
-        """Operators may do all of the rest, but this: then users are told by asactl alone."""
+        """Operators may do all of the rest, but this: then users learn of it by asactl alone."""
         text = comment(decision, record)
         if text == record.admin_comment or not self._may_comment:
             return ""

@@ -1,6 +1,6 @@
 """Job arrays: what a snapshot shows of them, and how their ended tasks fared.
 
-That is the first thing that tells whether a running task is in time.
+That is the first thing that shows whether a running task is in time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from asad_slurm.records import LEAVES, RUNS, WAITS
 from asad_slurm.rows import Rows
 
 MOST_ARRAYS = 10_000
-"""Arrays that are remembered; the one whose last task ended first is forgotten first."""
+"""Arrays of which something is kept; the one whose last task ended first is forgotten first."""
 
 
 class Arrays:
-    """Tasks that Slurm calls completed, by array. Guests are left out: what they took tells nothing of their hosts."""
+    """Tasks that Slurm calls completed, by array. Guests are left out: what they took says nothing of their hosts."""
 
     def __init__(self) -> None:
         self._ended: dict[str, tuple[int, float]] = {}
@@ -34,22 +34,22 @@ class Arrays:
             if len(self._over) > MOST_ARRAYS:
                 del self._over[next(iter(self._over))]
 
-    def shown(self, rows: Rows, alive: Ints, told: Ints) -> model.Arrays:
-        """The arrays of which a job is in `alive`, or in `told` (it has just ended); fills the column `array`.
+    def shown(self, rows: Rows, alive: Ints, ended: Ints) -> model.Arrays:
+        """The arrays of which a job is in `alive`, or in `ended` (it has just ended); fills the column `array`.
 
         Tasks that had been forgotten by Slurm when the daemon started are in no count.
         """
         extra, column = rows.extra, rows.jobs.array
         column[:] = -1
         self.waiting.clear()
-        there = np.concatenate((alive, told))
+        there = np.concatenate((alive, ended))
         there = there[extra.array[there] > 0]
         if not len(there):
             return model.no_arrays()
         arrays, at = np.unique(extra.array[there], return_inverse=True)
         column[there] = at
         count = len(arrays)
-        shown = there[: len(there) - int((extra.array[told] > 0).sum())]  # of those that have not ended
+        shown = there[: len(there) - int((extra.array[ended] > 0).sum())]  # of those that have not ended
         phase = extra.phase[shown]
         waits = shown[phase == WAITS]
         waiting_row, throttle = np.full(count, -1, np.int32), np.zeros(count, np.int32)
@@ -69,7 +69,7 @@ class Arrays:
             waiting_row=waiting_row,
             waiting=_sum(column[waits], extra.tasks[waits], count),
             running=_sum(column[shown[phase == RUNS]], np.ones(1, np.int32), count),
-            # those that are just leaving run no more, and will be told as soon as they have left
+            # those that are just leaving run no more, and will be reported as soon as they have left
             ended=over + _sum(column[shown[phase == LEAVES]], np.ones(1, np.int32), count),
             throttle=throttle,
         )

@@ -38,7 +38,7 @@ class Assembly:
         link: NodeLink,
         monotonic: Callable[[], float],
     ) -> None:
-        """`monotonic` tells how much time lies between two snapshots."""
+        """`monotonic` shows how much time lies between two snapshots."""
         self._settings, self._nodes, self._table, self._offers = settings, nodes, jobs, offers
         self._changes, self._shares, self._link, self._monotonic = changes, shares, link, monotonic
         self._rows = jobs.rows
@@ -55,18 +55,15 @@ class Assembly:
         running = alive[(phase == RUNS) & ~in_guest]
         guests = alive[(phase == RUNS) & in_guest]
         waiting = alive[phase == WAITS]
-        jobs.begin_s[waiting[jobs.begin_s[waiting] <= now_s]] = (
-            NAN  # Slurm sets it when it looks at a job first, too
-        )
+        # Slurm sets it when it looks at a job first, too
+        jobs.begin_s[waiting[jobs.begin_s[waiting] <= now_s]] = NAN
         table.locate(holding, self._nodes)
         batch = holding[~extra.guest[holding]]
         core_owner = occupy(batch.tolist(), table.places, machine)
         core_guest = occupy(holding[extra.guest[holding]].tolist(), table.places, machine)
         jobs.offered_s[alive] = jobs.demand[alive] = NAN
-        jobs.host_bar[alive], jobs.guest_bar[alive] = (
-            extra.static_host_bar[alive],
-            extra.static_guest_bar[alive],
-        )
+        jobs.host_bar[alive] = extra.static_host_bar[alive]
+        jobs.guest_bar[alive] = extra.static_guest_bar[alive]
         self._shares.show(guests, running, core_owner)
         offered = self._show_offers(core_guest)
         queue = self._queue(waiting, offered)
@@ -86,10 +83,11 @@ class Assembly:
             elapsed_s,
             settings.window_s,
         )
-        self._show_own_starts(guests, now_s)
+        self._show_estimates(guests, now_s)
+        actors = [reports.get(node.name) for node in self._nodes.records]
+        nodes = zip(self._nodes.records, actors, strict=True)
         node_bar: Codes = np.array(
-            [node_ineligible(node, settings, reports.get(node.name)) for node in self._nodes.records],
-            dtype=np.int8,
+            [node_ineligible(node, settings, actor) for node, actor in nodes], dtype=np.int8
         )
         self._bar(running, queue, node_bar)
         self._version += 1
@@ -116,7 +114,7 @@ class Assembly:
             core_peak=peaks(seen, core_owner, machine),
             lends_free_cores=settings.share_users in ("as-slurm", "any"),
             whole_nodes=False,
-            widened=widened(node_bar, [reports.get(node.name) for node in self._nodes.records]),
+            widened=widened(node_bar, actors),
             names=Names(rows),
         )
 
@@ -140,11 +138,10 @@ class Assembly:
     def _classes(self, queue: Ints, of_arrays: Ints, deferred: Ints) -> dict[int, tuple[str, str]]:
         """Partition and QOS of what waits for its turn or for a begin time."""
         waiting = (*queue.tolist(), *of_arrays[of_arrays >= 0].tolist(), *deferred.tolist())
-        records = {row: self._rows.record(row) for row in waiting}
-        return {row: (record.partition, record.qos) for row, record in records.items()}
+        return {row: ((record := self._rows.record(row)).partition, record.qos) for row in waiting}
 
     def _own_begins(self) -> dict[int, float]:
-        """By row, of what waits and begins when we have said: its user's own begin time."""
+        """By row, of what waits and begins when we have set: its user's own begin time."""
         found = {}
         waiting = self._table.arrays.waiting
         for (job, key), change in self._changes.open.items():
@@ -175,7 +172,7 @@ class Assembly:
             shown.append(row)
         return shown
 
-    def _show_own_starts(self, guests: Ints, now_s: float) -> None:
+    def _show_estimates(self, guests: Ints, now_s: float) -> None:
         """A guest's own turn is the one that Slurm foresaw when it was offered to it."""
         jobs = self._rows.jobs
         for row in guests.tolist():
@@ -185,17 +182,17 @@ class Assembly:
             jobs.counterfactual_start_s[row] = estimate_s if estimate_s <= now_s else NAN
 
     def _bar(self, running: Ints, queue: Ints, node_bar: Codes) -> None:
-        """What bars a job because of its nodes or of other jobs, and a node because of its jobs."""
-        jobs, settings = self._rows.jobs, self._settings
+        """Why a job is ineligible because of its nodes or of other jobs, and a node because of its jobs."""
+        jobs, settings, places = self._rows.jobs, self._settings, self._table.places
         takes_guests = self._nodes.takes_guests
         takes = node_bar == 0
         takes &= np.any(list(takes_guests.values()), axis=0) if takes_guests else False
-        places, barred = self._table.places, jobs.host_bar[running] != 0
-        for row in running[barred].tolist():
+        ineligible = jobs.host_bar[running] != 0
+        for row in running[ineligible].tolist():
             nodes = places[row].nodes
             # a guest there would be beside it, on its cores if Slurm says so
             node_bar[nodes[node_bar[nodes] == 0]] = NodeIneligible.JOB_MAY_NOT_LEND
-        for row in running[~barred].tolist():
+        for row in running[~ineligible].tolist():
             nodes = places[row].nodes
             if len(nodes) == 0 or not takes[nodes].all():
                 jobs.host_bar[row] = Ineligible.NODE_TAKES_NO_GUESTS

@@ -65,7 +65,7 @@ class SlurmCluster:
         transport: Transport | None = None,
         monotonic: Callable[[], float] | None = None,
     ) -> None:
-        """`monotonic` tells how much time has passed, `clock` (which it is by default) when something was."""
+        """`monotonic` shows how much time has passed, `clock` (which it is by default) when something was."""
         self._link, self._clock = nodes, clock
         self._monotonic = monotonic or clock
         self.acting_s = math.inf

@@ -58,7 +58,7 @@ class Marks:
     def marked(self, record: JobRecord, num_nodes: str) -> str:
         """AdminComment of a job with the mark of where it waits now; the empty string without a key.
 
-        `num_nodes` gives back how many nodes its user wanted, where an offer changes that.
+        `num_nodes` restores how many nodes its user wanted, where an offer changes that.
         """
         if not self._key:
             return ""
@@ -69,7 +69,7 @@ class Marks:
         return f"{unmarked(record.admin_comment)} asad-home={text}.{self._mac(record, text)}".lstrip()
 
     def home(self, record: JobRecord) -> tuple[str, str, str] | None:
-        """Partition, required nodes and what gives back their number, by a mark of ours; None if there is none."""
+        """Partition, required nodes and what restores their number, by a mark of ours; None if there is none."""
         found = MARK.search(record.admin_comment) if self._key else None
         if found is None or not hmac.compare_digest(self._mac(record, found[1]), found[2]):
             return None

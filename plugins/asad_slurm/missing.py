@@ -2,7 +2,7 @@
 
 After an outage of Slurm or of asad thousands may be missed at once. When a job ended that accounting does not know
 either is only as certain as looks are close: where it was seen shortly before, it ended when it was missed; else nobody
-knows, and it is told so, never that it ran until now.
+knows, and it is reported so, never that it ran until now.
 """
 
 from __future__ import annotations

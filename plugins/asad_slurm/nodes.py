@@ -97,7 +97,7 @@ class Place(NamedTuple):
 def place(record: JobRecord, number: dict[str, int], nodes: Sequence[NodeRecord]) -> Place:
     """Where a job is; nodes that are not in `number` are left out.
 
-    Where Slurm does not tell how its CPUs are spread, they are spread evenly.
+    Where Slurm does not show how its CPUs are spread, they are spread evenly.
     """
     if record.places:
         known = [(number[name], count) for name, count in record.places if name in number]

@@ -38,7 +38,7 @@ def main() -> int:
             if request["op"] != "look":
                 raise ValueError(f"there is no operation {request['op']!r}")
             answer({"ok": True, **_look(pyslurm)})
-        except Exception as error:  # whatever pyslurm raises, the parent is told
+        except Exception as error:  # whatever pyslurm raises, the parent hears of it
             answer({"ok": False, "error": f"{type(error).__name__}: {error}"[:500]})
     return 0
 

@@ -62,7 +62,7 @@ class PyslurmTransport(CommandTransport):
             ) from None
         if gres:
             raise ClusterError(
-                "pyslurm: nodes here have gres, and it does not tell which jobs hold or want some by --gpus, by task "
+                "pyslurm: nodes here have gres, and it does not show which jobs hold or want some by --gpus, by task "
                 'or by socket; set transport = "command"'
             )
         self._known = {job.text: job for job in jobs}

@@ -27,7 +27,7 @@ NONSENSE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recu
 
 
 class JobRecord(NamedTuple):
-    """One job as squeue tells it; numbers first, in the order of `NUMBERS`."""
+    """One job as squeue shows it; numbers first, in the order of `NUMBERS`."""
 
     cores: float
     nodes: float
@@ -76,7 +76,7 @@ class JobRecord(NamedTuple):
     suspended: bool
     restarts: int
     places: tuple[tuple[str, int], ...]
-    """Node and cores (or CPUs) on it; empty if Slurm did not tell."""
+    """Node and cores (or CPUs) on it; empty if Slurm did not show them."""
     places_are_cores: bool
     completed: bool
     """It has ended, and well."""
@@ -121,7 +121,7 @@ FACTS = NUMBERS.index("phase")
 
 
 class NodeRecord(NamedTuple):
-    """One node as sinfo tells it."""
+    """One node as sinfo shows it."""
 
     name: str
     cpus: int
@@ -384,14 +384,14 @@ MOST_HINT = 1000
 
 
 def hint(comment: str) -> str:
-    """What a job tells asad: its comment after `asad:`, printable and bounded; the empty string for nothing.
+    """What a job has for asad: its comment after `asad:`, printable and bounded; the empty string for nothing.
 
     One that is too long ends in an ellipsis, so that nobody takes it for the whole.
     """
     if not comment.startswith("asad:"):
         return ""
-    told = clean(comment[5 : 6 + MOST_HINT])
-    return told if len(told) <= MOST_HINT else told[: MOST_HINT - 1] + "…"
+    text = clean(comment[5 : 6 + MOST_HINT])
+    return text if len(text) <= MOST_HINT else text[: MOST_HINT - 1] + "…"
 
 
 _CONTROL = dict.fromkeys(

@@ -41,24 +41,39 @@ class BadValue(ValueError):
 
 
 @dataclass(slots=True)
-class Faults:
-    """Bad lines, at most one error each, found in any order."""
+class Reading:
+    """What is noted of a log while it is read: what is bad, what is no row, what was assumed."""
 
     path: str
-    by_line: dict[int, LogError] = field(default_factory=dict)
+    numbered: bool = True
+    """Are its lines those of the file? Else they are numbers of its records."""
+    faults: dict[int, LogError] = field(default_factory=dict)
+    """Bad lines, at most one error each, found in any order."""
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """See `Recorded`."""
 
-    def add(self, line: int, column: str | None, bad: BadValue, *, numbered: bool = True) -> None:
-        """Remember that `line` is bad; `numbered=False` if it is a record's number, not the file's."""
-        if line not in self.by_line:
-            self.by_line[line] = LogError(
-                self.path, line if numbered else None, column, bad.problem, bad.remedy
-            )
+    def fault(self, line: int, column: str | None, bad: BadValue) -> None:
+        """Note that `line` is bad."""
+        number = line if self.numbered else None
+        self.faults.setdefault(line, LogError(self.path, number, column, bad.problem, bad.remedy))
+
+    def count(self, reason: str, number: int = 1) -> None:
+        """So many lines more are no rows, for that reason."""
+        if number:
+            self.counts[reason] = self.counts.get(reason, 0) + number
+
+    def note(self, number: int, assumed: str) -> None:
+        """Something was assumed of so many jobs, if of any."""
+        if number:
+            self.notes.append(f"{number} {assumed}")
 
     def settle(self, skip_bad: bool) -> list[LogError]:
         """The bad lines in their order; raises the first of them unless they are to be skipped."""
-        errors = [self.by_line[line] for line in sorted(self.by_line)]
+        errors = [self.faults[line] for line in sorted(self.faults)]
         if errors and not skip_bad:
             raise errors[0]
+        self.count("bad", len(errors))
         return errors
 
 
@@ -89,12 +104,12 @@ class Recorded:
 
 def absent_columns(jobs: JobLog) -> tuple[str, ...]:
     """The optional columns that no row has."""
-    names = []
-    for name, nothing in ABSENT.items():
-        column = getattr(jobs, name)
-        missing = np.isnan(column) if np.isnan(nothing) else column == nothing
-        if missing.all():
-            names.append(name)
+    columns = ((name, nothing, getattr(jobs, name)) for name, nothing in ABSENT.items())
+    names = [
+        name
+        for name, nothing, column in columns
+        if (np.isnan(column) if np.isnan(nothing) else column == nothing).all()
+    ]
     if "depends_on" in names:
         names.append("think_s")
     return tuple(names)
@@ -102,21 +117,22 @@ def absent_columns(jobs: JobLog) -> tuple[str, ...]:
 
 def recorded_of(
     jobs: JobLog,
-    path: str,
+    reading: Reading,
     log_format: str,
-    counts: dict[str, int],
     bad: list[LogError],
-    notes: list[str],
     header: dict[str, str] | None = None,
     nodes_seen: dict[str, NodeSeen] | None = None,
 ) -> Recorded:
     """What was read. Raises LogError, which says where the lines went, for a log without a single usable job."""
+    path, counts = reading.path, reading.counts
     if not len(jobs):
         why = ", ".join(f"{number} {reason}" for reason, number in counts.items() if number)
         problem = f"no job in this log ran ({why or 'it is empty'})"
         raise LogError(path, None, None, problem, "give a log of jobs that ended")
     absent = absent_columns(jobs)
-    return Recorded(jobs, path, log_format, header or {}, absent, counts, bad, notes, nodes_seen or {})
+    return Recorded(
+        jobs, path, log_format, header or {}, absent, counts, bad, reading.notes, nodes_seen or {}
+    )
 
 
 def quoted(text: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.model import Floats, Ints, JobLog
-from asad.replay.readers.accounting_log import BadValue, Faults, NodeSeen, Recorded, recorded_of
+from asad.replay.readers.accounting_log import BadValue, NodeSeen, Reading, Recorded, recorded_of
 from asad.replay.readers.fields import PARTITION_LIMIT
 
 RUNNING_STATES = frozenset({"RUNNING", "SUSPENDED", "R", "S"})
@@ -59,7 +59,7 @@ MOST_HINT = 1001
 
 
 def hint_of(comment: str) -> str:
-    """What a job's comment tells asad: what stands after `asad:`, empty if it does not begin so."""
+    """What a job's comment has for asad: what stands after `asad:`, empty if it does not begin so."""
     return comment[5 : 5 + MOST_HINT] if comment.startswith("asad:") else ""
 
 
@@ -76,47 +76,30 @@ def without(extract: Extract, lines: set[int]) -> Extract:
     )
 
 
-def read_extract(
-    extract: Extract,
-    path: str,
-    log_format: str,
-    counts: dict[str, int],
-    notes: list[str],
-    faults: Faults,
-    *,
-    skip_bad: bool,
-    numbered: bool,
-) -> Recorded:
-    """The jobs of an extract; `numbered` says whether its lines are the file's, or numbers of its records.
-
-    Raises LogError for the first bad record unless `skip_bad`, and if no job ran.
-    """
-    check_times(extract, faults, numbered=numbered)
-    bad = faults.settle(skip_bad)
-    if bad:
-        counts["bad"] = len(bad)
-    jobs, seen = to_jobs(without(extract, set(faults.by_line)), counts, notes)
-    return recorded_of(jobs, path, log_format, counts, bad, notes, nodes_seen=seen)
+def read_extract(extract: Extract, reading: Reading, log_format: str, skip_bad: bool) -> Recorded:
+    """The jobs of an extract. Raises LogError for the first bad record unless `skip_bad`, and if no job ran."""
+    check_times(extract, reading)
+    bad = reading.settle(skip_bad)
+    jobs, seen = to_jobs(without(extract, set(reading.faults)), reading)
+    return recorded_of(jobs, reading, log_format, bad, nodes_seen=seen)
 
 
-def check_times(extract: Extract, faults: Faults, *, numbered: bool) -> None:
-    """Report the records that ran without a submit time, or ended before they started."""
+def check_times(extract: Extract, reading: Reading) -> None:
+    """Note the records that ran without a submit time, or ended before they started."""
     submit, start, end = (np.array(column) for column in (extract.submit_s, extract.start_s, extract.end_s))
     for record in np.flatnonzero(np.isnan(submit)).tolist():
         bad = BadValue("there is no submit time", "write when the job was submitted")
-        faults.add(extract.line[record], "Submit", bad, numbered=numbered)
+        reading.fault(extract.line[record], "Submit", bad)
     for record in np.flatnonzero(end < start).tolist():
-        bad = BadValue(
-            f"it ended {start[record] - end[record]:.0f} s before it started",
-            "check both times (clock change?)",
-        )
-        faults.add(extract.line[record], "End", bad, numbered=numbered)
+        problem = f"it ended {start[record] - end[record]:.0f} s before it started"
+        bad = BadValue(problem, "check both times (clock change?)")
+        reading.fault(extract.line[record], "End", bad)
 
 
-def to_jobs(extract: Extract, counts: dict[str, int], notes: list[str]) -> tuple[JobLog, dict[str, NodeSeen]]:
+def to_jobs(extract: Extract, reading: Reading) -> tuple[JobLog, dict[str, NodeSeen]]:
     """The jobs that ran, and what they held of each node.
 
-    Adds to `counts`, by reason, the records that are not rows, and to `notes` what was assumed.
+    Counts in `reading`, by reason, the records that are not rows, and notes there what was assumed.
     """
     start, end = np.array(extract.start_s, dtype=float), np.array(extract.end_s, dtype=float)
     run = np.array(extract.elapsed_s, dtype=float)
@@ -127,9 +110,8 @@ def to_jobs(extract: Extract, counts: dict[str, int], notes: list[str]) -> tuple
 
     def leave_out(reason: str, which: NDArray[np.bool_]) -> None:
         nonlocal rows
-        if number := int(np.count_nonzero(which)):
-            counts[reason] = counts.get(reason, 0) + number
-            rows = rows[~which]
+        reading.count(reason, int(np.count_nonzero(which)))
+        rows = rows[~which]
 
     def among(names: frozenset[str]) -> NDArray[np.bool_]:
         return np.fromiter((name in names for name in state[rows]), dtype=bool, count=len(rows))
@@ -149,15 +131,17 @@ def to_jobs(extract: Extract, counts: dict[str, int], notes: list[str]) -> tuple
     repeated, earlier = _run_again(extract, start, run, rows)
     leave_out("repeated", repeated)
     leave_out("earlier run of a requeued job", earlier[~repeated])
-    if number := int(np.count_nonzero(earlier)):
-        notes.append(
-            f"{number} earlier runs of requeued jobs are left out: the last run of a job stands for it"
-        )
+    reading.note(
+        int(np.count_nonzero(earlier)),
+        "earlier runs of requeued jobs are left out: the last run of a job stands for it",
+    )
 
     clusters = {extract.cluster[row] for row in rows.tolist()}
     if len(clusters) > 1:
-        notes.append(f"jobs of {len(clusters)} clusters are in this log: they are replayed as one machine's")
-    limit = _partition_limits(extract, rows, notes)
+        reading.notes.append(
+            f"jobs of {len(clusters)} clusters are in this log: they are replayed as one machine's"
+        )
+    limit = _partition_limits(extract, rows, reading)
     table = {
         "submit_s": np.array(extract.submit_s, dtype=float)[rows],
         "start_s": start[rows],
@@ -170,7 +154,7 @@ def to_jobs(extract: Extract, counts: dict[str, int], notes: list[str]) -> tuple
     }
     seen = _nodes_seen(extract, table, rows)
     job_id = [extract.job_id[row] for row in rows.tolist()]
-    kept = _fold_components(job_id, [extract.cluster[row] for row in rows.tolist()], table, counts, notes)
+    kept = _fold_components(job_id, [extract.cluster[row] for row in rows.tolist()], table, reading)
     order = kept[np.argsort(table["submit_s"][kept], kind="stable")]
     chosen = rows[order].tolist()
     ids = [job_id[row] for row in order.tolist()]
@@ -179,8 +163,8 @@ def to_jobs(extract: Extract, counts: dict[str, int], notes: list[str]) -> tuple
     partition, partitions = _codes(extract.partition, chosen)
     hint, hints = _codes(extract.hint, chosen)
     submit_s, start_s = table["submit_s"][order], table["start_s"][order]
-    if early := int(np.count_nonzero(start_s < submit_s)):
-        notes.append(f"{early} jobs started before their submit time (requeued or edited): taken as recorded")
+    early = int(np.count_nonzero(start_s < submit_s))
+    reading.note(early, "jobs started before their submit time (requeued or edited): taken as recorded")
     jobs = JobLog(
         job_id=np.array(ids, dtype=np.int64) if all(map(str.isdecimal, ids)) else np.array(ids, dtype=str),
         submit_s=submit_s,
@@ -230,7 +214,7 @@ def _run_again(
     return repeated, earlier
 
 
-def _partition_limits(extract: Extract, rows: NDArray[np.intp], notes: list[str]) -> Floats:
+def _partition_limits(extract: Extract, rows: NDArray[np.intp], reading: Reading) -> Floats:
     """(rows,) time limits, with Partition_Limit replaced by the largest limit seen in the job's partition."""
     limit = np.array(extract.time_limit_s, dtype=float)
     if not (limit[rows] == PARTITION_LIMIT).any():
@@ -239,24 +223,16 @@ def _partition_limits(extract: Extract, rows: NDArray[np.intp], notes: list[str]
     for partition, seconds in zip(extract.partition, extract.time_limit_s, strict=True):
         if 0 < seconds < np.inf:
             largest[partition] = max(seconds, largest.get(partition, 0.0))
-    known, unknown = 0, 0
-    for row in rows[limit[rows] == PARTITION_LIMIT].tolist():
-        limit[row] = largest.get(extract.partition[row], np.nan)
-        known += limit[row] > 0
-        unknown += np.isnan(limit[row])
-    if known:
-        notes.append(
-            f"{known} jobs had their partition's limit: taken as the largest limit seen in that partition"
-        )
-    if unknown:
-        notes.append(
-            f"{unknown} jobs had their partition's limit, which the log does not show: taken as not recorded"
-        )
+    asked = rows[limit[rows] == PARTITION_LIMIT]
+    limit[asked] = [largest.get(extract.partition[row], np.nan) for row in asked.tolist()]
+    known, lost = int(np.count_nonzero(limit[asked] > 0)), "taken as not recorded"
+    reading.note(known, "jobs had their partition's limit: taken as the largest limit seen in that partition")
+    reading.note(len(asked) - known, f"jobs had their partition's limit, which the log does not show: {lost}")
     return limit[rows]
 
 
 def _fold_components(
-    job_id: list[str], cluster: list[str], table: dict[str, Floats], counts: dict[str, int], notes: list[str]
+    job_id: list[str], cluster: list[str], table: dict[str, Floats], reading: Reading
 ) -> NDArray[np.intp]:
     """Fold the components `12+0`, `12+1` of a heterogeneous job into one rigid job `12`.
 
@@ -281,8 +257,8 @@ def _fold_components(
         job_id[first] = name
         folded[places[1:]] = True
     if components:
-        counts["component of a heterogeneous job"] = int(np.count_nonzero(folded))
-        notes.append(f"{len(components)} heterogeneous jobs are replayed as one rigid job each")
+        reading.counts["component of a heterogeneous job"] = int(np.count_nonzero(folded))
+    reading.note(len(components), "heterogeneous jobs are replayed as one rigid job each")
     return np.flatnonzero(~folded)
 
 

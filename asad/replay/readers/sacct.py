@@ -9,6 +9,7 @@ import csv
 import math
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from asad.errors import LogError
 from asad.replay.readers import fields
-from asad.replay.readers.accounting_log import BadValue, Faults, Recorded, quoted
+from asad.replay.readers.accounting_log import BadValue, Reading, Recorded, quoted
 from asad.replay.readers.extract import Extract, hint_of, read_extract
 
 KNOWN = frozenset(
@@ -108,7 +109,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "state": fields.state,
     "nodelist": fields.node_list,
 }
-"""Typed columns: what is used, and what tells apart where a name with delimiters in it ends."""
+"""Typed columns: what is used, and what shows where a name with delimiters in it ends."""
 NAMES = frozenset(("cluster", "user", "uid", "jobname", "partition", "comment"))
 """Columns that are used as they are."""
 UNIQUE = frozenset(("jobid", "jobidraw", "submit", "start", "end"))
@@ -138,16 +139,13 @@ def read(
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[-1] == "":
         lines.pop()
-    faults = Faults(path)
-    counts = {"lines": len(lines)}
-    notes: list[str] = []
+    reading = Reading(path, counts={"lines": len(lines)})
     names, delimiter, header = _columns(path, lines, columns, delimiter)
     log_format = log_format or ("csv" if delimiter == "," else "sacct")
     _require(path, names)
 
-    table = _split(lines, names, delimiter, header, log_format, counts, faults)
-    extract = _extract(table, counts, notes, faults)
-    return read_extract(extract, path, log_format, counts, notes, faults, skip_bad=skip_bad, numbered=True)
+    table = _split(lines, names, delimiter, header, log_format, reading)
+    return read_extract(_extract(table, reading), reading, log_format, skip_bad)
 
 
 def _names(fields_of_line: Sequence[str]) -> list[str]:
@@ -213,7 +211,7 @@ class _Table:
     line: list[int]
     """(job lines,) number of each."""
     identity: str
-    """Name of the column that tells jobs and steps apart."""
+    """Name of the column by which jobs and steps differ."""
     steps: list[tuple[int, str, str]]
     """Line, id and CPU time of each step."""
 
@@ -224,8 +222,7 @@ def _split(
     delimiter: str,
     header: str | None,
     log_format: str,
-    counts: dict[str, int],
-    faults: Faults,
+    reading: Reading,
 ) -> _Table:
     """Take the lines apart. Blank lines and headers, wherever they stand, are counted."""
     used = {  # of equal names the first one counts
@@ -245,17 +242,17 @@ def _split(
                 record = _unquoted(line, delimiter)
             if len(record) != len(names):
                 if not line.strip():
-                    counts["blank"] = counts.get("blank", 0) + 1
+                    reading.count("blank")
                     continue
                 if len(record) == len(names) + 1 and record[-1] == "":  # sacct -p
                     record.pop()
                 elif line != header:
                     record = _resolve(record, names, delimiter, memo)
         except BadValue as bad:
-            faults.add(number, None, bad)
+            reading.fault(number, None, bad)
             continue
         if line == header:
-            counts["header"] = counts.get("header", 0) + 1
+            reading.count("header")
         elif "." in record[id_place]:
             steps.append((number, record[id_place], record[cpu_place] if cpu_place is not None else ""))
         else:
@@ -343,7 +340,7 @@ def _readable(name: str, parts: Sequence[str], delimiter: str, memo: dict[str, f
     return True
 
 
-def _extract(table: _Table, counts: dict[str, int], notes: list[str], faults: Faults) -> Extract:
+def _extract(table: _Table, reading: Reading) -> Extract:
     """Parse the columns, and fold the CPU time of the steps into their jobs."""
     size = len(table.line)
 
@@ -353,10 +350,10 @@ def _extract(table: _Table, counts: dict[str, int], notes: list[str], faults: Fa
             return [default] * size
         memo = fields.Memo(PARSERS[name])
         try:
-            # times and ids hardly ever repeat: remembering them would only cost memory
+            # times and ids hardly ever repeat: keeping them would only cost memory
             return list(map(memo.parse if name in UNIQUE else memo.__getitem__, table.columns[name]))
         except BadValue:
-            return _one_by_one(name, zip(table.line, table.columns[name], strict=True), default, faults)
+            return _one_by_one(name, zip(table.line, table.columns[name], strict=True), default, reading)
 
     def first_of(names: Sequence[str], default: Any) -> list[Any]:
         return column(next((name for name in names if name in table.columns), ""), default)
@@ -388,27 +385,24 @@ def _extract(table: _Table, counts: dict[str, int], notes: list[str], faults: Fa
         * (1 if asked.per == "job" else core if asked.per == "core" else node or math.nan)
         for tres, asked, core, node in zip(allocated, reqmem, cores.tolist(), nodes.tolist(), strict=True)
     ]
-    if flagged := sum(asked.flagged for asked in reqmem):
-        notes.append(
-            f"{flagged} jobs have Slurm's per-core flag in ReqMem: the rest is taken as MiB per core"
-        )
+    reading.note(
+        sum(asked.flagged for asked in reqmem),
+        "jobs have Slurm's per-core flag in ReqMem: the rest is taken as MiB per core",
+    )
     texts = [table.columns[name] for name in ("submit", "start", "end") if name in table.columns]
     if any(len(text) == 19 for column_of in texts for text in column_of[:100]):
-        notes.append("times without a zone are taken as UTC")
+        reading.notes.append("times without a zone are taken as UTC")
 
-    of_steps = _cpu_of_steps(table.steps, faults)
+    of_steps = _cpu_of_steps(table.steps, reading)
     if table.steps:
-        counts["step"] = sum(number not in faults.by_line for number, _, _ in table.steps)
+        reading.counts["step"] = sum(number not in reading.faults for number, _, _ in table.steps)
     of_jobs = column("totalcpu", math.nan)
     elapsed = first_of(("elapsedraw", "elapsed"), math.nan)
-    if unmeasured := sum(
+    unmeasured = sum(
         seconds == 0 and run != 0 and name not in of_steps
         for seconds, run, name in zip(of_jobs, elapsed, job_ids, strict=True)
-    ):
-        notes.append(f"{unmeasured} jobs have a CPU time of exactly 0: taken as not measured")
-    lists: list[tuple[str, ...] | None] = (
-        column("nodelist", ()) if "nodelist" in table.columns else [None] * size
     )
+    reading.note(unmeasured, "jobs have a CPU time of exactly 0: taken as not measured")
     return Extract(
         line=table.line,
         job_id=job_ids,
@@ -429,7 +423,7 @@ def _extract(table: _Table, counts: dict[str, int], notes: list[str], faults: Fa
         user=names_of("user", "uid"),
         application=names_of("jobname"),
         partition=names_of("partition"),
-        node_list=lists,
+        node_list=column("nodelist", ()) if "nodelist" in table.columns else [None] * size,
         hint=list(map(hint_of, names_of("comment"))),
     )
 
@@ -441,29 +435,28 @@ def _first_positive(size: int, *columns: list[int]) -> Any:
     return values
 
 
-def _cpu_of_steps(steps: list[tuple[int, str, str]], faults: Faults) -> dict[str, float]:
+def _cpu_of_steps(steps: list[tuple[int, str, str]], reading: Reading) -> dict[str, float]:
     """Job id → CPU seconds of its steps, where there are any."""
-    totals: dict[str, float] = {}
+    totals: defaultdict[str, float] = defaultdict(float)
     for number, name, text in steps:
         try:
             seconds = fields.duration(text)
             job_id(name)
         except BadValue as bad:
-            faults.add(number, "step", bad)
+            reading.fault(number, "step", bad)
             continue
         if seconds > 0:
-            job = name.split(".", 1)[0]
-            totals[job] = totals.get(job, 0.0) + seconds
+            totals[name.split(".", 1)[0]] += seconds
     return totals
 
 
-def _one_by_one(name: str, texts: Iterable[tuple[int, str]], default: Any, faults: Faults) -> list[Any]:
+def _one_by_one(name: str, texts: Iterable[tuple[int, str]], default: Any, reading: Reading) -> list[Any]:
     """The values of a column in which some cannot be read, which are reported."""
     values = []
     for line, text in texts:
         try:
             values.append(PARSERS[name](text))
         except BadValue as bad:
-            faults.add(line, name, bad)
+            reading.fault(line, name, bad)
             values.append(default)
     return values

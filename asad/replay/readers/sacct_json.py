@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from asad.cluster.slurm_json import MEBIBYTE, plain
 from asad.errors import LogError
 from asad.replay.readers import fields
-from asad.replay.readers.accounting_log import BadValue, Faults, Recorded, quoted
+from asad.replay.readers.accounting_log import BadValue, Reading, Recorded, quoted
 from asad.replay.readers.extract import Extract, hint_of, read_extract
 
 NO_VALUE = frozenset({2**16 - 2, 2**32 - 2, 2**64 - 2})
@@ -35,29 +36,23 @@ def read(path: str, text: str, *, skip_bad: bool) -> Recorded:
     Raises LogError if it is not such JSON, for the first bad record unless `skip_bad`, and if no job ran.
     """
     records = _records(path, text)
-    extract = Extract()
-    faults = Faults(path)
-    counts = {"lines": 0}
-    notes: list[str] = []
-    tally = {"step": 0, "step of a bad record": 0, "flagged": 0, "unmeasured": 0}
+    extract, reading = Extract(), Reading(path, numbered=False, counts={"lines": 0})
+    flags: Counter[str] = Counter()
     for number, record in enumerate(records):
         steps = _steps(record)
-        counts["lines"] += 1 + len(steps)
+        reading.count("lines", 1 + len(steps))
         try:
-            _append(extract, number, record, steps, tally)
-            tally["step"] += len(steps)
+            _append(extract, number, record, steps, flags)
+            reading.count("step", len(steps))
         except BadValue as bad:
             key = f".{bad.column}" if bad.column else ""
-            faults.add(number, f"jobs[{number}]{key}", bad, numbered=False)
-            tally["step of a bad record"] += len(steps)
-    counts.update({name: tally[name] for name in ("step", "step of a bad record") if tally[name]})
-    if tally["flagged"]:
-        notes.append(
-            f"{tally['flagged']} jobs have Slurm's per-core flag in their memory: the rest is MiB per core"
-        )
-    if tally["unmeasured"]:
-        notes.append(f"{tally['unmeasured']} jobs have a CPU time of exactly 0: taken as not measured")
-    return read_extract(extract, path, "sacct-json", counts, notes, faults, skip_bad=skip_bad, numbered=False)
+            reading.fault(number, f"jobs[{number}]{key}", bad)
+            reading.count("step of a bad record", len(steps))
+    reading.note(
+        flags["flagged"], "jobs have Slurm's per-core flag in their memory: the rest is MiB per core"
+    )
+    reading.note(flags["unmeasured"], "jobs have a CPU time of exactly 0: taken as not measured")
+    return read_extract(extract, reading, "sacct-json", skip_bad)
 
 
 def load(path: str, text: str) -> Any:
@@ -95,7 +90,7 @@ def _steps(record: Any) -> list[Any]:
     return steps if isinstance(steps, list) else []
 
 
-def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally: dict[str, int]) -> None:
+def _append(extract: Extract, number: int, record: Any, steps: list[Any], flags: Counter[str]) -> None:
     if not isinstance(record, dict):
         raise BadValue("this is no job record", "write the log again with `sacct --json`")
     allocated = _tres(record, "tres.allocated")
@@ -118,9 +113,9 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
     texts = {key: _text(record, key) for key in ("cluster", "user", "association.user", "name", "partition")}
     # the administrator's and the system's comments are not the user's
     comment = record.get("comment")
-    told = comment.get("job") if isinstance(comment, dict) else comment
-    tally["flagged"] += flagged
-    tally["unmeasured"] += unmeasured and row["elapsed_s"] != 0
+    of_job = comment.get("job") if isinstance(comment, dict) else comment
+    flags["flagged"] += flagged
+    flags["unmeasured"] += unmeasured and row["elapsed_s"] != 0
     if not 0 <= row["elapsed_s"] < math.inf:
         row["elapsed_s"] = math.nan
     # only now that nothing of it can fail, or a bad record would leave some columns longer than others
@@ -136,7 +131,7 @@ def _append(extract: Extract, number: int, record: Any, steps: list[Any], tally:
         application=texts["name"],
         partition=texts["partition"],
         node_list=names if "nodes" in record else None,
-        hint=hint_of(_whole_characters(told) if isinstance(told, str) else ""),
+        hint=hint_of(_whole_characters(of_job) if isinstance(of_job, str) else ""),
     )
 
 

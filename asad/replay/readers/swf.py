@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import compiled
 from asad.model import Floats, Ints, JobLog
-from asad.replay.readers.accounting_log import BadValue, Faults, Recorded, quoted, recorded_of
+from asad.replay.readers.accounting_log import BadValue, Reading, Recorded, quoted, recorded_of
 
 FIELDS = (
     "1 (job number)",
@@ -116,15 +116,17 @@ def read(path: str, raw: bytes, skip_bad: bool) -> Recorded:
     table = np.empty((len(FIELDS), lines))
     _scan(text, first_byte, kind, table)
 
-    faults = Faults(path)
+    reading = Reading(path, counts={"lines": lines})
     for line in np.flatnonzero(kind == REJECTED).tolist():
         try:
             table[:, line] = _numbers(_line(raw, first_byte, line))
             kind[line] = DATA
         except BadValue as bad:
-            faults.add(line + 1, bad.column, bad)
-    _check(table, kind, faults)
-    bad_lines = faults.settle(skip_bad)
+            reading.fault(line + 1, bad.column, bad)
+    _check(table, kind, reading)
+    reading.count("comment", int(np.count_nonzero(kind == COMMENT)))
+    reading.count("blank", int(np.count_nonzero(kind == BLANK)))
+    bad_lines = reading.settle(skip_bad)
 
     values: dict[str, list[str]] = {}
     for line in np.flatnonzero(kind == COMMENT).tolist():
@@ -133,16 +135,8 @@ def read(path: str, raw: bytes, skip_bad: bool) -> Recorded:
             values.setdefault(key, []).append(value.strip())
     header = {key: "\n".join(lines) for key, lines in values.items()}
 
-    notes: list[str] = []
-    counts = {
-        "lines": lines,
-        "comment": int(np.count_nonzero(kind == COMMENT)),
-        "blank": int(np.count_nonzero(kind == BLANK)),
-        "bad": len(bad_lines),
-    }
-    jobs = _jobs(table, kind, header, counts, notes)
-    counts = {reason: number for reason, number in counts.items() if number or reason == "lines"}
-    return recorded_of(jobs, path, "swf", counts, bad_lines, notes, header)
+    jobs = _jobs(table, kind, header, reading)
+    return recorded_of(jobs, reading, "swf", bad_lines, header)
 
 
 def looks_like(line: str) -> bool:
@@ -176,12 +170,12 @@ def _numbers(line: str) -> list[float]:
     return numbers
 
 
-def _check(table: Floats, kind: NDArray[np.uint8], faults: Faults) -> None:
+def _check(table: Floats, kind: NDArray[np.uint8], reading: Reading) -> None:
     """Mark as rejected the lines whose numbers cannot be what their field holds."""
 
     def refuse(wrong: NDArray[np.bool_], field: int, problem: str, remedy: str) -> None:
         for line in np.flatnonzero(wrong & (kind == DATA)).tolist():
-            faults.add(line + 1, FIELDS[field], BadValue(f"{table[field, line]:.15g} {problem}", remedy))
+            reading.fault(line + 1, FIELDS[field], BadValue(f"{table[field, line]:.15g} {problem}", remedy))
             kind[line] = REJECTED
 
     with np.errstate(invalid="ignore"):  # lines that hold no numbers are not initialised
@@ -192,16 +186,13 @@ def _check(table: Floats, kind: NDArray[np.uint8], faults: Faults) -> None:
             refuse(table[field] > 2**31 - 1, field, "processors are too many", "write less than 2^31")
 
 
-def _jobs(
-    table: Floats, kind: NDArray[np.uint8], header: dict[str, str], counts: dict[str, int], notes: list[str]
-) -> JobLog:
+def _jobs(table: Floats, kind: NDArray[np.uint8], header: dict[str, str], reading: Reading) -> JobLog:
     rows = np.flatnonzero(kind == DATA)
 
     def leave_out(reason: str, which: NDArray[np.bool_]) -> None:
         nonlocal rows
-        counts[reason] = int(np.count_nonzero(which))
-        if counts[reason]:
-            rows = rows[~which]
+        reading.count(reason, int(np.count_nonzero(which)))
+        rows = rows[~which]
 
     def processors() -> Floats:
         requested: Floats = table[7, rows]
@@ -223,18 +214,18 @@ def _jobs(
     cores = processors()
     submit_s, wait_s, cpu_s = table[1, rows], table[2, rows], table[5, rows]
     memory_per_core = recorded(9) * 1024.0
-    depends_on, think_s = _dependencies(table[0, rows], table[16, rows], table[17, rows], notes)
+    depends_on, think_s = _dependencies(table[0, rows], table[16, rows], table[17, rows], reading)
     user, users = _codes(table[11, rows])
     application, applications = _codes(table[13, rows])
     partition, partitions = _codes(table[15, rows])
-    if allocated := int(np.count_nonzero(table[7, rows] <= 0)):
-        notes.append(
-            f"{allocated} jobs do not say what they requested: the processors they were given are taken"
-        )
-    if unknown := int(np.count_nonzero(wait_s < 0)):
-        notes.append(f"{unknown} jobs ran but have no wait time: when they started is not known")
+    reading.note(
+        int(np.count_nonzero(table[7, rows] <= 0)),
+        "jobs do not say what they requested: the processors they were given are taken",
+    )
+    unknown = int(np.count_nonzero(wait_s < 0))
+    reading.note(unknown, "jobs ran but have no wait time: when they started is not known")
     if np.isfinite(memory_per_core).any():
-        notes.append("requested memory is taken as KiB per processor, as SWF defines it")
+        reading.notes.append("requested memory is taken as KiB per processor, as SWF defines it")
     names = dict(PARTITION.findall(header.get("Partition", "")))
     return JobLog(
         job_id=table[0, rows].astype(np.int64),
@@ -267,7 +258,7 @@ def _codes(numbers: Floats) -> tuple[Ints, tuple[str, ...]]:
     )
 
 
-def _dependencies(number: Floats, preceding: Floats, think: Floats, notes: list[str]) -> tuple[Ints, Floats]:
+def _dependencies(number: Floats, preceding: Floats, think: Floats, reading: Reading) -> tuple[Ints, Floats]:
     """Row of the last earlier job that must precede each (-1: none), and the think time after it."""
     depends_on = np.full(len(number), -1, dtype=np.int32)
     waits = np.flatnonzero(preceding > 0)
@@ -277,8 +268,8 @@ def _dependencies(number: Floats, preceding: Floats, think: Floats, notes: list[
         found = by_number[np.maximum(place, 0)]
         known = (place >= 0) & (number[found] == preceding[waits]) & (found < waits)
         depends_on[waits[known]] = found[known]
-        if lost := int(np.count_nonzero(~known)):
-            notes.append(
-                f"{lost} jobs depend on a job that is not among the earlier ones: taken as independent"
-            )
+        reading.note(
+            int(np.count_nonzero(~known)),
+            "jobs depend on a job that is not among the earlier ones: taken as independent",
+        )
     return depends_on, np.where((depends_on >= 0) & (think > 0), think, 0.0)
