@@ -31,6 +31,7 @@ from asad.compiling import compiled
 from asad.defer.expected import Expected, of_past, read_expected
 from asad.defer.jobs import Scorer, Waiting
 from asad.defer.packing import fill
+from asad.defer.prices import Auction, find_prices, gain_of
 from asad.errors import UsageError
 from asad.model import Floats, Ints
 
@@ -66,7 +67,11 @@ class Lookahead(Scorer):
         ):
             if not low <= value <= high:
                 raise UsageError(f"defer lookahead: {key} {value}; give {low:g} to {high:g}")
-        self.horizon, self.rounds, self.temperature = horizon, rounds, temperature
+        self.horizon = horizon
+        cooling = math.log(max(1.0, WARMEST / temperature)) / (COOLED * rounds)
+        self.auction = Auction(
+            rounds, 1.0, 0.0, HIGHEST, WARMEST, cooling, temperature, math.ceil(AVERAGED * rounds), False
+        )
         self.margin, self.delay, self.period = margin, delay, period
         self.expected: Expected | None = None
         if expected:
@@ -92,117 +97,27 @@ class Lookahead(Scorer):
             # nothing is priced beyond the end
             steps = max(1, min(steps, waiting.end - waiting.now))
         room = np.maximum(0.0, e.capacity(waiting.now, waiting.capacity, steps) - waiting.held(steps))
-        unknown = np.append(e.unknown, e.unknown[-1:])
-        found: Floats = _gains(
-            room, waiting.cores, waiting.duration, waiting.earliest - waiting.now, waiting.latest - waiting.now,
-            e.coming, e.duration, e.window, unknown, self.rounds, self.temperature, self.delay,
+        jobs = (waiting.cores, waiting.duration, waiting.earliest - waiting.now, waiting.latest - waiting.now)
+        price = np.empty(steps)
+        find_prices(
+            room, *jobs, np.ones(len(waiting), np.int32), np.column_stack((e.coming, e.duration, e.window)),
+            np.append(e.unknown, e.unknown[-1:]), self.delay, self.auction, price,
         )  # fmt: skip
+        found: Floats = _gains(price, *jobs, self.delay, self.auction.coldest)
         return found
 
 
 @compiled(nogil=True)
 def _gains(
-    room: Floats,
-    cores: Ints,
-    duration: Ints,
-    earliest: Ints,
-    latest: Ints,
-    coming: Floats,
-    coming_duration: Ints,
-    coming_window: Ints,
-    unknown: Floats,
-    rounds: int,
-    coldest: float,
-    delay: float,
+    price: Floats, cores: Ints, duration: Ints, earliest: Ints, latest: Ints, delay: float, temperature: float
 ) -> Floats:
     """Steps are counted from now; `earliest` may be below 0."""
-    steps = len(room)
-    price, mean = np.zeros(steps), np.zeros(steps)
-    upto = np.zeros(steps + 1)
-    wanted = np.zeros(steps + 1)
-    scale = max(1.0, room.mean())
-    weight = np.empty(steps + 1)
-    cooling = math.log(max(1.0, WARMEST / coldest)) / (COOLED * rounds)
-    averaged = 0
-    for number in range(rounds):
-        temperature = max(coldest, WARMEST * math.exp(-cooling * number))
-        for s in range(steps):
-            upto[s + 1] = upto[s] + price[s]
-        wanted[:] = 0.0
-        for i in range(len(cores)):
-            _want(
-                upto, wanted, weight, cores[i], duration[i], max(0, earliest[i]), latest[i],
-                delay / cores[i], min(0, earliest[i]), temperature,
-            )  # fmt: skip
-        for k in range(1, steps):
-            share = unknown[min(k, len(unknown)) - 1]
-            if share <= 0.0:
-                continue
-            for j in range(len(coming)):
-                _want(
-                    upto, wanted, weight, share * coming[j], coming_duration[j], k, k + coming_window[j],
-                    0.1 * delay, 0, temperature,
-                )  # fmt: skip
-        level = 0.0
-        pace = 1.0 / math.sqrt(1.0 + number)
-        for s in range(steps):
-            level += wanted[s]
-            price[s] = min(HIGHEST, max(0.0, price[s] + pace * (level - room[s]) / scale))
-        if number >= AVERAGED * rounds or number == rounds - 1:
-            mean += price
-            averaged += 1
-    for s in range(steps):
-        upto[s + 1] = upto[s] + mean[s] / averaged
-    found = np.empty(len(cores))
+    upto = np.zeros(len(price) + 1)
+    upto[1:] = np.cumsum(price)
+    found = np.full(len(cores), -np.inf)
     for i in range(len(cores)):
-        if earliest[i] > 0:
-            found[i] = -np.inf
-            continue
-        each = delay / cores[i]
-        # the price of this step is what the knapsack finds
-        now = duration[i] + each * earliest[i] - (upto[min(steps, duration[i])] - upto[1])
-        best = 0.0
-        total = 1.0
-        for t in range(1, min(latest[i], steps - 1) + 1):
-            g = duration[i] - each * (t - earliest[i]) - (upto[min(steps, t + duration[i])] - upto[t])
-            if g > best:
-                total = total * math.exp((best - g) / coldest) + 1.0
-                best = g
-            else:
-                total += math.exp((g - best) / coldest)
-        # the soft maximum of starting later, less what the number of choices alone would add to it
-        found[i] = now - (best + coldest * math.log(total / (1.0 + max(0, latest[i]))))
+        if earliest[i] <= 0:
+            # the price of this step is what the knapsack finds
+            now, later = gain_of(upto, cores[i], duration[i], earliest[i], latest[i], delay, temperature)
+            found[i] = now - later
     return found
-
-
-@compiled(nogil=True)
-def _want(
-    upto: Floats,
-    wanted: Floats,
-    weight: Floats,
-    cores: float,
-    duration: int,
-    begin: int,
-    end: int,
-    each: float,
-    late: int,
-    temperature: float,
-) -> None:
-    """Add to `wanted`, as differences from step to step, what a job of `cores` wants: its choices are softened."""
-    steps = len(wanted) - 1
-    end = min(end, steps - 1)
-    if begin > end:
-        return
-    best = 0.0
-    for t in range(begin, end + 1):
-        g = duration - each * (t - begin - late) - (upto[min(steps, t + duration)] - upto[t])
-        weight[t] = g
-        best = max(best, g)
-    total = math.exp(-best / temperature)
-    for t in range(begin, end + 1):
-        weight[t] = math.exp((weight[t] - best) / temperature)
-        total += weight[t]
-    for t in range(begin, end + 1):
-        part = cores * weight[t] / total
-        wanted[t] += part
-        wanted[min(steps, t + duration)] -= part

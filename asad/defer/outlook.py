@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from asad.compiling import compiled
-from asad.defer.prices import HORIZON, find_prices, gain_of
+from asad.defer.prices import COARSE, HORIZON, find_prices, gain_of
 from asad.model import Floats, Ints
 
 LOOK = 48
@@ -203,6 +203,7 @@ def describe(
         coming,
         unknown,
         delay,
+        COARSE,
         price,
     )
     for h in range(ends):
@@ -259,7 +260,9 @@ def describe(
         run_ends = min(duration[i], ends)
         row[23] = min(upto[run_ends] / run_ends, 4.0)
         if kind[i] == WAITING:
-            gain, after = gain_of(upto, cores[i], duration[i], earliest[i] - now, latest[i] - now, delay)
+            gain, after = gain_of(
+                upto, cores[i], duration[i], earliest[i] - now, latest[i] - now, delay, COARSE.coldest
+            )
             row[20] = min(max((gain - after) / 8.0, -4.0), 4.0)
             row[21] = np.log1p(cores[i] * abs(gain - after)) * np.sign(gain - after) / 4.0
             row[22] = min(after / 8.0, 4.0)

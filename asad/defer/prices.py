@@ -5,28 +5,46 @@ Each known job, and each class of those to come, chooses among its starts (and n
 do not: a dual ascent on the offline problem (1), with the expectation for the future. What runs on past the end of a
 trajectory earns all of c·d and is charged nothing there, so that steps close to the end may be worth a whole run.
 
-The same idea as `lookahead` has; here the prices are columns of what a network sees (`outlook.py`), so they are fewer
-and coarser. Source: Bertsekas, *Nonlinear Programming*, section 6. Cost: O(rounds · (jobs · window + steps)).
+`lookahead` decides by these prices; for a network they are columns of what it sees (`outlook.py`), so they are fewer
+and coarser there. Source: Bertsekas, *Nonlinear Programming*, section 6. Cost: O(rounds · (jobs · window + steps)).
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from asad.compiling import compiled
 from asad.model import Floats, Ints
 
-ROUNDS = 24
 HORIZON = 36
-"""Steps ahead that have a price."""
-TEMPERATURE = 0.5
-"""Of the choices, in core-steps a core."""
-PACE = 3.0
-FIRST = 0.5
-"""Price of a core-step before anybody has chosen; 1 is what it earns."""
-MOST = 24.0
+"""Steps ahead that have a price in what a network sees."""
+
+
+class Auction(NamedTuple):
+    """How prices are found."""
+
+    rounds: int = 24
+    pace: float = 3.0
+    """By how much prices follow in the first round what is wanted too much."""
+    first: float = 0.5
+    """Price of a core-step before anybody has chosen; 1 is what it earns."""
+    most: float = 24.0
+    warmest: float = 0.0
+    """Temperature of the first choices, in core-steps a core."""
+    cooling: float = 0.0
+    """It falls by this power of e a round, down to the coldest."""
+    coldest: float = 0.5
+    averaged_from: int = 24
+    """The prices are the means of those after this round, and of the last."""
+    quick: bool = True
+    """Choices to a hundredth: a network needs no more, and they take a fifth of the time."""
+
+
+COARSE = Auction()
+"""For the columns of a network."""
 
 
 @compiled(nogil=True)
@@ -40,6 +58,7 @@ def find_prices(
     coming: Floats,
     unknown: Floats,
     delay: float,
+    auction: Auction,
     price: Floats,
 ) -> None:
     """Into `price` (steps,) what a core costs now, a step later, and so on.
@@ -50,9 +69,11 @@ def find_prices(
     """
     steps = len(price)
     upto, wanted, weight = np.zeros(steps + 1), np.zeros(steps + 1), np.empty(steps + 1)
+    mean, averaged = np.zeros(steps), 0
     scale = max(1.0, room[:steps].mean())
-    price[:] = FIRST
-    for number in range(ROUNDS):
+    price[:] = auction.first
+    for number in range(auction.rounds):
+        temperature = max(auction.coldest, auction.warmest * math.exp(-auction.cooling * number))
         for s in range(steps):
             upto[s + 1] = upto[s] + price[s]
         wanted[:] = 0.0
@@ -60,7 +81,7 @@ def find_prices(
             if wants[i] > 0:
                 _want(
                     upto, wanted, weight, float(cores[i]), duration[i], max(0, earliest[i]), latest[i],
-                    delay / cores[i], min(0, earliest[i]),
+                    delay / cores[i], min(0, earliest[i]), temperature, auction.quick,
                 )  # fmt: skip
         for k in range(1, steps):
             share = unknown[min(k, len(unknown)) - 1]
@@ -70,18 +91,24 @@ def find_prices(
                 if coming[j, 0] > 0.0:
                     _want(
                         upto, wanted, weight, share * coming[j, 0], int(coming[j, 1]), k,
-                        k + int(coming[j, 2]), 0.1 * delay, 0,
+                        k + int(coming[j, 2]), 0.1 * delay, 0, temperature, auction.quick,
                     )  # fmt: skip
         level = 0.0
-        pace = PACE / math.sqrt(1.0 + number)
+        pace = auction.pace / math.sqrt(1.0 + number)
         for s in range(steps):
             level += wanted[s]
-            price[s] = min(MOST, max(0.0, price[s] + pace * (level - room[s]) / scale))
+            price[s] = min(auction.most, max(0.0, price[s] + pace * (level - room[s]) / scale))
+        if number >= auction.averaged_from or number == auction.rounds - 1:
+            mean += price
+            averaged += 1
+    price[:] = mean / averaged
 
 
 @compiled(nogil=True)
-def _exp(x: float) -> float:
-    """Of a number of 0 or less, to a hundredth: choices need no more, and it takes a fifth of the time."""
+def _exp(x: float, quick: bool) -> float:
+    """Of a number of 0 or less; `quick` to a hundredth."""
+    if not quick:
+        return math.exp(x)
     y = max(1.0 + x / 64.0, 0.0)
     y *= y
     y *= y
@@ -102,6 +129,8 @@ def _want(
     end: int,
     each: float,
     late: int,
+    temperature: float,
+    quick: bool,
 ) -> None:
     """Add to `wanted`, as differences from step to step, what `cores` want: their choices are softened."""
     steps = len(wanted) - 1
@@ -110,9 +139,9 @@ def _want(
     for t in range(begin, end + 1):
         weight[t] = duration - each * (t - begin - late) - (upto[min(steps, t + duration)] - upto[t])
         best = max(best, weight[t])
-    total = _exp(-best / TEMPERATURE)
+    total = _exp(-best / temperature, quick)
     for t in range(begin, end + 1):
-        weight[t] = _exp((weight[t] - best) / TEMPERATURE)
+        weight[t] = _exp((weight[t] - best) / temperature, quick)
         total += weight[t]
     for t in range(begin, end + 1):
         part = cores * weight[t] / total
@@ -122,7 +151,7 @@ def _want(
 
 @compiled(nogil=True)
 def gain_of(
-    upto: Floats, cores: int, duration: int, earliest: int, latest: int, delay: float
+    upto: Floats, cores: int, duration: int, earliest: int, latest: int, delay: float, temperature: float
 ) -> tuple[float, float]:
     """What a core of a job gains by starting now, and at its best later start; without the price of this step.
 
@@ -136,8 +165,9 @@ def gain_of(
     for t in range(1, last + 1):
         gain = duration - each * (t - earliest) - (upto[min(steps, t + duration)] - upto[t])
         if gain > best:
-            total = total * math.exp((best - gain) / TEMPERATURE) + 1.0
+            total = total * math.exp((best - gain) / temperature) + 1.0
             best = gain
         else:
-            total += math.exp((gain - best) / TEMPERATURE)
-    return now, best + TEMPERATURE * (math.log(total) - math.log(1.0 + max(latest, 0)))
+            total += math.exp((gain - best) / temperature)
+    # the soft maximum of starting later, less what the number of choices alone would add to it
+    return now, best + temperature * math.log(total / (1.0 + max(0, latest)))
