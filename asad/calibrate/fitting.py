@@ -51,7 +51,7 @@ class Estimate:
 
 
 SMALLEST_PREDICTION = 0.05
-"""A rate predicted below this tells nothing about μ: the guest starves, and the ratio is noise."""
+"""A rate predicted below this shows nothing about μ: the guest starves, and the ratio is noise."""
 
 
 def predicted_rates(lending: Lending, host_demand: float, guest_demand: float) -> tuple[float, float]:

@@ -135,7 +135,7 @@ class CpuController:
 
 
 def start_ticks(process: int) -> int:
-    """When a process started (ticks after boot), which tells it from a later namesake; -1 if it is gone."""
+    """When a process started (ticks after boot), which no later namesake has; -1 if it is gone."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -37,11 +37,14 @@ class DeferPolicy(Policy):
         return False
 
     def learn(
-        self, snapshot: Snapshot, finished: Finished, steered: Callable[[Snapshot, int], bool] | None = None
+        self,
+        snapshot: Snapshot,
+        finished: Finished,
+        held_elsewhere: Callable[[Snapshot, int], bool] | None = None,
     ) -> None:
         """Take in what has happened since the last cycle.
 
-        `steered` answers of the row of a waiting job whether its start is a matter of the admit stage.
+        `held_elsewhere` answers of the row of a waiting job whether its start is a matter of the admit stage.
         """
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:

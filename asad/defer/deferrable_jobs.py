@@ -15,8 +15,8 @@ from asad.hold import EXACT_S, Event, Hold, key_of
 from asad.ineligible import NEVER_HELD
 from asad.model import Json, Snapshot
 
-MOST_TOLD = 1000
-"""Jobs that a status tells, missed ones that are remembered, and sentences that wait to be read."""
+MOST_LISTED = 1000
+"""Jobs that a status lists, missed ones that are kept, and sentences that wait to be read."""
 
 IsHeldElsewhere = Callable[[Snapshot, int], bool]
 
@@ -44,7 +44,7 @@ class DeferrableJobs:
         self.to_report: list[str] = []
         """Sentences about those who missed it; whoever reads them empties the list."""
         self.changed = False
-        """What `state` tells has changed since it was told."""
+        """What `state` gives has changed since it was asked for."""
 
     def waiting(self) -> list[Deferrable]:
         """Those that wait for their turn, or for us, and not because of somebody's hand."""
@@ -52,7 +52,7 @@ class DeferrableJobs:
 
     # ------------------------------------------------------------------------------------------------- what is seen
 
-    def look(self, snapshot: Snapshot, steered: IsHeldElsewhere) -> None:
+    def look(self, snapshot: Snapshot, held_elsewhere: IsHeldElsewhere) -> None:
         """Bring the deferrable jobs that wait up to date."""
         jobs, arrays = snapshot.jobs, snapshot.arrays
         deferred = np.flatnonzero((jobs.begin_s > snapshot.time_s) & (jobs.submit_s <= snapshot.time_s))
@@ -78,7 +78,7 @@ class DeferrableJobs:
             else:
                 done.add(row)
             if math.isnan(jobs.start_s[row]):
-                self._see(snapshot, row, array, row in in_queue, steered)
+                self._see(snapshot, row, array, row in in_queue, held_elsewhere)
 
     def _as_before(self, snapshot: Snapshot, row: int, begin_s: float) -> bool:
         """A job that waits for the very begin time for which it waited at the last look, and nothing else is new."""
@@ -91,7 +91,7 @@ class DeferrableJobs:
         return True
 
     def _see(
-        self, snapshot: Snapshot, row: int, array: int, in_queue: bool, steered: IsHeldElsewhere
+        self, snapshot: Snapshot, row: int, array: int, in_queue: bool, held_elsewhere: IsHeldElsewhere
     ) -> None:
         """One job that waits, of an array the row that stands for its tasks."""
         jobs = snapshot.jobs
@@ -112,8 +112,8 @@ class DeferrableJobs:
                 rule=self._rule(snapshot, row),
                 deadline_alone=self._options.deadline_alone,
             )
-        if found is None or steered(snapshot, row):
-            if row in snapshot.own_begins and not steered(snapshot, row):
+        if found is None or held_elsewhere(snapshot, row):
+            if row in snapshot.own_begins and not held_elsewhere(snapshot, row):
                 self.stray.append(row)
             self.jobs.pop(key, None)
             return
@@ -188,10 +188,10 @@ class DeferrableJobs:
         job.missed = True
         self.late += 1
         self.missed[job.key] = job.window.latest_s
-        while len(self.missed) > MOST_TOLD:
+        while len(self.missed) > MOST_LISTED:
             del self.missed[next(iter(self.missed))]
         self.to_report.append(f"job {job.key} has missed its latest start: {how}, and has not run")
-        del self.to_report[:-MOST_TOLD]
+        del self.to_report[:-MOST_LISTED]
 
     # ---------------------------------------------------------------------------------------------------- knowledge
 
@@ -201,7 +201,7 @@ class DeferrableJobs:
         return {"running": [*sorted(self.running)], "by_hand": [*sorted({*by_hand, *self.by_hand})]}
 
     def restore(self, known: Mapping[str, Json]) -> None:
-        """Know again what `to_json` told; what cannot be read is passed over."""
+        """Take over what `to_json` gave; what cannot be read is passed over."""
         self.running |= _names(known.get("running"))
         self.by_hand |= _names(known.get("by_hand"))
 
@@ -217,7 +217,7 @@ def tasks_of(snapshot: Snapshot, row: int, array: int) -> tuple[int, int]:
 
 
 def _own_begin_s(snapshot: Snapshot, row: int, known: Deferrable | None, ours: bool) -> float:
-    """The begin time that its user gave a job, as far as that can be told; NaN for none."""
+    """The begin time that its user gave a job, as far as that is known; NaN for none."""
     begin_s = float(snapshot.jobs.begin_s[row])
     own_s = float(snapshot.own_begins.get(row, math.nan)) if ours else begin_s
     if known is None or not known.window.earliest_s > known.submit_s:

@@ -11,7 +11,7 @@ starts by them fits on idle cores.
   let go whatever is free: then it waits in the cluster's own queue as any other job. If it has not started by its
   latest start it is reported as missed, by name.
 - A job that was let go and has not started within `patience_s` is held back again, and tried again later.
-- A policy that errs is replaced by `edf` for that cycle; the first time it is said in one line.
+- A policy that errs is replaced by `edf` for that cycle; the first time it is reported in one line.
 - Jobs that admission steers, that opted out, that wait for another job or have an offer to be a guest are left alone,
   and so is a job whose deferral somebody has taken back by hand.
 
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from asad.decisions import Cause, Decision, Outcome, Start
 from asad.defer import DeferPolicy, deferral_report
 from asad.defer.deferrable_job import Deferrable
-from asad.defer.deferrable_jobs import MOST_TOLD, DeferrableJobs, IsHeldElsewhere
+from asad.defer.deferrable_jobs import MOST_LISTED, DeferrableJobs, IsHeldElsewhere
 from asad.defer.deferral_options import Options
 from asad.defer.edf import Edf
 from asad.defer.history import History
@@ -106,15 +106,17 @@ class Deferral(DeferPolicy):
 
     @property
     def changed(self) -> bool:
-        """Who runs has changed since `state` was told."""
+        """Who runs has changed since `state` was asked for."""
         return self.deferrable.changed
 
     # ------------------------------------------------------------------------------------------------- the cycle
 
-    def learn(self, snapshot: Snapshot, finished: Finished, steered: IsHeldElsewhere | None = None) -> None:
-        """Who waits and who has gone, and what on-demand jobs leave. `steered`: who is admission's."""
+    def learn(
+        self, snapshot: Snapshot, finished: Finished, held_elsewhere: IsHeldElsewhere | None = None
+    ) -> None:
+        """Who waits and who has gone, and what on-demand jobs leave. `held_elsewhere`: who is admission's."""
         self._now_s = snapshot.time_s
-        self.deferrable.look(snapshot, steered or _nobody)
+        self.deferrable.look(snapshot, held_elsewhere or _nobody)
         self.deferrable.follow(snapshot, {str(snapshot.jobs.job_id[row]) for row in finished.row.tolist()})
         self._world = world = World(snapshot, self.deferrable, self.options)
         waiting = self.deferrable.waiting()
@@ -249,7 +251,7 @@ class Deferral(DeferPolicy):
         self._let_go += 1
         self._started_cores += job.cores
 
-    # ----------------------------------------------------------------------------------------------------- telling
+    # ----------------------------------------------------------------------------------------------------- reporting
 
     def explain(self, job: str) -> dict[str, Json] | None:
         """Why a deferrable job waits or was let go; None if it is not known."""
@@ -282,7 +284,7 @@ class Deferral(DeferPolicy):
             "erred": self._erred or None,
             "missed": [[key, late_s] for key, late_s in deferrable.missed.items()],
             "forecast": [] if world is None else self._ahead(world),
-            "jobs": [deferral_report.row(job, self._now_s) for job in order[:MOST_TOLD]],
+            "jobs": [deferral_report.row(job, self._now_s) for job in order[:MOST_LISTED]],
         }
 
     def _ahead(self, world: World) -> list[Json]:
@@ -308,7 +310,7 @@ class Deferral(DeferPolicy):
         return {**self._history.to_json(), "*": self.deferrable.to_json()}
 
     def restore(self, memory: Mapping[str, Mapping[str, Json]]) -> None:
-        """Know again what `state` told; what cannot be read is passed over."""
+        """Take over what `state` gave; what cannot be read is passed over."""
         self._history.restore(memory)
         self.deferrable.restore(memory.get("*", {}))
 

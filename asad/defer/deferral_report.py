@@ -1,4 +1,4 @@
-"""What is told of deferral, as plain data: the numbers behind a decision, one job, and all of them."""
+"""What is reported of deferral, as plain data: the numbers behind a decision, one job, and all of them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ out: a clock that leaps ahead for a while costs no more than the days that it ma
 
 The forecast takes each day that is known for an example: from the present capacity it goes on as that day went on
 from the same time of day, and forgets within some hours by how much it lay beside it. Of all examples a quantile is
-taken: the lower, the more careful, since a deferrable job that has started cannot be asked to leave. Cost: O(days ·
+taken: the lower, the safer, since a deferrable job that has started cannot be asked to leave. Cost: O(days ·
 steps ahead).
 """
 
@@ -103,7 +103,7 @@ class History:
         return Past(*np.ascontiguousarray(rows)) if rows.shape[1] else nothing_past()
 
     def forecast(self, step: int, capacity: float, steps: int, quantile: float) -> Floats:
-        """(steps,) Capacity of `step` and those after it, of which the first is `capacity`; inf where no day tells."""
+        """(steps,) Capacity of `step` and those after it, of which the first is `capacity`; inf where no day is known."""
         ahead, back = np.arange(steps), np.arange(1, self.days + 1)[:, None]
         # the same time of day, so many days before; of what lies beyond a day ahead, so many days more
         then = step + ahead - (back + ahead // self.steps_a_day) * self.steps_a_day
@@ -136,18 +136,18 @@ class History:
 
     def to_json(self) -> dict[str, dict[str, Json]]:
         """Plain data, an entry a day; what is not known is None."""
-        told: dict[str, dict[str, Json]] = {}
+        found: dict[str, dict[str, Json]] = {}
         for day, table in self._days.items():
             columns: dict[str, Json] = {
                 name: [None if math.isnan(value) else round(value, 3) for value in row.tolist()]
                 for name, row in zip(COLUMNS, table, strict=True)
             }
-            told[f"day {day % self.days}"] = {"day": day, "step_s": self.step_s, **columns}
-        return told
+            found[f"day {day % self.days}"] = {"day": day, "step_s": self.step_s, **columns}
+        return found
 
-    def restore(self, told: Mapping[str, Mapping[str, Json]]) -> None:
-        """Know again what `to_json` told; what cannot be read, or is of other steps, is passed over."""
-        for name, entry in told.items():
+    def restore(self, saved: Mapping[str, Mapping[str, Json]]) -> None:
+        """Take over what `to_json` gave; what cannot be read, or is of other steps, is passed over."""
+        for name, entry in saved.items():
             day = entry.get("day")
             if not name.startswith("day ") or entry.get("step_s") != self.step_s:
                 continue

@@ -106,7 +106,7 @@ class Waiting:
 class Scorer(Policy):
     """A policy of the stage: who starts sooner?
 
-    What it says is a function of what it is shown alone, so that one object serves a benchmark, a replay and a daemon
+    Its scores follow from what it is shown alone, so that one object serves a benchmark, a replay and a daemon
     that was started anew. Chance, if any, comes from a seed among its options.
     """
 
@@ -116,8 +116,8 @@ class Scorer(Policy):
     def score(self, waiting: Waiting) -> Floats:
         """(n,) The highest starts first, as far as they fit; of equal scores the earlier row.
 
-        Minus infinity holds a job back for this step (so does NaN). What is said of jobs that may not start yet is
-        not heeded.
+        Minus infinity holds a job back for this step (so does NaN). Scores of jobs that may not start yet do not
+        count.
         """
         raise NotImplementedError
 

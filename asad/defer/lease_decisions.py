@@ -17,10 +17,10 @@ UPDATES = 50
 
 
 class Terms(NamedTuple):
-    """By which jobs are steered."""
+    """By which jobs are held back and let go."""
 
     policy: str
-    """Under which decisions are told."""
+    """Under which decisions are reported."""
     options: Options
     poll_s: float
     """Length of a cycle."""

@@ -102,13 +102,13 @@ class Model:
     period_steps: float
     """Steps after which the capacity repeats; 0 for never."""
     knows_end: bool
-    """Was it told how far the end of a trajectory is?"""
+    """Does it see how far the end of a trajectory is?"""
     hold: bool
     """Does a score of 0 or less hold a job back? In the paper every job that fits is started."""
     packing: str
     """That it was trained with."""
     spread: float
-    """Above 0: its scores tell gains (`asad.defer.packing.score_of`), and the set that gains most together is started.
+    """Above 0: its scores stand for gains (`asad.defer.packing.score_of`), and the set that gains most together is started.
     0: the highest are, as the packing takes them."""
     arrays: Mapping[str, Floats]
     recipe: Mapping[str, Any]

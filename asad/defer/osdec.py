@@ -50,13 +50,13 @@ class Osdec(Scorer):
         where nothing more fits.
         """
         mean, _, _ = self.think(waiting)
-        said = np.where(waiting.startable & np.isfinite(mean), mean, -np.inf)
+        scores = np.where(waiting.startable & np.isfinite(mean), mean, -np.inf)
         if self.model.spread:
-            said[~worth_most(said, waiting.cores, waiting.free, self.model.spread)] = -np.inf
+            scores[~worth_most(scores, waiting.cores, waiting.free, self.model.spread)] = -np.inf
         elif self.model.hold:
-            said[said <= 0.0] = -np.inf
-            said[~pack(said, waiting.cores, waiting.free, True)] = -np.inf
-        return said
+            scores[scores <= 0.0] = -np.inf
+            scores[~pack(scores, waiting.cores, waiting.free, True)] = -np.inf
+        return scores
 
     def think(self, waiting: Waiting) -> tuple[Floats, Floats, float]:
         """(n,) means and (n,) deviations of the scores, NaN where it says nothing, and the value of the state."""
@@ -65,7 +65,7 @@ class Osdec(Scorer):
             inform(self.model, recent(waiting, self.scale)) if self.model.shape.informed else np.zeros(0)
         )
         mean, deviation, value = forward(self.model, jobs, cluster, information)
-        # one number for each job: of those that are no rows, nothing is said
+        # one number for each job: of those that are no rows, there is no score
         shown = np.flatnonzero(waiting.startable) if not self.model.shape.future else np.arange(len(waiting))
         found = np.full((2, len(waiting)), np.nan)
         found[:, shown] = mean[: len(shown)], deviation[: len(shown)]

@@ -24,7 +24,7 @@ LAGS = 4
 TERMS = 3 + LAGS
 """Of the forecast: 1, sine and cosine of the present phase, and the lags."""
 LEAD = 24
-"""Steps ahead for which it is told which share of the jobs is not submitted yet."""
+"""Steps ahead for which it is known which share of the jobs is not submitted yet."""
 CLASSES = 2
 """Of jobs to come, by their duration."""
 FAR = 24
@@ -108,10 +108,10 @@ def forecast(
     """Into `ahead` (LOOK,) the capacity from now on, in parts of the scale; the last of `capacity` is the present."""
     now = len(capacity) - 1
     for h in range(LOOK):
-        said = weights[h, 0] + weights[h, 1] * sine + weights[h, 2] * cosine
+        level = weights[h, 0] + weights[h, 1] * sine + weights[h, 2] * cosine
         for lag in range(LAGS):
-            said += weights[h, 3 + lag] * capacity[max(now - lag, 0)] / scale
-        ahead[h] = max(said, 0.0)
+            level += weights[h, 3 + lag] * capacity[max(now - lag, 0)] / scale
+        ahead[h] = max(level, 0.0)
 
 
 @compiled(nogil=True)
@@ -170,13 +170,13 @@ def describe(
                 demand[first] += cores[i] / scale
                 demand[min(first + duration[i], LOOK)] -= cores[i] / scale
     # sums up to a step, so that the mean over any run is two reads
-    rooms, pressures, demands = np.zeros(LOOK + 1), np.zeros(LOOK + 1), np.zeros(LOOK + 1)
+    room_sums, pressure_sums, demand_sums = np.zeros(LOOK + 1), np.zeros(LOOK + 1), np.zeros(LOOK + 1)
     level = 0.0
     for h in range(LOOK):
         level += demand[h]
-        rooms[h + 1] = rooms[h] + room[h]
-        demands[h + 1] = demands[h] + level
-        pressures[h + 1] = pressures[h] + min(max(level - room[h], -2.0), 2.0)
+        room_sums[h + 1] = room_sums[h] + room[h]
+        demand_sums[h + 1] = demand_sums[h] + level
+        pressure_sums[h + 1] = pressure_sums[h] + min(max(level - room[h], -2.0), 2.0)
     cluster[0] = present / scale
     cluster[1] = held[0] / scale
     cluster[2] = free / scale
@@ -189,8 +189,8 @@ def describe(
     cluster[9] = (present - capacity[max(last_known - LAGS, 0)]) / scale
     for k in range(4):
         span = 2 << k
-        cluster[10 + k] = rooms[span] / span
-        cluster[14 + k] = demands[span] / span
+        cluster[10 + k] = room_sums[span] / span
+        cluster[14 + k] = demand_sums[span] / span
     ends = HORIZON if to_end <= 0 else min(HORIZON, to_end)
     price, upto = np.empty(ends), np.zeros(ends + 1)
     find_prices(
@@ -237,15 +237,15 @@ def describe(
         for h in range(first, first + span):
             over += min(max(wide - room[h], 0.0), wide)
         row[12] = over / (wide * span)
-        row[13] = (rooms[first + span] - rooms[first]) / span
-        row[14] = (pressures[first + span] - pressures[first]) / span
+        row[13] = (room_sums[first + span] - room_sums[first]) / span
+        row[14] = (pressure_sums[first + span] - pressure_sums[first]) / span
         best = row[14]
         for later in range(first + 1, last + 1):
             stop = min(later + duration[i], LOOK)
-            best = min(best, (pressures[stop] - pressures[later]) / (stop - later))
+            best = min(best, (pressure_sums[stop] - pressure_sums[later]) / (stop - later))
         row[15] = best
         stop = min(last + duration[i], LOOK)
-        row[16] = (pressures[stop] - pressures[last]) / (stop - last)
+        row[16] = (pressure_sums[stop] - pressure_sums[last]) / (stop - last)
         over = 0.0
         for h in range(last, stop):
             over += min(max(wide - room[h], 0.0), wide)

@@ -2,7 +2,7 @@
 
 The paper (section 4.1.2) sorts jobs by score and starts "the maximum number from the beginning" that fit: a `prefix`.
 `skip-fit` goes on past a job that does not fit, and starts every later one that does. Either way what starts never
-exceeds what is free, whatever the scores. Where scores tell what starting now gains, `worth_most` starts the set that
+exceeds what is free, whatever the scores. Where scores stand for what starting now gains, `worth_most` starts the set that
 gains most together: a knapsack.
 """
 
@@ -87,7 +87,7 @@ def fill(cores: Ints, gain: Floats, free: int) -> NDArray[np.int64]:
 def worth_most(scores: Floats, cores: Ints, free: float, spread: float) -> NDArray[np.bool_]:
     """(n,) Who starts: the set that gains most together and fits into `free` cores.
 
-    Scores in (-1, 1) that tell gains, as `score_of`; who would gain nothing (0 or less, NaN) does not start.
+    Scores in (-1, 1) that stand for gains, as `score_of`; who would gain nothing (0 or less, NaN) does not start.
     """
     chosen = np.zeros(len(scores), np.bool_)
     able = np.flatnonzero((scores > 0.0) & (cores <= free))
@@ -96,8 +96,8 @@ def worth_most(scores: Floats, cores: Ints, free: float, spread: float) -> NDArr
         for k in range(len(able)):
             score = min(scores[able[k]], 0.999)
             # atanh, which is not compiled
-            told = 0.5 * math.log((1.0 + score) / (1.0 - score))
-            gain[k] = (math.exp(4.0 * spread * told) - 1.0) / cores[able[k]]
+            inverse = 0.5 * math.log((1.0 + score) / (1.0 - score))
+            gain[k] = (math.exp(4.0 * spread * inverse) - 1.0) / cores[able[k]]
         chosen[able[fill(cores[able], gain, int(free))]] = True
     return chosen
 
@@ -109,7 +109,7 @@ def score_of(gain: Floats, spread: float) -> Floats:
 
 
 def scores_of(scorer: Scorer, waiting: Waiting) -> Floats:
-    """(n,) What a policy says of the jobs. Raises UsageError if that is not one number a job."""
+    """(n,) The scores of a policy. Raises UsageError if that is not one number a job."""
     given = np.asarray(scorer.score(waiting))
     if given.shape != (len(waiting),) or given.dtype.kind not in "fiub":
         raise UsageError(

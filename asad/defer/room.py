@@ -2,7 +2,7 @@
 
 On-demand are all jobs that are not deferrable. What runs holds its cores until its time limit; what waits takes its own
 from when the cluster expects to start it, or from now if the cluster has not said. So a deferrable job that keeps to
-what is left delays nobody, as far as time limits and the cluster's estimates tell. Cost: O(cores + queue + cells).
+what is left delays nobody, as far as time limits and the cluster's estimates show. Cost: O(cores + queue + cells).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asad.compiling import compiled
 from asad.model import Floats, Ints, Snapshot
 
 CELL_S = 300.0
-"""What is left is reckoned in cells of so many seconds, from now on."""
+"""What is left is counted in cells of so many seconds, from now on."""
 
 
 def cells(seconds: float, horizon: int) -> int:

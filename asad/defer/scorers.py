@@ -15,7 +15,7 @@ from asad.policy import parameters
 
 
 def scorer_names() -> tuple[str, ...]:
-    """Those that score jobs; `at-once` puts nothing off, so it is none of them."""
+    """Those that score jobs; `at-once` defers nothing, so it is none of them."""
     return tuple(name for name in policy_names("defer") if issubclass(policy_class("defer", name), Scorer))
 
 

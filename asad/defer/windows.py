@@ -25,7 +25,7 @@ WORD = "deferrable"
 
 
 class Rule(NamedTuple):
-    """A window for jobs that tell none; the first rule that fits holds."""
+    """A window for jobs that have none of their own; the first rule that fits holds."""
 
     window_s: float = 0.0
     """Must be given: the latest start is so long after submission, or after the begin time if there is one; at most a
@@ -76,9 +76,9 @@ def window_of(
         return None
     earliest_s = max(submit_s, begin_s) if begin_s > submit_s else submit_s
     by_deadline_s = deadline_s - needs_s
-    told_s = read_window(hint)
-    if not math.isnan(told_s):
-        latest_s, why = earliest_s + told_s, "its user says that it is deferrable"
+    asked_s = read_window(hint)
+    if not math.isnan(asked_s):
+        latest_s, why = earliest_s + asked_s, "its user says that it is deferrable"
     elif not math.isnan(deadline_s) and (not math.isnan(begin_s) or deadline_alone):
         latest_s, why = by_deadline_s, "it has a begin time and a deadline"
         if math.isnan(begin_s):

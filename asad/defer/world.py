@@ -81,7 +81,7 @@ class World:
         return Group(nodes, left)
 
     def _where(self, row: int) -> str:
-        """The partitions of a job, empty where the cluster does not tell which nodes are whose."""
+        """The partitions of a job, empty where the cluster does not report which nodes are whose."""
         return self.snapshot.classes.get(row, ("", ""))[0] if self.snapshot.partition_nodes else ""
 
     def _nodes(self, partitions: str) -> NDArray[np.bool_]:

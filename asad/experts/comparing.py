@@ -23,8 +23,7 @@ SURE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Mean loss of a case, with its standard error; `effective` tells how many cases drawn by himself would tell as
-    much."""
+    """Mean loss of a case, with its standard error; `effective` cases drawn by himself would be worth as much."""
 
     mean: float
     error: float

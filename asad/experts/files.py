@@ -46,7 +46,7 @@ class Problem:
 
     path: str
     line: int | None
-    """From 1; None where it cannot be told."""
+    """From 1; None where it is not known."""
     place: str
     """`node 'busy?'`, `leaf 'little'`, a key, or the empty string for the file as a whole."""
     problem: str

@@ -47,7 +47,7 @@ def fit(
     min_samples_leaf: int = 20,
     seed: int = 0,
 ) -> Expert:
-    """An expert that tells from the state which share is best.
+    """An expert that knows by the state which share is best.
 
     `X` (rows, len(FEATURES)) are states in float32, NaN where unknown. `y` is either (rows,) the number of
     the action that each row speaks for, or (rows, m) the loss in [0, 1] of each action, NaN where it was

@@ -8,7 +8,7 @@ A file is a numpy archive (`.npz`) of B trajectories of T steps with N jobs in a
 | `offsets` | (B + 1,) | the jobs of trajectory b are rows offsets[b] to offsets[b + 1] - 1 |
 | `capacity` | (B, T) | what on-demand jobs leave in each step |
 
-The paper's trace (Azure's packing trace, cut in ways that are not told) is not to be had, so the rest is drawn: see
+The paper's trace (Azure's packing trace, cut in ways that are not printed) is not to be had, so the rest is drawn: see
 `Setting`. Its Table 4 varies how cores and durations are distributed; the sizes behind those shares are not printed.
 """
 
@@ -54,7 +54,7 @@ class Setting:
     period: int = 48
     """Steps a day."""
     phase: float = 0.1
-    """At which part of the rising sine a trajectory begins, in days. Not told of the recorded ones: fitted to them."""
+    """At which part of the rising sine a trajectory begins, in days. Not known of the recorded ones: fitted to them."""
     persistence: float = 0.8
     deviation: float = 3.0
     """Of the AR(1) process, from 0 at the first step: the coefficient, and the deviation of what is added a step."""

@@ -38,12 +38,12 @@ def score_rows(
         for j in range(CLUSTER_WIDTH):
             base[k] += weights[k * wide + JOB_WIDTH + j] * cluster[j]
     for i in range(len(jobs)):
-        said = weights[direct + JOB_WIDTH]
+        score = weights[direct + JOB_WIDTH]
         for j in range(JOB_WIDTH):
-            said += weights[direct + j] * jobs[i, j]
+            score += weights[direct + j] * jobs[i, j]
         for k in range(hidden):
             unit = base[k]
             for j in range(JOB_WIDTH):
                 unit += weights[k * wide + j] * jobs[i, j]
-            said += weights[k * wide + wide - 1] * np.tanh(unit)
-        scores[i] = said
+            score += weights[k * wide + wide - 1] * np.tanh(unit)
+        scores[i] = score

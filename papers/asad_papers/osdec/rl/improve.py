@@ -3,7 +3,7 @@
 In the states that the network comes to itself: of what it would start, and of this with one job more or one less, both
 are played on in the same drawn futures (`asad.defer.rollout`: from the next step on `linear` decides). The difference
 is what starting that job now is worth, all else being equal; the network learns it as the job's score. The futures
-are the same for both, so that little of the difference is chance, and jobs are told apart, which the return of a whole
+are the same for both, so that little of the difference is chance, and each job has its own, which the return of a whole
 trajectory does not do.
 
 Source: Lagoudakis and Parr, *Reinforcement Learning as Classification* (ICML 2003): policy iteration with a policy that
@@ -23,7 +23,7 @@ from asad.model import Floats, Ints
 from asad_papers.osdec.rl.batch import Batch
 
 MOST = 16
-"""Jobs of a state that are told apart at most: a draw of them, with more."""
+"""Jobs of a state that are compared at most: a draw of them, with more."""
 
 
 def advantages(
@@ -67,7 +67,7 @@ class Improver:
         self.rollout = rollout
 
     def __call__(self, batch: Batch, scores: Floats) -> Floats:
-        """(B, n) Scores that tell the gains of rows (`asad.defer.packing.score_of`); NaN for those not told."""
+        """(B, n) Scores that stand for the gains of rows (`asad.defer.packing.score_of`); NaN for those not compared."""
         gain = np.full(batch.startable.shape, np.nan)
         started = batch.chosen(scores) > -np.inf
         for b in range(len(gain)):

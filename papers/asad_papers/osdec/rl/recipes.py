@@ -35,11 +35,11 @@ class Recipe:
     hold: bool = True
     """Does a score of 0 or less hold a job back? Ours: in the paper whatever fits is started."""
     knows_end: bool = True
-    """Is the network told how far the end of the trajectory is? Where time has no end it is told that it is far."""
+    """Does the network see how far the end of the trajectory is? Where time has no end it sees that it is far."""
     trajectories: int = 64
     """Of an iteration, all of them at once."""
     group: int = 8
-    """So many of them are the same one, played with different chance: what an action is worth is told by how it went
+    """So many of them are the same one, played with different chance: what an action is worth is seen by how it went
     beside the others of its group, without the chance that is in jobs and capacity. Ours; 1 is the paper's."""
     generations: int = 0
     """Of the teacher, by evolution strategies; 0 starts from nothing."""
@@ -53,7 +53,7 @@ class Recipe:
     improve_trajectories: int = 64
     """Of a round."""
     improve_passes: int = 1
-    """Over what is remembered."""
+    """Over the rounds that are learned from together."""
     improve_rate: float = 4e-4
     """Of learning in the first round; it falls to a tenth."""
     futures: int = 48

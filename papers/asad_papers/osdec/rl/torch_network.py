@@ -94,7 +94,7 @@ class Scores(nn.Module):
         """(B, n) means, (B, n) deviations and (B,) values.
 
         `jobs` (B, n, JOB_WIDTH), of which the first `count` (B,) rows are jobs; `cluster` (B, CLUSTER_WIDTH);
-        `information` (B, informed). What is said of rows that are no jobs means nothing.
+        `information` (B, informed). The scores of rows that are no jobs mean nothing.
         """
         rows = jobs[:, :, self.job_at]
         beside = torch.cat([cluster[:, self.cluster_at], information], 1)
