@@ -103,7 +103,7 @@ class History:
         return Past(*np.ascontiguousarray(rows)) if rows.shape[1] else nothing_past()
 
     def forecast(self, step: int, capacity: float, steps: int, quantile: float) -> Floats:
-        """(steps,) Capacity of `step` and those after it, of which the first is `capacity`; inf where no day is known."""
+        """(steps,) Capacity of `step` and those after it, of which the first is `capacity`; inf if no day is known."""
         ahead, back = np.arange(steps), np.arange(1, self.days + 1)[:, None]
         # the same time of day, so many days before; of what lies beyond a day ahead, so many days more
         then = step + ahead - (back + ahead // self.steps_a_day) * self.steps_a_day

@@ -108,7 +108,7 @@ class Model:
     packing: str
     """That it was trained with."""
     spread: float
-    """Above 0: its scores stand for gains (`asad.defer.packing.score_of`), and the set that gains most together is started.
+    """Above 0: its scores are gains (`asad.defer.packing.score_of`), and the set that gains most together is started.
     0: the highest are, as the packing takes them."""
     arrays: Mapping[str, Floats]
     recipe: Mapping[str, Any]

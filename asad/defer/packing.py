@@ -2,7 +2,7 @@
 
 The paper (section 4.1.2) sorts jobs by score and starts "the maximum number from the beginning" that fit: a `prefix`.
 `skip-fit` goes on past a job that does not fit, and starts every later one that does. Either way what starts never
-exceeds what is free, whatever the scores. Where scores stand for what starting now gains, `worth_most` starts the set that
+exceeds what is free, whatever the scores. Where scores are what starting now gains, `worth_most` starts the set that
 gains most together: a knapsack.
 """
 

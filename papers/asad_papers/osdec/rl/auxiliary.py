@@ -1,6 +1,6 @@
 """The auxiliary tasks: what will capacity, jobs and violation be at the next step? Trained by their mean square error.
 
-Source: section 4.2.2 of the OSDEC paper. Which steps the GRU is shown is not printed there; here it is the last `window`.
+Source: section 4.2.2 of the OSDEC paper. The steps that the GRU is shown are not printed; here it is the last `window`.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Improver:
         self.rollout = rollout
 
     def __call__(self, batch: Batch, scores: Floats) -> Floats:
-        """(B, n) Scores that stand for the gains of rows (`asad.defer.packing.score_of`); NaN for those not compared."""
+        """(B, n) Scores that are the gains of rows (`asad.defer.packing.score_of`); NaN for those not compared."""
         gain = np.full(batch.startable.shape, np.nan)
         started = batch.chosen(scores) > -np.inf
         for b in range(len(gain)):
