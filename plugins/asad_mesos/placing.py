@@ -91,12 +91,9 @@ class Placing:
         self, job: Job, there: NDArray[np.bool_], may: NDArray[np.bool_] | None
     ) -> NDArray[np.bool_]:
         """Agents on which no task of the job is, or is about to be."""
-        free = ~there
-        for task in job.tasks.values():
-            row = self._state.agents.number[task.agent]
-            if row < len(free):
-                free[row] = False
-        return free if may is None else free & may
+        free = ~there if may is None else ~there & may
+        free[[self._state.agents.number[task.agent] for task in job.tasks.values()]] = False
+        return free
 
     def _need(self, job: Job, group: int) -> NDArray[np.int64]:
         """What a task takes, with an executor of its own in an elastic job."""

@@ -16,6 +16,7 @@ import pytest
 from asad_mesos.driver import missing
 from asad_mesos.gangs import began, outcome
 from asad_mesos.handover import SlurmQueue
+from asad_mesos.in_hand import AFTER, JOURNAL, Event, Handover, InHand, Stage
 from asad_mesos.queue_settings import QueueSettings, read_queue
 from asad_mesos.slurm_jobs import argued, arguments_of, file_name, not_taken, read_jobs, translated, wrap
 from asad_mesos.slurm_queue import SlurmMesosCluster
@@ -961,3 +962,18 @@ def test_the_daemon_opens_and_checks_it_by_name(tmp_path: Path) -> None:
     for wrong, seen in (('partitoin = "m"\n', "did you mean 'partition'"), ("head = 0\n", "from 1 to 10000")):
         with pytest.raises(ConfigError, match=seen):
             check(parse(text + wrong, tmp_path / "asad.toml"))
+
+
+def test_what_has_run_is_never_returned_and_what_is_returned_never_runs() -> None:
+    for stage in (Stage.ENDING, Stage.OVER):
+        assert (stage, Event.RETURNED) not in AFTER
+    assert {event for stage, event in AFTER if stage is Stage.RETURNING} == {Event.DROPPED}
+
+
+def test_a_handover_is_known_again_by_its_line(tmp_path: Path) -> None:
+    entry = Handover(17, 1.0, 0, 5, Stage.SERVED, mesos="m1", sentence="waits", facts={"wrote": "Comment"})
+    assert Handover.from_line(entry.to_line()) == entry
+    assert json.loads(entry.to_line())["said"] == "waits", "as earlier versions wrote it"
+    odd = json.dumps(json.loads(entry.to_line()) | {"state": "elsewhere"})
+    (tmp_path / JOURNAL).write_text(f"{entry.to_line()}\n{odd}\n")
+    assert InHand(tmp_path, lambda: 0.0).now == {17: entry}
