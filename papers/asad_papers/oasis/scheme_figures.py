@@ -16,12 +16,12 @@ import multiprocessing
 import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
 
-from asad.admit.elastic import Scheme
+from asad.admit.elastic import ElasticJob, Scheme
 from asad.admit.oasis import Oasis
 from asad.admit.prices import Bounds, bounds_of
 from asad.admit.schemes import scheme_maker
@@ -136,16 +136,17 @@ def compare(
         if name in SLOW
     ]
     workers = min(len(slow), os.cpu_count() or 1)
-    if workers > 1:
-        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-            played = {pool.submit(_played, *one): one for one in slow}
-            for future in as_completed(played):
-                instance, name = played[future]
-                table[instance.name][name] = future.result()
-                step(f"{instance.name}, {name}")
-    else:
-        for instance, name in slow:
-            table[instance.name][name] = _played(instance, name)
+    pool: Executor = (
+        ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+        if workers > 1
+        else ThreadPoolExecutor(1)
+    )
+    with pool:
+        played = {pool.submit(_played, *one): one for one in slow}
+        for future in as_completed(played):
+            instance, name = played[future]
+            table[instance.name][name] = future.result()
+            step(f"{instance.name}, {name}")
     return {row: {name: table[row][name] for name in schemes} for row in table}
 
 
@@ -179,21 +180,15 @@ def sweep(seeds: Sequence[int], schemes: Sequence[str], step: Step = quiet) -> l
     rows: list[Json] = []
     for by, values in SWEEPS.items():
         for value in values:
-            shape = {"jobs": 200, "slots": 100, "servers": 50} | ({"slots": 300} if by == "jobs" else {})
-            shape[by] = value
+            shape = {"jobs": 200, "slots": 300 if by == "jobs" else 100, "servers": 50} | {by: value}
             utility: dict[str, list[float]] = {name: [] for name in schemes}
             for seed in seeds:
                 instance = draw_instance(shape["jobs"], seed, slots=shape["slots"], servers=shape["servers"])
                 for name in schemes:
                     utility[name].append(play(instance, name).utility)
                     step(f"{by} {value}, {name}")
-            rows.append(
-                {
-                    "by": by,
-                    "value": value,
-                    "utility": {name: float(np.mean(u)) for name, u in utility.items()},
-                }
-            )
+            means: dict[str, Json] = {name: float(np.mean(u)) for name, u in utility.items()}
+            rows.append({"by": by, "value": value, "utility": means})
     return rows
 
 
@@ -206,34 +201,26 @@ def timeliness(seed: int, schemes: Sequence[str], step: Step = quiet) -> dict[st
     instance = draw_instance(TIMELINESS_JOBS, seed, kinds=halves, name="timeliness")
     found: dict[str, Json] = {}
     for name in schemes:
-        outcome = play(instance, name)
-        kinds: dict[str, Json] = {}
-        for kind, _ in halves:
-            of_kind = [
-                (job, ran)
-                for job, ran in zip(instance.jobs, outcome.jobs, strict=True)
-                if kind_of(job) == kind
-            ]
-            late = np.array(
-                [
-                    ran.finished - job.arrival + 1 - job.target_slots
-                    for job, ran in of_kind
-                    if ran.finished is not None
-                ]
-            )
-            row: dict[str, Json] = {"jobs": len(of_kind), "done": len(late)}
-            for key, value in zip(
-                ("p10", "p25", "median", "p75", "p90"),
-                np.percentile(late, [10, 25, 50, 75, 90]) if len(late) else [None] * 5,
-                strict=True,
-            ):
-                row[key] = None if value is None else float(value)
-            row["mean"] = float(late.mean()) if len(late) else None
-            row["sd"] = float(late.std()) if len(late) else None
-            kinds[kind] = row
-        found[name] = kinds
+        ran = list(zip(instance.jobs, play(instance, name).jobs, strict=True))
+        found[name] = {
+            kind: _lateness([(job, of.finished) for job, of in ran if kind_of(job) == kind])
+            for kind, _ in halves
+        }
         step(f"timeliness, {name}")
     return found
+
+
+def _lateness(of_kind: Sequence[tuple[ElasticJob, int | None]]) -> Json:
+    """Of jobs with the slots in which they were done."""
+    late = np.array(
+        [end - job.arrival + 1 - job.target_slots for job, end in of_kind if end is not None], np.float64
+    )
+    keys = ("p10", "p25", "median", "p75", "p90", "mean", "sd")
+    values = (
+        [*np.percentile(late, [10, 25, 50, 75, 90]), late.mean(), late.std()] if len(late) else [None] * 7
+    )
+    row = {key: None if value is None else float(value) for key, value in zip(keys, values, strict=True)}
+    return {"jobs": len(of_kind), "done": len(late), **row}
 
 
 def small_cases(cases: int, step: Step = quiet) -> dict[str, Json]:
@@ -308,12 +295,9 @@ def sensitivity(instances: Sequence[Instance], step: Step = quiet) -> list[Json]
 
 def _off(true: Bounds, of: str, factor: float) -> Bounds:
     """Bounds with U or L off by a factor; U stays at or above L."""
-    low, beside = true.worker_low, true.server_low
-    high, high_beside = true.worker_high, true.server_high
-    if of == "L":
-        low, beside = low * factor, beside * factor
-    else:
-        high, high_beside = high * factor, high_beside * factor
+    lower, upper = (factor, 1.0) if of == "L" else (1.0, factor)
+    low, beside = true.worker_low * lower, true.server_low * lower
+    high, high_beside = true.worker_high * upper, true.server_high * upper
     return Bounds(low, np.maximum(high, low), beside, np.maximum(high_beside, beside))
 
 
