@@ -11,9 +11,8 @@ import numpy as np
 
 from asad.config import GuardSettings
 from asad.decisions import Cause, Decision, ExtendLimit, Outcome, SetQuota, SetShare, Withdraw, vetoed
-from asad.guard import change_rules, holding, loan_rules
-from asad.guard.look import Look
-from asad.guard.property import Property
+from asad.guard import change_rules, loan_rules
+from asad.guard.look import Look, Property
 from asad.model import Snapshot
 
 REPLAY = GuardSettings(node_share_cap=math.inf, most_lease_s=math.inf)
@@ -43,12 +42,12 @@ PROPERTIES: dict[str, Property] = {
         change_rules.one_change,
         change_rules.memory_floor,
         change_rules.latest_end,
-        holding.still_waits,
-        holding.throttle_at_least_one,
-        holding.most_defer,
-        holding.never_beyond_deadline,
-        holding.short_lease,
-        holding.idle_cores,
+        change_rules.still_waits,
+        change_rules.throttle_at_least_one,
+        change_rules.most_defer,
+        change_rules.never_beyond_deadline,
+        change_rules.short_lease,
+        change_rules.idle_cores,
         change_rules.eviction_consented,
     )
 }
@@ -76,7 +75,9 @@ class Guard:
 
         `relief` is what `relieve` decided for this snapshot; nothing is vetoed of it.
         """
-        look = Look(snapshot, self.settings, list(relief), self.memory_loss, self.consents, decisions)
+        look = Look(snapshot, self.settings, [], self.memory_loss, self.consents, decisions)
+        for decision in relief:
+            look.allow(decision)
         vetoes: list[Outcome] = []
         about: dict[str, list[tuple[str, Callable[[Look, Any], str]]]] = {}
         for decision in decisions:
@@ -90,7 +91,7 @@ class Guard:
                     vetoes.append(vetoed(decision, name, why))
                     break
             else:
-                look.allowed.append(decision)
+                look.allow(decision)
         return look.allowed, vetoes
 
     def _about(self, decision: Decision) -> list[tuple[str, Callable[[Look, Any], str]]]:

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from asad.decisions import Admit, CoAllocate, Decision, Defer, SetMemory, SetShare, SetThrottle
-from asad.guard.look import TOLERANCE, Look
-from asad.guard.property import of
+from asad.guard.look import TOLERANCE, Look, of
 from asad.ineligible import OPTED_OUT, Ineligible, NodeIneligible
 from asad.place.components import read_components
 

@@ -1,12 +1,12 @@
-"""What the properties of the guard look at: a snapshot, and what the cycle has allowed so far."""
+"""What a property of the guard is, and what it looks at: a snapshot, and what the cycle has allowed so far."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from asad.decisions import (
 from asad.ineligible import NodeIneligible
 from asad.model import Floats, Ints, Json, Snapshot
 
+D = TypeVar("D", bound=Decision)
 TOLERANCE = 1e-6
 ADMISSION = (Admit, Decline, Defer, Start, SetThrottle)
 """Decisions of the admit stage; of the defer stage Defer and Start."""
@@ -56,11 +57,26 @@ class Look:
     """By number of a job: how its owner agreed to its eviction, out of `EVICTIONS`."""
     asked: Sequence[Decision] = ()
     """All decisions of the cycle, whether they are allowed or not."""
-    _done: dict[tuple[str, int], str] = field(default_factory=dict)
-    _counted: int = 0
-    _promised: dict[int, float] = field(default_factory=dict)
-    _memory_promised: dict[int, float] = field(default_factory=dict)
-    _promised_of: int = 0
+    done: dict[tuple[str, int], str] = field(default_factory=dict)
+    """What of whom is changed in this cycle already, and by which kind of decision."""
+    promised: dict[int, float] = field(default_factory=dict)
+    """By node: cores' worth of CPU that offers of this cycle take."""
+    memory_promised: dict[int, float] = field(default_factory=dict)
+    """By node: bytes that guests which are offered a place in this cycle will hold, at the worst split."""
+
+    def allow(self, decision: Decision) -> None:
+        """It is done: what it changes and promises counts from here on."""
+        self.allowed.append(decision)
+        change = changes(decision)
+        if change[0]:
+            self.done.setdefault(change, decision.kind)
+        if isinstance(decision, CoAllocate):
+            jobs, guest, nodes = self.snapshot.jobs, decision.guest, decision.nodes
+            each = -(-int(jobs.cores[guest]) // max(1, len(nodes))) * float(jobs.memory_bytes_per_core[guest])
+            for node in nodes:
+                self.memory_promised[node] = self.memory_promised.get(node, 0.0) + each
+            for node, demand in zip(nodes, decision.demands, strict=False):
+                self.promised[node] = self.promised.get(node, 0.0) + demand
 
     @cached_property
     def first(self) -> Ints:
@@ -89,17 +105,6 @@ class Look:
         for node, guest in sorted(self.places):
             found.setdefault(guest, []).append(node)
         return found
-
-    @property
-    def done(self) -> dict[tuple[str, int], str]:
-        """What of whom is changed in this cycle already, and by which kind of decision."""
-        while self._counted < len(self.allowed):
-            decision = self.allowed[self._counted]
-            change = changes(decision)
-            if change[0]:
-                self._done.setdefault(change, decision.kind)
-            self._counted += 1
-        return self._done
 
     @cached_property
     def sharing(self) -> frozenset[int]:
@@ -209,33 +214,6 @@ class Look:
         pressed = jobs.pressure[running] > self.settings.pressure
         return bool((pressed | (jobs.happiness[running] < self.settings.happiness_floor)).any())
 
-    def _count_promised(self) -> None:
-        while self._promised_of < len(self.allowed):
-            other = self.allowed[self._promised_of]
-            self._promised_of += 1
-            if not isinstance(other, CoAllocate):
-                continue
-            jobs = self.snapshot.jobs
-            each = -(-int(jobs.cores[other.guest]) // len(other.nodes)) * float(
-                jobs.memory_bytes_per_core[other.guest]
-            )
-            for node in other.nodes:
-                self._memory_promised[node] = self._memory_promised.get(node, 0.0) + each
-            for node, demand in zip(other.nodes, other.demands, strict=False):
-                self._promised[node] = self._promised.get(node, 0.0) + demand
-
-    @property
-    def promised(self) -> dict[int, float]:
-        """By node: cores' worth of CPU that offers of this cycle take."""
-        self._count_promised()
-        return self._promised
-
-    @property
-    def memory_promised(self) -> dict[int, float]:
-        """By node: bytes that guests which are offered a place in this cycle will hold, at the worst split."""
-        self._count_promised()
-        return self._memory_promised
-
     def most_on_a_node(self, job: int) -> int:
         """Cores that a running job holds on that of its nodes where it holds most; 0 for a guest or if none."""
         cores = np.flatnonzero(self.snapshot.core_owner == job)
@@ -280,3 +258,23 @@ def changes(decision: Decision) -> tuple[str, int]:
     if isinstance(decision, ADMISSION):
         return CHANGES[decision.kind], decision.job
     return "", -1
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A property of decisions of some `kinds`."""
+
+    kinds: tuple[type[Decision], ...]
+    why_not: Callable[[Look, Any], str]
+    binds_all: bool
+    """Does it bind every policy, or those alone that name it?"""
+
+    @property
+    def name(self) -> str:
+        """By which policies, vetoes and metrics call it."""
+        return self.why_not.__name__.replace("_", " ")
+
+
+def of(*kinds: type[Decision], binds_all: bool = True) -> Callable[[Callable[[Look, D], str]], Property]:
+    """A decorator: the function is a property that decisions of these kinds have to keep, and no others."""
+    return lambda function: Property(kinds, function, binds_all)

@@ -38,20 +38,25 @@ each file calling those above it alone:
     backfill          scheduling passes: FCFS, EASY, conservative
     clock             from event to event, and from poll to poll
     twin              the same cluster with nobody who lends
-    looks             what a cycle asks, each in one compiled call
-    acts              what decisions of lending do, likewise
-    checks            what is given, checked once
-    build             a cluster at rest before its first job
+    looks             what a cycle asks and what lending does, each in one compiled call
+    build             a cluster at rest before its first job, of what is given, checked once
 """
 
-from asad.replay.engine.acts import allot, co_allocate, lend_more
-from asad.replay.engine.build import new_state
-from asad.replay.engine.checks import check_jobs, check_nodes
+from asad.replay.engine.build import check_jobs, check_nodes, new_state
 from asad.replay.engine.clock import next_event, run_until
 from asad.replay.engine.guests import set_share
 from asad.replay.engine.held_back import admit, defer, throttle, undefer, waits
 from asad.replay.engine.job_course import cancel, extend, requeue
-from asad.replay.engine.looks import Looks, advance, ended_since, new_looks, observe
+from asad.replay.engine.looks import (
+    Looks,
+    advance,
+    allot,
+    co_allocate,
+    ended_since,
+    lend_more,
+    new_looks,
+    observe,
+)
 from asad.replay.engine.simulation_state import (
     ADMISSION,
     ASIDE,

@@ -31,10 +31,8 @@ def plan(s: State, job: int, end: float) -> None:
     """The scheduler now expects `job` to end at `end`."""
     i = _run_position(s, end)
     for k in range(s.c[RUN], i, -1):
-        s.run[k].end = s.run[k - 1].end
-        s.run[k].job = s.run[k - 1].job
-    s.run[i].end = end
-    s.run[i].job = job
+        s.run[k] = s.run[k - 1]
+    s.run[i].end, s.run[i].job = end, job
     s.job[job].planned_end = end
     s.c[RUN] += 1
 
@@ -47,8 +45,7 @@ def unplan(s: State, job: int) -> None:
         i += 1
     s.c[RUN] -= 1
     for k in range(i, s.c[RUN]):
-        s.run[k].end = s.run[k + 1].end
-        s.run[k].job = s.run[k + 1].job
+        s.run[k] = s.run[k + 1]
 
 
 @borrowing

@@ -7,7 +7,7 @@ import numpy as np
 from asad.compiling import allocating, borrowing
 from asad.replay.engine.availability import earliest, reserve, running_profile, step_at
 from asad.replay.engine.job_course import start_job
-from asad.replay.engine.placement import fits, fits_spare, keep_clear
+from asad.replay.engine.placement import fits, keep_clear
 from asad.replay.engine.queue import next_candidate, next_waiting
 from asad.replay.engine.rates import mark_nodes, refresh
 from asad.replay.engine.simulation_state import (
@@ -54,7 +54,7 @@ def _start_heads(s: State, now: float) -> None:
         job = s.queue[s.c[HEAD]].job
         if s.job[job].cores > s.c[FREE]:
             return
-        if s.c[MEMORY] and not fits(s, job):
+        if s.c[MEMORY] and not fits(s, job, False):
             return
         start_job(s, job, now)
         s.c[RESERVED] = 0
@@ -111,7 +111,7 @@ def _easy_memory(s: State, now: float) -> None:
         s.node[node].memory_spare = s.node[node].memory_free
     i = 0
     shadow = now
-    while not fits_spare(s, head):
+    while not fits(s, head, True):
         if i >= s.c[RUN]:
             shadow = NEVER  # only the end of a guest can make room, and nobody has planned that
             break
@@ -136,10 +136,10 @@ def _easy_memory(s: State, now: float) -> None:
         job = s.queue[position].job
         position += 1
         if s.job[job].planned <= shadow - now:
-            if fits(s, job):
+            if fits(s, job, False):
                 start_job(s, job, now)
                 keep_clear(s, head, shadow < NEVER)
-        elif fits_spare(s, job):
+        elif fits(s, job, True):
             _start_on_spare(s, job, now)
 
 
@@ -199,4 +199,4 @@ def _conservative(s: State, now: float, freed: bool) -> None:
 
 @borrowing
 def _has_memory(s: State, job: int) -> bool:
-    return s.c[MEMORY] == 0 or fits(s, job)
+    return s.c[MEMORY] == 0 or fits(s, job, False)

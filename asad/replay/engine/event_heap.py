@@ -69,12 +69,7 @@ def pop(s: State) -> int:
     job = s.heap[0].job
     s.c[HEAP] -= 1
     if s.c[HEAP] > 0:
-        last = s.c[HEAP]
-        s.heap[0].time, s.heap[0].order, s.heap[0].job = (
-            s.heap[last].time,
-            s.heap[last].order,
-            s.heap[last].job,
-        )
+        s.heap[0] = s.heap[s.c[HEAP]]
         _sift_down(s, 0)
     return job
 

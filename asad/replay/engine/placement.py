@@ -64,22 +64,14 @@ def release(s: State, job: int) -> None:
 
 
 @borrowing
-def fits(s: State, job: int) -> bool:
-    """Does `job` fit on what is free now, cores and memory?"""
-    wanted = s.job[job].cores
-    for node in range(len(s.node)):
-        wanted -= _most(s.node[node].free, s.node[node].memory_free, s.job[job].memory)
-        if wanted <= 0:
-            return True
-    return False
-
-
-@borrowing
-def fits_spare(s: State, job: int) -> bool:
-    """Does `job` fit on the spare part of each node?"""
-    wanted = s.job[job].cores
-    for node in range(len(s.node)):
-        wanted -= _most(s.node[node].spare, s.node[node].memory_spare, s.job[job].memory)
+def fits(s: State, job: int, spare: bool) -> bool:
+    """Does `job` fit on what is free now, cores and memory, or on the `spare` part of that?"""
+    wanted, memory = s.job[job].cores, s.job[job].memory
+    for i in range(len(s.node)):
+        if spare:
+            wanted -= _most(s.node[i].spare, s.node[i].memory_spare, memory)
+        else:
+            wanted -= _most(s.node[i].free, s.node[i].memory_free, memory)
         if wanted <= 0:
             return True
     return False

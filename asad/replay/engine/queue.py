@@ -27,17 +27,14 @@ def _block_cores(s: State, block: int) -> None:
     least = NOBODY
     least_planned = NEVER
     for i in range(block * BLOCK, block * BLOCK + BLOCK):
-        if s.queue[i].cores < least:
-            least = s.queue[i].cores
-        if s.queue[i].planned < least_planned:
-            least_planned = s.queue[i].planned
+        least = min(least, s.queue[i].cores)
+        least_planned = min(least_planned, s.queue[i].planned)
     s.block[block].cores = least
     s.block[block].planned = least_planned
     upper = block // BLOCK
     least = NOBODY
     for i in range(upper * BLOCK, upper * BLOCK + BLOCK):
-        if s.block[i].cores < least:
-            least = s.block[i].cores
+        least = min(least, s.block[i].cores)
     s.block[len(s.block) - 1 - upper].cores = least
 
 
