@@ -132,7 +132,7 @@ class QueueHead:
             since_s=self._clock(),
             comment=job.comment,
             admin_comment=without_ours(job.admin_comment),
-            array=job.array if job.task >= 0 else 0,
+            array=job.array if job.is_task else 0,
             task=job.task,
         )
         try:

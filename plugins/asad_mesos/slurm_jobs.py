@@ -107,9 +107,14 @@ class Queued:
     """What speaks against running it elsewhere; empty for nothing."""
 
     @property
+    def is_task(self) -> bool:
+        """Is it one task of an array?"""
+        return self.array > 0 and self.task >= 0
+
+    @property
     def slurm_id(self) -> str:
         """By which Slurm's commands know it, and not its whole array."""
-        return f"{self.array}_{self.task}" if self.array and self.task >= 0 else str(self.job)
+        return f"{self.array}_{self.task}" if self.is_task else str(self.job)
 
 
 def read_jobs(answer: bytes) -> Iterator[Queued]:
@@ -234,13 +239,11 @@ def _gpus(job: Mapping[str, Any]) -> tuple[int, str]:
             0,
             "it asks for resources by job, socket or task (--gpus, --gpus-per-task); by node they could be had",
         )
-    gpus = 0
-    for word in filter(None, per_node.split(",")):
-        found = re.fullmatch(r"(?:gres[:/])?gpu(?:[:=](\d{1,4}))?", word)
-        if found is None:
-            return 0, "it asks for a gres that Mesos does not know"
-        gpus += int(found[1] or 1)
-    return gpus, ""
+    asked = [
+        re.fullmatch(r"(?:gres[:/])?gpu(?:[:=](\d{1,4}))?", word) for word in per_node.split(",") if word
+    ]
+    gpus = sum(int(found[1] or 1) for found in asked if found)
+    return (gpus, "") if all(asked) else (0, "it asks for a gres that Mesos does not know")
 
 
 UNSERVED = {
@@ -370,6 +373,7 @@ def _groups(job: Queued, spread: bool) -> tuple[Group, ...]:
 
 def _environment(job: Queued) -> dict[str, str]:
     """What is known before it is placed; the rest (`wrap`) comes from where its tasks are."""
+    by_node = job.memory_per_node > 0
     given = {
         "SLURM_JOB_ID": str(job.job),
         "SLURM_JOBID": str(job.job),
@@ -385,6 +389,11 @@ def _environment(job: Queued) -> dict[str, str]:
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
         "SLURM_NODEID": "0",
+        "SLURM_ARRAY_JOB_ID": str(job.array) if job.is_task else "",
+        "SLURM_ARRAY_TASK_ID": str(job.task) if job.is_task else "",
+        "SLURM_CPUS_PER_TASK": str(job.cpus_per_task or ""),
+        "SLURM_MEM_PER_NODE": f"{job.memory_per_node:.0f}" if by_node else "",
+        "SLURM_MEM_PER_CPU": f"{job.memory_per_cpu:.0f}" if job.memory_per_cpu > 0 and not by_node else "",
         "ENVIRONMENT": "BATCH",
         # libraries for message passing would ask Slurm to start their ranks
         "OMPI_MCA_plm": "^slurm",
@@ -392,15 +401,6 @@ def _environment(job: Queued) -> dict[str, str]:
         "HYDRA_BOOTSTRAP": "ssh",
         "HYDRA_RMK": "user",
     }
-    if job.array and job.task >= 0:
-        given["SLURM_ARRAY_JOB_ID"] = str(job.array)
-        given["SLURM_ARRAY_TASK_ID"] = str(job.task)
-    if job.cpus_per_task:
-        given["SLURM_CPUS_PER_TASK"] = str(job.cpus_per_task)
-    if job.memory_per_node > 0:
-        given["SLURM_MEM_PER_NODE"] = f"{job.memory_per_node:.0f}"
-    elif job.memory_per_cpu > 0:
-        given["SLURM_MEM_PER_CPU"] = f"{job.memory_per_cpu:.0f}"
     return {key: value.replace("\0", "") for key, value in given.items() if value}
 
 
@@ -408,7 +408,7 @@ def file_name(pattern: str, job: Queued, default: str) -> str:
     """Path of an output file as sbatch writes it, absolute. Parts of it that only Slurm's nodes have are left out."""
     known = {"j": str(job.job), "A": str(job.job), "J": str(job.job), "x": job.name, "u": job.user, "%": "%"}
     known |= {"a": "4294967294", "n": "0", "t": "0", "s": "batch", "N": "mesos", "b": "4294967294"}
-    if job.array and job.task >= 0:
+    if job.is_task:
         known |= {"A": str(job.array), "a": str(job.task), "b": str(job.task % 10)}
         default = default.replace("%j", "%A_%a")
 

@@ -142,16 +142,10 @@ class Commands:
         alone = re.compile(rf"{re.escape(array)}_\[{re.escape(task)}(?:%\d+)?]")
         with contextlib.suppress(ClusterError):
             for asked in dict.fromkeys((job, array)):
-                lines = [
-                    line.partition("|") for line in self._run("sacct", *shown, f"--jobs={asked}").splitlines()
-                ]
-                states = [
-                    state.split()[0]
-                    for name, _, state in lines
-                    if state.split() and (asked == job or alone.fullmatch(name))
-                ]
-                if states:
-                    return states[-1]
+                for line in reversed(self._run("sacct", *shown, f"--jobs={asked}").splitlines()):
+                    name, _, state = line.partition("|")
+                    if state.strip() and (asked == job or alone.fullmatch(name)):
+                        return state.split()[0]
         return ""
 
     def _run(self, *argv: str) -> str:
