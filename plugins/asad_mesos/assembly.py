@@ -119,17 +119,17 @@ class Assembly:
 
     def _versioned(self, snapshot: Snapshot) -> Snapshot:
         """With a version that has risen if anything that can be seen has changed."""
-        jobs, arrays = snapshot.jobs, snapshot.arrays
-        seen = tuple(
-            np.asarray(getattr(table, column.name)).tobytes()
-            for table in (jobs, arrays)
-            for column in fields(table)
-            if column.name != "job_id"
-        ) + tuple(
-            getattr(snapshot, name).tobytes()
-            for name in ("queue", "running", "guests", "core_owner", "core_guest", "node_bar")
-        )
-        seen += (
+        seen = (
+            *(
+                np.asarray(getattr(table, column.name)).tobytes()
+                for table in (snapshot.jobs, snapshot.arrays)
+                for column in fields(table)
+                if column.name != "job_id"
+            ),
+            *(
+                getattr(snapshot, name).tobytes()
+                for name in ("queue", "running", "guests", "core_owner", "core_guest", "node_bar")
+            ),
             snapshot.machine.cores.tobytes(),
             repr((snapshot.hints, snapshot.gpus, snapshot.node_gpus)).encode(),
         )

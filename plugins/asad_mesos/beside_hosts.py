@@ -97,7 +97,7 @@ class BesideHosts:
             for row, executor in inside.items():
                 for task in tasks_in(self._state, executor):
                     if not task.inside:  # what its host has there is what it may use
-                        within[CPUS, row] += self._state.needs(self._state.jobs[task.job])[task.group][CPUS]
+                        within[CPUS, row] += self._state.jobs[task.job].needs[task.group][CPUS]
             yield within, False, inside
         yield free, False, NOT_INSIDE
 

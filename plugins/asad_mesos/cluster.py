@@ -305,7 +305,7 @@ class MesosCluster:
 
     def _admit(self, decision: Admit | Decline | Defer | Start, unit: Unit | None) -> str:
         # what runs of an array may have others of it waiting
-        array = () if unit is None else units_of(unit.job, self.engine.framework)
+        array = () if unit is None else units_of(unit.job)
         if unit is None or all(other.tasks for other in array if other.group == unit.group):
             return "it does not wait any more"
         job = unit.job.job_id

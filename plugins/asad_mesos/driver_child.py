@@ -139,10 +139,7 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
             until = time.monotonic() + wait_s
             while time.monotonic() < until and not self.aborted:
                 time.sleep(min(0.1, wait_s))
-            request: bytes = (
-                super().gen_request()
-            )  # json.dumps escapes what is not ASCII: bytes are characters
-            return request
+            return bytes(super().gen_request())  # json.dumps escapes what is not ASCII: bytes are characters
 
         def change_master(self, master: str | None) -> None:
             """Another one leads (a redirect, ZooKeeper)."""
@@ -173,11 +170,8 @@ def make_driver(pymesos: Any, settings: dict[str, Any], answers: Answers) -> Any
         def _shutdown(self) -> None:
             """Never TEARDOWN: that kills every task."""
 
-    class Nobody(pymesos.Scheduler):  # type: ignore[misc, unused-ignore]
-        """Events do not come this way."""
-
     return Driver(
-        Nobody(),
+        None,  # events do not come that way
         settings["framework"],
         settings["master"],
         use_addict=False,

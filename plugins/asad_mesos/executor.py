@@ -366,15 +366,8 @@ class Updates:
         self._agent = agent
         self.tasks: dict[str, dict[str, Any]] = {}
         """Tasks that it has not acknowledged anything of."""
-        self._waiting: dict[str, tuple[dict[str, Any], float]] = {}
+        self.waiting: dict[str, tuple[dict[str, Any], float]] = {}
         """By uuid: updates, and when each was sent."""
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def all(self) -> list[dict[str, Any]]:
-        """In the order in which they came about."""
-        return [update for update, _ in self._waiting.values()]
 
     def send(
         self, task: Task, state: str, message: str = "", status: int | None = None, *, refused: bool = False
@@ -399,20 +392,20 @@ class Updates:
         }
         if labels := [{"key": name, "value": value} for name, value in marks.items() if value]:
             reported["labels"] = {"labels": labels}
-        self._waiting[key] = ({"status": reported}, time.monotonic())
+        self.waiting[key] = ({"status": reported}, time.monotonic())
         self._agent.update({"status": reported})
 
     def acknowledged(self, event: dict[str, Any]) -> None:
         """The agent has this one."""
-        self._waiting.pop(event["uuid"], None)
+        self.waiting.pop(event["uuid"], None)
         self.tasks.pop(event["task_id"]["value"], None)
 
     def repeat(self) -> None:
         """Send again what was sent a while ago."""
         now = time.monotonic()
-        for key, (update, sent_s) in list(self._waiting.items()):
+        for key, (update, sent_s) in list(self.waiting.items()):
             if now - sent_s > AGAIN_S:
-                self._waiting[key] = (update, now)
+                self.waiting[key] = (update, now)
                 self._agent.update(update)
 
 
@@ -445,7 +438,8 @@ class Executor:
             if not connected and now >= next_try_s:
                 next_try_s = now + self.retry_s
                 try:
-                    connected = self.agent.subscribe(list(self.updates.tasks.values()), self.updates.all())
+                    updates = [update for update, _ in self.updates.waiting.values()]
+                    connected = self.agent.subscribe(list(self.updates.tasks.values()), updates)
                 except Forgotten as error:
                     say(f"{error}; its tasks end")
                     next_try_s = math.inf
@@ -464,9 +458,9 @@ class Executor:
                 idle_s = now
                 continue
             own = sum(not task.guest for task in self.tasks.values())
-            complete = bool(self.tasks) and own >= int(self.data.get("tasks", 1)) and not self.updates
+            complete = bool(self.tasks) and own >= int(self.data.get("tasks", 1)) and not self.updates.waiting
             # an agent that is away must hear how its tasks ended, or they are taken for lost and run again
-            lingered = now - idle_s > LINGER_S and (connected or not self.updates)
+            lingered = now - idle_s > LINGER_S and (connected or not self.updates.waiting)
             if complete or self.stopping or lingered:
                 self._linger()
                 return 0
@@ -504,7 +498,7 @@ class Executor:
     def _linger(self) -> None:
         """Send the last updates for as long as somebody may acknowledge them."""
         until = time.monotonic() + (min(LINGER_S, self.grace_s) if self.stopping else LINGER_S)
-        while self.updates and time.monotonic() < until and self._take_next():
+        while self.updates.waiting and time.monotonic() < until and self._take_next():
             self._look()
             self.updates.repeat()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from asad_mesos.jobs import MEBIBYTE, Group, Spec
+from asad_mesos.jobs import MEBIBYTE, Spec
 from asad_mesos.offers import CPUS, MEM, Amounts, Piece, draw, thousandths
 from asad_mesos.settings import Settings
 from asad_mesos.state import Executor, Job, Task, unit_of
@@ -63,28 +63,6 @@ def executor_info(
         "command": {"value": executor.command, "shell": True, "user": executor.user},
         "resources": list(executor.resources),
         "data": encoded(job_data(spec, unit, executor.guest, executor.tasks)),
-    }
-
-
-def task_info(
-    spec: Spec,
-    group: Group,
-    task_id: str,
-    agent_id: str,
-    place: Mapping[str, Any],
-    executor: Mapping[str, Any],
-    resources: Sequence[Mapping[str, Any]],
-    grace_s: float,
-) -> dict[str, Any]:
-    """One task. `place` has its rank, its index in its group, how many there are and on which nodes."""
-    return {
-        "name": spec.name or spec.origin or task_id,
-        "task_id": {"value": task_id},
-        "agent_id": {"value": agent_id},
-        "executor": dict(executor),
-        "resources": list(resources),
-        "kill_policy": {"grace_period": {"nanoseconds": round(grace_s * 1e9)}},
-        "data": encoded({**place, "group": group.name, "command": group.command or spec.command}),
     }
 
 
@@ -155,9 +133,15 @@ def described(
         }
         resources = _draw(pieces, amounts, task.revocable)
         infos.append(
-            task_info(
-                job.spec, group, task.task_id, task.agent, place, executor, resources, options.kill_grace_s
-            )
+            {
+                "name": job.spec.name or job.spec.origin or task.task_id,
+                "task_id": {"value": task.task_id},
+                "agent_id": {"value": task.agent},
+                "executor": executor,
+                "resources": resources,
+                "kill_policy": grace(options.kill_grace_s),
+                "data": encoded({**place, "group": group.name, "command": group.command or job.spec.command}),
+            }
         )
     return infos, made
 
@@ -197,6 +181,11 @@ def decline(offer_ids: Sequence[str], refuse_s: float) -> Call:
     }
 
 
+def grace(seconds: float) -> dict[str, Any]:
+    """KillPolicy: between SIGTERM and SIGKILL."""
+    return {"grace_period": {"nanoseconds": round(seconds * 1e9)}}
+
+
 def kill(task_id: str, agent_id: str, grace_s: float) -> Call:
     """End a task: SIGTERM, and SIGKILL after `grace_s`."""
     return {
@@ -204,7 +193,7 @@ def kill(task_id: str, agent_id: str, grace_s: float) -> Call:
         "kill": {
             "task_id": {"value": task_id},
             "agent_id": {"value": agent_id},
-            "kill_policy": {"grace_period": {"nanoseconds": round(grace_s * 1e9)}},
+            "kill_policy": grace(grace_s),
         },
     }
 

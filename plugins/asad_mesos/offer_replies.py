@@ -93,7 +93,7 @@ class OfferReplies:
             offer_ids, pieces = agents.consume(row)
             infos: list[dict[str, Any]] = []
             for job, tasks in launched:
-                needs, nodes = self._state.needs(job), where[job.job_id]
+                needs, nodes = job.needs, where[job.job_id]
                 described, made = launch.described(
                     job, tasks, pieces, nodes, needs, self._state.framework_id, settings, hosts
                 )

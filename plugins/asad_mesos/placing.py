@@ -79,7 +79,7 @@ class Placing:
         for group, tasks in parts:
             apart = job.spec.groups[group].apart
             allowed = self._where_not(job, there, may) if apart else may
-            need = self._need(job, group) if executors else self._state.needs(job)[group]
+            need = self._need(job, group) if executors else job.needs[group]
             counts = fit(free, need, tasks, once, charged, allowed, 1 if apart else tasks)
             there |= counts > 0
             found[group] = found[group] + counts if group in found else counts
@@ -97,7 +97,7 @@ class Placing:
 
     def _need(self, job: Job, group: int) -> NDArray[np.int64]:
         """What a task takes, with an executor of its own in an elastic job."""
-        wanted = self._state.needs(job)[group]
+        wanted = job.needs[group]
         if job.spec.elastic:
             wanted = wanted.copy()
             wanted[MEM] += self._executor_memory

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from asad.errors import AsadError, UsageError
 from asad.model import Json
-from asad_mesos.jobs import Spec, spec_from_json
+from asad_mesos.jobs import spec_from_json
+
+if TYPE_CHECKING:
+    from asad_mesos.cluster import MesosCluster
 
 PRIVATE = ("command", "script", "environment", "directory", "output", "hint")
 """Fields of a job that only its owner may see."""
@@ -27,37 +30,26 @@ class NotYours(AsadError):
     exit_status = 4
 
 
-class Jobs(Protocol):
-    """The submit interface of `MesosCluster`."""
-
-    def submit(self, spec: Spec, *, bounded: bool = False) -> str: ...
-
-    def cancel(self, job: str, why: str) -> bool: ...
-
-    def status(self, job: str = "") -> list[dict[str, Any]]: ...
-
-    def teardown(self, why: str) -> tuple[int, int]: ...
-
-
-def answer(jobs: Jobs, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
+def answer(jobs: MesosCluster, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
     """The answer to a request of that user. Raises UsageError, NotYours, or what `jobs` raises."""
-    if verb == "submit":
-        return _submit(jobs, arguments, user, uid)
-    if verb == "cancel":
-        return _cancel(jobs, arguments, user, uid)
-    if verb == "tasks":
-        job = arguments.get("job", "")
-        if not isinstance(job, str):
-            raise UsageError("tasks: job is not a text")
-        found = jobs.status(job)
-        return {"total": len(found), "jobs": [_shown(one, uid) for one in found[-MOST_SHOWN:]]}
-    if verb == "teardown":
-        ended, killed = jobs.teardown(f"torn down by {user}")
-        return {"jobs": ended, "tasks": killed}
+    match verb:
+        case "submit":
+            return _submit(jobs, arguments, user, uid)
+        case "cancel":
+            return _cancel(jobs, arguments, user, uid)
+        case "tasks":
+            job = arguments.get("job", "")
+            if not isinstance(job, str):
+                raise UsageError("tasks: job is not a text")
+            found = jobs.status(job)
+            return {"total": len(found), "jobs": [_shown(one, uid) for one in found[-MOST_SHOWN:]]}
+        case "teardown":
+            ended, killed = jobs.teardown(f"torn down by {user}")
+            return {"jobs": ended, "tasks": killed}
     raise UsageError(f"Mesos does not know how to {verb}")
 
 
-def _submit(jobs: Jobs, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
+def _submit(jobs: MesosCluster, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
     owner, number = _owner(arguments.get("user"), user, uid)
     spec = spec_from_json(arguments.get("spec"), user=owner, uid=number)
     if spec.origin:
@@ -81,7 +73,7 @@ def _owner(wanted: Json, user: str, uid: int) -> tuple[str, int]:
         raise UsageError(f"--user {wanted!r:.40}: the daemon's machine has no such user") from None
 
 
-def _cancel(jobs: Jobs, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
+def _cancel(jobs: MesosCluster, arguments: Mapping[str, Json], user: str, uid: int) -> Json:
     job = arguments.get("job")
     if not isinstance(job, str) or not job:
         raise UsageError("cancel: job is missing or is not a text")

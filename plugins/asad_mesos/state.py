@@ -135,6 +135,8 @@ class Job:
     """What became of it: time and sentence, the last of many."""
     usage: Usage = field(default_factory=Usage)
     """What it takes up of the quotas, as long as it has not ended."""
+    needs: list[NDArray[np.int64]] = field(default_factory=list)
+    """By group, what one task takes (`offers.NAMES`, in thousandths)."""
 
     @property
     def limit_end_s(self) -> float:
@@ -263,7 +265,7 @@ def job_from_record(record: Record) -> Job:
     spec = spec_from_json(record["spec"])
     groups = [Progress(list(range(group.tasks)), group.tasks) for group in spec.groups]
     job = Job(record["job"], record["number"], spec, record["submit_s"], groups)
-    job.usage = usage_of(spec, record["spec"])
+    job.usage, job.needs = usage_of(spec, record["spec"]), [need(group) for group in spec.groups]
     for name, value in record.get("state", {}).items():
         if name in NESTED:
             setattr(job, name, NESTED[name](value))
@@ -367,7 +369,6 @@ class State:
         self._order: list[tuple[float, int, str]] = []
         """Jobs that may want tasks: (-priority, number, id), sorted."""
         self._records: list[Record] = []
-        self._needs: dict[str, list[NDArray[np.int64]]] = {}
 
     def restore(self, records: Iterable[Record]) -> None:
         """Apply what an earlier one has recorded, in its order. Raises KeyError and the like for nonsense."""
@@ -403,10 +404,6 @@ class State:
             shown = "".join(c for c in job_id[:40] if c.isprintable())
             raise UsageError(f"{shown!r}: there is no such job; `asactl jobs` lists those that there are")
         return found
-
-    def needs(self, job: Job) -> list[NDArray[np.int64]]:
-        """By group, what one task takes (`offers.NAMES`, in thousandths). Of a job that has not ended."""
-        return self._needs[job.job_id]
 
     def listed(self) -> Iterator[tuple[float, int, Job]]:
         """(-priority, number, job) of all that have not ended, in the order in which offers are dealt out."""
@@ -487,7 +484,6 @@ class State:
             return
         self.jobs[job.job_id] = job
         self._count(job, 1)
-        self._needs[job.job_id] = [need(group) for group in job.spec.groups]
         for plain in record.get("state", {}).get("tasks", ()):
             self._add_task(job, [*plain[:6], *plain[8:]], plain[6])
             self.tasks[plain[0]].extended_s = plain[7]
@@ -512,7 +508,7 @@ class State:
 
     def _takes(self, job: Job, task: Task) -> NDArray[np.int64]:
         """What a task holds of its agent's regular resources."""
-        amounts = self._needs[job.job_id][task.group]
+        amounts = job.needs[task.group]
         if task.inside:
             amounts = amounts.copy()
             amounts[CPUS] = 0
@@ -536,7 +532,6 @@ class State:
         self._unlist(job)
         del self.jobs[job.job_id]
         self._count(job, -1)
-        self._needs.pop(job.job_id, None)
         self._keep_ended(job)
 
     def _count(self, job: Job, sign: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from asad_mesos.jobs import Group
-from asad_mesos.offers import CPUS
+from asad_mesos.offers import thousandths
 from asad_mesos.state import (
     LAUNCHING,
     QUEUED,
@@ -42,7 +42,12 @@ class Unit:
     demand: float = math.nan
     """Of a guest that draws from pools: CPU that it is expected to use, as a fraction of its cores."""
     cpus_of: dict[str, float] = field(default_factory=dict)
-    """By agent."""
+    """By agent, of its tasks there."""
+
+    def __post_init__(self) -> None:
+        for task in self.tasks:
+            cpus = thousandths(self.job.spec.groups[task.group].cpus) / 1000
+            self.cpus_of[task.agent] = self.cpus_of.get(task.agent, 0.0) + cpus
 
     @property
     def _parts(self) -> list[tuple[int, Group]]:
@@ -96,24 +101,20 @@ class Unit:
 def units(state: State) -> Iterator[Unit]:
     """All units that run or wait, of arrays that wait the first one, in the order in which offers are dealt out."""
     for *_, job in state.listed():
-        yield from units_of(job, state)
+        yield from units_of(job)
 
 
-def units_of(job: Job, state: State) -> Iterator[Unit]:
+def units_of(job: Job) -> Iterator[Unit]:
     """The same of one job."""
     if not job.spec.elastic:
-        demand = job.demands.get(-1, math.nan)
-        unit = Unit(job.job_id, job, -1, list(job.tasks.values()), bool(job.beside), demand)
-        _place(unit, state)
-        if unit.tasks or job.state == QUEUED:
-            yield unit
+        if job.tasks or job.state == QUEUED:
+            demand = job.demands.get(-1, math.nan)
+            yield Unit(job.job_id, job, -1, list(job.tasks.values()), bool(job.beside), demand)
         return
     for task in job.tasks.values():
         guest = task.group == 0 and task.index in job.guests
         demand = job.demands.get(task.index, math.nan) if guest else math.nan
-        unit = Unit(unit_of(job, task), job, task.group, [task], guest, demand)
-        _place(unit, state)
-        yield unit
+        yield Unit(unit_of(job, task), job, task.group, [task], guest, demand)
     if job.state in (QUEUED, LAUNCHING, RUNNING):
         for number, progress in enumerate(job.groups):
             if progress.todo:
@@ -123,7 +124,7 @@ def units_of(job: Job, state: State) -> Iterator[Unit]:
 def unit_named(name: str, state: State) -> Unit | None:
     """The unit of that name as it is now."""
     job = state.jobs.get(job_of(name))
-    return None if job is None else next((unit for unit in units_of(job, state) if unit.name == name), None)
+    return None if job is None else next((unit for unit in units_of(job) if unit.name == name), None)
 
 
 def tried(unit: Unit, now_s: float) -> bool:
@@ -135,13 +136,6 @@ def tried(unit: Unit, now_s: float) -> bool:
         return True
     progress = job.groups[unit.group]
     return progress.alive < progress.target
-
-
-def _place(unit: Unit, state: State) -> None:
-    needs = state.needs(unit.job)
-    for task in unit.tasks:
-        cpus = float(needs[task.group][CPUS]) / 1000
-        unit.cpus_of[task.agent] = unit.cpus_of.get(task.agent, 0.0) + cpus
 
 
 class Cores:
