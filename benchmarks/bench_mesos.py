@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from asad_mesos.agent_offers import read_offer
 from asad_mesos.framework import Framework, Offered, Submitted, Subscribed, Ticked
-from asad_mesos.jobs import Group, Spec
-from asad_mesos.offers import read_offer
+from asad_mesos.job_spec import Group, Spec
 from asad_mesos.session import Session
 from asad_mesos.settings import Settings, read_settings
 from stated import beside

@@ -14,16 +14,16 @@ from unittest import mock
 
 import orjson
 from asad_mesos import queue_undo
-from asad_mesos.cluster import MesosCluster
+from asad_mesos.agent_offers import read_offer
 from asad_mesos.events import Cancelled, Event, Offered, Submitted, Subscribed
 from asad_mesos.framework import Framework, FrameworkFault
+from asad_mesos.framework_journal import NAME
 from asad_mesos.handover import SlurmQueue
 from asad_mesos.in_hand import JOURNAL
-from asad_mesos.jobs import Group, Spec, spec_from_json
-from asad_mesos.journal import NAME
-from asad_mesos.offers import read_offer
+from asad_mesos.job_requests import answer
+from asad_mesos.job_spec import Group, Spec, spec_from_json
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.queue_settings import read_queue
-from asad_mesos.requests import answer
 from asad_mesos.session import Session
 from asad_mesos.settings import Settings, read_settings
 from asad_mesos.slurm_jobs import Queued, read_job

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from asad.port import NodeLink
-    from asad_mesos.cluster import MesosCluster
+    from asad_mesos.mesos_cluster import MesosCluster
 
 
 def open_cluster(
@@ -24,7 +24,7 @@ def open_cluster(
     kept in `state_dir`; `clock` gives UTC epoch seconds. Mesos is not asked before `recover` or `snapshot`.
     Raises ConfigError for a setting that is unknown or wrong, or pymesos that is not installed.
     """
-    from asad_mesos.cluster import MesosCluster
+    from asad_mesos.mesos_cluster import MesosCluster
     from asad_mesos.settings import read_settings
 
     return MesosCluster(read_settings(settings), nodes=nodes, state_dir=state_dir, clock=clock)

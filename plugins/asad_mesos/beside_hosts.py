@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.errors import UsageError
+from asad_mesos.agent_offers import CPUS, MEM
 from asad_mesos.events import Beside
+from asad_mesos.framework_state import LAUNCHING, QUEUED, RUNNING, Job, State, job_of, unit_of
 from asad_mesos.offer_replies import NOT_INSIDE, OfferReplies, tasks_in
-from asad_mesos.offers import CPUS, MEM
 from asad_mesos.placing import Placing, wants
 from asad_mesos.settings import Settings
-from asad_mesos.state import LAUNCHING, QUEUED, RUNNING, Job, State, job_of, unit_of
 
 MOST_SHUT = 10_000
 

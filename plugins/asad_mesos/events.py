@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from asad_mesos.jobs import Spec
-from asad_mesos.offers import Offer, read_offer
+from asad_mesos.agent_offers import Offer, read_offer
+from asad_mesos.job_spec import Spec
 from asad_mesos.statuses import read_status
 
 

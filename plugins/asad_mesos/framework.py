@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from asad.errors import ClusterError, UsageError
-from asad_mesos import launch
+from asad_mesos import master_calls
 from asad_mesos.events import (
     AgentLost,
     Beside,
@@ -37,12 +37,22 @@ from asad_mesos.events import (
     Updated,
     shown,
 )
-from asad_mesos.jobs import spec_from_json
-from asad_mesos.launch import Call
+from asad_mesos.framework_state import (
+    ASK_FIRST_S,
+    CANCELLED,
+    RUNNING,
+    TIMEOUT,
+    Record,
+    State,
+    Task,
+    finite,
+    unit_of,
+)
+from asad_mesos.job_spec import spec_from_json
 from asad_mesos.lives import Lives, clean
+from asad_mesos.master_calls import Call
 from asad_mesos.pool import Pool
 from asad_mesos.settings import Settings
-from asad_mesos.state import ASK_FIRST_S, CANCELLED, RUNNING, TIMEOUT, Record, State, Task, finite, unit_of
 from asad_mesos.statuses import OVER_STATES, not_to_blame, refused, takes_guests
 
 ASK_MOST_S = 300.0
@@ -186,11 +196,11 @@ class Framework(State):
             _, wait_s = self.unheard.get(task.task_id, (0.0, ASK_FIRST_S))
             self.unheard[task.task_id] = (now_s + wait_s, min(2 * wait_s, ASK_MOST_S))
         for at in range(0, len(tasks), CHUNK):
-            self._calls.append(launch.reconcile(tasks[at : at + CHUNK]))
+            self._calls.append(master_calls.reconcile(tasks[at : at + CHUNK]))
 
     def _ask_all(self, now_s: float) -> None:
         self._asked_all_s = now_s
-        self._calls.append(launch.reconcile([]))
+        self._calls.append(master_calls.reconcile([]))
 
     def _removed(self, message: str, now_s: float) -> None:
         """Our id is of no use any more: whatever ran under it is being killed. All that ran is queued again."""
@@ -264,9 +274,9 @@ class Framework(State):
         elif state not in OVER_STATES and state != "TASK_UNREACHABLE" and "agent_id" in status:
             # it was given up, or belongs to a journal that was lost: it must not run beside its successor
             self.sentences.add([f"{clean(task_id)}: it runs although it was given up; it is killed"])
-            self._calls.append(launch.kill(task_id, str(status["agent_id"]["value"]), 0.0))
+            self._calls.append(master_calls.kill(task_id, str(status["agent_id"]["value"]), 0.0))
         if "uuid" in status and "agent_id" in status:
-            self._calls.append(launch.acknowledge(status))
+            self._calls.append(master_calls.acknowledge(status))
 
     def _see(self, task: Task, state: str, status: Mapping[str, Any], now_s: float) -> None:
         text = clean(str(status.get("message", "")))

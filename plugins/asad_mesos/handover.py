@@ -16,9 +16,9 @@ from typing import Any
 from asad.decisions import Cause, Outcome, Start, Withdraw
 from asad.errors import ClusterError, UsageError
 from asad.model import Json
-from asad_mesos.cluster import MesosCluster
 from asad_mesos.gangs import began, hosts_of, outcome
 from asad_mesos.in_hand import Event, Handover, InHand, Stage
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.queue_comments import QueueComments, with_ours
 from asad_mesos.queue_head import QueueHead, reported
 from asad_mesos.queue_settings import QueueSettings

@@ -20,11 +20,11 @@ from asad.cluster.lending_rules import (
 from asad.decisions import CoAllocate, ExtendLimit, SetQuota, SetShare
 from asad.model import Snapshot
 from asad.port import Lease, NodeLink
+from asad_mesos.agent_nodes import Nodes
 from asad_mesos.events import Beside, Extended
-from asad_mesos.launch import key
-from asad_mesos.nodes import Nodes
-from asad_mesos.rows import INF, NAN, Kept, Rows
+from asad_mesos.master_calls import key
 from asad_mesos.session import Session
+from asad_mesos.unit_rows import INF, NAN, Kept, Rows
 from asad_mesos.view import Unit, unit_named
 
 

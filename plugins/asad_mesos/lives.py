@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from asad.errors import UsageError
-from asad_mesos import launch
-from asad_mesos.launch import Call
+from asad_mesos import master_calls
+from asad_mesos.framework_state import CANCELLED, COMPLETED, FAILED, LAUNCHING, STOPPING, Job, State, Task
+from asad_mesos.master_calls import Call
 from asad_mesos.pool import Pool
 from asad_mesos.settings import Settings
-from asad_mesos.state import CANCELLED, COMPLETED, FAILED, LAUNCHING, STOPPING, Job, State, Task
 from asad_mesos.statuses import LOST_STATES, exit_of
 
 FALSE_STARTS = 100
@@ -146,7 +146,7 @@ class Lives:
         task.killing = True
         self._state.kills[task.task_id] = now_s if self._state.connected else -math.inf
         if self._state.connected:
-            self._calls.append(launch.kill(task.task_id, task.agent, self._settings.kill_grace_s))
+            self._calls.append(master_calls.kill(task.task_id, task.agent, self._settings.kill_grace_s))
 
     def scale(self, job: Job, tasks: Mapping[str, int], now_s: float) -> None:
         """So many tasks of each named group run at one time from now on; surplus ones are killed, the latest first.

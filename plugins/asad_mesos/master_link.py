@@ -10,7 +10,7 @@ from typing import Any
 
 from asad_mesos.driver import Driver
 from asad_mesos.events import Disconnected, Event, Removed, Subscribed, read_event
-from asad_mesos.launch import Call
+from asad_mesos.master_calls import Call
 from asad_mesos.settings import Settings
 
 log = logging.getLogger(__name__)

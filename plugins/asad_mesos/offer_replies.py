@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from asad_mesos import launch
+from asad_mesos import master_calls
+from asad_mesos.agent_offers import Agents
 from asad_mesos.events import Beside
-from asad_mesos.launch import Call
-from asad_mesos.offers import Agents
+from asad_mesos.framework_state import QUEUED, Job, State, Task, unit_of
+from asad_mesos.master_calls import Call
 from asad_mesos.placing import Placed
 from asad_mesos.settings import Settings
-from asad_mesos.state import QUEUED, Job, State, Task, unit_of
 
 IDLE_S = 60.0
 """While nobody waits, what is declined is not offered again within this; who comes then has it offered by REVIVE."""
@@ -58,7 +58,7 @@ class OfferReplies:
             self._held(offer_id, now_s)
             self._state.agents.remove(offer_id)
         for at in range(0, len(offer_ids), CHUNK):
-            self._calls.append(launch.decline(offer_ids[at : at + CHUNK], refuse_s))
+            self._calls.append(master_calls.decline(offer_ids[at : at + CHUNK], refuse_s))
 
     def _held(self, offer_id: str, now_s: float) -> None:
         since_s = self._state.agents.offers[offer_id][1]
@@ -83,7 +83,7 @@ class OfferReplies:
         for job, placed in plans:
             for row, tasks in self._record(job, placed, now_s, beside, revocable, inside).items():
                 by_agent.setdefault(row, []).append((job, tasks))
-        where = {job.job_id: launch.where(job) for job, _ in plans}
+        where = {job.job_id: master_calls.where(job) for job, _ in plans}
         hosts = {executor: self._executor_info(executor) for executor in inside.values()}
         refuse_s = 0.0 if more_wait else self.refusal_s(False)
         joinable: dict[str, dict[str, list[Any]]] = {}
@@ -94,14 +94,14 @@ class OfferReplies:
             infos: list[dict[str, Any]] = []
             for job, tasks in launched:
                 needs, nodes = job.needs, where[job.job_id]
-                described, made = launch.described(
+                described, made = master_calls.described(
                     job, tasks, pieces, nodes, needs, self._state.framework_id, settings, hosts
                 )
                 infos += described
                 if settings.inside and math.isfinite(job.spec.time_limit_s) and not job.beside:
                     of = joinable.setdefault(job.job_id, {})
                     of.update((name, list(executor)) for name, executor in made.items())
-            self._calls.append(launch.accept(offer_ids, infos, refuse_s))
+            self._calls.append(master_calls.accept(offer_ids, infos, refuse_s))
         for job_id, executors in joinable.items():  # what a guest has to know to join them
             if executors:
                 self._state.note(what="executors", job=job_id, executors=executors)
@@ -148,6 +148,6 @@ class OfferReplies:
         """What the master knows of an executor that runs."""
         task = tasks_in(self._state, executor)[0]
         job = self._state.jobs[task.job]
-        return launch.executor_info(
+        return master_calls.executor_info(
             job.spec, unit_of(job, task), executor, self._state.framework_id, job.executors[executor]
         )

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from asad_mesos.offers import MEM, fit
-from asad_mesos.state import LAUNCHING, QUEUED, RUNNING, Job, State
+from asad_mesos.agent_offers import MEM, fit
+from asad_mesos.framework_state import LAUNCHING, QUEUED, RUNNING, Job, State
 
 Wanted = list[tuple[int, int, int]]
 """(group, least, most) of the tasks that a job wants."""

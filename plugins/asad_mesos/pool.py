@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.errors import UsageError
+from asad_mesos.agent_offers import thousandths
 from asad_mesos.beside_hosts import BesideHosts
 from asad_mesos.events import Beside
-from asad_mesos.launch import Call
+from asad_mesos.framework_state import QUEUED, Job, State
+from asad_mesos.master_calls import Call
 from asad_mesos.offer_replies import OfferReplies
-from asad_mesos.offers import thousandths
 from asad_mesos.placing import Placed, Placing, wants
 from asad_mesos.settings import Settings
-from asad_mesos.state import QUEUED, Job, State
 
 PASS_S = 0.05
 """The pool is dealt out no more often than this, however offers trickle in."""

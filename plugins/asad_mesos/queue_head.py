@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from asad.errors import AsadError, UsageError
 from asad_mesos.in_hand import Event, Handover, InHand
-from asad_mesos.jobs import MOST_TASKS
+from asad_mesos.job_spec import MOST_TASKS
 from asad_mesos.queue_comments import QueueComments, without_ours
 from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.slurm_jobs import PENDING, Queued, first_of, not_taken, translated

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from asad.tables import PLUGIN_WORDS, Is, read_or_raise
-from asad_mesos.jobs import NAME
+from asad_mesos.job_spec import NAME
 
 
 def _partition(value: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from asad.errors import AsadError
-from asad_mesos.jobs import MEBIBYTE, Spec
+from asad_mesos.job_spec import MEBIBYTE, Spec
 from asad_mesos.settings import Settings
 
 KINDS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from asad_mesos.jobs import Spec
+from asad_mesos.job_spec import Spec
 
 
 def scaled(spec: Spec, group: int, tasks: int) -> dict[str, int]:

@@ -19,11 +19,11 @@ from asad.errors import ClusterError, UsageError
 from asad_mesos.driver import check_installed
 from asad_mesos.events import Cancelled, Event, Submitted, Ticked
 from asad_mesos.framework import Framework, Instructions
-from asad_mesos.jobs import Spec
-from asad_mesos.journal import Journal, JournalError
+from asad_mesos.framework_journal import Journal, JournalError
+from asad_mesos.framework_state import Job
+from asad_mesos.job_spec import Spec
 from asad_mesos.master_link import NONSENSE, MasterLink
 from asad_mesos.settings import Settings
-from asad_mesos.state import Job
 
 log = logging.getLogger(__name__)
 

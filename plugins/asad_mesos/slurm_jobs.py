@@ -19,7 +19,7 @@ from asad.cluster.lending_rules import first_reason
 from asad.cluster.slurm_json import loads, memory_bytes
 from asad.cluster.slurm_json import number as number_of
 from asad.errors import ClusterError, UsageError
-from asad_mesos.jobs import MEBIBYTE, MOST_TEXT, USER, Group, Spec
+from asad_mesos.job_spec import MEBIBYTE, MOST_TEXT, USER, Group, Spec
 
 PENDING = "PENDING"
 RUNS = ("RUNNING", "CONFIGURING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")

@@ -16,11 +16,11 @@ from typing import Any
 from asad.decisions import Decision, Outcome
 from asad.model import Finished, Json, Snapshot
 from asad.port import NodeLink
-from asad_mesos.cluster import MesosCluster
 from asad_mesos.handover import SlurmQueue
 from asad_mesos.in_hand import Stage
+from asad_mesos.job_requests import answer
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.queue_settings import read_queue
-from asad_mesos.requests import answer
 from asad_mesos.slurm_side import Commands
 
 

@@ -12,9 +12,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from asad_mesos.jobs import Group
-from asad_mesos.offers import thousandths
-from asad_mesos.state import (
+from asad_mesos.agent_offers import thousandths
+from asad_mesos.framework_state import (
     LAUNCHING,
     QUEUED,
     RUNNING,
@@ -26,6 +25,7 @@ from asad_mesos.state import (
     task_unit,
     unit_of,
 )
+from asad_mesos.job_spec import Group
 
 
 @dataclass(slots=True)

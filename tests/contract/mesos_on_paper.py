@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from asad_mesos.cluster import MesosCluster
+from asad_mesos.agent_offers import read_offer
 from asad_mesos.framework import Event, Framework, Offered, Submitted, Subscribed, Ticked, Updated
-from asad_mesos.jobs import Group, Spec
-from asad_mesos.launch import Call
-from asad_mesos.offers import read_offer
+from asad_mesos.job_spec import Group, Spec
+from asad_mesos.master_calls import Call
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.settings import Settings
 
 from asad.port import Lease, NodeReport

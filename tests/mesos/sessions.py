@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from asad_mesos.jobs import Group, Spec
+from asad_mesos.job_spec import Group, Spec
 from asad_mesos.session import Session
 from asad_mesos.settings import read_settings
 from master import Master

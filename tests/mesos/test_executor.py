@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from agent import EXECUTOR, Agent
 from asad_mesos import executor
-from asad_mesos.launch import encoded
+from asad_mesos.master_calls import encoded
 
 from asad.node.cgroups import Cgroups
 from asad.node.registered import Registered

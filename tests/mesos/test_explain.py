@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from asad_mesos.cluster import MesosCluster
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.settings import read_settings
 from click.testing import CliRunner
 from master import Master

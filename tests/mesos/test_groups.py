@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from asad_mesos.agent_offers import Offer, Piece
 from asad_mesos.framework import (
     Disconnected,
     Event,
@@ -20,8 +21,7 @@ from asad_mesos.framework import (
     Ticked,
     Updated,
 )
-from asad_mesos.jobs import MEBIBYTE, Group, Spec
-from asad_mesos.offers import Offer, Piece
+from asad_mesos.job_spec import MEBIBYTE, Group, Spec
 from asad_mesos.settings import Settings
 
 from asad.errors import UsageError

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asad_mesos.cluster import MesosCluster
 from asad_mesos.events import Beside, Cancelled, TornDown, Updated
 from asad_mesos.framework import Framework
-from asad_mesos.jobs import Group, Spec
+from asad_mesos.job_spec import Group, Spec
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.session import Session
 from asad_mesos.settings import read_settings
 from master import Master

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from asad_mesos.events import Cancelled, Scaled
-from asad_mesos.jobs import Group, Spec
-from asad_mesos.journal import JournalError
+from asad_mesos.framework_journal import JournalError
+from asad_mesos.job_spec import Group, Spec
 from asad_mesos.offer_replies import IDLE_S
 from asad_mesos.session import Session
 from asad_mesos.settings import read_settings

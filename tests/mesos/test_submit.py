@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asad_mesos.cluster import MesosCluster
 from asad_mesos.handover import SlurmQueue
-from asad_mesos.jobs import Group, Spec
+from asad_mesos.job_spec import Group, Spec
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.scaling import scaled
 from asad_mesos.settings import read_settings

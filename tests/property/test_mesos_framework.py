@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from asad_mesos.agent_offers import read_offer
 from asad_mesos.events import (
     AgentLost,
     Beside,
@@ -25,10 +26,9 @@ from asad_mesos.events import (
     Updated,
 )
 from asad_mesos.framework import Framework
-from asad_mesos.jobs import Group, Spec
-from asad_mesos.offers import read_offer
+from asad_mesos.framework_state import unit_of
+from asad_mesos.job_spec import Group, Spec
 from asad_mesos.settings import Settings
-from asad_mesos.state import unit_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import pytest
-from asad_mesos.cluster import MesosCluster
 from asad_mesos.driver import missing
 from asad_mesos.handover import SlurmQueue
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.settings import read_settings
 from asad_mesos.slurm_queue import SlurmMesosCluster

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from asad_mesos.jobs import Spec
+from asad_mesos.job_spec import Spec
 from asad_mesos.slurm_jobs import PENDING, Queued, argued, read_job
 from asad_mesos.slurm_side import Denied, Short, Unknown
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asad_mesos.jobs import Spec, spec_from_json
-from asad_mesos.requests import NotYours, answer
+from asad_mesos.job_requests import NotYours, answer
+from asad_mesos.job_spec import Spec, spec_from_json
 from click.testing import CliRunner, Result
 
 from asad.api.control import ControlServer, Peer, Request

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from asad_mesos import queue_undo, statuses
+from asad_mesos.agent_offers import read_offer
 from asad_mesos.events import Subscribed
 from asad_mesos.framework import Framework
+from asad_mesos.framework_journal import NAME, JournalError
 from asad_mesos.in_hand import JOURNAL as QUEUE
 from asad_mesos.in_hand import InHand
-from asad_mesos.jobs import spec_from_json
-from asad_mesos.journal import NAME, JournalError
-from asad_mesos.offers import read_offer
+from asad_mesos.job_spec import spec_from_json
 from asad_mesos.queue_settings import read_queue
 from asad_mesos.session import Session
 from asad_mesos.settings import Settings as MesosSettings

@@ -77,7 +77,7 @@ def test_the_contracts_are_kept() -> None:
         ("asad_slurm/cluster.py", "asad.capacity"),  # a plugin knows the nouns alone
         ("asad_slurm/cluster.py", "asad_mesos"),
         ("asad/daemon/clusters.py", "asad_slurm"),
-        ("asad_mesos/cluster.py", "torch"),
+        ("asad_mesos/mesos_cluster.py", "torch"),
     ],
 )
 def test_a_forbidden_import_is_found(module: str, imported: str, tmp_path: Path) -> None:

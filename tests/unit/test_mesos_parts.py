@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asad_mesos.cluster import MesosCluster
+from asad_mesos.agent_offers import NAMES, Agents, Offer, draw, fit, need, read_offer
 from asad_mesos.driver_child import Calls
 from asad_mesos.events import Offered, Submitted, Subscribed, Ticked, Updated
 from asad_mesos.framework import Framework, FrameworkFault
-from asad_mesos.jobs import Group, Spec, spec_from_json
-from asad_mesos.journal import Journal, JournalError
-from asad_mesos.launch import key
-from asad_mesos.offers import NAMES, Agents, Offer, draw, fit, need, read_offer
+from asad_mesos.framework_journal import Journal, JournalError
+from asad_mesos.job_spec import Group, Spec, spec_from_json
+from asad_mesos.master_calls import key
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.settings import Settings, read_settings
 from mesos_on_paper import PaperMesos, WillingNodes
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asad_mesos import journal as journal_file
-from asad_mesos.cluster import MesosCluster
+from asad_mesos import framework_journal as journal_file
 from asad_mesos.events import Cancelled, Submitted
 from asad_mesos.framework import Framework
-from asad_mesos.jobs import MEBIBYTE, SHORTENED, Group, Spec, spec_from_json
-from asad_mesos.journal import Journal
+from asad_mesos.framework_journal import Journal
+from asad_mesos.job_spec import MEBIBYTE, SHORTENED, Group, Spec, spec_from_json
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.quotas import OverQuota, Usage
 from asad_mesos.settings import Settings, read_settings
 from mesos_on_paper import PaperMesos, WillingNodes

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asad_mesos.cluster import MesosCluster
+from asad_mesos.agent_offers import read_offer
 from asad_mesos.events import AgentLost, Held, Offered, Scaled, Submitted, Subscribed, Updated
 from asad_mesos.framework import Framework
-from asad_mesos.jobs import Group, Spec
-from asad_mesos.offers import read_offer
+from asad_mesos.framework_state import STORY_KEPT
+from asad_mesos.job_spec import Group, Spec
+from asad_mesos.mesos_cluster import MesosCluster
 from asad_mesos.settings import Settings
-from asad_mesos.state import STORY_KEPT
 from mesos_on_paper import PaperMesos, WillingNodes
 
 from asad.cli.explain import live_lines

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asad_mesos.agent_offers import read_offer
 from asad_mesos.events import Cancelled, Event, Held, Offered, Submitted, Subscribed
 from asad_mesos.framework import Framework
+from asad_mesos.framework_journal import Journal
 from asad_mesos.handover import SlurmQueue
-from asad_mesos.jobs import Spec
-from asad_mesos.journal import Journal
-from asad_mesos.offers import read_offer
+from asad_mesos.job_spec import Spec
+from asad_mesos.job_status import status_of
 from asad_mesos.queue_settings import QueueSettings
 from asad_mesos.queue_undo import WAITS, gangs, held_jobs, undo_queue
 from asad_mesos.settings import Settings
-from asad_mesos.status import status_of
 from asad_slurm.undo import main
 from slurm_side_on_paper import PaperSlurm
 

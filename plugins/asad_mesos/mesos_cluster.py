@@ -28,19 +28,19 @@ from asad.decisions import (
 from asad.errors import ClusterError, UsageError
 from asad.model import Finished, Json, Snapshot
 from asad.port import NodeLink
-from asad_mesos.assembly import Assembly
+from asad_mesos.agent_nodes import Nodes
 from asad_mesos.events import Cancelled, Held, Prioritised, Scaled, TornDown
-from asad_mesos.jobs import Spec
+from asad_mesos.framework_state import job_of
+from asad_mesos.job_requests import answer
+from asad_mesos.job_spec import Spec
+from asad_mesos.job_status import status_of, story_of
 from asad_mesos.lending import Lending
-from asad_mesos.nodes import Nodes
 from asad_mesos.quotas import Usage, check, usage_of
-from asad_mesos.requests import answer
-from asad_mesos.rows import INF, Rows
 from asad_mesos.scaling import scaled
 from asad_mesos.session import Session
 from asad_mesos.settings import Settings
-from asad_mesos.state import job_of
-from asad_mesos.status import status_of, story_of
+from asad_mesos.unit_rows import INF, Rows
+from asad_mesos.unit_snapshot import Assembly
 from asad_mesos.view import Unit, unit_named, units_of
 
 FIRST_WAIT_S = 15.0

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from asad.errors import AsadError, UsageError
 from asad.model import Json
-from asad_mesos.jobs import spec_from_json
+from asad_mesos.job_spec import spec_from_json
 
 if TYPE_CHECKING:
-    from asad_mesos.cluster import MesosCluster
+    from asad_mesos.mesos_cluster import MesosCluster
 
 PRIVATE = ("command", "script", "environment", "directory", "output", "hint")
 """Fields of a job that only its owner may see."""

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from asad.cluster.bounded_lists import Sentences
 from asad.errors import UsageError
-from asad_mesos.jobs import Spec, spec_from_json
+from asad_mesos.agent_offers import CPUS, Agents, need
+from asad_mesos.job_spec import Spec, spec_from_json
 from asad_mesos.kinds import require_kinds
-from asad_mesos.offers import CPUS, Agents, need
 from asad_mesos.quotas import Usage, usage_of
 from asad_mesos.statuses import STARTED_STATES
 
@@ -136,7 +136,7 @@ class Job:
     usage: Usage = field(default_factory=Usage)
     """What it takes up of the quotas, as long as it has not ended."""
     needs: list[NDArray[np.int64]] = field(default_factory=list)
-    """By group, what one task takes (`offers.NAMES`, in thousandths)."""
+    """By group, what one task takes (`agent_offers.NAMES`, in thousandths)."""
 
     @property
     def limit_end_s(self) -> float:

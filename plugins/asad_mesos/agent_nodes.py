@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from asad.ineligible import NodeIneligible
 from asad.model import Machine
 from asad.port import NodeReport
-from asad_mesos.jobs import MEBIBYTE
-from asad_mesos.offers import CPUS, GPUS, MEM, Agents
+from asad_mesos.agent_offers import CPUS, GPUS, MEM, Agents
+from asad_mesos.job_spec import MEBIBYTE
 
 
 class Nodes:

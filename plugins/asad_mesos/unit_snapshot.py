@@ -13,14 +13,14 @@ import numpy as np
 from asad.cluster.samples import Sample, fill, in_time, lending
 from asad.model import Applications, Ints, Jobs, Snapshot
 from asad.port import NodeLink, NodeReport
+from asad_mesos.agent_nodes import Nodes, report_of
+from asad_mesos.agent_offers import Agents
 from asad_mesos.arrays import ArrayTable
 from asad_mesos.framework import Framework
 from asad_mesos.ineligible_units import mark_ineligible
-from asad_mesos.launch import key
-from asad_mesos.nodes import Nodes, report_of
-from asad_mesos.offers import Agents
-from asad_mesos.rows import INF, NAN, Rows
+from asad_mesos.master_calls import key
 from asad_mesos.settings import Settings
+from asad_mesos.unit_rows import INF, NAN, Rows
 from asad_mesos.view import Cores, Unit, tried, units
 
 Shown = Mapping[str, Mapping[str, tuple[int, ...]]]

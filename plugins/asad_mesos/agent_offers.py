@@ -18,7 +18,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from asad_mesos.jobs import MEBIBYTE, Group
+from asad_mesos.job_spec import MEBIBYTE, Group
 
 Amounts = NDArray[np.int64]
 NAMES = ("cpus", "mem", "gpus", "disk")

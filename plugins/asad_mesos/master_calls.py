@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from asad_mesos.jobs import MEBIBYTE, Spec
-from asad_mesos.offers import CPUS, MEM, Amounts, Piece, draw, thousandths
+from asad_mesos.agent_offers import CPUS, MEM, Amounts, Piece, draw, thousandths
+from asad_mesos.framework_state import Executor, Job, Task, unit_of
+from asad_mesos.job_spec import MEBIBYTE, Spec
 from asad_mesos.settings import Settings
-from asad_mesos.state import Executor, Job, Task, unit_of
 
 Call = dict[str, Any]
 

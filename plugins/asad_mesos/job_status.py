@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any
 
 from asad_mesos.framework import Framework
+from asad_mesos.framework_state import QUEUED, Job
 from asad_mesos.offer_replies import named
-from asad_mesos.state import QUEUED, Job
 
 
 def status_of(job: Job, framework: Framework) -> dict[str, Any]:
