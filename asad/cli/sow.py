@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
 from rich.text import Text
 
 from asad.admit.sow.announcements import MOST_CHARACTERS, read_announcements, time_s, written
@@ -31,7 +29,6 @@ from asad.cli.screen import (
     cells,
     duration,
     moment,
-    print_screen,
     respond,
     table_of,
 )
@@ -41,7 +38,7 @@ from asad.model import HOUSE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from asad.admit.sow.infer import Calibration, Inferred
+    from asad.admit.sow.infer import Calibration, Inferred, Recurring
 
 BAR = 32
 """Columns of the widest bar of a menu."""
@@ -129,12 +126,9 @@ def infer(
     as_of_s = now_s if 0.0 <= now_s - end_s <= FRESH_S else end_s
     dues = [one.next_due_s(as_of_s) for one in shown]
     announced = [one.announce(due_s, value_per_core_hour) for one, due_s in zip(shown, dues, strict=True)]
-    if as_json:
-        rows = [
-            one.to_json() | {"next_due_s": due_s, "statement": statement.to_json()}
-            for one, due_s, statement in zip(shown, dues, announced, strict=True)
-        ]
-        view = {
+
+    def view() -> dict[str, Any]:
+        return {
             "log": place,
             "as_of_s": as_of_s,
             "jobs": found.jobs,
@@ -142,15 +136,15 @@ def infer(
             "recurring_core_share": found.covered_core_s / found.core_s if found.core_s else None,
             "rejected": found.rejected,
             "calibration": found.calibration.to_json(),
-            "recurring": rows,
+            "recurring": [
+                one.to_json() | {"next_due_s": due_s, "statement": statement.to_json()}
+                for one, due_s, statement in zip(shown, dues, announced, strict=True)
+            ],
         }
-        click.echo(json.dumps(view, indent=1))
-    else:
-        print_screen(Group(*_inferred(found, shown, dues)))
-        if "user" in recorded.absent:
-            click.echo(
-                "the log has no users, without whom no job is known again; write it with the column User"
-            )
+
+    absent = "the log has no users, without whom no job is known again; write it with the column User"
+    more = [absent] if "user" in recorded.absent else []
+    respond(as_json, view, lambda: [*_inferred(found, shown, dues), *more], indent=1)
     if out is None:
         return
     writable = [
@@ -165,14 +159,30 @@ def infer(
         [due_text(statement.due_s) for _, statement in writable],
         notes,
     )
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AsadError(f"--out {out}: {error.strerror}; name a file that can be written") from None
+    _write("--out", out, text)
     if not as_json:
         click.echo(
             f"\n{len(writable)} statements: {printable(str(out))}. Edit it, then asactl sow submit it."
         )
+
+
+def _write(option: str, path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AsadError(f"{option} {path}: {error.strerror}; name a file that can be written") from None
+
+
+def _rows(
+    heads: Sequence[str], rows: Sequence[Any], row_of: Callable[[Any], Sequence[Any]], more: str = "more"
+) -> Iterator[Any]:
+    """A table of the first of the rows, and how many there are besides."""
+    table = table_of(*heads)
+    for row in rows[:MOST_SHOWN]:
+        table.add_row(*cells(*row_of(row)))
+    yield table
+    if len(rows) > MOST_SHOWN:
+        yield Text(f"… {len(rows) - MOST_SHOWN} {more}; --json shows them")
 
 
 def _log_of_newest_replay(store_url: str | None) -> str:
@@ -216,30 +226,19 @@ def _inferred(found: Inferred, shown: Sequence[Any], dues: Sequence[float]) -> I
         "runs for>",
         "next due",
     )
-    table = table_of(*heads)
-    for one, due_s in list(zip(shown, dues, strict=True))[:MOST_SHOWN]:
-        facts = one.to_json()
+
+    def row_of(pair: tuple[Recurring, float]) -> Sequence[Any]:
+        one, due_s = pair
+        facts: Mapping[str, Any] = one.to_json()
         at, takes = facts["offset_quantiles_s"], facts["duration_quantiles_s"]
-        table.add_row(
-            *cells(
-                one.user,
-                one.name,
-                one.cores,
-                one.runs,
-                duration(one.rhythm.period_s),
-                " ".join(duration(at[k], sign=True) for k in (0, 2, 4)),
-                " ".join(duration(takes[k]) for k in (0, 2, 4)),
-                moment(due_s),
-            )
-        )
-    yield table
-    if len(shown) > MOST_SHOWN:
-        yield Text(f"… {len(shown) - MOST_SHOWN} more; --json shows them")
+        arrives = " ".join(duration(at[k], sign=True) for k in (0, 2, 4))
+        runs = " ".join(duration(takes[k]) for k in (0, 2, 4))
+        period = duration(one.rhythm.period_s)
+        return one.user, one.name, one.cores, one.runs, period, arrives, runs, moment(due_s)
+
+    yield from _rows(heads, list(zip(shown, dues, strict=True)), row_of)
     yield Text("")
-    total = shown[0].calibration
-    for one in shown[1:]:
-        total += one.calibration
-    yield from _calibration(total)
+    yield from _calibration(sum((one.calibration for one in shown[1:]), shown[0].calibration))
 
 
 def _calibration(total: Calibration) -> Iterator[Any]:
@@ -289,15 +288,11 @@ def submit(
     if user is not None:
         arguments["user"] = user
     answer = ask(control_socket(socket_path), "sow-submit", **arguments)
-    if as_json:
-        click.echo(json.dumps(answer, indent=1))
-        return
-    for view in rows_of(answer, "statements"):
-        for line in announced_lines(view):
-            click.echo(printable(line))
+    lines = [line for view in rows_of(answer, "statements") for line in announced_lines(view)]
     if not answer.get("acts"):
-        click.echo("the daemon only advises: jobs are not held to these plans")
-    if not answer.get("kept"):
+        lines.append("the daemon only advises: jobs are not held to these plans")
+    respond(as_json, answer, lambda: map(printable, lines), indent=1)
+    if not as_json and not answer.get("kept"):
         click.echo("the state store is away: a restart of the daemon may forget this", err=True)
 
 
@@ -407,16 +402,15 @@ def _menu(menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str
     )
     yield Text("")
     most = max((row["price"] for row in rows if row["price"] is not None), default=0.0)
-    table = table_of("start", "price>", "", "fails>")
-    for row in rows[:MOST_SHOWN]:
-        price = row["price"]
-        bar = "" if price is None or most <= 0 else "█" * max(1, round(BAR * price / most))
-        view = "sold out" if price is None else f"{price:.4g}"
-        failed = "-" if price is None else f"{row['failure']:.1%}"
-        table.add_row(*cells(moment(row["start_s"]), view, bar, failed))
-    yield table
-    if len(rows) > MOST_SHOWN:
-        yield Text(f"… {len(rows) - MOST_SHOWN} more starts; --json shows them")
+
+    def row_of(row: Mapping[str, Any]) -> Sequence[Any]:
+        price, start = row["price"], moment(row["start_s"])
+        if price is None:
+            return start, "sold out", "", "-"
+        bar = "" if most <= 0 else "█" * max(1, round(BAR * price / most))
+        return start, f"{price:.4g}", bar, f"{row['failure']:.1%}"
+
+    yield from _rows(("start", "price>", "", "fails>"), rows, row_of, "more starts")
 
 
 def _write_plot(path: Path, menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str) -> None:
@@ -437,10 +431,7 @@ def _write_plot(path: Path, menu: Mapping[str, Any], rows: Sequence[Mapping[str,
         axes.set_xlabel(f"start, hours from {moment(menu['first_s'])}")
         axes.set_ylabel(f"price of {menu['cores']} cores for {takes}")
 
-    try:
-        path.write_text(svg("sow-quote", 640, 290, draw), encoding="utf-8")
-    except OSError as error:
-        raise AsadError(f"--plot {path}: {error.strerror}; name a file that can be written") from None
+    _write("--plot", path, svg("sow-quote", 640, 290, draw))
 
 
 # --------------------------------------------------------------------------------------------------------- following
@@ -483,26 +474,24 @@ def _status(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Iter
         return
     yield Text("")
     now_s = clock_of(facts)
-    table = table_of("number>", "owner", "job name", "job", "state", "cores>", "comes", "starts>", "pays>")
-    for row in rows[:MOST_SHOWN]:
+    heads = ("number>", "owner", "job name", "job", "state", "cores>", "comes", "starts>", "pays>")
+
+    def row_of(row: Mapping[str, Any]) -> Sequence[Any]:
         starts = row.get("started_s") or row.get("start_s")
         pays = row.get("paid") if row.get("paid") is not None else row.get("expected_payment")
-        table.add_row(
-            *cells(
-                row.get("statement"),
-                row.get("owner"),
-                row.get("name") or None,
-                row.get("job"),
-                row.get("state"),
-                row.get("cores"),
-                moment(row.get("due_s") or 0.0),
-                None if starts is None else duration(starts - now_s, sign=True),
-                None if pays is None else f"{pays:.4g}",
-            )
+        return (
+            row.get("statement"),
+            row.get("owner"),
+            row.get("name") or None,
+            row.get("job"),
+            row.get("state"),
+            row.get("cores"),
+            moment(row.get("due_s") or 0.0),
+            None if starts is None else duration(starts - now_s, sign=True),
+            None if pays is None else f"{pays:.4g}",
         )
-    yield table
-    if len(rows) > MOST_SHOWN:
-        yield Text(f"… {len(rows) - MOST_SHOWN} more; --json shows them")
+
+    yield from _rows(heads, rows, row_of)
 
 
 def story(view: Mapping[str, Any]) -> Iterator[str]:
