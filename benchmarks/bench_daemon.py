@@ -169,7 +169,7 @@ def fill(text: str, job: Mapping[str, int], found: Mapping[str, object]) -> str:
 # ------------------------------------------------------------------------------------------------------ the process
 
 
-class Told:
+class Reported:
     """A `Transport` that has one answer of each kind in hand, and counts how often it was asked."""
 
     answers = True
@@ -212,17 +212,17 @@ class Actors:
     """A `NodeLink`: every node's actor has watched its job for long."""
 
     def __init__(self) -> None:
-        self.told: dict[str, NodeReport] = {}
+        self.reports: dict[str, NodeReport] = {}
 
     def look(self, cluster: SlurmCluster, running: Mapping[str, str], now_s: float) -> None:
         """Report each node's job; a third of them leave most of their CPU idle."""
-        self.told = {
+        self.reports = {
             node: NodeReport(node, now_s, 2, {job: sample(job, 0.3 if int(job) % 3 == 0 else 0.9, now_s)})
             for node, job in running.items()
         }
 
     def reports(self) -> Mapping[str, NodeReport]:
-        return self.told
+        return self.reports
 
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
         return True
@@ -248,7 +248,7 @@ def memory_mib(key: str) -> float:
 
 def measure(folder: Path) -> dict[str, Any]:
     """In the process that is measured: one cycle for every answer in `folder`."""
-    link, seen = Actors(), Told(folder)
+    link, seen = Actors(), Reported(folder)
     clock = [float(START_S)]
     cluster = SlurmCluster(
         read_settings({"share_users": "any", "transport": "command"}),

@@ -36,7 +36,7 @@ class MixRunner:
     """Submits mixes to one cluster."""
 
     def __init__(self, slurm: RealSlurm, show: Callable[[str], None]) -> None:
-        self.slurm, self.tell = slurm, show
+        self.slurm, self.show = slurm, show
         self.python = interpreter()
         # jobs of ordinary users must be able to read it, wherever the checkout lies
         self.program = slurm.folder / "workloads.py"
@@ -103,7 +103,7 @@ class MixRunner:
             try:
                 jobs[self.slurm.submit(self.script(job), *options, user=job.user)] = number
             except LabError as error:
-                self.tell(f"job {number + 1} ({job.name}) was refused and is left out: {error}")
+                self.show(f"job {number + 1} ({job.name}) was refused and is left out: {error}")
         if not jobs:
             raise LabError(f"{mix.name}: no job was taken; see above")
         return jobs
@@ -144,7 +144,7 @@ class MixRunner:
         for job in ran:
             if not job.completed:
                 output = self.slurm.output(job.job_id).strip().splitlines()[-1:]
-                self.tell(f"job {job.job_id} ({job.name}) ended as {job.state}: {' '.join(output)}")
+                self.show(f"job {job.job_id} ({job.name}) ended as {job.state}: {' '.join(output)}")
         return ran
 
     def _queue(self) -> list[str]:

@@ -25,7 +25,7 @@ class LiveCluster(Cluster, Protocol):
 
     ledger: list[dict[str, Any]]
     """What lending gave to and took from jobs that ended; whoever reads it empties it."""
-    said: list[str]
+    notices: list[str]
     """Sentences about what happened besides; whoever reads them empties the list."""
 
     @property

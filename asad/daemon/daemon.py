@@ -360,7 +360,7 @@ class Daemon:
 
     def _drain(self) -> None:
         """Cases, ledger and quota changes into the store, and what cluster and policies have to say into the log."""
-        reported = _emptied(self.cluster.said)
+        reported = _emptied(self.cluster.notices)
         reported += self.cycle.defer.reports()
         for sentence in reported:
             log.info("%s", sentence)

@@ -89,7 +89,7 @@ class Playback:
         self.applications = list(names)
         self.users = recorded.jobs.users
         self.ledger: list[dict[str, Any]] = []
-        self.said: list[str] = []
+        self.notices: list[str] = []
         self.speed, self.poll_s, self._monotonic = speed, poll_s, monotonic
         self._path, self._total = str(log), len(workload)
         self._begin: tuple[float, float] | None = None

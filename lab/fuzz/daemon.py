@@ -61,10 +61,10 @@ def readers() -> list[Reader]:
         Reader("control requests: admission", "json", _requests(), _control("oasis", "edf"), 8),
         Reader("control requests: statements", "json", _requests(), _control("sow", "at-once"), 8),
         Reader(
-            "what policies remember",
+            "what policies keep",
             "json",
             [json.dumps(one).encode() for one in _memories()],
-            _remembered,
+            _policy_state,
             6,
         ),
     ]
@@ -148,7 +148,7 @@ def _drain(server: NodeServer) -> None:
     for change in _quota_changes(server):
         for text in (change.job, change.file, change.old or "", change.new or "", change.why):
             if len(text) > 1024:
-                raise FaultError("a text of an audit that is longer than the store is told")
+                raise FaultError("a text of an audit that is longer than the store takes")
         if not math.isfinite(change.time_s):
             raise FaultError(f"an audit of no time: {change.time_s}")
     for report in server.reports().values():
@@ -316,7 +316,7 @@ def _memories() -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", json.loads((Path(__file__).parent / "memory.json").read_bytes()))
 
 
-def _remembered(folder: Path) -> Read:
+def _policy_state(folder: Path) -> Read:
     """Policies start with what the store shows, and look at the cluster once."""
     squeue = (samples.SLURM / "squeue.json").read_bytes()
     sinfo = (samples.SLURM / "sinfo.json").read_bytes()

@@ -42,7 +42,7 @@ SLOW_S = 1.0
 HANGS_S = 30.0
 """An input that takes more CPU than this is given up."""
 MIB = 2.0**20
-STEERS = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROLS = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters but the end of a line, and what turns the direction of text."""
 MOST_MESSAGE = 64 << 10
 """A longer message is no message."""
@@ -131,7 +131,7 @@ def unfit(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         return "a message that cannot be written: it holds half a character"
-    if STEERS.search(text):
+    if CONTROLS.search(text):
         return "a message that steers a terminal"
     return ""
 

@@ -222,19 +222,19 @@ class _Link:
     """Node actors that have watched some jobs for long."""
 
     def __init__(self) -> None:
-        self.told: dict[str, NodeReport] = {}
+        self.reports: dict[str, NodeReport] = {}
 
     def watch(self, records: Sequence[JobRecord], now_s: float) -> None:
-        self.told = {}
+        self.reports = {}
         for record in records[:8]:
             for node in ("an1", "an2", "an4"):
-                known = self.told.get(node)
+                known = self.reports.get(node)
                 jobs = dict(known.jobs) if known else {}
                 jobs[str(record.raw)] = _sample(str(record.raw), now_s)
-                self.told[node] = NodeReport(node, now_s, 2, jobs)
+                self.reports[node] = NodeReport(node, now_s, 2, jobs)
 
     def reports(self) -> Mapping[str, NodeReport]:
-        return self.told
+        return self.reports
 
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
         return True
@@ -279,8 +279,8 @@ def _cycles(text: str) -> Callable[[Path], Read]:
             cycle.sentence()
             snapshot = cycle.snapshot
             assert snapshot is not None
-            rows = [*job_rows(snapshot, cluster.applications), *node_rows(snapshot, link.told, clock[0])]
-            listed = [rows, lending(snapshot, cluster.applications), _told(stages)]
+            rows = [*job_rows(snapshot, cluster.applications), *node_rows(snapshot, link.reports, clock[0])]
+            listed = [rows, lending(snapshot, cluster.applications), _overviews(stages)]
             json.dumps(listed, allow_nan=False).encode()
             for policy in stages.learners.values():
                 policy.state()
@@ -300,7 +300,7 @@ def _cycles(text: str) -> Callable[[Path], Read]:
     return open_
 
 
-def _told(stages: Any) -> list[Any]:
+def _overviews(stages: Any) -> list[Any]:
     """What admission and deferral report of themselves."""
     return [stage.overview() for stage in (stages.admit, stages.defer) if hasattr(stage, "overview")]
 

@@ -47,7 +47,7 @@ class Soak:
         self._cpu_s = self._wall_s = 0.0
         self._since = 0
         self._next_s = self._census_s = 0.0
-        self.tell = lambda soak: None
+        self.report = lambda soak: None
         self.begin_s = time.monotonic()
 
     @property
@@ -83,7 +83,7 @@ class Soak:
             held = census(daemon) | kept_by_modules()
             figures |= {f"entries {path}": float(count) for path, count in held.items()}
         self.series.add(self.day, figures)
-        self.tell(self)
+        self.report(self)
 
     @property
     def settled_days(self) -> float:
@@ -205,7 +205,7 @@ def main(
         task = progress.add_task("", total=days)
         first: list[tracemalloc.Snapshot] = []
 
-        def tell(soak: Soak) -> None:
+        def report(soak: Soak) -> None:
             values = soak.series.values
             text = f"day {soak.day:.2f}: {values['rss_mib'][-1]:.0f} MiB, {values['cycle_cpu_ms'][-1]:.0f} ms a cycle"
             progress.update(task, completed=soak.day, description=text)
@@ -215,7 +215,7 @@ def main(
                 tracemalloc.start(5)
                 first.append(tracemalloc.take_snapshot())
 
-        soak.tell = tell
+        soak.report = report
         soak.run()
     result = soak.result()
     if first:

@@ -23,7 +23,7 @@ DAY_S = 86_400.0
 GUESTS = "guest"
 SHOWN_S = 300
 """So long squeue shows a job that has ended (MinJobAge)."""
-REMEMBERED = 2000
+KEPT_ENDED = 2000
 """So many ended jobs sacct reports."""
 TRIED = 300
 """So many waiting jobs are tried in one pass of the scheduler."""
@@ -279,7 +279,7 @@ class MadeUpSlurm:
         self._past[job.number] = Ended(
             job.number, job.start_s, end_s, job.busy * cores * (end_s - job.start_s), True
         )
-        if len(self._past) > REMEMBERED:
+        if len(self._past) > KEPT_ENDED:
             del self._past[next(iter(self._past))]
         if again > 0.01:  # squeue has forgotten the others before anybody looked
             self._ended.append(job)

@@ -68,7 +68,7 @@ class MesosCluster:
         self._lending = Lending(self.engine, nodes, self._rows, self._nodes)
         self.applications: Sequence[str] = self._assembly.applications
         """Names of the codes in `Jobs.application`: user/name/size."""
-        self.ledger, self.said = Ledger(), Sentences()
+        self.ledger, self.notices = Ledger(), Sentences()
         self._deferred: set[str] = set()
         """Jobs that admission has deferred."""
         self._snapshot: Snapshot | None = None
@@ -211,7 +211,7 @@ class MesosCluster:
                     "asactl doctor looks closer"
                 )
             snapshot = self._assembly.snapshot(engine.framework, now_s, self._deferred)
-            self.said.add(engine.framework.sentences)
+            self.notices.add(engine.framework.sentences)
             engine.framework.sentences.clear()
         self._snapshot = snapshot
         self._grant(snapshot)

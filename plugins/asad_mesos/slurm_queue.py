@@ -37,7 +37,7 @@ class SlurmMesosCluster:
 
     def __init__(self, mesos: MesosCluster, queue: SlurmQueue) -> None:
         self.mesos, self.queue = mesos, queue
-        self.applications, self.ledger, self.said = mesos.applications, mesos.ledger, mesos.said
+        self.applications, self.ledger, self.notices = mesos.applications, mesos.ledger, mesos.notices
 
     @property
     def acted(self) -> list[tuple[str, Outcome]]:
@@ -51,7 +51,7 @@ class SlurmMesosCluster:
     def snapshot(self) -> Snapshot:
         """The cluster as Mesos shows it, after Slurm's queue was looked at. Raises ClusterError."""
         self.queue.step()
-        self.said.extend(self.queue.messages)
+        self.notices.extend(self.queue.messages)
         self.queue.messages.clear()
         return self.mesos.snapshot()
 

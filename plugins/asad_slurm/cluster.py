@@ -72,13 +72,13 @@ class SlurmCluster:
         """So long may changes take from one look to the next (s); whoever runs the cycles sets it."""
         self._act_until = math.inf
         self.transport = transport or choose_transport(settings)
-        self.said = Sentences()
+        self.notices = Sentences()
         """Offers that were taken back, questions not answered."""
         self._obligations = Obligations(
-            self.transport, settings, state_dir, clock, self._has_time, self.said.add
+            self.transport, settings, state_dir, clock, self._has_time, self.notices.add
         )
         self._offers, changes = self._obligations.offers, self._obligations.changes
-        self._admission = Admission(self.transport, changes, settings, clock, self.said.add)
+        self._admission = Admission(self.transport, changes, settings, clock, self.notices.add)
         self._limits, self._nodes = Limits(), Nodes(settings)
         self._jobs = JobTable(settings, self.transport, self._limits)
         self._lending = Lending(
@@ -187,7 +187,7 @@ class SlurmCluster:
                 self._jobs.places.clear()
             failure = self._limits.ask(self.transport, now_s)
             if failure is not None:
-                self.said.add([failure] if failure else [])
+                self.notices.add([failure] if failure else [])
                 self._jobs.bound()
             self._act_until = self._monotonic() + self.acting_s
             self._obligations.watch_offers(look.jobs)

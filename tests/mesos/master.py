@@ -300,7 +300,7 @@ class Master:
                 self._changed.wait(0.02)
         return True
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         with self._changed:
             self._changed.notify_all()
 
@@ -443,7 +443,7 @@ class Master:
             framework.active, framework.writer = False, None
             framework.gone_s = time.monotonic()
             self._withdraw(framework.framework_id)
-        self._tell()
+        self._send()
 
     def _reply(self, writer: asyncio.StreamWriter, status: str, text: str = "", **headers: str) -> None:
         lines = [f"HTTP/1.1 {status}", f"Date: {email.utils.formatdate(usegmt=True)}"]
@@ -517,7 +517,7 @@ class Master:
             return None
         self._reply(writer, "202 Accepted")
         getattr(self, f"_on_{kind.lower()}")(framework, call)
-        self._tell()
+        self._send()
         return None
 
     def _refused(self, call: dict[str, Any], principal: str) -> str:
@@ -608,7 +608,7 @@ class Master:
         for task in self.tasks.values():
             if task.framework == framework.framework_id:
                 task.sent_s = 0.0  # updates come again after a reconnect
-        self._tell()
+        self._send()
         return framework
 
     def _write(self, writer: asyncio.StreamWriter, event: dict[str, Any]) -> None:
@@ -1001,7 +1001,7 @@ class Master:
         task.queue.append(status)
         if len(task.queue) == 1:
             self._send_first(task)
-        self._tell()
+        self._send()
 
     def _send_first(self, task: Task) -> None:
         task.sent_s = time.monotonic()

@@ -157,7 +157,7 @@ def test_an_agent_that_comes_back_finds_it_in_time(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         assert process.wait(300.0) == 0
         assert agent.states("m7.1.0")[-1] == "TASK_FINISHED"
-    assert (tmp_path / "stderr").read_text().count("has not finished recovery") == 1, "told once"
+    assert (tmp_path / "stderr").read_text().count("has not finished recovery") == 1, "reported once"
 
 
 def test_an_agent_that_does_not_know_it_any_more_is_not_asked_for_ever(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ class LeaseMachine(RuleBasedStateMachine):
         super().__init__()
         self.leases = Leases()
         self.now_s = 0.0
-        self.said: dict[str, Lease] = {}
-        self.said_until_s = -math.inf
+        self.sent: dict[str, Lease] = {}
+        self.sent_until_s = -math.inf
         self.squeezed_s: dict[str, float] = {}
         self.longest_s = LEAST_S
 
@@ -39,7 +39,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def renew(self, jobs: list[Lease], length_s: float) -> None:
         self.leases.renew(jobs, length_s, self.now_s)
         kept_s = min(MOST_S, max(LEAST_S, length_s))
-        self.said, self.said_until_s = {lease.job_id: lease for lease in jobs}, self.now_s + kept_s
+        self.sent, self.sent_until_s = {lease.job_id: lease for lease in jobs}, self.now_s + kept_s
         self.longest_s = max(self.longest_s, kept_s)
 
     @rule(passed_s=st.floats(0.0, 60.0))
@@ -61,8 +61,8 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule()
     def two_renewals_give_back(self) -> None:
         for _ in range(RENEWALS):
-            self.leases.renew(self.said.values(), 60.0, self.now_s)
-        self.said_until_s = self.now_s + 60.0
+            self.leases.renew(self.sent.values(), 60.0, self.now_s)
+        self.sent_until_s = self.now_s + 60.0
         self.longest_s = max(self.longest_s, 60.0)
         assert not self.leases.squeezes
 
@@ -75,21 +75,21 @@ class LeaseMachine(RuleBasedStateMachine):
         assert self.leases.role("1") is None
 
     @invariant()
-    def what_holds_was_said_and_has_not_run_out(self) -> None:
+    def what_holds_was_sent_and_has_not_run_out(self) -> None:
         for job_id, (cores, why) in self.leases.caps(self.now_s).items():
             assert why
             if cores == 0.0 and job_id in self.leases.squeezes:
                 assert self.now_s - self.squeezed_s[job_id] <= max(self.longest_s, SQUEEZE_S)
                 continue
-            lease = self.said[job_id]
-            assert self.now_s < self.said_until_s
+            lease = self.sent[job_id]
+            assert self.now_s < self.sent_until_s
             assert cores == lease.quota * lease.cores
 
     @invariant()
-    def what_was_said_holds_unless_squeezed(self) -> None:
-        if self.now_s < self.said_until_s:
+    def what_was_sent_holds_unless_squeezed(self) -> None:
+        if self.now_s < self.sent_until_s:
             caps = self.leases.caps(self.now_s)
-            for job_id, lease in self.said.items():
+            for job_id, lease in self.sent.items():
                 assert job_id in caps or math.isnan(lease.quota)
 
 

@@ -84,7 +84,7 @@ def test_the_best_run_is_the_best_of_all() -> None:
             used[:, at] = demand[:, None] * tasks
             assert (side.free[busy] + 1e-9 >= used).all()
         assert cost == pytest.approx(found.cost)
-    assert paid > CASES / 6 and several > CASES / 12, "they have to be cases that tell something"
+    assert paid > CASES / 6 and several > CASES / 12, "they have to be cases that show something"
 
 
 def test_of_starts_that_pay_alike_it_is_the_first_and_earliest_asks_for_no_payoff() -> None:

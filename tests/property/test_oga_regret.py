@@ -189,7 +189,7 @@ def test_a_solver_that_knows_nothing_of_ours_finds_no_better(seed: int) -> None:
                 gains += weights[ports.port[e]] * gain(ports.form[r, k], ports.alpha[r, k], v[2 * e + k])
         return -(gains - float(weights @ (x * v[size:])))
 
-    def rooms(v: Floats) -> Floats:
+    def packages(v: Floats) -> Floats:
         y = v[:size].reshape(-1, 2)
         totals, held = np.zeros((3, 2)), np.zeros((3, 2))
         np.add.at(totals, ports.port, y)
@@ -201,7 +201,7 @@ def test_a_solver_that_knows_nothing_of_ours_finds_no_better(seed: int) -> None:
     start = fair(ports, np.ones(3)).ravel() * 0.5
     found = minimize(
         worth, np.concatenate([start, np.full(3, 5.0)]), bounds=[(0, cap) for cap in caps] + [(0, None)] * 3,
-        constraints={"type": "ineq", "fun": rooms}, method="SLSQP", options={"maxiter": 500, "ftol": 1e-12},
+        constraints={"type": "ineq", "fun": packages}, method="SLSQP", options={"maxiter": 500, "ftol": 1e-12},
     )  # fmt: skip
     best = best_fixed(ports, weights)
     assert best.bound >= -found.fun - 1e-6

@@ -107,7 +107,7 @@ class Watched:
         self.inner, self.name, self.bounds = mechanism, mechanism.name, mechanism.bounds
         self.highest: dict[tuple[int, int, int], float] = {}
         self.terms: dict[int, tuple[float, float, float]] = {}
-        self.told: dict[int, list[list[float]]] = {}
+        self.announced: dict[int, list[list[float]]] = {}
         self.completed: set[int] = set()
 
     def look(self) -> None:
@@ -145,7 +145,7 @@ class Watched:
                 assert answer.price[row][sold].tolist() == seen[sold].tolist()
                 assert start >= answer.plan.arrival[row]
         assert answer.utility >= 0.0 and answer.payment >= 0.0
-        self.told[job] = answer.price.tolist()
+        self.announced[job] = answer.price.tolist()
         self.look()
         return answer
 
@@ -175,7 +175,7 @@ class Watched:
     def complete(self, job: int, round: int) -> float:
         self.completed.add(job)
         paid = self.inner.complete(job, round)
-        assert any(paid in row for row in self.told[job])
+        assert any(paid in row for row in self.announced[job])
         return paid
 
 

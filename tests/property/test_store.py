@@ -73,9 +73,7 @@ def test_decisions_come_back_equal_and_in_order(
         run.finish({})
         records = list(store.decisions(run.id))
         assert [record.decision() for record in records] == [decision for decision, _, _ in seen]
-        assert [(record.outcome, record.outcome_reason) for record in records] == [
-            told_[1:] for told_ in seen
-        ]
+        assert [(record.outcome, record.outcome_reason) for record in records] == [kept[1:] for kept in seen]
         assert store.run(run.id).decisions == len(seen)
         for name in names:
             mine = [record for record in records if name in (record.job, record.host)]

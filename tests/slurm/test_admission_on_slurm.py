@@ -293,7 +293,7 @@ def test_an_operator_may_do_all_but_comment(
     throttle, nice, begin = port.facts(job)
     assert (throttle, nice) == (2, -10_000) and begin > 0
     assert port.waiting(job)["admin_comment"] == ""
-    assert ["only administrators" in text for text in port.cluster.said] == [True]
+    assert ["only administrators" in text for text in port.cluster.notices] == [True]
 
 
 # ----------------------------------------------------------------------------------------------------- after the daemon
@@ -539,10 +539,10 @@ def test_a_companion_is_throttled_with_its_workers_and_returned(wide: Port) -> N
     assert throttles[-3:] == [(4, 2), (2, 1), (4, 2)], "never the one without the other"
     wide.slurm.run("scancel", workers)
 
-    def given_back() -> bool:
+    def restored() -> bool:
         cycle.run_once()
         return wide.facts(store)[0] == 50 and policy.explain(store) is None
 
-    until(given_back, lambda: f"it has its user's throttle again: {wide.facts(store)}")
+    until(restored, lambda: f"it has its user's throttle again: {wide.facts(store)}")
     assert wide.array(store)["waiting"] > 0, "nothing is cancelled"
     until(lambda: wide.array(store)["running"] == 4, "as many as there are CPUs")

@@ -218,7 +218,7 @@ class Story:
 
     jobs: list[str]
     looks: list[Snapshot] = field(default_factory=list)
-    told: list[tuple[str, float, float, float]] = field(default_factory=list)
+    ended: list[tuple[str, float, float, float]] = field(default_factory=list)
     """Job, end, run and lost seconds of those that were asked to have ended."""
     decided: list[list[Decision]] = field(default_factory=list)
     became: list[list[Outcome]] = field(default_factory=list)
@@ -233,12 +233,12 @@ def story(slurm_session: RealSlurm, actors: Asad, tmp_path_factory: pytest.TempP
         port = Port(slurm_session, actors, tmp_path_factory.mktemp("story"))
         story = Story([port.run(seconds=seconds) for seconds in (9, 8, 3, 4, 3, 2, 2)])
         since_s, deadline = -np.inf, time.monotonic() + 300
-        while len(story.told) < len(story.jobs):
-            assert time.monotonic() < deadline, story.told
+        while len(story.ended) < len(story.jobs):
+            assert time.monotonic() < deadline, story.ended
             snapshot = copied(port.cluster.snapshot())
             ended = port.cluster.finished(since_s)
             names = snapshot.jobs.job_id[ended.row]
-            story.told += zip(names, ended.end_s, ended.run_s, ended.lost_s, strict=True)
+            story.ended += zip(names, ended.end_s, ended.run_s, ended.lost_s, strict=True)
             since_s = snapshot.time_s
             decided: list[Decision] = [*offers(snapshot), Unheard(CAUSE)]
             story.looks.append(snapshot)
@@ -252,8 +252,8 @@ def story(slurm_session: RealSlurm, actors: Asad, tmp_path_factory: pytest.TempP
 
 
 def test_every_job_is_reported_once_and_as_long_as_it_ran(story: Story, slurm_session: RealSlurm) -> None:
-    assert sorted(job for job, *_ in story.told) == sorted(story.jobs)
-    for job, _, run_s, lost_s in story.told:
+    assert sorted(job for job, *_ in story.ended) == sorted(story.jobs)
+    for job, _, run_s, lost_s in story.ended:
         asked_s = float(dict(zip(story.jobs, (9, 8, 3, 4, 3, 2, 2), strict=True))[job])
         assert asked_s - 1 <= run_s < asked_s + 10
         assert 0 <= lost_s <= run_s

@@ -64,7 +64,7 @@ class Between:
     def story_of(self, job: str) -> str:
         return self.commands.details({int(job)})[int(job)].admin_comment
 
-    def told_by(self, array: str, task: int) -> str:
+    def task_story(self, array: str, task: int) -> str:
         for one in self.slurm.squeue():
             if one["array_job_id"] == int(array) and one["array_task_id"] == task:
                 return str(one["admin_comment"])
@@ -250,7 +250,7 @@ def test_a_task_of_an_array_goes_back_alone(between: Between) -> None:
     job = between.submit("sleep 1", "--array=0-1")
     between.step_until(lambda: len(between.mesos.rows) == 2, "both are taken")
     between.mesos.start("m1", "a1")
-    between.step_until(lambda: "a1" in between.told_by(job, 0), "one runs")
+    between.step_until(lambda: "a1" in between.task_story(job, 0), "one runs")
     between.ahead_s = 700.0
     between.step_until(lambda: len(between.queue.in_hand.now) == 1, "the other is released")
     by_task = {one["array_task_id"]: one["priority"] for one in between.slurm.squeue()}

@@ -88,9 +88,9 @@ def test_a_job_of_slurm_s_runs_on_agents_under_its_user_and_slurm_shows_the_end(
             finally:
                 cluster.close()
         # a job may be over before anybody has seen it run
-        told_at_end = re.search(r", on ([\w,]*\w)", queue.in_hand.over[int(job)].why)
-        assert told_at_end is not None, queue.in_hand.over[int(job)].why
-        hosts = told_at_end[1]
+        at_end = re.search(r", on ([\w,]*\w)", queue.in_hand.over[int(job)].why)
+        assert at_end is not None, queue.in_hand.over[int(job)].why
+        hosts = at_end[1]
         out = slurm.folder / "jobs" / f"out-{job}.txt"
         assert sorted(hosts.split(",")) == ["agent0", "agent1"]
         assert out.read_text() == f"{job} {hosts} 2 2 first second nobody\n{slurm.folder}/jobs\n"

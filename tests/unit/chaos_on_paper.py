@@ -96,7 +96,7 @@ class Life:
         (folder := self.folder / "head0").mkdir(parents=True)
         self.lab = Lab(folder, self.slurm, mark_key=str(self.folder / "mark.key"))
         for i in (1, 2, 3):
-            self.lab.actors.tell(f"n{i}", sample(i))
+            self.lab.actors.report(f"n{i}", sample(i))
         self.lab.cluster.recover()
         self.heads = 0
         self.marks_lost = False

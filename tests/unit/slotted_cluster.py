@@ -26,7 +26,7 @@ class Task:
     start_s: float = math.nan
     end_s: float = math.nan
     node: int = -1
-    told: bool = False
+    reported: bool = False
 
 
 @dataclass
@@ -208,10 +208,10 @@ class Obedient:
             (job.first_row + number, task, job)
             for job in self.jobs
             for number, task in enumerate(job.all)
-            if not math.isnan(task.end_s) and not task.told
+            if not math.isnan(task.end_s) and not task.reported
         ]
         for _, task, _ in ended:
-            task.told = True
+            task.reported = True
         count = len(ended)
         return Finished(
             np.array([row for row, _, _ in ended], np.int32),
@@ -238,7 +238,7 @@ class Obedient:
                     job.admitted = True
                 case Decline():
                     if job.comment == decision.cause.reason:
-                        self.illegal.append(f"{job.name} is told twice that it is not admitted")
+                        self.illegal.append(f"{job.name} is twice reported as not admitted")
                     job.comment = decision.cause.reason
                 case Defer():
                     if decision.until_s == job.begin_s or not decision.until_s > self.now_s:

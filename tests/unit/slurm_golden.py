@@ -55,7 +55,7 @@ def check_jobs(records: Sequence[JobRecord]) -> None:
 def check_queued(answer: bytes) -> None:
     """The same jobs as the queue beside Mesos sees them: what speaks against each, and what it would be there."""
     jobs = {job.name: job for job in read_jobs(answer)}
-    bars = {
+    reasons = {
         "host1": "certain nodes",
         "lic": "licences",
         "allmem": "all memory",
@@ -64,8 +64,8 @@ def check_queued(answer: bytes) -> None:
         "hidden": "features",
         "wrap": "heterogeneous",
     }
-    assert {name: job.bar for name, job in jobs.items() if job.bar}.keys() >= bars.keys()
-    assert all(why in jobs[name].bar for name, why in bars.items())
+    assert {name: job.bar for name, job in jobs.items() if job.bar}.keys() >= reasons.keys()
+    assert all(why in jobs[name].bar for name, why in reasons.items())
     free = ("arr", "gang", "gpu", "percpu", "held", "later")
     assert not [jobs[name].bar for name in free if jobs[name].bar]
     assert jobs["gpu"].gpus_per_node == 1

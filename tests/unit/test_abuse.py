@@ -28,7 +28,7 @@ def lab(tmp_path: Path) -> Lab:
     slurm.add(running(1, {"n1": 4}), running(2, {"n2": 4}), a_job(10), a_job(11))
     made = Lab(tmp_path, slurm)
     for i in (1, 2):
-        made.actors.tell(f"n{i}", sample(i, cores=4, cpu_fraction=0.25))
+        made.actors.report(f"n{i}", sample(i, cores=4, cpu_fraction=0.25))
     return made
 
 
@@ -51,7 +51,7 @@ def test_a_guest_that_was_light_and_takes_all_it_can_gets_its_quota_and_stays_in
     guest_on_n1(lab)
     before = leases(lab)["10"].quota
     host = sample(1, cores=4, cpu_fraction=1.0)
-    lab.actors.tell("n1", host, sample(10, guest=True, cpu_fraction=1.0), time_s=lab.now_s)
+    lab.actors.report("n1", host, sample(10, guest=True, cpu_fraction=1.0), time_s=lab.now_s)
     lab.snapshot(30)
     held = leases(lab)
     assert held["10"].quota == before == pytest.approx(0.25) and held["10"].guest
@@ -60,15 +60,15 @@ def test_a_guest_that_was_light_and_takes_all_it_can_gets_its_quota_and_stays_in
 
 def test_a_host_that_was_light_and_takes_all_that_it_has_has_it(lab: Lab) -> None:
     guest_on_n1(lab)
-    lab.actors.tell("n1", sample(1, cores=4, cpu_fraction=1.0, pressure=0.0), time_s=lab.now_s)
+    lab.actors.report("n1", sample(1, cores=4, cpu_fraction=1.0, pressure=0.0), time_s=lab.now_s)
     snapshot = lab.snapshot(30)
     assert math.isnan(leases(lab)["1"].quota)
     assert snapshot.jobs.pace[row(snapshot, "1")] == 1.0
 
 
 def test_progress_that_is_a_lie_keeps_nothing_but_its_own_job_from_lending(lab: Lab) -> None:
-    lab.actors.tell("n1", sample(1, cores=4, cpu_fraction=0.25, progress=1e-9))
-    lab.actors.tell("n2", sample(2, cores=4, cpu_fraction=0.25, progress=1.0))
+    lab.actors.report("n1", sample(1, cores=4, cpu_fraction=0.25, progress=1e-9))
+    lab.actors.report("n2", sample(2, cores=4, cpu_fraction=0.25, progress=1.0))
     snapshot = lab.snapshot()
     look = Look(snapshot, GuardSettings())
     offers = [CoAllocate(BECAUSE, row(snapshot, "10"), (node,), (0.5,)) for node in (0, 1)]
@@ -79,7 +79,7 @@ def test_progress_that_is_a_lie_keeps_nothing_but_its_own_job_from_lending(lab: 
 @pytest.mark.parametrize("steps", ["1", "9999999", "0", "-1", "1e9", "99999999999999999999"])
 def test_steps_that_are_a_lie_are_at_most_all_of_them(lab: Lab, steps: str) -> None:
     lab.slurm.jobs[1] |= {"comment": f"asad:steps={steps}"}
-    lab.actors.tell("n1", sample(1, cores=4, cpu_fraction=0.25, steps_done=50))
+    lab.actors.report("n1", sample(1, cores=4, cpu_fraction=0.25, steps_done=50))
     snapshot = lab.snapshot()
     passed = (snapshot.time_s - snapshot.jobs.start_s) / (snapshot.jobs.limit_end_s - snapshot.jobs.start_s)
     at = row(snapshot, "1")
@@ -93,11 +93,14 @@ def test_steps_that_are_a_lie_are_at_most_all_of_them(lab: Lab, steps: str) -> N
 )
 def test_a_comment_speaks_for_its_own_job_alone(lab: Lab, comment: str) -> None:
     before = lab.snapshot()
-    bars = before.jobs.host_bar[row(before, "2")], before.jobs.guest_bar[row(before, "11")]
+    reasons = before.jobs.host_bar[row(before, "2")], before.jobs.guest_bar[row(before, "11")]
     lab.slurm.jobs[1] |= {"comment": comment}
     lab.slurm.jobs[10] |= {"comment": comment}
     snapshot = lab.snapshot(5)
-    assert (snapshot.jobs.host_bar[row(snapshot, "2")], snapshot.jobs.guest_bar[row(snapshot, "11")]) == bars
+    assert (
+        snapshot.jobs.host_bar[row(snapshot, "2")],
+        snapshot.jobs.guest_bar[row(snapshot, "11")],
+    ) == reasons
     assert (
         snapshot.jobs.memory_bound[row(snapshot, "2")] == snapshot.jobs.memory_bound[row(snapshot, "11")] == 0
     )

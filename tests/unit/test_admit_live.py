@@ -121,7 +121,7 @@ def test_who_is_not_admitted_learns_why_and_is_left_as_he_is(job: Job, reason: s
     assert decision.kind == "decline"
     assert reason in decision.cause.reason
     cycle.run_once()
-    assert len(cluster.done) == 1, "he is told once"
+    assert len(cluster.done) == 1, "he is reported once"
     assert math.isnan(job.begin_s) and job.throttle == 0
 
 
@@ -611,12 +611,12 @@ def test_places_are_used_again_so_that_a_store_does_not_grow() -> None:
     cluster = Obedient([4], jobs)
     policy = admission()
     cycle = cycle_of(cluster, policy)
-    seats = 0
+    slots = 0
     while not cluster.over:
         cycle.run_once()
-        seats = max(seats, sum(name.startswith("seat") for name in policy.state()))
+        slots = max(slots, sum(name.startswith("seat") for name in policy.state()))
         cluster.run(cluster.now_s + 30.0)
-    assert seats <= 4
+    assert slots <= 4
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,13 @@ def test_arrays_and_rigid_jobs_are_planned_and_slurm_is_asked_once(tmp_path: Pat
     assert slurm.jobs[20]["admin_comment"].startswith("asad: admitted by oasis: ")
     assert "no kind of that name" in slurm.jobs[41]["admin_comment"]
     assert "admin_comment" not in slurm.jobs[42] or not slurm.jobs[42]["admin_comment"]
-    told_slurm = len(slurm.updates)
-    assert told_slurm >= 5
+    asked_slurm = len(slurm.updates)
+    assert asked_slurm >= 5
     for _ in range(3):
         lab.snapshot(10)
         cycle.run_once()
         assert cycle.outcomes == ()
-    assert len(slurm.updates) == told_slurm
+    assert len(slurm.updates) == asked_slurm
 
 
 def test_a_deferred_job_keeps_its_place_while_slurm_does_not_try_it(tmp_path: Path) -> None:

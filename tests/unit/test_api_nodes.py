@@ -158,13 +158,13 @@ class Actor:
     """A client that keeps what it is reported, and notes announcements unless it is reported not to."""
 
     def __init__(self, address: str, node: str, auth: Authenticator, *, notes: bool = True) -> None:
-        self.told: list[Message] = []
+        self.sent: list[Message] = []
         self.notes = notes
         self.client = NodeClient(address, node, auth, self.take, cgroup=1, retry_s=(0.05, 0.2))
         self.client.start()
 
     def take(self, message: Message) -> None:
-        self.told.append(message)
+        self.sent.append(message)
         if message["kind"] == "announce" and self.notes:
             self.client.send({"kind": "noted", "id": message["id"]})
 
@@ -174,7 +174,7 @@ class Actor:
         )
 
     def of_kind(self, kind: str) -> list[Message]:
-        return [message for message in self.told if message["kind"] == kind]
+        return [message for message in self.sent if message["kind"] == kind]
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_reports_go_up_and_leases_come_down(
     assert server.silent() == []
     server.grant({"n1": [Lease("12_3", True, "7", math.nan, 2)], "n9": []})
     until(lambda: actor.of_kind("lease"), "the lease is there")
-    assert actor.told[0] == {
+    assert actor.sent[0] == {
         "kind": "lease",
         "lease_s": 15.0,
         "jobs": [{"job_id": "12_3", "guest": True, "host_id": "7", "quota": None, "cores": 2}],

@@ -366,10 +366,10 @@ class Heard:
     trouble = ""
 
     def __init__(self) -> None:
-        self.told: list[set[str]] = []
+        self.written: list[set[str]] = []
 
     def save_learned(self, scope: str, memory: Mapping[str, Any]) -> None:
-        self.told.append(set(memory))
+        self.written.append(set(memory))
 
 
 def test_a_save_hands_the_store_what_has_changed_alone() -> None:
@@ -380,14 +380,14 @@ def test_a_save_hands_the_store_what_has_changed_alone() -> None:
     policy.learn(of_codes(0, 1), ended(0, 1))
     for expected in ({*names, "*"}, set[str]()):
         policy_state.save()
-        assert writer.told.pop() == expected
+        assert writer.written.pop() == expected
     policy.learn(of_codes(0, 1), ended(1))
     again = Stages(Everyone(), AtOnce(), Native(), Measured(names))
     policy_state.save()
     again.take_over(stages)
     policy_state.switch(again)
     policy_state.save()
-    assert writer.told == [{"ann/b/4", "*"}, set()], "what is handed over is not reported anew"
+    assert writer.written == [{"ann/b/4", "*"}, set()], "what is handed over is not reported anew"
 
 
 # ------------------------------------------------------------------------------------------------------ many of them

@@ -16,7 +16,7 @@ NAMED = set(
 )
 
 
-def rooms() -> list[str]:
+def packages() -> list[str]:
     """Folders and modules of asad, the plugins, the papers, and the folders around them."""
     inside = [path for path in (ROOT / "asad").iterdir() if path.suffix == ".py" and path.stem != "__init__"]
     inside += [
@@ -26,7 +26,7 @@ def rooms() -> list[str]:
     return [*(path.relative_to(ROOT).as_posix() for path in sorted(inside)), *around]
 
 
-@pytest.mark.parametrize("room", rooms())
+@pytest.mark.parametrize("room", packages())
 def test_every_room_is_named(room: str) -> None:
     assert room in NAMED, (
         f"docs/explanation/architecture.md does not name {room}: say in a line what is in it"

@@ -194,8 +194,8 @@ def test_the_story_of_a_guest_without_a_host_says_what_it_needs_where(tmp_path: 
     assert "  not done: guest: needs 4.2 cores of node 7 and 2 of node 8\n" in output
     output = call("explain", "100", "--store", path).output
     assert "  host: lends up to 30 % of its CPU to the guests of its nodes\n" in output
-    wide_told = call("explain", str(NAMES[2]), "--store", path).output
-    assert "needs 1 core of node00, 1 of node01, 1 of node02 and 5 in all on 5 nodes" in wide_told
+    wide_story = call("explain", str(NAMES[2]), "--store", path).output
+    assert "needs 1 core of node00, 1 of node01, 1 of node02 and 5 in all on 5 nodes" in wide_story
 
 
 def test_the_numbers_behind_a_decision_are_shown_on_demand(place: str) -> None:

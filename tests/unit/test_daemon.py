@@ -67,7 +67,7 @@ class Held:
     def __init__(self) -> None:
         self.applications = ["ann/sim/4"]
         self.ledger: list[dict[str, Any]] = []
-        self.said: list[str] = []
+        self.notices: list[str] = []
         self.shown = cluster()
         self.ended = nobody_ended()
         self.trouble: Exception | None = None
@@ -691,7 +691,7 @@ def test_what_oga_has_learned_outlives_the_process_and_another_policy_gives_back
 
 
 @pytest.mark.slow
-def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_knowledge(
+def test_a_store_that_is_broken_at_the_start_costs_no_cycle_and_no_state(
     live: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy_state, "SAVE_S", 0.05)
@@ -730,10 +730,10 @@ def test_the_ledger_goes_to_the_store_and_into_the_gains(
         {**entry, "role": "host"},
         {**entry, "job_id": "12", "role": "guest", "extended_s": 0.0},
     ]
-    life.cluster.said.append("job 15 was requeued: its partition is back")
+    life.cluster.notices.append("job 15 was requeued: its partition is back")
     wait_for(lambda: life.ask("status")["gains"]["lent_core_s"] == 50.0)
     wait_for(lambda: "job 15 was requeued" in caplog.text)
-    assert life.cluster.said == []
+    assert life.cluster.notices == []
     assert life.ask("status")["gains"]["extended_s"] == 60.0
     assert life.cluster.ledger == []
     stop(life)

@@ -49,7 +49,7 @@ class Live(Obedient):
         super().__init__(nodes, jobs)
         self.applications = ["ann/train/1", "bob/sim/1"]  # type: ignore[assignment]
         self.ledger: list[dict[str, Any]] = []
-        self.said: list[str] = []
+        self.notices: list[str] = []
         self.looks = 0
         self.before_deeds: Callable[[], None] = lambda: None
         self.released = 0
@@ -109,7 +109,7 @@ def after(cluster: Live, cycles: int) -> None:
     wait_for(lambda: cluster.looks > until, 300)
 
 
-def seats(url: str) -> dict[str, Any]:
+def slots(url: str) -> dict[str, Any]:
     with Store.open(url) as store:
         kept = learned.load(store, "slurm/admit/as-soon")
     return {str(entry["key"]): entry for name, entry in kept.items() if name.startswith("seat") and entry}
@@ -119,7 +119,7 @@ def seats(url: str) -> dict[str, Any]:
 def test_promises_are_in_the_store_before_the_cluster_is_asked(begin: Any, tmp_path: Path) -> None:
     cluster = Live([2], two())
     kept: list[dict[str, Any]] = []
-    cluster.before_deeds = lambda: kept.append(seats(str(tmp_path / "asad.db")))
+    cluster.before_deeds = lambda: kept.append(slots(str(tmp_path / "asad.db")))
     begin(cluster)
     assert set(kept[0]) == {"7", "8"}
     assert kept[0]["8"]["wished_s"] == cluster.jobs[1].begin_s == EPOCH + 400.0
@@ -131,7 +131,7 @@ def test_a_daemon_that_is_killed_finds_its_promises_and_repeats_nothing(begin: A
     count = len(cluster.done)
     # what a kill leaves: the store as it is now, and a cluster that was released nothing
     url = str(tmp_path / "asad.db")
-    kept = seats(url)
+    kept = slots(url)
     policy = Admission("as-soon", AsSoonAsRoom, cluster.applications, OPTIONS)
     with Store.open(url) as store:
         policy.restore(learned.load(store, "slurm/admit/as-soon"))

@@ -43,9 +43,9 @@ class Live(Yielding):
         super().__init__(nodes, jobs)
         self.applications = ["ann/train/1", "bob/sim/1"]  # type: ignore[assignment]
         self.ledger: list[dict[str, Any]] = []
-        self.said: list[str] = []
+        self.notices: list[str] = []
         self.looks = self.released = 0
-        self.given_back: list[bool] = []
+        self.withdrawn: list[bool] = []
         self.lock = threading.Lock()
 
     def snapshot(self) -> Any:
@@ -64,7 +64,7 @@ class Live(Yielding):
         return []
 
     def give_back(self, *, begin: bool = True) -> list[str]:
-        self.given_back.append(begin)
+        self.withdrawn.append(begin)
         return []
 
     def release(self) -> list[str]:
@@ -168,7 +168,7 @@ def test_what_was_learned_outlives_the_process(begin: Any, tmp_path: Path) -> No
 
 def test_a_stop_gives_back_and_a_start_leaves_begin_times_to_this_stage(begin: Any) -> None:
     daemon, cluster = begin(Live([2], three()))
-    assert cluster.given_back == [False] and cluster.held == {"2"}
+    assert cluster.withdrawn == [False] and cluster.held == {"2"}
     daemon.stop()
     wait_for(lambda: cluster.released)
     assert cluster.held == set()

@@ -68,7 +68,7 @@ class Started:
         given = ["--state-dir", str(folder), "--socket", str(self.socket), "--metrics", "none", *words]
         self.process = subprocess.Popen([*PROGRAM, *given], env=environment, stdout=self.log, stderr=self.log)
 
-    def said(self) -> str:
+    def output(self) -> str:
         self.log.flush()
         return Path(self.log.name).read_text(encoding="utf-8")
 
@@ -77,7 +77,7 @@ class Started:
 
     def ready(self) -> Started:
         def answers() -> bool:
-            assert self.process.poll() is None, self.said()
+            assert self.process.poll() is None, self.output()
             try:
                 return bool(self.ask("status")["cycle"]["number"] > 0)
             except DaemonDown:
@@ -112,8 +112,8 @@ def recorded(log: Path, *words: str) -> list[str]:
 
 def test_a_log_is_played_to_its_end(start: Callable[..., Started], log: Path, tmp_path: Path) -> None:
     one = start(*recorded(log))
-    assert one.end() == 0, one.said()
-    text = one.said()
+    assert one.end() == 0, one.output()
+    text = one.output()
     assert "160 of 160 jobs have ended" in text
     assert "asactl status --socket" in text
     with Store.open(str(tmp_path / "asad.db")) as store:
@@ -137,7 +137,7 @@ def test_what_costs_nothing_because_nothing_is_lent_is_no_case(
     start: Callable[..., Started], log: Path, tmp_path: Path
 ) -> None:
     one = start(*recorded(log, "--mode", "observe"))
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.output()
     with Store.open(str(tmp_path / "asad.db")) as store:
         assert share_cases.load(store, [run.id for run in store.runs()]).job == []
 
@@ -160,7 +160,7 @@ def test_it_stays_when_asked_and_answers_as_a_live_one(start: Callable[..., Star
     assert story["run"]["state"] == "running"
     assert one.ask("nodes")["nodes"][0]["cores"] == 2
     one.process.send_signal(signal.SIGTERM)
-    assert one.end() == 0, one.said()
+    assert one.end() == 0, one.output()
 
 
 def test_time_runs_as_fast_as_asked(start: Callable[..., Started], log: Path) -> None:
@@ -205,7 +205,7 @@ def test_systemd_is_notified_of_start_life_reload_and_stop(
         config.write_text("[daemon]\nmode = 'enforce'\n[guard]\nguests_cap = -5\n")
         one.process.send_signal(signal.SIGHUP)
         wait_for(lambda: hears("RELOADING=1") and hears("MONOTONIC_USEC=") and hears("READY=1"))
-        assert "asad.toml:4: guard.guests_cap: -5 is out of range" in one.said()
+        assert "asad.toml:4: guard.guests_cap: -5 is out of range" in one.output()
         assert one.ask("config")["guard"]["guests_cap"] == 5
         config.write_text("[daemon]\nmode = 'advise'\n[guard]\nguests_cap = 7\n")
         one.process.send_signal(signal.SIGHUP)
@@ -213,7 +213,7 @@ def test_systemd_is_notified_of_start_life_reload_and_stop(
         assert one.ask("status")["mode"] == "advise"
         assert one.ask("config")["recorded"]["stay"] is True, "what was stated on the command line stays"
         one.process.send_signal(signal.SIGTERM)
-        assert one.end() == 0, one.said()
+        assert one.end() == 0, one.output()
         assert hears("STOPPING=1")
 
 
@@ -221,7 +221,7 @@ def test_the_second_of_two_refuses(start: Callable[..., Started], log: Path) -> 
     first = start(*recorded(log, "--stay")).ready()
     second = start(*recorded(log))
     assert second.end() == 1
-    assert f"another daemon runs here (process {first.process.pid})" in second.said()
+    assert f"another daemon runs here (process {first.process.pid})" in second.output()
     assert first.ask("status")["mode"] == "enforce"
 
 

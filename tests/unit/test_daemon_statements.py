@@ -45,7 +45,7 @@ class Live(Evicting):
         super().__init__([4], jobs)
         self.applications = list(APPLICATIONS)  # type: ignore[assignment]
         self.ledger: list[dict[str, Any]] = []
-        self.said: list[str] = []
+        self.notices: list[str] = []
         self.looks = 0
         self.before_deeds: Callable[[], None] = lambda: None
         self.lock = threading.Lock()

@@ -137,7 +137,7 @@ def test_a_store_that_is_away_is_written_when_it_is_back(
     assert writer.trouble == ""
     assert writer.run_id == 1
     check_everything(path, 1)
-    assert len([r for r in caplog.records if "cannot be written" in r.message]) == 1, "told once"
+    assert len([r for r in caplog.records if "cannot be written" in r.message]) == 1, "reported once"
 
 
 def test_a_store_that_breaks_while_it_is_written_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:

@@ -382,7 +382,7 @@ def test_whoever_is_admissions_is_left_to_it() -> None:
 
 
 @pytest.mark.parametrize("bar", ["opted out", "depends on a job", "heterogeneous"])
-def test_who_is_barred_is_left_alone(bar: str) -> None:
+def test_who_is_ineligible_is_left_alone(bar: str) -> None:
     number = next(why for why in Ineligible if bar in why.text)
     cluster = Yielding([2], [job("1", 3000.0, 2), job("2", 600.0, 1, 2 * HOUR_S, bar=number)])
     cycle_of(cluster, deferral()).run_once()

@@ -25,7 +25,7 @@ def learned(**options: int) -> Rollout:
     return Rollout(expected="recorded", sample="recorded", **options)
 
 
-class Told(Rollout):
+class Scripted(Rollout):
     """One future: the real one, with nobody to come."""
 
     def imagine(self, waiting: Waiting, steps: int, futures: int) -> tuple[Floats, Ints, Ints]:
@@ -52,7 +52,7 @@ def test_what_is_played_is_what_the_world_would_earn() -> None:
     trajectories = Trajectories.of(jobs, [0, many], capacity)
     world = World(trajectories)
     waiting = world.view(0)
-    seen = Told(depth=steps)
+    seen = Scripted(depth=steps)
     seen.real = capacity[0]
     proposals = seen.propose(waiting)
     text = seen.play(waiting, proposals)

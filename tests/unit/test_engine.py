@@ -206,8 +206,8 @@ def test_conservative_starts_nobody_without_memory() -> None:
 
 def test_the_twin_shows_the_starts_of_the_cluster_left_alone_and_only_what_is_certain() -> None:
     jobs = [J(0, 1000, 4, work_s=100), J(1, 1000, 4, work_s=50), J(2, 1000, 4, work_s=30)]
-    own_start = starts(cluster(jobs, [4]))
-    assert own_start == [0, 100, 150]
+    alone_start = starts(cluster(jobs, [4]))
+    assert alone_start == [0, 100, 150]
     simulated = cluster(jobs, [4], contention=Contention(0.7, 0.7, 0.7, 0.7, "made up"))
     known = {}
     lent = False
@@ -220,7 +220,7 @@ def test_the_twin_shows_the_starts_of_the_cluster_left_alone_and_only_what_is_ce
         assert seen.own_known_s <= seen.time_s
         for row, start in enumerate(seen.jobs.counterfactual_start_s.tolist()):
             if start <= seen.own_known_s:
-                assert start == pytest.approx(own_start[row])
+                assert start == pytest.approx(alone_start[row])
             else:
                 assert math.isnan(start)
     assert known[10] == 10

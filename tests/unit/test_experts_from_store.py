@@ -179,7 +179,7 @@ def test_cases_of_one_job_count_together() -> None:
         for known, acts in ((cases, action), (alike, np.tile(action, 5)))
     )
     assert same.learned.mean == pytest.approx(one.learned.mean)
-    assert same.error == pytest.approx(one.error), "five copies of every case of a job tell no more than one"
+    assert same.error == pytest.approx(one.error), "five copies of every case of a job say no more than one"
 
 
 # ------------------------------------------------------------------------------------------------------ end to end

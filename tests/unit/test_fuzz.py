@@ -77,7 +77,7 @@ def test_blocks_end_the_same_however_many_are_read_at_a_time() -> None:
     assert ends(3) == alone
 
 
-def test_what_would_steer_a_terminal_or_cannot_be_written_is_reported() -> None:
+def test_what_would_control_a_terminal_or_cannot_be_written_is_reported() -> None:
     assert unfit("a plain line\nand another") == ""
     assert "terminal" in unfit("\x1b[2J")
     assert "half a character" in unfit("\ud800")

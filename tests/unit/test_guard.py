@@ -334,7 +334,7 @@ def test_only_nodes_that_one_job_holds_wholly_lend_where_the_cluster_wants_that(
         assert left(replace(shown, whole_nodes=False), 1) > 2.0, rows
 
 
-def test_barred_nodes_and_hosts_lend_nothing_to_pools() -> None:
+def test_ineligible_nodes_and_hosts_lend_nothing_to_pools() -> None:
     assert left(beside(host_bar={OTHER_HOST: 7}), 1) == 0.0
     mixed = replace(beside(HOST, HOST, host_bar={OTHER_HOST: 7}), whole_nodes=False)
     assert left(mixed, 1) == 1.2, "the other one does"

@@ -166,7 +166,7 @@ class Text(HTMLParser):
         super().__init__()
         self.elements: set[str] = set()
         self.handlers: set[str] = set()
-        self.said: list[str] = []
+        self.text: list[str] = []
         self.feed(page_text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -176,7 +176,7 @@ class Text(HTMLParser):
         }
 
     def handle_data(self, data: str) -> None:
-        self.said.append(data)
+        self.text.append(data)
 
 
 @pytest.mark.slow
@@ -191,4 +191,4 @@ def test_the_report_shows_names_as_text(monkeypatch: pytest.MonkeyPatch) -> None
     found = Text(text)
     assert found.elements - harmless.elements <= {"ul", "li", "p", "details", "summary"}
     assert not found.handlers
-    assert HOSTILE["HTML"] in "".join(found.said)
+    assert HOSTILE["HTML"] in "".join(found.text)

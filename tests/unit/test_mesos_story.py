@@ -239,7 +239,7 @@ def test_full_agents_keep_their_names_when_another_daemon_reads_the_journal(writ
     successor = Framework(Settings())
     successor.restore(framework.dump() if written_anew else records)
     assert successor.agents.names() == ["n1:5051", "n1:5052"]
-    assert [task.host for task in successor.tasks.values()] == ["n1"] * 8, "programs are told hosts"
+    assert [task.host for task in successor.tasks.values()] == ["n1"] * 8, "programs are given hosts"
 
 
 def test_snapshot_and_status_name_two_agents_of_one_host() -> None:

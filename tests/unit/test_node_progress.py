@@ -181,7 +181,7 @@ def free_bytes(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def test_who_fills_the_file_system_keeps_nobody_from_telling(small: Path) -> None:
+def test_who_fills_the_file_system_keeps_nobody_from_reporting(small: Path) -> None:
     assert all(offer_file(job, ME, small) for job in ("1", "2"))
     with (small / "1").open("r+b") as greedy:
         assert fill(greedy.fileno()) > 200 * KIB

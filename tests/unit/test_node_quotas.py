@@ -346,7 +346,7 @@ def test_where_slurm_keeps_no_memory_group_nothing_is_limited(limited: Limited) 
     assert not limited.set(64 * MIB)
     assert not limited.set(64 * MIB)
     (row,) = limited.node.quotas.rows
-    assert row.new == "refused: Slurm keeps no memory group here", "told once"
+    assert row.new == "refused: Slurm keeps no memory group here", "reported once"
     assert not limited.file.exists()
 
 

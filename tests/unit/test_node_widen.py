@@ -68,7 +68,7 @@ class Node:
         cgroups = Cgroups(self.tree.root, "n1", self.tree.proc)
         return Widening(cgroups, self.state, lambda: 1000.0, self.rows.append)
 
-    def said(self) -> list[str]:
+    def cores_of(self) -> list[str]:
         """What the files say, from above."""
         places = ("", "step_0", "step_0/user", "step_0/user/task_0")
         return [(self.base / place / "cpuset.cpus").read_text().strip() for place in places]
@@ -83,9 +83,9 @@ WIDE = {0, 1, 2, 3}
 
 
 def test_cgroups_and_what_slurm_has_bound_are_widened_and_put_back(node: Node) -> None:
-    before, bound = node.said(), dict(node.affinity)
+    before, bound = node.cores_of(), dict(node.affinity)
     assert node.widening.widen(node.job, "leased")
-    assert node.said() == ["0,1,2,3", "0,1,2,3", "", "0,1,2,3"]
+    assert node.cores_of() == ["0,1,2,3", "0,1,2,3", "", "0,1,2,3"]
     assert [path for path, _ in node.writes] == [
         f"{place}cpuset.cpus" for place in ("", "step_0/", "step_0/user/task_0/")
     ], "a group is never wider than the one above"
@@ -95,7 +95,7 @@ def test_cgroups_and_what_slurm_has_bound_are_widened_and_put_back(node: Node) -
     node.writes.clear()
     assert node.widening.widen(node.job, "leased") and not node.writes, "nothing is written twice"
     assert node.widening.narrow("7", "its lease ran out")
-    assert node.said() == before
+    assert node.cores_of() == before
     assert next(path for path, _ in node.writes) == "step_0/user/task_0/cpuset.cpus"
     assert node.affinity == bound
     assert [(row.old, row.new) for row in node.rows] == [("0,1", "0,1,2,3"), ("0,1,2,3", "0,1")]
@@ -129,7 +129,7 @@ def test_a_task_that_slurm_has_not_bound_yet_is_taken_along_when_it_is(node: Nod
 
 
 def test_a_successor_puts_back_what_a_killed_actor_has_left(node: Node) -> None:
-    before, bound = node.said(), dict(node.affinity)
+    before, bound = node.cores_of(), dict(node.affinity)
     assert node.widening.widen(node.job, "leased")
     write(
         node.tree.proc / "104/stat", "104 (b) S 102 " + "0 " * 17 + "99999 0\n"
@@ -137,7 +137,7 @@ def test_a_successor_puts_back_what_a_killed_actor_has_left(node: Node) -> None:
     node.affinity[104] = set(WIDE)
     successor = node.successor()
     successor.recover(node.jobs(), "the actor starts")
-    assert node.said() == before
+    assert node.cores_of() == before
     assert {pid: node.affinity[pid] for pid in (100, 101, 102, 103)} == {
         pid: bound[pid] for pid in (100, 101, 102, 103)
     }
@@ -169,9 +169,9 @@ def test_a_broken_entry_or_one_of_files_elsewhere_keeps_no_other_job_wide(node: 
 
 def test_without_a_place_to_write_it_down_nobody_is_widened(node: Node) -> None:
     node.widening.state = node.state / "gone" / "widened.json"
-    before = node.said()
+    before = node.cores_of()
     assert not node.widening.widen(node.job, "leased")
-    assert node.said() == before and not node.widening.held and node.affinity[101] == {0, 1}
+    assert node.cores_of() == before and not node.widening.held and node.affinity[101] == {0, 1}
 
 
 def test_who_has_every_core_is_not_widened(node: Node) -> None:

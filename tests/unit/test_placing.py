@@ -267,8 +267,8 @@ def test_an_unmeasured_host_lends_nothing_and_takes_nothing_from_guests() -> Non
     free = FreeCapacity.see(running(cpu_fraction={HOST: math.nan}), 0.1)
     assert free.pool[0] < 0
     assert free.ceiling[0] == pytest.approx(4 * (1 - 0.2 - 0.1)), "as the other host"
-    barred = FreeCapacity.see(running(cpu_fraction={HOST: math.nan}, host_bar={HOST: 1}), 0.1)
-    assert barred.ceiling[0] == 0
+    ineligible = FreeCapacity.see(running(cpu_fraction={HOST: math.nan}, host_bar={HOST: 1}), 0.1)
+    assert ineligible.ceiling[0] == 0
 
 
 def test_gpus_are_given_whole_beside_batch_jobs_that_have_none() -> None:
@@ -594,13 +594,15 @@ def test_one_memory_limit_of_a_job_in_a_cycle() -> None:
 
 
 def test_bounds_of_components_hold_against_every_policy() -> None:
-    def said(text: str) -> list[str]:
+    def vetoes_of(text: str) -> list[str]:
         snapshot = dataclasses.replace(cluster(), hints={WAITING: text})
         return allowed(snapshot, [CoAllocate(CAUSE, WAITING, (0,), host=HOST, share=0.3)], frozenset())
 
-    assert said("components=1-4") == []
-    assert said("components=2") == ["vetoed (components): 1 of its components would start; it wants 2 to 2"]
-    assert said("components=x")[0].startswith("vetoed (components): components=x is no number")
+    assert vetoes_of("components=1-4") == []
+    assert vetoes_of("components=2") == [
+        "vetoed (components): 1 of its components would start; it wants 2 to 2"
+    ]
+    assert vetoes_of("components=x")[0].startswith("vetoed (components): components=x is no number")
 
 
 def test_a_memory_limit_round_trips() -> None:

@@ -66,7 +66,7 @@ def test_a_terminal_that_knows_only_ascii_gets_ascii() -> None:
     assert "asax" in text
 
 
-def test_hostile_names_cannot_steer_the_terminal_nor_the_markup() -> None:
+def test_hostile_names_cannot_control_the_terminal_nor_the_markup() -> None:
     text = printed(hostile(), 120)
     assert "\x1b" not in text
     assert "\u202e" not in text

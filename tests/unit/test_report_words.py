@@ -85,7 +85,7 @@ def test_points_and_numbers() -> None:
     assert spaced(units.plural(2_310, "policy", "policies")) == "2 310 policies"
 
 
-def test_plain_takes_away_what_could_steer_a_terminal_or_break_a_file() -> None:
+def test_plain_takes_away_what_could_control_a_terminal_or_break_a_file() -> None:
     text = units.plain("a\x1b[2Jb\r\nc\u202ed\udc80\x00\u2028e")
     assert text == "a\ufffd[2Jb\ufffd\ufffdc\ufffdd\ufffd\ufffd\ufffde"
     assert units.plain("日本語 é") == "日本語 é"

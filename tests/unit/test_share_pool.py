@@ -321,21 +321,21 @@ def test_a_share_that_alone_stops_a_guest_is_drawn_anew_sooner_and_judged() -> N
 
 def test_the_funnel_has_all_that_is_idle_for_one_reason_each() -> None:
     guest = {"cores": 1, "start_s": 9500.0, "limit_end_s": 12_000.0, "demand": 0.5, "cpu_fraction": 0.5}
-    barred = host(0.2, host_bar=1)
+    ineligible = host(0.2, host_bar=1)
     nodes = [
         [(0, 3), (0, -1), (0, -1), (0, -1)],
         held_by(1),
         held_by(2),
         [(-1, -1)] * 4,
     ]
-    seen = snapshot_of(nodes, [host(0.5), barred, host(NAN), guest])
+    seen = snapshot_of(nodes, [host(0.5), ineligible, host(NAN), guest])
     peak = seen.core_peak
     assert peak is not None
     peak[:4] = 0.7
     policy = Measured(["a/b/1"], Options())
     decide(seen, policy)
     usual = (4 * 0.5 + 4 * 0.2) / 8
-    decide(snapshot_of(nodes, [host(0.5), barred, host(NAN), guest], time_s=NOW + 300.0), policy)
+    decide(snapshot_of(nodes, [host(0.5), ineligible, host(NAN), guest], time_s=NOW + 300.0), policy)
     found = {reason: amount / 300.0 for reason, amount in policy.funnel()}
     assert found["unmeasured"] == pytest.approx(4 * (1 - usual))
     assert found["opted out or ineligible: it opted out"] == pytest.approx(4 * 0.8)

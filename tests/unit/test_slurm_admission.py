@@ -308,7 +308,7 @@ def test_what_a_silent_slurm_leaves_changed_is_reported_at_the_release_beside_it
     lab.slurm.hangs = True
     lines = lab.cluster.release()
     assert [sentence.partition(":")[0] for sentence in lines] == ["11", "what was changed of 2 jobs stays so"]
-    assert len(changes(lab)) == 3, "asad-undo gives it back"
+    assert len(changes(lab)) == 3, "asad-undo restores it"
 
 
 def test_a_site_may_leave_nice_alone(tmp_path: Path) -> None:
@@ -335,12 +335,12 @@ def test_who_is_not_admitted_can_read_why_and_nothing_else_changes(lab: Lab) -> 
 def test_an_operator_may_not_comment_and_all_the_rest_goes_on(lab: Lab) -> None:
     lab.slurm.denies = "AdminComment"
     assert do(lab, Decline(WHY, at(lab, "10"))) == ""
-    (text,) = lab.cluster.said
+    (text,) = lab.cluster.notices
     assert "only administrators" in text and lab.slurm.jobs[10].get("admin_comment") is None
     assert do(lab, Admit(WHY, at(lab, "20_0"))) == ""
     assert do(lab, Decline(WHY, at(lab, "10"))) == ""
     assert [list(words) for _, words in lab.slurm.updates] == [["AdminComment"], ["Nice"]]
-    assert len(lab.cluster.said) == 1
+    assert len(lab.cluster.notices) == 1
 
 
 def test_what_others_wrote_stays(lab: Lab) -> None:
@@ -421,7 +421,7 @@ def test_a_change_that_slurm_did_not_answer_is_kept_until_it_is_known(lab: Lab) 
     lab.snapshot(SETTLES_S / 2)
     assert ("20", "ArrayTaskThrottle") in changes(lab)
     lab.snapshot(SETTLES_S)
-    assert changes(lab) == {} and lab.cluster.said == []
+    assert changes(lab) == {} and lab.cluster.notices == []
 
 
 def test_what_a_killed_predecessor_asked_for_last_may_come_after_it_was_returned(lab: Lab) -> None:
@@ -438,7 +438,7 @@ def test_what_a_killed_predecessor_asked_for_last_may_come_after_it_was_returned
     assert changes(lab) == {("20", "ArrayTaskThrottle"): (0, [3, 5])}, "the 5 may yet come"
     lab.slurm.jobs[array]["array_max_tasks"] = 5
     lab.snapshot(1)
-    assert lab.cluster.said == [], "that was nobody else"
+    assert lab.cluster.notices == [], "that was nobody else"
     lab.cluster.release()
     assert lab.slurm.jobs[array]["array_max_tasks"] == 0 and changes(lab) == {}
     # what is wanted meanwhile does not make somebody else's of what comes late
@@ -449,7 +449,7 @@ def test_what_a_killed_predecessor_asked_for_last_may_come_after_it_was_returned
     lab.slurm.jobs[array]["array_max_tasks"] = 3
     lab.snapshot(1)
     lab.cluster.release()
-    assert lab.slurm.jobs[array]["array_max_tasks"] == 0 and lab.cluster.said == []
+    assert lab.slurm.jobs[array]["array_max_tasks"] == 0 and lab.cluster.notices == []
 
 
 def test_what_somebody_else_has_changed_is_theirs(lab: Lab) -> None:
@@ -458,7 +458,7 @@ def test_what_somebody_else_has_changed_is_theirs(lab: Lab) -> None:
     lab.slurm.jobs[20]["array_max_tasks"] = 7
     lab.slurm.jobs[10]["eligible_time"] = int(START_S) + 99_999
     lab.snapshot(5)
-    assert sorted(lab.cluster.said) == [
+    assert sorted(lab.cluster.notices) == [
         "10: somebody else has set its begin time; it is let be",
         "20: somebody else has set its throttle; it is let be",
     ]

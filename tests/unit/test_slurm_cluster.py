@@ -48,7 +48,7 @@ def make(tmp_path: Path) -> Make:
         slurm.add(*(running(i, {f"n{i}": 2}) for i in (1, 2, 3)), a_job(10))
         made = Lab(tmp_path, slurm, **settings)
         for i in (1, 2, 3):
-            made.actors.tell(f"n{i}", sample(i))
+            made.actors.report(f"n{i}", sample(i))
         return made
 
     return lab
@@ -68,16 +68,16 @@ def test_offers_of_hyper_threads_keep_whole_cores(make: Make) -> None:
 def test_nothing_is_lent_where_slurm_takes_hyper_threads_for_cores(make: Make) -> None:
     lab = make()
 
-    def barred(cpus: int, threads: int, real_cores: int) -> str:
+    def ineligible(cpus: int, threads: int, real_cores: int) -> str:
         for node in lab.slurm.nodes:
             node |= {"cpus": cpus, "threads": threads}
-        lab.actors.told["n1"] = replace(lab.actors.told["n1"], hyperthreaded_cores=real_cores)
+        lab.actors.reports["n1"] = replace(lab.actors.reports["n1"], hyperthreaded_cores=real_cores)
         return NodeIneligible(lab.snapshot().node_bar[0]).text
 
-    assert barred(4, 1, 2) == "Slurm takes each of its hyper-threads for a core"
-    assert barred(4, 2, 2) == ""  # it knows them: it gives whole cores
-    assert barred(2, 1, 2) == ""  # only cores were reported
-    assert barred(4, 1, 0) == ""  # there are none, as far as the kernel shows
+    assert ineligible(4, 1, 2) == "Slurm takes each of its hyper-threads for a core"
+    assert ineligible(4, 2, 2) == ""  # it knows them: it gives whole cores
+    assert ineligible(2, 1, 2) == ""  # only cores were reported
+    assert ineligible(4, 1, 0) == ""  # there are none, as far as the kernel shows
 
 
 def test_memory_bound_by_rule_or_by_comment(make: Make) -> None:
@@ -150,7 +150,7 @@ def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
     slurm = SlurmInMemory()
     slurm.nodes = []
     lab = Lab(tmp_path, slurm, window_s=0.0)
-    lab.actors.told.clear()
+    lab.actors.reports.clear()
     lab.now_s = 1795171560.0
     look = Look(
         JobReader().read((folder / "squeue.json").read_bytes()),
@@ -159,7 +159,7 @@ def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
     slurm.look = lambda: look  # type: ignore[method-assign]
     slurm.add(a_job(15, partition="guest"))  # which is sent home: nobody here has sent it there
     for node, number in (("an1", 1), ("an2", 2), ("an3", 0), ("an4", 4), ("an5", 4)):
-        lab.actors.tell(node, *([sample(number)] if number else []))
+        lab.actors.report(node, *([sample(number)] if number else []))
     snapshot = lab.snapshot()
     jobs = snapshot.jobs
     why = {
@@ -239,7 +239,7 @@ def test_nodes_that_change_do_not_move_jobs(make: Make) -> None:
     lab = make()
     lab.snapshot()
     lab.slurm.nodes.insert(0, lab.slurm.nodes[0] | {"name": "n0"})
-    lab.actors.tell("n0")
+    lab.actors.report("n0")
     snapshot = lab.snapshot(30)
     first = snapshot.machine.first_core
     at = snapshot.machine.node_names.index("n2")
@@ -322,9 +322,9 @@ def test_hosts_on_several_nodes_lend_only_by_name(make: Make) -> None:
     def wide(lab: Lab) -> Lab:
         del lab.slurm.jobs[2], lab.slurm.jobs[3]
         lab.slurm.add(running(2, {"n2": 2, "n3": 2}), running(4, {"n4": 1}), running(5, {"n4": 1}))
-        lab.actors.tell("n2", sample(2))
-        lab.actors.tell("n3", sample(2))
-        lab.actors.tell("n4", sample(4, cores=1), sample(5, cores=1))
+        lab.actors.report("n2", sample(2))
+        lab.actors.report("n3", sample(2))
+        lab.actors.report("n4", sample(4, cores=1), sample(5, cores=1))
         return lab
 
     lab = wide(make())
@@ -338,24 +338,24 @@ def test_a_host_is_known_when_all_its_nodes_have_watched_it(make: Make) -> None:
     lab = make(lend=["multi-node"], window_s=60)
     lab.slurm.add(running(2, {"n2": 2, "n3": 2}))
     del lab.slurm.jobs[3]
-    lab.actors.tell("n2", sample(2, cpu_fraction=0.2))
+    lab.actors.report("n2", sample(2, cpu_fraction=0.2))
 
     def known() -> float:
         snapshot = lab.snapshot()
         return float(snapshot.jobs.cpu_fraction[row(snapshot, "2")])
 
-    lab.actors.tell("n3")
+    lab.actors.report("n3")
     assert math.isnan(known())
-    lab.actors.tell("n3", sample(2, cpu_fraction=0.6, since_s=START_S - 59))
+    lab.actors.report("n3", sample(2, cpu_fraction=0.6, since_s=START_S - 59))
     assert math.isnan(known())
-    lab.actors.tell("n3", sample(2, cpu_fraction=0.6, since_s=START_S - 60))
+    lab.actors.report("n3", sample(2, cpu_fraction=0.6, since_s=START_S - 60))
     assert known() == pytest.approx(0.4)
 
 
 def test_nodes_that_lend_nothing(make: Make) -> None:
     lab = make(opt_out={"nodes": "n[2,4]"})
     lab.slurm.nodes[0]["state_flags"] = ["DRAIN"]
-    del lab.actors.told["n3"]
+    del lab.actors.reports["n3"]
     snapshot = lab.snapshot()
     assert [NodeIneligible(one).text for one in snapshot.node_bar] == [
         "it is drained, down or not answering",
@@ -408,7 +408,7 @@ def test_a_guest_starts_beside_its_host_and_outlives_it(make: Make) -> None:
     lab = make()
     lab.offer(lab.snapshot(), "10", "1", "n1", share=0.5)
     lab.slurm.start(10, "n1", START_S + 2)
-    lab.actors.tell("n1", sample(1), sample(10, guest=True, cpu_time_s=3.0), time_s=START_S + 10)
+    lab.actors.report("n1", sample(1), sample(10, guest=True, cpu_time_s=3.0), time_s=START_S + 10)
     snapshot = lab.snapshot(10)
     at = row(snapshot, "10")
     assert names(snapshot, snapshot.guests) == ["10"] and "10" not in names(snapshot, snapshot.queue)
@@ -417,7 +417,7 @@ def test_a_guest_starts_beside_its_host_and_outlives_it(make: Make) -> None:
         snapshot.jobs.counterfactual_start_s[at]
     )
     lab.slurm.end(1, START_S + 20)
-    lab.actors.tell("n1", sample(10, guest=True, cpu_time_s=9.0), time_s=START_S + 20)
+    lab.actors.report("n1", sample(10, guest=True, cpu_time_s=9.0), time_s=START_S + 20)
     snapshot = lab.snapshot(20)
     assert snapshot.jobs.host[at] == -1 and math.isnan(snapshot.jobs.share[at])
     (lease,) = lab.actors.granted[-1]["n1"]
@@ -477,7 +477,7 @@ def test_a_memory_limit_goes_with_the_lease_for_as_long_as_it_shares(make: Make)
     lab.slurm.add(a_job(10, cpus=1, tres_req_str="cpu=1,mem=100M,node=1"))
     lab.offer(lab.snapshot(), "10", "1", "n1", share=0.2)
     lab.slurm.start(10, "n1", START_S + 2)
-    lab.actors.tell("n1", sample(1), sample(10, memory_bytes=7e7))
+    lab.actors.report("n1", sample(1), sample(10, memory_bytes=7e7))
     snapshot = lab.snapshot(10)
     at = row(snapshot, "10")
     assert snapshot.memory_used[at] == 7e7
@@ -585,7 +585,7 @@ def test_the_last_task_of_an_array_is_not_taken_for_all_of_it(make: Make) -> Non
         a_job(21, array_task_id=3, **of_array),  # split off for an offer that it did not take
         running(22, {"n2": 2}, **(of_array | {"array_task_id": 4, "cpus": 2})),
     )
-    lab.actors.tell("n2", sample(22))
+    lab.actors.report("n2", sample(22))
     snapshot = lab.snapshot()
     assert lab.offer(snapshot, "20_9", "1", "n1") == ""
     assert lab.actors.announced == [(("n1",), "20")]
@@ -597,7 +597,7 @@ def test_the_last_task_of_an_array_is_not_taken_for_all_of_it(make: Make) -> Non
     assert lab.cluster.apply([Withdraw(BECAUSE, row(snapshot, "20_9"))])[0].done
     assert lab.slurm.jobs[20]["partition"] == "batch"
     lab.slurm.start(20, "n4", START_S + 1)
-    lab.actors.tell("n4", sample(20, cores=1))
+    lab.actors.report("n4", sample(20, cores=1))
     limits = {job: lab.slurm.jobs[job]["time_limit"] for job in (20, 21, 22)}
     extension = ExtendLimit(BECAUSE, row(lab.snapshot(5), "20_9"), 60.0)
     assert lab.cluster.apply([extension])[0].done
@@ -649,7 +649,7 @@ def test_offers_that_are_not_taken_come_back(
     lab.offer(lab.snapshot(), "10", "1", "n1")
     happens(lab.slurm)
     lab.snapshot(after_s)
-    assert lab.cluster.said == [f"10: {why}; it waits in batch again"]
+    assert lab.cluster.notices == [f"10: {why}; it waits in batch again"]
     assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("batch", "n1")
     snapshot = lab.snapshot(5)
     assert math.isnan(snapshot.jobs.offered_s[row(snapshot, "10")]) and (snapshot.core_guest < 0).all()
@@ -674,7 +674,7 @@ def test_a_requeued_guest_is_restored_first(make: Make) -> None:
     lab.snapshot(5)
     lab.slurm.jobs[10] |= a_job(10, partition="guest", required_nodes="n1", restart_cnt=1)
     lab.snapshot(5)
-    assert lab.cluster.said == ["10: it was requeued; it waits in batch again"]
+    assert lab.cluster.notices == ["10: it was requeued; it waits in batch again"]
     assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("batch", "")
     snapshot = lab.snapshot(5)
     assert names(snapshot, snapshot.queue) == ["10"] and len(lab.cluster.finished(0.0).row) == 0
@@ -712,7 +712,7 @@ def test_a_guest_that_has_ended_and_is_requeued_comes_home(make: Make, shown: bo
     if not shown:
         del lab.slurm.jobs[10]
     lab.snapshot(5)
-    assert lab.cluster.said == ["10: it has ended"]
+    assert lab.cluster.notices == ["10: it has ended"]
     lab.slurm.add(a_job(10, partition="guest", required_nodes="n1", restart_cnt=1))
     lab.snapshot(290)
     assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("batch", "")
@@ -728,7 +728,7 @@ def test_an_offer_whose_nodes_its_user_has_changed_is_taken_back(make: Make, nod
     lab.slurm.jobs[10] |= {"required_nodes": nodes}
     lab.snapshot(1)
     assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("batch", "")
-    assert lab.cluster.said == ["10: somebody else has changed its node list; it waits in batch again"]
+    assert lab.cluster.notices == ["10: somebody else has changed its node list; it waits in batch again"]
 
 
 @pytest.mark.parametrize("own", ["", "n1"])
@@ -740,7 +740,7 @@ def test_a_job_that_its_user_moves_home_is_bound_to_no_node_of_its_offer(make: M
     lab.snapshot(5)
     assert (lab.slurm.jobs[10]["partition"], lab.slurm.jobs[10]["required_nodes"]) == ("long", own)
     freed = "" if own else "; it is bound to the nodes of its offer no more"
-    assert lab.cluster.said == [f"10: somebody else has moved it back{freed}"]
+    assert lab.cluster.notices == [f"10: somebody else has moved it back{freed}"]
     assert lab.cluster.recover() == []
 
 
@@ -842,7 +842,7 @@ def test_limits_of_associations_outlive_a_database_that_is_away_and_are_asked_fo
         broken.setattr(lab.slurm, "wall_limits", away)
         assert latest_end_s(3601) == 3600.0
     assert (
-        lab.cluster.said[-1]
+        lab.cluster.notices[-1]
         == "limits of associations and QOS are as they were: sacctmgr: Connection refused"
     )
     lab.slurm.walls = ({("physics", "ann", ""): 1800.0}, {})
@@ -855,7 +855,7 @@ def test_limits_of_associations_outlive_a_database_that_is_away_and_are_asked_fo
 def test_finished_jobs_are_reported_once(make: Make) -> None:
     lab = make()
     lab.snapshot()
-    lab.actors.tell("n1", sample(1, cpu_time_s=45.0), time_s=START_S + 30)
+    lab.actors.report("n1", sample(1, cpu_time_s=45.0), time_s=START_S + 30)
     lab.snapshot(30)
     lab.slurm.end(1, START_S + 40)
     snapshot = lab.snapshot(30)
@@ -893,7 +893,7 @@ def test_jobs_that_squeue_has_forgotten_are_asked_of_accounting(make: Make) -> N
     lab.snapshot()
     for number in (1, 2, 10, 11):
         del lab.slurm.jobs[number]
-    lab.slurm.remembers = {
+    lab.slurm.accounted = {
         1: Ended(1, START_S - 60, START_S + 7, 67.0),
         11: Ended(11, START_S + 1, START_S + 5, math.nan),  # started and ended between two looks
     }
@@ -983,7 +983,7 @@ def test_pressure_slows_a_host_that_lends_and_is_kept(make: Make) -> None:
     lab.slurm.start(10, "n1", START_S)
     lab.snapshot()
     for node, number in (("n1", 1), ("n2", 2)):
-        lab.actors.tell(node, sample(number, pressure=0.1, throttled=0.3), time_s=START_S + 30)
+        lab.actors.report(node, sample(number, pressure=0.1, throttled=0.3), time_s=START_S + 30)
     snapshot = lab.snapshot(30)
     lends, alone = row(snapshot, "1"), row(snapshot, "2")
     assert snapshot.jobs.pressure[lends] == 0.1
@@ -1002,15 +1002,15 @@ def test_what_a_job_lost_before_it_was_requeued_is_not_lost_of_its_next_run(make
     lab.offer(lab.snapshot(), "10", "1", "n1")
     lab.slurm.start(10, "n1", START_S)
     lab.snapshot()
-    lab.actors.tell("n1", sample(1, throttled=0.3, cpu_time_s=40.0), time_s=START_S + 30)
+    lab.actors.report("n1", sample(1, throttled=0.3, cpu_time_s=40.0), time_s=START_S + 30)
     snapshot = lab.snapshot(30)
     host = row(snapshot, "1")
     assert snapshot.jobs.lost_s[host] == pytest.approx(9.0)
     lab.slurm.jobs[1] = a_job(1, restart_cnt=1)
-    lab.actors.tell("n1")
+    lab.actors.report("n1")
     assert lab.snapshot(30).jobs.lost_s[host] == 0.0
     lab.slurm.start(1, "n4", START_S + 70)
-    lab.actors.tell("n4", sample(1, cpu_time_s=20.0), time_s=START_S + 90)
+    lab.actors.report("n4", sample(1, cpu_time_s=20.0), time_s=START_S + 90)
     lab.snapshot(30)
     lab.slurm.end(1, START_S + 100)
     lab.snapshot(30)
@@ -1025,14 +1025,14 @@ def test_a_guests_pace_is_what_it_gets_of_what_its_kind_wants(make: Make) -> Non
     lab = make()
     lab.slurm.add(running(3, {"n3": 2}, name="app10"))
     lab.snapshot()
-    lab.actors.tell("n3", sample(3, cpu_time_s=90.0), time_s=START_S + 30)
+    lab.actors.report("n3", sample(3, cpu_time_s=90.0), time_s=START_S + 30)
     lab.snapshot(30)
     lab.slurm.end(3, START_S + 30)
     lab.snapshot(5)
     assert lab.cluster.finished(0.0).cpu_fraction.tolist() == [0.5]
     lab.offer(lab.snapshot(), "10", "1", "n1")
     lab.slurm.start(10, "n1", START_S + 40)
-    lab.actors.tell("n1", sample(1), sample(10, guest=True, cpu_fraction=0.2), time_s=START_S + 60)
+    lab.actors.report("n1", sample(1), sample(10, guest=True, cpu_fraction=0.2), time_s=START_S + 60)
     snapshot = lab.snapshot(30)
     at = row(snapshot, "10")
     assert snapshot.jobs.pace[at] == pytest.approx(0.4) and snapshot.jobs.cpu_fraction[at] == 0.5
@@ -1045,7 +1045,7 @@ def test_a_guest_of_an_unknown_kind_loses_what_it_gets_less_than_before(make: Ma
     lab.snapshot()
     for cpu_fraction, after_s in ((0.6, 30), (0.06, 60)):
         guest = sample(10, guest=True, cpu_fraction=cpu_fraction)
-        lab.actors.tell("n1", sample(1), guest, time_s=START_S + after_s)
+        lab.actors.report("n1", sample(1), guest, time_s=START_S + after_s)
         snapshot = lab.snapshot(30)
     at = row(snapshot, "10")
     assert math.isnan(snapshot.jobs.pace[at]), "nobody knows what it wants"
@@ -1054,7 +1054,7 @@ def test_a_guest_of_an_unknown_kind_loses_what_it_gets_less_than_before(make: Ma
 
 def test_happiness_is_progress_over_passed_time(make: Make) -> None:
     lab = make()
-    lab.actors.tell("n1", sample(1, progress=0.5))
+    lab.actors.report("n1", sample(1, progress=0.5))
     snapshot = lab.snapshot(540)  # 600 s of 3600 s
     assert snapshot.jobs.happiness[row(snapshot, "1")] == pytest.approx(3.0)
     assert math.isnan(snapshot.jobs.happiness[row(snapshot, "2")])
@@ -1078,7 +1078,7 @@ def test_steps_that_have_ended_show_more_than_a_line(
 ) -> None:
     lab = make()
     lab.slurm.jobs[1]["comment"] = comment
-    lab.actors.tell("n1", sample(1, progress=0.5, steps_done=done))
+    lab.actors.report("n1", sample(1, progress=0.5, steps_done=done))
     snapshot = lab.snapshot(540)  # 600 s of 3600 s
     assert snapshot.jobs.happiness[row(snapshot, "1")] == pytest.approx(happiness)
 
@@ -1086,8 +1086,8 @@ def test_steps_that_have_ended_show_more_than_a_line(
 def test_nodes_that_saw_other_steps_count_as_the_least(make: Make) -> None:
     lab = make()
     lab.slurm.add(running(1, {"n1": 2, "n4": 2}, comment="asad:steps=10"))
-    lab.actors.tell("n1", sample(1, steps_done=5))
-    lab.actors.tell("n4", sample(1, steps_done=3))
+    lab.actors.report("n1", sample(1, steps_done=5))
+    lab.actors.report("n4", sample(1, steps_done=3))
     snapshot = lab.snapshot(540)
     assert snapshot.jobs.happiness[row(snapshot, "1")] == pytest.approx(0.3 * 6)
 
@@ -1108,7 +1108,7 @@ def test_tasks_of_an_array_show_more_than_anything_else(make: Make) -> None:
         a_task(55, 5, "n4", end_time=begun + 3, job_state="FAILED", start_time=begun),
         a_job(50, array_job_id=50, array_task_string="6-9"),
     )
-    lab.actors.tell("n1", sample(54, progress=0.5))
+    lab.actors.report("n1", sample(54, progress=0.5))
 
     def happiness(after_s: float) -> float:
         snapshot = lab.snapshot(after_s)
@@ -1132,7 +1132,7 @@ def test_guests_and_forgotten_tasks_of_an_array(make: Make) -> None:
     lab.snapshot()
     for number in (1, 2, 3):
         del lab.slurm.jobs[50 + number]
-        lab.slurm.remembers[50 + number] = Ended(
+        lab.slurm.accounted[50 + number] = Ended(
             50 + number, START_S - 60, START_S + 40, math.nan, number < 3
         )
     lab.slurm.jobs[54] |= {"job_state": "COMPLETED", "end_time": int(START_S) + 900}
@@ -1150,8 +1150,8 @@ def test_guests_and_forgotten_tasks_of_an_array(make: Make) -> None:
 
 def test_unknown_jobs_in_reports_are_passed_over(make: Make) -> None:
     lab = make()
-    lab.actors.tell("n1", sample(1), sample(999))
-    lab.actors.told["ghost"] = lab.actors.told["n1"]
+    lab.actors.report("n1", sample(1), sample(999))
+    lab.actors.reports["ghost"] = lab.actors.reports["n1"]
     snapshot = lab.snapshot()
     assert snapshot.jobs.cpu_fraction[row(snapshot, "1")] == 0.25
 

@@ -20,7 +20,7 @@ def slurm() -> SlurmInMemory:
 def test_a_cycle_parses_the_jobs_that_have_changed(tmp_path: Path, slurm: SlurmInMemory) -> None:
     lab = Lab(tmp_path, slurm)
     for number in range(1, NODES + 1):
-        lab.actors.tell(f"n{number}", sample(number))
+        lab.actors.report(f"n{number}", sample(number))
     reader, answer, nodes = JobReader(), answer_of(slurm), slurm.look().nodes
 
     def parsed(text: bytes) -> int:

@@ -25,7 +25,7 @@ def test_node_lists_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch
     assert calls.count("n[1-3]") == 2, "the oldest is forgotten"
     for _ in range(2):
         assert len(ask("x[1-1000]")) == 1000
-    assert calls.count("x[1-1000]") == 2, "what is larger than all of the room is not remembered"
+    assert calls.count("x[1-1000]") == 2, "what is larger than all of the room is not kept"
     ask("n[1-3]")
     assert calls.count("n[1-3]") == 2
     assert fold(("n2", "n1", "n3")) == "n[1-3]"

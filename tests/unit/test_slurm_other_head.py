@@ -25,7 +25,7 @@ def make(tmp_path: Path) -> Make:
         (tmp_path / "first").mkdir()
         made = Lab(tmp_path / "first", slurm, **(settings or {}))
         for i in (1, 2, 3):
-            made.actors.tell(f"n{i}", sample(i))
+            made.actors.report(f"n{i}", sample(i))
         return made
 
     return lab
@@ -52,7 +52,7 @@ def test_an_offer_of_a_lost_head_node_is_taken_back(make: Make) -> None:
     job = lab.slurm.jobs[10]
     assert (job["partition"], job["required_nodes"]) == ("batch", "")
     lab.snapshot(5)
-    assert lab.cluster.said[-1] == "10: an offer to it was left over; it waits in batch again"
+    assert lab.cluster.notices[-1] == "10: an offer to it was left over; it waits in batch again"
     count = len(lab.slurm.updates)
     lab.snapshot(5)
     assert len(lab.slurm.updates) == count, "it is done once"

@@ -41,7 +41,7 @@ def make(tmp_path: Path) -> Make:
         slurm.add(running(4, {"n4": 2}), running(5, {"n4": 1}))
         made = Lab(tmp_path, slurm, **settings)
         for i in (1, 2, 3):
-            made.actors.tell(f"n{i}", sample(i, cores=4, cpu_fraction=0.25))
+            made.actors.report(f"n{i}", sample(i, cores=4, cpu_fraction=0.25))
         return made
 
     return lab
@@ -137,8 +137,10 @@ def test_demands_that_mean_nothing_are_refused(make: Make, demands: Mapping[str,
 
 def test_peaks_are_those_of_the_node_and_of_the_job_there(make: Make) -> None:
     lab = make()
-    lab.actors.tell("n4", sample(4, cpu_peak=0.5), sample(5, cores=1, cpu_peak=0.7))
-    lab.actors.tell("n1", sample(1, cores=4, cpu_peak=0.9, since_s=START_S - 10.0))  # not watched long enough
+    lab.actors.report("n4", sample(4, cpu_peak=0.5), sample(5, cores=1, cpu_peak=0.7))
+    lab.actors.report(
+        "n1", sample(1, cores=4, cpu_peak=0.9, since_s=START_S - 10.0)
+    )  # not watched long enough
     snapshot = lab.snapshot()
     assert snapshot.core_peak is not None
     first = snapshot.machine.first_core
@@ -200,14 +202,14 @@ def test_who_may_meet_is_what_slurm_says(make: Make) -> None:
 def test_guests_run_wide_where_all_actors_say_so(make: Make) -> None:
     lab = make()
     for i in (1, 2, 3, 4, 5):
-        lab.actors.told[f"n{i}"] = replace(lab.actors.told[f"n{i}"], widens=True)
+        lab.actors.reports[f"n{i}"] = replace(lab.actors.reports[f"n{i}"], widens=True)
     assert lab.snapshot().widened
     guest_on(lab, "n4")
     lease = leased(lab, "n4")["10"]
     assert lease.widen and lease.quota == pytest.approx(0.6)
-    lab.actors.told["n3"] = replace(lab.actors.told["n3"], widens=False)
+    lab.actors.reports["n3"] = replace(lab.actors.reports["n3"], widens=False)
     assert not lab.snapshot(5).widened and not leased(lab, "n4")["10"].widen
-    lab.actors.told["n3"] = replace(lab.actors.told["n3"], widens=True)
+    lab.actors.reports["n3"] = replace(lab.actors.reports["n3"], widens=True)
     assert leased(lab, "n4")["10"].widen is False
     lab.snapshot(5)
     assert leased(lab, "n4")["10"].widen
@@ -231,7 +233,7 @@ def test_an_offer_outlives_the_holder_and_is_withdrawn(make: Make) -> None:
     assert draw(lab, lab.snapshot(), "10", n1=1.2) == ""
     lab.slurm.end(1, START_S + 3)
     snapshot = lab.snapshot(5)  # free cores give what it needs as well
-    assert lab.slurm.jobs[10]["partition"] == "guest" and not lab.cluster.said
+    assert lab.slurm.jobs[10]["partition"] == "guest" and not lab.cluster.notices
     at = row(snapshot, "10")
     assert do(lab, Withdraw(BECAUSE, at)) == ""
     assert math.isnan(snapshot.jobs.demand[at]) and not (snapshot.core_guest == at).any()
@@ -305,7 +307,7 @@ def test_of_a_guest_on_several_nodes_each_has_its_quota(make: Make) -> None:
         del lab.slurm.jobs[number]
     lab.slurm.add(running(2, {"n2": 4, "n3": 4}), a_job(10, cpus=4, node_count=2, max_nodes=2))
     for node in ("n2", "n3"):
-        lab.actors.tell(node, sample(2, cores=4))
+        lab.actors.report(node, sample(2, cores=4))
     assert draw(lab, lab.snapshot(), "10", n2=1.0, n3=0.5) == ""
     seen = running(10, {"n2": 2, "n3": 2}, partition="guest", required_nodes="n[2-3]")
     lab.slurm.jobs[10] = seen | {"start_time": int(lab.now_s) + 1}
@@ -343,7 +345,7 @@ def test_what_a_host_lends_is_recorded_and_binds_nobody(make: Make) -> None:
 def test_pressure_and_ledger_know_those_who_lend_to_a_pool(make: Make) -> None:
     lab = make()
     guest_on(lab)
-    lab.actors.tell(
+    lab.actors.report(
         "n1", sample(1, cores=4, pressure=0.3), sample(10, guest=True, cpu_time_s=7.0), time_s=lab.now_s + 9
     )
     snapshot = lab.snapshot(10)
@@ -463,7 +465,7 @@ def test_a_policy_of_pools_lends_holds_and_relieves_on_slurm(make: Make, share: 
     assert isinstance(quota, SetQuota) and quota.nodes == offer.nodes
     assert leased(lab, node)["10"].quota == pytest.approx(min(1.0, quota.cores[0] / 2))
     host = offer.nodes[0] + 1
-    lab.actors.tell(node, sample(host, cores=4, pressure=0.9), sample(10, guest=True), time_s=lab.now_s)
+    lab.actors.report(node, sample(host, cores=4, pressure=0.9), sample(10, guest=True), time_s=lab.now_s)
     (squeezed,) = look(30)["set-quota"]
     assert squeezed.cause.policy == "guard"
     assert leased(lab, node)["10"].quota == pytest.approx(0.05)

@@ -170,7 +170,7 @@ def test_in_observe_mode_nothing_is_taken_and_what_waits_goes_back(world: World)
     world.mesos.finish("m1")
     world.queue.may = False
     world.step(3)
-    assert world.slurm.ended == {1: 1}, "and is told of"
+    assert world.slurm.ended == {1: 1}, "and is reported"
 
 
 def test_users_who_cancel_in_slurm_cancel_on_mesos(world: World) -> None:
@@ -954,7 +954,7 @@ def test_the_daemon_opens_and_checks_it_by_name(tmp_path: Path) -> None:
     cluster = open_cluster(config, NoNodes(), tmp_path)
     try:
         assert isinstance(cluster, SlurmMesosCluster)
-        assert cluster.said is cluster.mesos.said
+        assert cluster.notices is cluster.mesos.notices
         assert "0 jobs of Slurm's are in hand" in cluster.sentence()
     finally:
         cluster.close()

@@ -34,7 +34,7 @@ def lab(tmp_path: Path) -> Lab:
     slurm.add(*(running(i, {f"n{i}": 2}) for i in range(1, 5)), *(a_job(i) for i in range(10, 60)))
     made = slurm.lab = Lab(tmp_path, slurm)
     for i in range(1, 5):
-        made.actors.tell(f"n{i}", sample(i))
+        made.actors.report(f"n{i}", sample(i))
     made.cluster.acting_s = 10.0
     return made
 
@@ -125,7 +125,7 @@ def guest(lab: Lab, **facts: object) -> None:
     lab.cluster.acting_s = math.inf
     lab.slurm.add(running(4, {"n4": 2}, name="app10"))
     lab.snapshot()
-    lab.actors.tell("n4", sample(4, cpu_time_s=90.0), time_s=START_S + 30)
+    lab.actors.report("n4", sample(4, cpu_time_s=90.0), time_s=START_S + 30)
     lab.snapshot(30)
     lab.slurm.end(4, lab.now_s)
     lab.snapshot(5)
@@ -139,7 +139,7 @@ def test_a_guest_that_sleeps_loses_nothing(lab: Lab) -> None:
     guest(lab)
     asleep = sample(10, guest=True, cpu_fraction=0.0, delayed=0.0)
     for _ in range(10):
-        lab.actors.tell("n1", sample(1), asleep, time_s=lab.now_s)
+        lab.actors.report("n1", sample(1), asleep, time_s=lab.now_s)
         snapshot = lab.snapshot(60)
     at = row(snapshot, "10")
     assert snapshot.jobs.lost_s[at] == 0.0 and snapshot.jobs.pace[at] < 0.05
@@ -149,10 +149,10 @@ def test_a_guest_that_waits_for_cores_loses_what_it_waited(lab: Lab) -> None:
     guest(lab)
     waits = sample(10, guest=True, cpu_fraction=0.4, delayed=0.25)
     for _ in range(4):
-        lab.actors.tell("n1", sample(1), waits, time_s=lab.now_s)
+        lab.actors.report("n1", sample(1), waits, time_s=lab.now_s)
         snapshot = lab.snapshot(60)
     assert snapshot.jobs.lost_s[row(snapshot, "10")] == pytest.approx(60.0)
-    lab.actors.tell("n1", sample(1), replace(waits, delayed=math.nan), time_s=lab.now_s)
+    lab.actors.report("n1", sample(1), replace(waits, delayed=math.nan), time_s=lab.now_s)
     snapshot = lab.snapshot(60)
     assert snapshot.jobs.lost_s[row(snapshot, "10")] == pytest.approx(60.0 + 60.0 * (1.0 - 0.4 / 0.5)), (
         "an older actor does not say how long it waited"

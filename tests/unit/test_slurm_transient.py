@@ -29,7 +29,7 @@ def lab(tmp_path: Path) -> Lab:
     array = {"array_job_id": 20, "array_task_string": "0-9", "array_max_tasks": 0, "cpus": 1}
     slurm.add(running(1, {"n1": 2}), a_job(10), a_job(20, **array))
     lab = Lab(tmp_path, slurm)
-    lab.actors.tell("n1", sample(1))
+    lab.actors.report("n1", sample(1))
     return lab
 
 

@@ -324,7 +324,7 @@ def test_what_was_changed_is_returned_in_one_call(
 
 
 @pytest.mark.parametrize(
-    ("shown", "given_back"),
+    ("shown", "restored"),
     [
         ("ArrayTaskId=7 ArrayTaskThrottle=3 JobName=x", True),  # the last one that waits
         ("ArrayTaskId=7%3 ArrayTaskThrottle=3 JobName=x", True),  # the same on 26.05
@@ -337,13 +337,13 @@ def test_what_was_changed_is_returned_in_one_call(
     ],
 )
 def test_a_throttle_is_known_of_whatever_tasks_wait(
-    tmp_path: Path, slurm: Path, shown: str, given_back: bool
+    tmp_path: Path, slurm: Path, shown: str, restored: bool
 ) -> None:
     path = change(tmp_path, "ArrayTaskThrottle", 0, 3)
     waits(slurm)
     (slurm / "shown").write_text(f"JobId=20 ArrayJobId=20 {shown} UserId=a(1)\n")
     assert undo_changes(path, older_than_s=0.0, now_s=1000.0 + SETTLES_S)[1] == 0
-    assert calls(slurm) == (["update jobid=20 ArrayTaskThrottle=0"] if given_back else [])
+    assert calls(slurm) == (["update jobid=20 ArrayTaskThrottle=0"] if restored else [])
     assert open_changes(path) == {}
 
 

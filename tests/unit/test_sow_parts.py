@@ -113,7 +113,7 @@ def test_an_arrival_that_was_not_stated_is_the_next_later_one() -> None:
     mechanism.step(3)
     start = mechanism.arrive(1, 3)
     assert start is not None and start >= 5
-    assert mechanism.arrive(1, 3) == start, "once told, it stands"
+    assert mechanism.arrive(1, 3) == start, "once promised, it stands"
     mechanism.step(6)
     assert mechanism.arrive(2, 6) is None and 2 not in mechanism.active
     assert mechanism.arrive(99, 6) is None
