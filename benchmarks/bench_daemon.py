@@ -212,17 +212,17 @@ class Actors:
     """A `NodeLink`: every node's actor has watched its job for long."""
 
     def __init__(self) -> None:
-        self.reports: dict[str, NodeReport] = {}
+        self.latest: dict[str, NodeReport] = {}
 
     def look(self, cluster: SlurmCluster, running: Mapping[str, str], now_s: float) -> None:
         """Report each node's job; a third of them leave most of their CPU idle."""
-        self.reports = {
+        self.latest = {
             node: NodeReport(node, now_s, 2, {job: sample(job, 0.3 if int(job) % 3 == 0 else 0.9, now_s)})
             for node, job in running.items()
         }
 
     def reports(self) -> Mapping[str, NodeReport]:
-        return self.reports
+        return self.latest
 
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
         return True

@@ -222,19 +222,19 @@ class _Link:
     """Node actors that have watched some jobs for long."""
 
     def __init__(self) -> None:
-        self.reports: dict[str, NodeReport] = {}
+        self.latest: dict[str, NodeReport] = {}
 
     def watch(self, records: Sequence[JobRecord], now_s: float) -> None:
-        self.reports = {}
+        self.latest = {}
         for record in records[:8]:
             for node in ("an1", "an2", "an4"):
-                known = self.reports.get(node)
+                known = self.latest.get(node)
                 jobs = dict(known.jobs) if known else {}
                 jobs[str(record.raw)] = _sample(str(record.raw), now_s)
-                self.reports[node] = NodeReport(node, now_s, 2, jobs)
+                self.latest[node] = NodeReport(node, now_s, 2, jobs)
 
     def reports(self) -> Mapping[str, NodeReport]:
-        return self.reports
+        return self.latest
 
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
         return True
@@ -279,7 +279,7 @@ def _cycles(text: str) -> Callable[[Path], Read]:
             cycle.sentence()
             snapshot = cycle.snapshot
             assert snapshot is not None
-            rows = [*job_rows(snapshot, cluster.applications), *node_rows(snapshot, link.reports, clock[0])]
+            rows = [*job_rows(snapshot, cluster.applications), *node_rows(snapshot, link.latest, clock[0])]
             listed = [rows, lending(snapshot, cluster.applications), _overviews(stages)]
             json.dumps(listed, allow_nan=False).encode()
             for policy in stages.learners.values():

@@ -129,7 +129,7 @@ class SlurmInMemory:
         """What only administrators may change."""
         self.hangs = False
         self.answers = True
-        self.accounted: dict[int, Ended] = {}
+        self.in_accounting: dict[int, Ended] = {}
         self.promised: list[Reservation] = []
         self.exclusive_user = False
         """A node of the partition `urgent` is one user's at a time."""
@@ -252,7 +252,7 @@ class SlurmInMemory:
         return self.walls
 
     def ended(self, raws: Sequence[int]) -> dict[int, Ended]:
-        return {raw: self.accounted[raw] for raw in raws if raw in self.accounted}
+        return {raw: self.in_accounting[raw] for raw in raws if raw in self.in_accounting}
 
     def sentence(self) -> str:
         return "Slurm in memory"
@@ -279,7 +279,7 @@ class Actors:
     """A `NodeLink` whose reports are set by the test."""
 
     def __init__(self, *names: str) -> None:
-        self.reports: dict[str, NodeReport] = {}
+        self.latest: dict[str, NodeReport] = {}
         self.announced: list[tuple[tuple[str, ...], str]] = []
         self.granted: list[dict[str, list[Lease]]] = []
         self.deaf = False
@@ -287,10 +287,10 @@ class Actors:
             self.report(name)
 
     def report(self, node: str, *samples: JobSample, time_s: float = START_S) -> None:
-        self.reports[node] = NodeReport(node, time_s, 1, {sample.job_id: sample for sample in samples})
+        self.latest[node] = NodeReport(node, time_s, 1, {sample.job_id: sample for sample in samples})
 
     def reports(self) -> Mapping[str, NodeReport]:
-        return self.reports
+        return self.latest
 
     def announce(self, node_names: Sequence[str], job_id: str) -> bool:
         self.announced.append((tuple(node_names), job_id))

@@ -364,10 +364,10 @@ class Watching(WillingNodes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reports: dict[str, NodeReport] = {}
+        self.latest: dict[str, NodeReport] = {}
 
     def reports(self) -> dict[str, NodeReport]:
-        return self.reports
+        return self.latest
 
 
 def sample(job: str, **more: Any) -> JobSample:
@@ -492,7 +492,7 @@ def test_a_guest_that_draws_from_a_pool_has_a_quota_and_no_host(revocable: float
     for cpu_time_s in (0.0, 50.0):
         paper.clock_s += 100.0
         record = {"m3.1000": sample("m3.1000", cpu_time_s=cpu_time_s)}
-        nodes.reports = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
+        nodes.latest = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
         cluster.snapshot()
     while paper.advance():
         cluster.snapshot()
@@ -560,7 +560,7 @@ def test_gpus_of_agents_and_jobs_are_shown_and_divided() -> None:
     other = job(1, groups=(Group(cpus=4.0, memory_bytes=8.0 * 2**20),))
     two = job(1, groups=(Group(cpus=2.0, gpus=2, memory_bytes=8.0 * 2**20),), name="two")
     cluster, _, nodes = small([(0.0, host, 600.0), (0.0, other, 600.0), (0.0, two, 600.0)], gpus=2.0)
-    nodes.reports = {name: NodeReport(name, 1000.0, 2, {}) for name in ("n0", "n1")}
+    nodes.latest = {name: NodeReport(name, 1000.0, 2, {}) for name in ("n0", "n1")}
     snapshot = cluster.snapshot()
     assert snapshot.node_gpus == {0: 2.0, 1: 2.0}
     rows = {str(snapshot.jobs.job_id[row]): row for row in [*snapshot.running, *snapshot.queue]}
@@ -636,7 +636,7 @@ def test_what_node_actors_say_is_shown() -> None:
     cluster, paper, nodes = small([(0.0, job(4), 600.0)])
     cluster.snapshot()
     paper.clock_s += 100.0
-    nodes.reports = {
+    nodes.latest = {
         "n0": NodeReport(
             "n0", paper.clock_s, 2, {"m1.1000": sample("m1.1000", since_s=0.0, cpu_fraction=0.25, cores=8)}
         )
@@ -665,7 +665,7 @@ def test_what_was_lent_is_entered_into_the_ledger_of_the_daemon() -> None:
     for cpu_time_s in (0.0, 50.0):
         paper.clock_s += 100.0
         record = {f"{unit}.1000": sample(f"{unit}.1000", cpu_time_s=cpu_time_s) for unit in (guest, host)}
-        nodes.reports = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
+        nodes.latest = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
         cluster.snapshot()
     while paper.advance():
         cluster.snapshot()
@@ -683,9 +683,9 @@ def test_a_guest_that_was_lost_and_runs_by_itself_then_is_no_guest_any_more() ->
     guest, _ = lent_beside(cluster)
     paper.clock_s += 100.0
     record = {f"{guest}.1000": sample(f"{guest}.1000", cpu_time_s=80.0)}
-    nodes.reports = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
+    nodes.latest = {name: NodeReport(name, paper.clock_s, 2, record) for name in ("n0", "n1")}
     assert len(cluster.snapshot().guests) == 1
-    nodes.reports = {}
+    nodes.latest = {}
     for task in list(paper.framework.jobs[guest].tasks):
         paper._end(task, "TASK_LOST")
     assert cluster.status(guest)[0]["state"] == "queued"
@@ -710,7 +710,7 @@ def test_nobody_is_deferred_for_ever_or_into_the_past() -> None:
 def test_jobs_of_other_users_are_no_guests_unless_all_may() -> None:
     other = job(2, user="bob", uid=1001)
     cluster, _, nodes = small([(0.0, job(4), 600.0), (0.0, job(4), 600.0), (0.0, other, 600.0)])
-    nodes.reports = {name: NodeReport(name, 1000.0, 2, {}) for name in ("n0", "n1")}
+    nodes.latest = {name: NodeReport(name, 1000.0, 2, {}) for name in ("n0", "n1")}
     snapshot = cluster.snapshot()
     (row,) = snapshot.queue.tolist()
     assert (snapshot.jobs.host_bar[snapshot.running] == 0).all()

@@ -71,7 +71,7 @@ def test_nothing_is_lent_where_slurm_takes_hyper_threads_for_cores(make: Make) -
     def ineligible(cpus: int, threads: int, real_cores: int) -> str:
         for node in lab.slurm.nodes:
             node |= {"cpus": cpus, "threads": threads}
-        lab.actors.reports["n1"] = replace(lab.actors.reports["n1"], hyperthreaded_cores=real_cores)
+        lab.actors.latest["n1"] = replace(lab.actors.latest["n1"], hyperthreaded_cores=real_cores)
         return NodeIneligible(lab.snapshot().node_bar[0]).text
 
     assert ineligible(4, 1, 2) == "Slurm takes each of its hyper-threads for a core"
@@ -150,7 +150,7 @@ def test_golden_cluster_of_22_05(tmp_path: Path) -> None:
     slurm = SlurmInMemory()
     slurm.nodes = []
     lab = Lab(tmp_path, slurm, window_s=0.0)
-    lab.actors.reports.clear()
+    lab.actors.latest.clear()
     lab.now_s = 1795171560.0
     look = Look(
         JobReader().read((folder / "squeue.json").read_bytes()),
@@ -355,7 +355,7 @@ def test_a_host_is_known_when_all_its_nodes_have_watched_it(make: Make) -> None:
 def test_nodes_that_lend_nothing(make: Make) -> None:
     lab = make(opt_out={"nodes": "n[2,4]"})
     lab.slurm.nodes[0]["state_flags"] = ["DRAIN"]
-    del lab.actors.reports["n3"]
+    del lab.actors.latest["n3"]
     snapshot = lab.snapshot()
     assert [NodeIneligible(one).text for one in snapshot.node_bar] == [
         "it is drained, down or not answering",
@@ -893,7 +893,7 @@ def test_jobs_that_squeue_has_forgotten_are_asked_of_accounting(make: Make) -> N
     lab.snapshot()
     for number in (1, 2, 10, 11):
         del lab.slurm.jobs[number]
-    lab.slurm.accounted = {
+    lab.slurm.in_accounting = {
         1: Ended(1, START_S - 60, START_S + 7, 67.0),
         11: Ended(11, START_S + 1, START_S + 5, math.nan),  # started and ended between two looks
     }
@@ -1132,7 +1132,7 @@ def test_guests_and_forgotten_tasks_of_an_array(make: Make) -> None:
     lab.snapshot()
     for number in (1, 2, 3):
         del lab.slurm.jobs[50 + number]
-        lab.slurm.accounted[50 + number] = Ended(
+        lab.slurm.in_accounting[50 + number] = Ended(
             50 + number, START_S - 60, START_S + 40, math.nan, number < 3
         )
     lab.slurm.jobs[54] |= {"job_state": "COMPLETED", "end_time": int(START_S) + 900}
@@ -1151,7 +1151,7 @@ def test_guests_and_forgotten_tasks_of_an_array(make: Make) -> None:
 def test_unknown_jobs_in_reports_are_passed_over(make: Make) -> None:
     lab = make()
     lab.actors.report("n1", sample(1), sample(999))
-    lab.actors.reports["ghost"] = lab.actors.reports["n1"]
+    lab.actors.latest["ghost"] = lab.actors.latest["n1"]
     snapshot = lab.snapshot()
     assert snapshot.jobs.cpu_fraction[row(snapshot, "1")] == 0.25
 

@@ -64,7 +64,7 @@ def test_after_an_outage_accounting_is_asked_in_parts_and_no_end_is_made_up(make
     snapshot = lab.snapshot()
     assert len(snapshot.running) == jobs
     slurm.jobs.clear()
-    slurm.accounted = {
+    slurm.in_accounting = {
         number: Ended(number, START_S - 60, START_S + number, 10.0, True) for number in range(1, jobs + 1)
     }
     found = finished_after(lab, AWAY_S)
@@ -101,7 +101,7 @@ def test_an_end_that_accounting_never_shows_is_unknown(make: Make) -> None:
     policy = Measured(lab.cluster.applications)
     policy.learn(lab.snapshot(), lab.cluster.finished(0.0))
     slurm.jobs.clear()
-    slurm.accounted[2] = Ended(2, START_S - 60, START_S + 40, 10.0, True)
+    slurm.in_accounting[2] = Ended(2, START_S - 60, START_S + 40, 10.0, True)
     ends: dict[str, float] = {}
     for look in range(missing.ASKS * missing.AGAIN):
         snapshot = lab.snapshot(AWAY_S if look == 0 else 30.0)
@@ -129,7 +129,7 @@ def test_accounting_that_comes_back_late_is_heard(make: Make) -> None:
         assert finished_after(lab) == {}
     assert len(slurm.asked) <= 1 + 5 * missing.ASKS / missing.AGAIN, "who does not answer is asked seldom"
     slurm.silent = False
-    slurm.accounted[1] = Ended(1, START_S - 60, START_S + 40, 10.0, True)
+    slurm.in_accounting[1] = Ended(1, START_S - 60, START_S + 40, 10.0, True)
     assert finished_after(lab) | finished_after(lab) == {"1": (START_S + 40, 100.0)}
 
 
@@ -164,7 +164,7 @@ def test_jobs_that_waited_are_dropped_when_nothing_is_known_of_them(make: Make) 
     lab.slurm.add(a_job(7), a_job(8))
     lab.snapshot()
     del lab.slurm.jobs[7], lab.slurm.jobs[8]
-    lab.slurm.accounted[8] = Ended(8, START_S + 50, START_S + 80, 10.0, True)
+    lab.slurm.in_accounting[8] = Ended(8, START_S + 50, START_S + 80, 10.0, True)
     found = finished_after(lab, AWAY_S)
     for _ in range(missing.ASKS * missing.AGAIN):
         found |= finished_after(lab)

@@ -202,14 +202,14 @@ def test_who_may_meet_is_what_slurm_says(make: Make) -> None:
 def test_guests_run_wide_where_all_actors_say_so(make: Make) -> None:
     lab = make()
     for i in (1, 2, 3, 4, 5):
-        lab.actors.reports[f"n{i}"] = replace(lab.actors.reports[f"n{i}"], widens=True)
+        lab.actors.latest[f"n{i}"] = replace(lab.actors.latest[f"n{i}"], widens=True)
     assert lab.snapshot().widened
     guest_on(lab, "n4")
     lease = leased(lab, "n4")["10"]
     assert lease.widen and lease.quota == pytest.approx(0.6)
-    lab.actors.reports["n3"] = replace(lab.actors.reports["n3"], widens=False)
+    lab.actors.latest["n3"] = replace(lab.actors.latest["n3"], widens=False)
     assert not lab.snapshot(5).widened and not leased(lab, "n4")["10"].widen
-    lab.actors.reports["n3"] = replace(lab.actors.reports["n3"], widens=True)
+    lab.actors.latest["n3"] = replace(lab.actors.latest["n3"], widens=True)
     assert leased(lab, "n4")["10"].widen is False
     lab.snapshot(5)
     assert leased(lab, "n4")["10"].widen
