@@ -155,7 +155,7 @@ def test_a_broken_state_file_stops_nobody(node: Node, text: str) -> None:
 
 
 def test_a_broken_entry_or_one_of_files_elsewhere_keeps_no_other_job_wide(node: Node) -> None:
-    before = node.said()
+    before = node.cores_of()
     assert node.widening.widen(node.job, "leased")
     state = node.state / "widened.json"
     (entry,) = json.loads(state.read_text())["jobs"]
@@ -164,7 +164,7 @@ def test_a_broken_entry_or_one_of_files_elsewhere_keeps_no_other_job_wide(node: 
     state.write_text(json.dumps({"jobs": [*broken, entry]}))
     successor = node.successor()
     successor.recover(node.jobs(), "the actor starts")
-    assert node.said() == before and node.affinity[101] == {0, 1} and not successor.held
+    assert node.cores_of() == before and node.affinity[101] == {0, 1} and not successor.held
 
 
 def test_without_a_place_to_write_it_down_nobody_is_widened(node: Node) -> None:
