@@ -120,6 +120,11 @@ def seen(snapshot: Snapshot) -> tuple[float, float, Ints, Ints, Ints]:
     return snapshot.time_s, snapshot.own_known_s, snapshot.queue, snapshot.running, snapshot.guests
 
 
+def spread(cores: int, nodes: int) -> list[int]:
+    """So many cores over so many nodes, as evenly as can be, the largest part first."""
+    return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
+
+
 def held_over_time(until: NDArray[np.float64], cores: NDArray[Any], steps: int) -> Floats:
     """(steps,) Cores that are held in each step from the present one on, of (n,) holders until their steps, from 1."""
     change = np.zeros(steps + 1)

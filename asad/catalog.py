@@ -10,13 +10,13 @@ run those.
 
 from __future__ import annotations
 
-import difflib
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from asad.errors import ConfigError, UsageError
+from asad.tables import nearest_of
 
 STAGES = ("admit", "defer", "place", "share")
 POLICIES, YARDSTICKS = "asad.policies", "asad.yardsticks"
@@ -40,9 +40,7 @@ def policy_class(stage: str, name: str, *, yardsticks: bool = False) -> Any:
         found = _offered(YARDSTICKS).get(stage, {}).get(name)
     if found is None:
         names = policy_names(stage, yardsticks=yardsticks)
-        close = difflib.get_close_matches(name[:80], names, n=1, cutoff=0.6)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names) or 'none installed'}"
-        raise UsageError(f"no policy of the {stage} stage is called {name!r:.80}; {hint}")
+        raise UsageError(f"no policy of the {stage} stage is called {name!r:.80}; {nearest_of(name, names)}")
     return _loaded(stage, found)
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from asad.bounded import printable, toml_of
 from asad.catalog import policy_names
 from asad.errors import ConfigError
-from asad.tables import Fault, Is, Words, columns_of, key_lines, nearest_of, read_table
+from asad.tables import Fault, Is, Words, key_lines, nearest_of, read_table
 
 DEFAULT_PATH = Path("/etc/asad/asad.toml")
 MAX_FILE_BYTES = 1024 * 1024
@@ -360,12 +360,6 @@ def _mistakes(settings: Mapping[str, Any]) -> Iterator[Fault]:
         yield _fault("nodes and cores go together; give both, or neither", "recorded", "cores")
     if recorded.memory and recorded.nodes == 0:
         yield _fault("memory is that of each node; give nodes and cores with it", "recorded", "memory")
-
-
-def default_of(table: str, key: str) -> Any:
-    """What a key is if nobody gives it, as it would be written."""
-    kind: Any = TABLES[table]
-    return _plain(columns_of(kind)[key].default)
 
 
 def _plain(value: Any) -> Any:

@@ -53,10 +53,6 @@ class Truth(NamedTuple):
     """Rate of a guest on a core that it shares, over its rate on one of its own."""
 
 
-def _no_experts() -> Sequence[Expert]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Given:
     """What a policy is made with, besides its options."""
@@ -64,7 +60,7 @@ class Given:
     applications: Sequence[str]
     """Names of the codes of `Jobs.application`; a list that may grow."""
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
-    experts: Callable[[], Sequence[Expert]] = _no_experts
+    experts: Callable[[], Sequence[Expert]] = tuple
     """Reads the expert trees that the configuration names. Raises ConfigError."""
     called: str = ""
     """Its name in decisions, where that is not its own."""

@@ -84,7 +84,10 @@ class Guard:
             if isinstance(decision, ExtendLimit):
                 decision = change_rules.shortened(look, decision)
             if decision.kind not in about:
-                about[decision.kind] = self._about(decision)
+                held = [(name, PROPERTIES[name]) for name in self.properties]
+                about[decision.kind] = [
+                    (name, one.why_not) for name, one in held if isinstance(decision, one.kinds)
+                ]
             for name, why_not in about[decision.kind]:
                 why = why_not(look, decision)
                 if why:
@@ -93,11 +96,6 @@ class Guard:
             else:
                 look.allow(decision)
         return look.allowed, vetoes
-
-    def _about(self, decision: Decision) -> list[tuple[str, Callable[[Look, Any], str]]]:
-        """By name, the properties that decisions of its kind have to keep."""
-        held = [(name, PROPERTIES[name]) for name in self.properties]
-        return [(name, one.why_not) for name, one in held if isinstance(decision, one.kinds)]
 
     def relieve(self, snapshot: Snapshot) -> list[Decision]:
         """What is taken back whatever the policy says: from guests beside hosts under pressure, and stale offers."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import Turnover
-from asad.capacity import NOBODY, ROOM, peaks, pools_of
+from asad.capacity import NOBODY, ROOM, peaks, pools_of, spread
 from asad.decisions import Cause, CoAllocate, SetQuota
 from asad.model import Finished, Floats, Ints, Json, Snapshot
 from asad.place.components import Components, read_components
@@ -166,11 +166,6 @@ class FreeCapacity:
         self.bound[nodes] |= bool(jobs.memory_bound[guest])
         if self.snapshot.node_gpus:
             self.gpus_free[nodes] -= math.ceil(self.snapshot.gpus.get(guest, 0.0) / len(nodes))
-
-
-def spread(cores: int, nodes: int) -> list[int]:
-    """So many cores over so many nodes, as evenly as can be, the largest part first."""
-    return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
 
 
 def _gpus(snapshot: Snapshot, node: NDArray[np.intp], lends: NDArray[np.bool_]) -> tuple[Floats, Floats]:

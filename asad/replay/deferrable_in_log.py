@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from asad.defer.windows import read_duration, read_window
 from asad.errors import UsageError
 from asad.model import Floats, Ints, JobLog
+from asad.replay.worth import rows_of
 
 KEYS = ("share", "window", "user", "partition")
 EXAMPLE = "write for example --deferrable 'share=0.2,window=4h'"
@@ -119,17 +120,11 @@ def deferrable_of(
     limited = (np.isfinite(limit_s) & (limit_s > 0))[lead]
     stated = ~np.isnan(window_s) & limited
     assumed = np.zeros(count, np.bool_)
-    codes_of = {"user": (jobs.user, jobs.users), "partition": (jobs.partition, jobs.partitions)}
     for one in declared:
         meant = rng.random(count)[lead] < one.share
-        if one.column:
-            column, names = codes_of[one.column]
-            number = names.index(one.name) if one.name in names else -2
-            if number < 0:
-                raise UsageError(
-                    f"--deferrable: the log has no {one.column} {one.name!r:.60}; check the name"
-                )
-            meant &= (column == number)[lead]
+        if one.column and one.name not in getattr(jobs, f"{one.column}s"):
+            raise UsageError(f"--deferrable: the log has no {one.column} {one.name!r:.60}; check the name")
+        meant &= rows_of(jobs, one.column, one.name)[lead]
         meant &= limited & ~stated & ~assumed
         window_s[meant] = one.window_s
         assumed |= meant

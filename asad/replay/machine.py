@@ -348,9 +348,5 @@ def _spread(nodes: int, cores: int, origin: str, memory_bytes: float = np.nan) -
         raise MachineError(f"{cores} cores ({origin}) are too many; describe the machine")
     each = np.full(nodes, cores // nodes, dtype=np.int32)
     each[: cores % nodes] += 1
-    return Machine(_node_names(nodes), each, np.full(nodes, memory_bytes, dtype=np.float64), origin)
-
-
-def _node_names(nodes: int) -> tuple[str, ...]:
-    digits = len(str(nodes))
-    return tuple(f"node{number:0{digits}d}" for number in range(1, nodes + 1))
+    names = tuple(f"node{number:0{len(str(nodes))}d}" for number in range(1, nodes + 1))
+    return Machine(names, each, np.full(nodes, memory_bytes, dtype=np.float64), origin)

@@ -403,11 +403,7 @@ class RecordedCluster:
 
     def apply(self, decisions: Sequence[Decision]) -> list[Outcome]:
         """Do what was decided; each outcome says whether it was done, or why not."""
-        return [self._apply(decision) for decision in decisions]
-
-    def _apply(self, decision: Decision) -> Outcome:
-        refused = self._refused(decision)
-        return Outcome(decision, not refused, refused)
+        return [Outcome(decision, not (why := self._refused(decision)), why) for decision in decisions]
 
     def _refused(self, decision: Decision) -> str:
         """Do what was decided; why not, or the empty string."""
@@ -498,7 +494,6 @@ class RecordedCluster:
 
     def finished(self, since_s: float = -np.inf) -> Finished:
         """The jobs that ended since the last call (and after `since_s`)."""
-        ended = engine.ended_since(self._args, self._seen, since_s)
+        row, end_s, run_s, lost_s, cpu = engine.ended_since(self._args, self._seen, since_s)
         self._seen = int(self.state.c[engine.ENDED])
-        row, end_s, run_s, lost_s, cpu = ended
         return Finished(row, end_s, run_s, lost_s, cpu, completed=~self.state.job["killed"][row])

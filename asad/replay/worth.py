@@ -67,6 +67,15 @@ def arrays_of(job_id: NDArray[np.generic], user: Ints) -> Ints:
     return numbers
 
 
+def rows_of(jobs: JobLog, column: str, name: str) -> NDArray[np.bool_]:
+    """(n,) The jobs of the `user` or `partition` of that name; all where `column` is empty."""
+    if not column:
+        return np.ones(len(jobs), np.bool_)
+    names: tuple[str, ...] = getattr(jobs, f"{column}s")
+    found: NDArray[np.bool_] = getattr(jobs, column) == (names.index(name) if name in names else -2)
+    return found
+
+
 def hints_of(jobs: JobLog, rules: Sequence[Rule]) -> dict[int, str]:
     """By row, what its user states of its utility, else what the first rule that fits does.
 
@@ -75,16 +84,11 @@ def hints_of(jobs: JobLog, rules: Sequence[Rule]) -> dict[int, str]:
     hints: dict[int, str] = {}
     if jobs.hint is not None:
         hints = {row: jobs.hints[jobs.hint[row]] for row in np.flatnonzero(jobs.hint >= 0).tolist()}
-    codes = {"user": (jobs.user, jobs.users), "partition": (jobs.partition, jobs.partitions)}
     open_rows = np.ones(len(jobs), np.bool_)
     for row, text in hints.items():
         open_rows[row] = "utility=" not in text
     for rule in sorted(rules, key=lambda rule: ("user", "partition", "").index(rule.column)):
-        fits = open_rows
-        if rule.column:
-            column, names = codes[rule.column]
-            number = names.index(rule.name) if rule.name in names else -2
-            fits = open_rows & (column == number)
+        fits = open_rows & rows_of(jobs, rule.column, rule.name)
         for row in np.flatnonzero(fits).tolist():
             before = hints.get(row, "")
             hints[row] = f"{before};utility={rule.utility}" if before else f"utility={rule.utility}"

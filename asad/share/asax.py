@@ -93,7 +93,7 @@ class Asax(PoolPolicy):
     ) -> None:
         """`application_names` are those of the codes in the snapshots' `application` column; a list may grow."""
         names = [expert.name for expert in experts]
-        super().__init__(application_names, options or Options(), names, len(experts[0].actions))
+        super().__init__(application_names, options, names, len(experts[0].actions))
         self.experts = tuple(experts)
         self.leaf_names = leaf_names(self.experts)
         self.compiled = compile_experts(self.experts)

@@ -21,7 +21,7 @@ class PoolOracle(PoolPolicy):
     def __init__(
         self, demand: Floats, run_s: Floats, application_names: Sequence[str], options: Options | None = None
     ) -> None:
-        super().__init__(application_names, options or Options())
+        super().__init__(application_names, options)
         self.demand, self.run_s = demand, run_s
 
     @classmethod

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from asad.cli.config import toml_lines
-from asad.config import TABLES, Config, default_of, load, parse, split_address
+from asad.config import TABLES, Config, load, parse, split_address
 from asad.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,10 +208,7 @@ def test_the_reference_lists_every_key_with_its_default_and_no_other() -> None:
         rows = re.findall(r"^\| `(\w+)` \| `([^|]*)` \|", section, re.M)
         assert [key for key, _ in rows] == [column.name for column in fields(table)]
         for key, default in rows:
-            written = (
-                {True: "true", False: "false"}.get(default_of(name, key))
-                if isinstance(default_of(name, key), bool)
-                else None
-            )
-            shown = written or re.sub(r"'", '"', repr(default_of(name, key)))
+            value = Config().to_json()[name][key]
+            written = {True: "true", False: "false"}[value] if isinstance(value, bool) else None
+            shown = written or re.sub(r"'", '"', repr(value))
             assert default == re.sub(r"\.0$", "", shown), f"[{name}] {key}"

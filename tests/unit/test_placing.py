@@ -13,6 +13,7 @@ import pytest
 from small_cluster import GUEST, HOST, NOW, OTHER_HOST, WAITING, cluster
 
 from asad.admit.everyone import Everyone
+from asad.capacity import spread
 from asad.config import Config, GuardSettings, parse
 from asad.cycle import Cycle
 from asad.decisions import Cause, CoAllocate, Decision, SetMemory, SetQuota, decision_from_json
@@ -23,7 +24,7 @@ from asad.model import Arrays, Finished, Machine, Snapshot
 from asad.place.components import Components, read_components
 from asad.place.first_fit import FirstFit
 from asad.place.first_fit import Options as FirstFitOptions
-from asad.place.free_capacity import FreeCapacity, Places, Quotas, Uses, spread
+from asad.place.free_capacity import FreeCapacity, Places, Quotas, Uses
 from asad.place.port_placing import PortPlacing
 from asad.place.ports import OgaOptions, Options
 from asad.share.exclusive import Exclusive

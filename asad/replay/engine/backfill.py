@@ -151,14 +151,12 @@ def _start_on_spare(s: State, job: int, now: float) -> None:
         s.node[node].memory_later -= s.node[node].memory_spare
         s.node[node].spare, s.node[node].free = s.node[node].free - s.node[node].spare, s.node[node].spare
         hidden = s.node[node].memory_free - s.node[node].memory_spare
-        s.node[node].memory_free = s.node[node].memory_spare
-        s.node[node].memory_spare = hidden
+        s.node[node].memory_spare, s.node[node].memory_free = hidden, s.node[node].memory_spare
     start_job(s, job, now)
     for node in range(len(s.node)):
         s.node[node].spare, s.node[node].free = s.node[node].free, s.node[node].free + s.node[node].spare
-        hidden = s.node[node].memory_spare
-        s.node[node].memory_spare = s.node[node].memory_free
-        s.node[node].memory_free += hidden
+        whole = s.node[node].memory_free + s.node[node].memory_spare
+        s.node[node].memory_spare, s.node[node].memory_free = s.node[node].memory_free, whole
         s.node[node].later += s.node[node].spare
         s.node[node].memory_later += s.node[node].memory_spare
     if s.c[GUESTS] > 0:  # they have met it while part of the memory was hidden, and μ goes by memory
@@ -192,11 +190,10 @@ def _conservative(s: State, now: float, freed: bool) -> None:
             at = earliest(times, free, count, s.job[job].cores, s.job[job].planned, 0)
             s.job[job].promised = times[at]
             count = reserve(times, free, count, at, s.job[job].planned, s.job[job].cores)
-        if s.job[job].promised <= now and s.job[job].cores <= s.c[FREE] and _has_memory(s, job):
+        if (
+            s.job[job].promised <= now
+            and s.job[job].cores <= s.c[FREE]
+            and (not s.c[MEMORY] or fits(s, job, False))
+        ):
             start_job(s, job, now)
         position = next_waiting(s, position + 1)
-
-
-@borrowing
-def _has_memory(s: State, job: int) -> bool:
-    return s.c[MEMORY] == 0 or fits(s, job, False)

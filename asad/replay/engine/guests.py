@@ -129,16 +129,16 @@ def has_open_cores(s: State) -> bool:
 
 @borrowing
 def _refuse(s: State, guest: int, host: int, nodes: NDArray[np.int32], cores: NDArray[np.int32]) -> int:
-    """Why the guest cannot start there, by the numbers of `lend`; 0 if it can. `host` is -1 for a guest of pools."""
-    if not is_job(s, guest) or s.job[guest].state != PENDING:
-        return 7 if is_job(s, guest) and s.job[guest].state == WITHHELD else 1
+    """Why the guest cannot start there, by the numbers of `lend`; 0 if it can. `host` is -1 for a guest of pools.
+
+    `spread` has dealt its cores over the nodes: they are some, and each once.
+    """
+    if s.job[guest].state != PENDING:
+        return 7 if s.job[guest].state == WITHHELD else 1
     if host != -1 and (not is_job(s, host) or s.job[host].state != RUNNING):
         return 2
-    total = 0
     for i in range(len(nodes)):
         node = nodes[i]
-        if node < 0 or node >= len(s.node) or node in nodes[:i]:
-            return 6
         if s.node[node].guests > 0 and s.node[node].pools == (host >= 0):
             return 8
         open_cores = 0
@@ -151,9 +151,6 @@ def _refuse(s: State, guest: int, host: int, nodes: NDArray[np.int32], cores: ND
             return 4
         if s.c[MEMORY] and s.job[guest].memory * cores[i] > s.node[node].memory_free * (1 + 1e-9):
             return 5
-        total += cores[i]
-    if total != s.job[guest].cores:
-        return 6
     return 0
 
 

@@ -7,17 +7,18 @@ works on stays the same from cycle to cycle, and is handed to it once (`asad.sha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import is_
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.capacity import columns_of, fill_pools, new_pools, see, seen, tables_of
+from asad.capacity import columns_of, fill_pools, new_pools, see, seen, spread, tables_of
 from asad.compiling import compiled
 from asad.decisions import Cause, CoAllocate, Decision, SetQuota
 from asad.model import Finished, Json, Machine, Snapshot
-from asad.policy import POOL_PROPERTIES
+from asad.policy import POOL_PROPERTIES, Given
 from asad.share import SharePolicy
 from asad.share.jit_args import JitArgs, bind
 from asad.share.pool import idle_funnel
@@ -106,7 +107,7 @@ class PoolPolicy(SharePolicy):
     def __init__(
         self,
         application_names: Sequence[str],
-        options: Options,
+        options: Options | None = None,
         experts: Sequence[str] = (),
         actions: int = 0,
     ) -> None:
@@ -115,7 +116,8 @@ class PoolPolicy(SharePolicy):
         Hosts lend all that is spare, unless `_draw` is overridden; then `experts` of these names have opinions on m
         `actions`.
         """
-        self.options, self.poll_s = options, options.poll_s
+        self.options = options or Options()
+        self.poll_s = self.options.poll_s
         self._learned = Learned(application_names, experts)
         self._experts, self._actions = len(experts), actions
         self.demand, self.run_s = np.zeros(0), np.zeros(0)
@@ -127,6 +129,11 @@ class PoolPolicy(SharePolicy):
         self._idle = np.zeros(idle_funnel.WIDTH)
         self._idle_s = np.zeros(idle_funnel.WIDTH)
         self._idle_since = math.nan
+
+    @classmethod
+    def of(cls, given: Given, options: Mapping[str, Any]) -> Self:
+        """With the interval of the cycle."""
+        return cls(given.applications, Options(**options)._replace(poll_s=given.poll_s))
 
     # -------------------------------------------------------------------------------------------------- the stage
 
@@ -303,8 +310,3 @@ class PoolPolicy(SharePolicy):
             self.run_s,
             self._idle,
         )
-
-
-def spread(cores: int, nodes: int) -> list[int]:
-    """So many cores over so many nodes, as evenly as can be."""
-    return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
