@@ -218,6 +218,17 @@ class Jobs:
     guest_bar: Codes
     """Why it may not lend, or may not be a guest: a number of `asad.ineligible.Ineligible`, 0 if nothing does."""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The one column that had another name; clusters and policies of sites may still ask for that."""
+            if name != "own_start_s":
+                raise AttributeError(f"'Jobs' object has no attribute {name!r}", name=name, obj=self)
+            warnings.warn(
+                "Jobs.own_start_s is Jobs.counterfactual_start_s now", DeprecationWarning, stacklevel=2
+            )
+            return self.counterfactual_start_s
+
 
 def blank_jobs(capacity: int) -> Jobs:
     """So many rows that say nothing, for a cluster to fill in."""

@@ -8,6 +8,7 @@ import pytest
 
 from asad.admit.everyone import Everyone
 from asad.decisions import Outcome
+from asad.model import blank_jobs
 from asad.share import SharePolicy
 
 
@@ -39,3 +40,11 @@ def test_other_stages_may_use_the_old_names_for_something_else() -> None:
             return 1
 
     assert OfShare().relax() == 1
+
+
+def test_a_column_by_its_old_name_is_the_one_of_the_new_name() -> None:
+    jobs = blank_jobs(1)
+    with pytest.warns(DeprecationWarning, match="own_start_s is Jobs.counterfactual_start_s"):
+        assert jobs.own_start_s is jobs.counterfactual_start_s
+    with pytest.raises(AttributeError):
+        _ = jobs.own_start
