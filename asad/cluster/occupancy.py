@@ -16,12 +16,10 @@ class Placed(Protocol):
     @property
     def nodes(self) -> Ints:
         """Numbers of its nodes."""
-        ...
 
     @property
     def cpus(self) -> Ints:
         """Cores on each."""
-        ...
 
 
 def occupy(rows: Sequence[int], places: Mapping[int, Placed], machine: Machine) -> Ints:

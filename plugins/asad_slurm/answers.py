@@ -29,7 +29,6 @@ class Version(NamedTuple):
 
 
 _STARTS = re.compile(rb'"jobs"\s*:\s*\[(\s*\{\s*"(?:[^"\\]|\\.)*")')
-_NO_JOBS = re.compile(rb'"jobs"\s*:\s*\[\s*\]')
 
 
 @dataclass(slots=True)

@@ -91,25 +91,21 @@ class Transport(Protocol):
 
     def look(self) -> Look:
         """All jobs and nodes now."""
-        ...
 
     def update(self, raw: int | str, changes: Mapping[str, str]) -> Answer:
         """Change a job: `scontrol update` with these words. Of an array (by its number) all tasks that have not ended.
 
         It is done if those that wait have been changed, though running ones may not be.
         """
-        ...
 
     def evict(self, job: str, how: str) -> Answer:
         """End a running job: `requeue-hold` (it waits again, held until its owner releases it) or `cancel`."""
-        ...
 
     def split_task(self, text: str, excluded_nodes: str) -> int:
         """Make a waiting task of an array (`12_3`) a job of its own; its number, 0 if it does not wait any more.
 
         `excluded_nodes` is what its user excluded, and stays.
         """
-        ...
 
     def partitions(self) -> list[Partition]: ...
 
@@ -117,12 +113,10 @@ class Transport(Protocol):
 
     def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
         """Longest run times (s) by (account, user, partition) and by QOS; empty without accounting."""
-        ...
 
     def ended(self, raws: Sequence[int]) -> dict[int, Ended]:
         """What accounting knows of jobs that squeue has forgotten, of the first `MOST_IDS` of these; empty without
         accounting. Raises ClusterError if it does not answer."""
-        ...
 
     def sentence(self) -> str: ...
 

@@ -14,10 +14,9 @@ import numpy as np
 from asad.cluster.bounded_lists import Ledger
 from asad.ineligible import Ineligible
 from asad.model import Finished, Ints
-from asad_slurm.applications import Applications
-from asad_slurm.arrays import Arrays
 from asad_slurm.command import Transport
 from asad_slurm.eligibility import group, guest_ineligible, host_ineligible, memory_bound
+from asad_slurm.ended_runs import Applications, Arrays
 from asad_slurm.limits import Limits
 from asad_slurm.missing import Missing
 from asad_slurm.nodes import Nodes, Place, place

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from asad.cluster.samples import LEAST_PACE, Sample, Seen, fill, in_time, lending
 from asad.model import Floats, Ints
 from asad.port import NodeReport
-from asad_slurm.applications import Applications
-from asad_slurm.arrays import Arrays
+from asad_slurm.ended_runs import Applications, Arrays
 from asad_slurm.records import NAN
 from asad_slurm.rows import Rows
 

@@ -22,7 +22,7 @@ from typing import Any
 from asad.cluster.slurm_json import loads
 from asad.errors import ClusterError
 from asad_slurm.command import CommandTransport, Look, Transport
-from asad_slurm.records import JobRecord, NodeRecord, clean, read_job, read_nodes
+from asad_slurm.records import NONSENSE, JobRecord, clean, read_job, read_nodes, short
 from asad_slurm.settings import Settings
 from asad_slurm.undo import environment
 
@@ -53,13 +53,13 @@ class PyslurmTransport(CommandTransport):
         """All jobs and nodes. Raises ClusterError on a cluster with gres too: pyslurm shows those of `--gres` alone."""
         answer = self._ask({"op": "look"})
         try:
-            jobs = [self._same(read_job(job)) for job in answer["jobs"]]
-            nodes: list[NodeRecord] = read_nodes({"nodes": answer["nodes"]})
+            read = map(read_job, answer["jobs"])
+            # a job that has not changed is the very same object as the last time
+            jobs = [known if (known := self._known.get(job.text)) == job and known else job for job in read]
+            nodes = read_nodes({"nodes": answer["nodes"]})
             gres = any(node["has_gres"] for node in answer["nodes"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ClusterError(
-                f'pyslurm: its answer cannot be read ({clean(str(error))[:120]}); set transport = "command"'
-            ) from None
+        except NONSENSE as error:
+            raise _unreadable(error) from None
         if gres:
             raise ClusterError(
                 "pyslurm: nodes here have gres, and it does not show which jobs hold or want some by --gpus, by task "
@@ -102,10 +102,6 @@ class PyslurmTransport(CommandTransport):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-
-    def _same(self, record: JobRecord) -> JobRecord:
-        known = self._known.get(record.text)
-        return known if known == record else record
 
     def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         if self._process is None or self._worn():
@@ -154,12 +150,14 @@ class PyslurmTransport(CommandTransport):
             answer: dict[str, Any] = loads(line)
         except ValueError as error:
             self.close()
-            raise ClusterError(
-                f'pyslurm: its answer cannot be read ({clean(str(error))[:120]}); set transport = "command"'
-            ) from None
+            raise _unreadable(error) from None
         if not answer.get("ok"):
             raise ClusterError(f"pyslurm: {clean(str(answer.get('error', '')))[:300]}")
         return answer
+
+
+def _unreadable(error: Exception) -> ClusterError:
+    return ClusterError(f'pyslurm: its answer cannot be read ({short(error)}); set transport = "command"')
 
 
 def choose_transport(settings: Settings) -> Transport:
@@ -167,9 +165,8 @@ def choose_transport(settings: Settings) -> Transport:
 
     Raises ClusterError if pyslurm was asked for by name and does not work.
     """
-    if settings.transport == "command":
-        return CommandTransport(settings.timeout_s)
-    if settings.transport == "auto" and importlib.util.find_spec("pyslurm") is None:
+    installed = settings.transport == "pyslurm" or importlib.util.find_spec("pyslurm") is not None
+    if settings.transport == "command" or not installed:
         return CommandTransport(settings.timeout_s)
     pyslurm = PyslurmTransport(settings.timeout_s)
     try:

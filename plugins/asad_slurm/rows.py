@@ -15,16 +15,14 @@ from asad_slurm.records import NUMBERS, JobRecord
 
 FIRST_CAPACITY = 1024
 SAME_NAME = (
-    *(
-        "cores",
-        "nodes",
-        "time_limit_s",
-        "memory_bytes_per_core",
-        "submit_s",
-        "start_s",
-        "begin_s",
-        "deadline_s",
-    ),
+    "cores",
+    "nodes",
+    "time_limit_s",
+    "memory_bytes_per_core",
+    "submit_s",
+    "start_s",
+    "begin_s",
+    "deadline_s",
 )
 """Numbers of a record that are columns of the same name."""
 
@@ -95,10 +93,8 @@ class Rows(job_rows.Rows[Extra]):
         jobs, extra = self.jobs, self.extra
         for name in SAME_NAME:
             getattr(jobs, name)[at] = given[name]
-        jobs.limit_end_s[at] = given["end_s"]
-        jobs.estimated_start_s[at] = given["estimate_s"]
-        extra.priority[at] = given["priority"]
-        extra.phase[at] = given["phase"]
+        jobs.limit_end_s[at], jobs.estimated_start_s[at] = given["end_s"], given["estimate_s"]
+        extra.priority[at], extra.phase[at] = given["priority"], given["phase"]
 
     def _clear(self, rows: Sequence[int]) -> None:
         for row in rows:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from asad_slurm.applications import Applications as SlurmApplications
+from asad_slurm.ended_runs import Applications as SlurmApplications
 from deferred_cluster import deferral
 from slurm_samples import Lab, SlurmInMemory, a_job, row, running
 from test_share_pool import NOBODY, NOW, held_by, host, snapshot_of, waits
