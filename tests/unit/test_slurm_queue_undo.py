@@ -170,7 +170,7 @@ def test_a_gang_that_was_cancelled_is_over_but_one_that_was_asked_back_is_slurms
     world.queue.in_hand.now[18].facts["back"] = "asad may not act"
     world.queue.in_hand.write(world.queue.in_hand.now[18])
     world.mesos.cancel("m1", "by its user")
-    world.mesos.cancel("m2", "given back to Slurm")
+    world.mesos.cancel("m2", "returned to Slurm")
     world.die()
     over = "17: it runs on Mesos, or is over there, and is left alone"
     assert world.undo() == ([over, "18: Slurm has it again"], 0)
