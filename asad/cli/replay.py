@@ -39,8 +39,8 @@ def _of(stage: str) -> str:
     "--policy",
     metavar="NAME,…",
     help=f"Policies: slurm (left alone), fcfs, conservative, fluid; {_of('share')} lend; {_of('place')} place and "
-    f"lend; {_of('admit')} admit (sow and sow-paper plan statements of work); {_of('defer')} put deferrable jobs "
-    "off; configured is what --config names. slurm is always run, as the baseline. [default: "
+    f"lend; {_of('admit')} admit (sow and sow-paper plan statements of work); {_of('defer')} decide when "
+    "deferrable jobs start; configured is what --config names. slurm is always run, as the baseline. [default: "
     "slurm,static,measured,asax,pool-oracle; with --utility, --deferrable or --statements instead slurm and oasis, "
     "rollout-defer or sow]",
 )

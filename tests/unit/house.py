@@ -56,14 +56,14 @@ PROSE = {
     "knowledge": r"remember(?:s|ed|ing)?",
     "errands": r"errands?",
     "rehearse": r"rehears(?:e|es|ed|ing|al|als)",
-    "mend": r"mend(?:s|ed|ing)?",
-    "seats": r"seats?",
+    "mend": r"(?<!['\"])mend(?:s|ed|ing)?(?!['\"])",  # not the key of JSON in an f-string
+    "seats": r"seats?(?! ?[\d{x\"])",  # not the saved names `seat 1`
     "steered": r"roster",
     "impatient": r"impatient",
     "own start": r"own starts?",
     "innocent": r"innocent",
     "bars": r"barred",
-    "bold": r"bold|careful(?:ly)?",
+    "bold": r"bold(?! (?:red|yellow))|careful(?:ly)?",  # not a style of rich
     "put off": r"(?:put|puts|putting)(?: \w+){0,2} off",
 }
 """Word → what means it in prose."""

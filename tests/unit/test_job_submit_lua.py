@@ -12,9 +12,9 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[2] / "profiles" / "slurm" / "job_submit.lua"
 LUA = shutil.which("lua5.3") or shutil.which("lua")
 STUB = """
-told = {}
+logged = {}
 slurm = { SUCCESS = 0, ERROR = -1, ESLURM_ACCESS_DENIED = 2002, NO_VAL = 4294967294,
-          log_user = function(form, ...) told[#told + 1] = string.format(form, ...) end }
+          log_user = function(form, ...) logged[#logged + 1] = string.format(form, ...) end }
 dofile(arg[1])
 asad_user, slurm_user = "nobody", "daemon"
 guest_partitions = { guest = true, ["guest-long"] = true }
@@ -27,7 +27,7 @@ else
    answer = slurm_job_modify(desc, rec or { partition = "guest" }, {}, tonumber(arg[4]))
 end
 print(answer)
-print(table.concat(told, "\\n"))
+print(table.concat(logged, "\\n"))
 """
 NOBODY, DAEMON, SOMEBODY = 65534, 1, 31_337
 

@@ -172,7 +172,7 @@ def test_who_is_declared_is_drawn_by_the_seed_and_whole_arrays_together(log: Pat
     jobs = read_log(log).jobs
     none = np.full(len(jobs), -1, np.int32)
     found = deferrable_of(jobs, jobs.time_limit_s, none, [Declared(HOUR, 0.3)], 1)
-    assert found.told == 1 and 15 <= found.assumed <= 60
+    assert found.stated == 1 and 15 <= found.assumed <= 60
     assert found.latest_s[6] == jobs.submit_s[6] + 5 * HOUR and np.isnan(found.deadline_s[6])
     row = int(np.flatnonzero(found.rows & (np.arange(len(jobs)) != 6))[0])
     assert found.latest_s[row] == jobs.submit_s[row] + HOUR
