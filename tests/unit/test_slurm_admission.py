@@ -317,7 +317,7 @@ def test_a_site_may_leave_nice_alone(tmp_path: Path) -> None:
     lab = Lab(tmp_path, slurm, admitted_nice=0)
     assert do(lab, Admit(WHY, at(lab, "10"))) == ""
     assert [words.keys() for _, words in slurm.updates] == [{"AdminComment"}]
-    with pytest.raises(ConfigError, match=r"\[slurm\] admitted_nice: 5 is no number from -2e\+09 to 0"):
+    with pytest.raises(ConfigError, match=r"\[slurm\] admitted_nice: 5 is no number from -2000000000 to 0"):
         read_settings({"admitted_nice": 5})
 
 
