@@ -50,7 +50,7 @@ from asad.defer.lease_decisions import (
     wake_s,
 )
 from asad.defer.packing import scores_of
-from asad.defer.scorer_warm_up import warm_up_scorer
+from asad.defer.room import first_fits
 from asad.defer.steps import steps_of, waiting_of
 from asad.defer.windows import Rule
 from asad.defer.world import World
@@ -102,7 +102,9 @@ class Deferral(DeferPolicy):
 
     def warm_up(self) -> None:
         """Made-up jobs through the scores and what looks ahead for room."""
-        warm_up_scorer(self.scorer)
+        two, none = np.ones(2, np.int32), np.zeros(0, np.int32)
+        scores_of(self.scorer, Waiting(10, two, two, 10 * two, 12 * two, 9 * two, 4.0, none, none))
+        first_fits(np.full((1, 4), 4.0), 0 * two, two, two, 0 * two)
 
     @property
     def changed(self) -> bool:

@@ -17,7 +17,7 @@ import json
 import math
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -335,7 +335,7 @@ def described(model: Model) -> dict[str, Any]:
         "hold": model.hold,
         "packing": model.packing,
         "spread": model.spread,
-        "shape": {field: getattr(shape, field) for field in shape.__dataclass_fields__},
+        "shape": asdict(shape),
         "arrays": {name: list(size) for name, size in wanted(shape).items()},
         "recipe": dict(model.recipe),
     }
@@ -352,12 +352,13 @@ def read(place: str, description: str, weights: bytes) -> Model:
     shape = _shape(place, plain.get("shape"))
     scale, period = _number(place, plain, "scale_cores"), _number(place, plain, "period_steps")
     spread = _number(place, plain, "spread")
-    if not 0.0 < scale < 1e9:
-        raise ConfigError(f"{place}: scale_cores {scale:g} cannot be; train the model anew")
-    if not 0.0 <= period < 1e9:
-        raise ConfigError(f"{place}: period_steps {period:g} cannot be; train the model anew")
-    if not 0.0 <= spread < 1e3:
-        raise ConfigError(f"{place}: spread {spread:g} cannot be; train the model anew")
+    for key, value, fits in (
+        ("scale_cores", scale, 0.0 < scale < 1e9),
+        ("period_steps", period, 0.0 <= period < 1e9),
+        ("spread", spread, 0.0 <= spread < 1e3),
+    ):
+        if not fits:
+            raise ConfigError(f"{place}: {key} {value:g} cannot be; train the model anew")
     flags = [plain.get(key) for key in ("knows_end", "hold")]
     if not all(isinstance(flag, bool) for flag in flags) or plain.get("packing") not in (
         "prefix",
@@ -405,15 +406,14 @@ def _number(place: str, plain: Mapping[str, Any], key: str) -> float:
 
 
 def _shape(place: str, plain: Any) -> Shape:
-    fields = Shape.__dataclass_fields__
-    if not isinstance(plain, dict) or set(plain) != set(fields):
-        raise ConfigError(f"{place}: shape does not have the keys {', '.join(fields)}; train the model anew")
+    default = asdict(Shape())
+    if not isinstance(plain, dict) or set(plain) != set(default):
+        raise ConfigError(f"{place}: shape does not have the keys {', '.join(default)}; train the model anew")
     given: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()
     }
-    default = Shape()
     for key, value in given.items():
-        kind = type(getattr(default, key))
+        kind = type(default[key])
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise ConfigError(f"{place}: shape: {key} is not of type {kind.__name__}; train the model anew")
         if kind is int and not 0 < value <= 4096:

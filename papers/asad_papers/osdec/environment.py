@@ -187,17 +187,16 @@ def play(
 ) -> Played:
     """All steps of all trajectories by one policy.
 
-    Those that are a weighted sum are played without Python; one that has `score_world(world) -> (B, M)`, scores of all
-    trajectories at once, is asked for these.
+    Those that are a weighted sum are played without Python.
     """
     world = World(trajectories, None, packing, span)
     gains = np.zeros((len(Gains._fields), len(trajectories)))
-    at_once = getattr(scorer, "score_world", None)
     if isinstance(scorer, Weighted):
-        _play(world, scorer.weights, gains)
-    elif at_once is not None:
-        while not world.done:
-            gains += world.step(at_once(world))
+        t = trajectories
+        _play_weighted(
+            scorer.weights, packing == "skip-fit", span, t.cores, t.duration, t.earliest, t.latest, t.submitted,
+            t.first, t.capacity, world.started, world.rows, world.count, world._next, world.held, world._past, gains,
+        )  # fmt: skip
     else:
         scores = np.empty(world.rows.shape)
         while not world.done:
@@ -214,18 +213,9 @@ def play_weights(
     trajectories: Trajectories, weights: Floats, packing: Packing = "skip-fit", span: int = 0
 ) -> Gains:
     """As `play`, of bare weights (8,)."""
-    gains = np.zeros((len(Gains._fields), len(trajectories)))
-    _play(World(trajectories, None, packing, span), weights, gains)
-    return Gains(*gains)
-
-
-def _play(world: World, weights: Floats, gains: NDArray[np.float64]) -> None:
-    t = world.trajectories
-    _play_weighted(
-        weights, world.packing == "skip-fit", world.span, t.cores, t.duration, t.earliest, t.latest, t.submitted,
-        t.first, t.capacity, world.started, world.rows, world.count, world._next, world.held, world._past, gains,
-    )  # fmt: skip
-    world.now = t.steps
+    bare = Weighted()
+    bare.weights = weights
+    return play(trajectories, bare, packing, span).gains
 
 
 # ------------------------------------------------------------------------------------------------------ compiled
@@ -249,54 +239,6 @@ def _most_waiting(first: Ints, submitted: Ints, latest: Ints, steps: int) -> int
 
 
 @compiled(nogil=True)
-def look_one(
-    b: int,
-    now: int,
-    cores: Ints,
-    duration: Ints,
-    latest: Ints,
-    submitted: Ints,
-    first: Ints,
-    started: Ints,
-    rows: Ints,
-    count: Ints,
-    coming: Ints,
-    past: NDArray[np.float64],
-) -> None:
-    """Who waits in trajectory b at `now`: without those started or missed, with those submitted since.
-
-    The arrays are those of `World`; `coming` (B,) is the first job that is not submitted yet, from `first`; `past` is
-    (6, B, T), in the order of `Past`.
-    """
-    many = 0
-    for place in range(count[b]):
-        i = rows[b, place]
-        if started[i] != WAITS:
-            continue
-        if latest[i] < now:
-            started[i] = MISSED
-            continue
-        rows[b, many] = i
-        many += 1
-    i = coming[b]
-    while i < first[b + 1] and submitted[i] <= now:
-        rows[b, many] = i
-        many += 1
-        i += 1
-    coming[b] = i
-    for place in range(many, count[b]):
-        rows[b, place] = -1
-    count[b] = many
-    wide = long = 0
-    for place in range(many):
-        wide += cores[rows[b, place]]
-        long += duration[rows[b, place]]
-    past[3, b, now] = many
-    past[4, b, now] = wide / max(many, 1)
-    past[5, b, now] = long / max(many, 1)
-
-
-@compiled(nogil=True)
 def _look(
     now: int,
     cores: Ints,
@@ -310,8 +252,32 @@ def _look(
     coming: Ints,
     past: NDArray[np.float64],
 ) -> None:
+    """Who waits in each trajectory at `now`: without those started or missed, with those submitted since.
+
+    The arrays are those of `World`; `coming` (B,) is the first job that is not submitted yet, from `first`; `past` is
+    (6, B, T), in the order of `Past`.
+    """
     for b in range(len(count)):
-        look_one(b, now, cores, duration, latest, submitted, first, started, rows, count, coming, past)
+        many = wide = long = 0
+        for place in range(count[b]):
+            i = rows[b, place]
+            if started[i] == WAITS and latest[i] < now:
+                started[i] = MISSED
+            if started[i] == WAITS:
+                rows[b, many] = i
+                many += 1
+        while coming[b] < first[b + 1] and submitted[coming[b]] <= now:
+            rows[b, many] = coming[b]
+            many += 1
+            coming[b] += 1
+        rows[b, many : count[b]] = -1
+        count[b] = many
+        for place in range(many):
+            wide += cores[rows[b, place]]
+            long += duration[rows[b, place]]
+        past[3, b, now] = many
+        past[4, b, now] = wide / max(many, 1)
+        past[5, b, now] = long / max(many, 1)
 
 
 @compiled(nogil=True)
@@ -348,48 +314,6 @@ def _score(
 
 
 @compiled(nogil=True)
-def step_one(
-    b: int,
-    now: int,
-    scores: Floats,
-    skip_fit: bool,
-    span: int,
-    cores: Ints,
-    duration: Ints,
-    earliest: Ints,
-    capacity: Floats,
-    started: Ints,
-    rows: Ints,
-    count: Ints,
-    held: Floats,
-    past: NDArray[np.float64],
-) -> tuple[float, float, float]:
-    """Decide step `now` of trajectory b by `scores` (M,), one for each of rows[b]. Returns value, delay, violation."""
-    many = count[b]
-    mine, wide = np.empty(many), np.empty(many, np.int32)
-    for place in range(many):
-        i = rows[b, place]
-        wide[place] = cores[i]
-        mine[place] = scores[place] if earliest[i] <= now else -np.inf
-    begun = value = delay = 0.0
-    who = pack(mine, wide, capacity[b, now] - held[b, now], skip_fit)
-    for place in range(many):
-        if not who[place]:
-            continue
-        i = rows[b, place]
-        started[i] = now
-        begun += cores[i]
-        value += float(cores[i]) * duration[i]
-        delay += now - earliest[i]
-        for t in range(now, min(now + duration[i] + span, held.shape[1])):
-            held[b, t] += cores[i]
-    past[0, b, now] = capacity[b, now]
-    past[1, b, now] = held[b, now]
-    past[2, b, now] = begun
-    return value, delay, max(0.0, held[b, now] - capacity[b, now])
-
-
-@compiled(nogil=True)
 def _step(
     now: int,
     scores: Floats,
@@ -406,13 +330,27 @@ def _step(
     past: NDArray[np.float64],
     gains: NDArray[np.float64],
 ) -> None:
+    """Decide step `now` by `scores` (B, M), one for each of `rows`; what it earns is added to `gains`."""
     for b in range(len(count)):
-        value, delay, violation = step_one(
-            b, now, scores[b], skip_fit, span, cores, duration, earliest, capacity, started, rows, count, held, past
-        )  # fmt: skip
-        gains[0, b] += value
-        gains[1, b] += delay
-        gains[2, b] += violation
+        many = count[b]
+        mine, wide = np.empty(many), np.empty(many, np.int32)
+        for place in range(many):
+            i = rows[b, place]
+            wide[place] = cores[i]
+            mine[place] = scores[b, place] if earliest[i] <= now else -np.inf
+        begun = 0.0
+        who = pack(mine, wide, capacity[b, now] - held[b, now], skip_fit)
+        for chosen in np.flatnonzero(who):
+            i = rows[b, chosen]
+            started[i] = now
+            begun += cores[i]
+            gains[0, b] += float(cores[i]) * duration[i]
+            gains[1, b] += now - earliest[i]
+            held[b, now : now + duration[i] + span] += cores[i]
+        past[0, b, now] = capacity[b, now]
+        past[1, b, now] = held[b, now]
+        past[2, b, now] = begun
+        gains[2, b] += max(0.0, held[b, now] - capacity[b, now])
 
 
 @compiled(nogil=True)

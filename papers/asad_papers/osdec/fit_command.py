@@ -9,10 +9,8 @@ from pathlib import Path
 import click
 
 from asad.errors import UsageError
-from asad_papers.osdec.trajectories import of_trajectories, trajectories
+from asad_papers.osdec.trajectories import of_trajectories, split, trajectories
 
-KEPT = 0.2
-"""Part of the trajectories that nothing is tuned on: there the figures are measured."""
 FIRST_SEED = 200_000
 """Of generated trajectories: far from those that `asactl bench osdec` draws."""
 
@@ -59,15 +57,10 @@ def fit(
     from asad_papers.osdec.tuning import tune, written_weights
 
     found, steps = trajectories(FIRST_SEED, path, many, setting, deferrable, step, cores)
-    period, count = int(steps), len(found)
-    if count < 5:
-        raise UsageError(
-            f"defer fit: {count} trajectories are too few to learn from; give at least 5 (of a log: a longer one)"
-        )
+    period = int(steps)
+    learned, kept = split(found, "fit", 5)
     if not len(found.cores):
         raise UsageError("defer fit: there are no deferrable jobs to learn from; see --deferrable")
-    apart = max(1, round(KEPT * count))
-    learned, kept = found.take(range(count - apart)), found.take(range(count - apart, count))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Doing(sys.stderr.isatty()) as doing:
@@ -99,11 +92,11 @@ def fit(
             name: float(gains.total(Worth()).mean()) for name, gains in row.items()
         }
     if as_json:
-        click.echo(json.dumps({"kept": apart, "total_mean": figures}, indent=1))
+        click.echo(json.dumps({"kept": len(kept), "total_mean": figures}, indent=1))
         return
     for key, totals in figures.items():
         text = ", ".join(f"{name} {value:,.1f}" for name, value in totals.items())
-        click.echo(f"{key.replace('_', '-')}, on {apart} trajectories kept aside: {text}")
+        click.echo(f"{key.replace('_', '-')}, on {len(kept)} trajectories kept aside: {text}")
     click.echo(f"Written to {folder}: linear.toml, expected.toml, sample.toml. In asad.toml:")
     click.echo('[defer.linear] weights = "…/linear.toml"')
     click.echo(f'[defer.lookahead] expected = "…/expected.toml", period = {period}')

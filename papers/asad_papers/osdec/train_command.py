@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from asad.defer.jobs import Trajectories
 from asad.errors import AsadError, UsageError
 from asad_papers.harness import chosen
-from asad_papers.osdec.trajectories import of_trajectories, trajectories
+from asad_papers.osdec.trajectories import make_folder, of_trajectories, split, trajectories
 
-if TYPE_CHECKING:
-    from asad_papers.osdec.rl.recipes import Data
-
-KEPT = 0.2
-"""Part of the trajectories of a file that is not trained on, and decides what is best."""
 FIRST_SEED = 100_000
 """Of generated trajectories: far from those that `asactl bench osdec` draws."""
 
@@ -97,27 +90,28 @@ def train(
       asactl defer train --log sacct.txt --deferrable share=0.3,window=6h --cores 1024
     """
     _need_torch()
-    from asad_papers.osdec.rl.recipes import VARIANTS, changed
+    from asad_papers.osdec.rl.recipes import VARIANTS, Data, changed
 
     (name,) = chosen(variant, "--variant", tuple(VARIANTS))[:1]
     recipe = changed(VARIANTS[name], _assignments(options))
-    data = _split(*trajectories(FIRST_SEED, path, many, setting, deferrable, step, cores))
-    _make(folder)
+    found, period = trajectories(FIRST_SEED, path, many, setting, deferrable, step, cores)
+    data = Data(*split(found, "train", 4), period)
+    make_folder(folder)
     from asad_papers.osdec.rl.seeds import train_seeds
 
-    found = train_seeds(
+    trained = train_seeds(
         recipe, data, name, range(1, seeds + 1), folder, resume=resume, minutes=minutes, processes=processes,
         show=sys.stderr.isatty(),
     )  # fmt: skip
     if as_json:
-        click.echo(json.dumps({"variant": name, "models": found}, indent=1))
+        click.echo(json.dumps({"variant": name, "models": trained}, indent=1))
         return
-    for row in found:
+    for row in trained:
         figures = row["figures"]
         click.echo(
             f"{row['model']}: {figures['best']:,.1f} on what was kept aside, in {row['minutes']:.1f} min"
         )
-    best = max(found, key=lambda row: row["figures"]["best"])
+    best = max(trained, key=lambda row: row["figures"]["best"])
     click.echo(f'The best: {best["model"]}. In asad.toml: [defer.osdec] model = "{best["model"]}"')
 
 
@@ -140,22 +134,3 @@ def _assignments(options: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(f"--set {text[:60]}: write KEY=VALUE")
         found[key.strip()] = value.strip()
     return found
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be made ({error.strerror})") from error
-
-
-def _split(found: Trajectories, period: float) -> Data:
-    from asad_papers.osdec.rl.recipes import Data
-
-    many = len(found)
-    if many < 4:
-        raise UsageError(
-            f"defer train: {many} trajectories are too few to learn from; give at least 4 (of a log: a longer one)"
-        )
-    kept = max(1, round(KEPT * many))
-    return Data(found.take(range(many - kept)), found.take(range(many - kept, many)), period)

@@ -51,6 +51,10 @@ OPTIONS = (
 )
 
 
+KEPT = 0.2
+"""Part of the trajectories that nothing is learned from: there the figures are measured, and the best is chosen."""
+
+
 def of_trajectories(command: F) -> F:
     """The options that `trajectories` reads, for a command."""
     for option in reversed(OPTIONS):
@@ -90,3 +94,23 @@ def trajectories(
     step_s = seconds(step, "--step")
     share, window_s = parse_deferrable(deferrable)
     return from_log(read_log(path).jobs, cores, step_s, share, window_s)
+
+
+def split(found: Trajectories, command: str, least: int) -> tuple[Trajectories, Trajectories]:
+    """What is learned from, and what is kept aside. Raises UsageError for fewer than `least`."""
+    many = len(found)
+    if many < least:
+        raise UsageError(
+            f"defer {command}: {many} trajectories are too few to learn from; give at least {least} "
+            "(of a log: a longer one)"
+        )
+    kept = max(1, round(KEPT * many))
+    return found.take(range(many - kept)), found.take(range(many - kept, many))
+
+
+def make_folder(folder: Path) -> None:
+    """For what is learned. Raises UsageError where it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be made ({error.strerror})") from error
