@@ -122,7 +122,8 @@ class OfferReplies:
         tasks: list[list[Any]] = []
         ids: dict[int, list[str]] = {}
         for group, counts in placed:
-            rows = np.repeat(np.arange(len(counts)), counts).tolist()
+            at = np.flatnonzero(counts)
+            rows = np.repeat(at, counts[at]).tolist()
             for row, index in zip(rows, job.groups[group].todo, strict=False):
                 task_id = f"{job.job_id}.{attempt}.{serial + len(tasks)}"
                 there = ids.setdefault(row, [])
