@@ -1,7 +1,7 @@
 """Admission on a cluster: drives any scheme of this room over snapshots, slot after slot.
 
 Time is cut into slots of `slot_s` seconds, numbered from the epoch, so that a restart finds the same ones. Jobs that
-tell a utility (by hint, else by a rule of the configuration) are put to the scheme once, in the order of their
+have a utility (by hint, else by a rule of the configuration) are put to the scheme once, in the order of their
 submission; all others are left as they are, and what they hold is taken from the servers' capacity.
 
 - An array is an elastic job, its tasks are the workers: its throttle follows the plan, and while the plan has no
@@ -9,7 +9,7 @@ submission; all others are left as they are, and what they hold is taken from th
 - A job that is no array is rigid, one worker in consecutive slots: it is deferred to the first slot of its plan.
 - An array of workers may name another array whose tasks are its parameter servers (`ps=NAME`): the companion. It is
   admitted with its workers, deferred with them, and has as many tasks at one time as their number in the slot needs.
-  When all workers have ended, what is left of it gets its own throttle and begin time back.
+  When all workers have ended, what is left of it gets its own throttle and begin time again.
 - A job that is not admitted stays in the cluster's queue. It is asked for again `again_s` later, if jobs have ended.
 
 Plans are kept against facts at the beginning of each slot: what is done early is released, what is late is given more
@@ -35,7 +35,7 @@ from asad.admit.commitments import (
 from asad.admit.companions import companions, follow, released, taken_in
 from asad.admit.elastic import Allotment
 from asad.admit.hints import Rule
-from asad.admit.plan_decisions import give_back, loosen, steer, verdict
+from asad.admit.plan_decisions import follow_plan, loosen, release, verdict
 from asad.admit.scheme_plans import Make, SchemePlans
 from asad.admit.scheme_warm_up import warm_up_scheme
 from asad.admit.seen import Seen, look
@@ -97,8 +97,8 @@ class Admission(AdmitPolicy):
         if new_slot:
             self.planning.stale = True
             self.planning.follow_facts(snapshot, seen, slot)
-        told_of = ((key, self.asking.user(snapshot, seen[key]), hint) for key, hint in asked)
-        claims = self.asking.budgets.claims(told_of, self.book.jobs)
+        described = ((key, self.asking.user(snapshot, seen[key]), hint) for key, hint in asked)
+        claims = self.asking.budgets.claims(described, self.book.jobs)
         for number, (key, hint) in enumerate(asked, 1):
             self.asking.ask(snapshot, seen, key, hint, slot, claims)
             if seen[key].running and self.book.jobs[key].state != "admitted":
@@ -106,7 +106,7 @@ class Admission(AdmitPolicy):
                 self.planning.occupy(snapshot, seen, slot, [later for later, _ in asked[number:]])
         widths = self.planning.widths(snapshot, seen, slot)
         self._pair(snapshot, seen, slot)
-        return self._steer(snapshot, seen, slot, widths)
+        return self._follow_plans(snapshot, seen, slot, widths)
 
     def decide_while_paused(self, snapshot: Snapshot) -> list[Decision]:
         """Admitted jobs that have more coming than they have now; nobody is asked for, deferred or held to less."""
@@ -120,7 +120,7 @@ class Admission(AdmitPolicy):
             if snapshot.time_s < entry.retry_s:
                 continue
             if entry.state == "released":
-                decisions += self._give_back(snapshot, entry, there)
+                decisions += self._release(snapshot, entry, there)
             else:
                 decisions += loosen(snapshot, entry, there, slot, self.planning.terms)
         return decisions
@@ -151,13 +151,13 @@ class Admission(AdmitPolicy):
         warm_up_scheme(self.planning.make)
 
     def decides_start(self, snapshot: Snapshot, row: int) -> bool:
-        """Whoever tells a utility, by hint or rule, and companions; also those of an earlier process."""
+        """Whoever has a utility, by hint or rule, and companions; also those of an earlier process."""
         key, array, text = key_of(snapshot, row), int(snapshot.jobs.array[row]), snapshot.hints.get(row, "")
         if key in self.book.jobs or key in self.book.kept_jobs:
             return True
         return (
             self.asking.ignored.get(key) != text
-            and self.asking.told(snapshot, Seen(row, array), text) is not None
+            and self.asking.hint_of(snapshot, Seen(row, array), text) is not None
         )
 
     def wake_s(self) -> float:
@@ -213,10 +213,10 @@ class Admission(AdmitPolicy):
                 self.book.jobs[mate] = entry
             self.book.changed = follow(entry, workers, slot) or self.book.changed
 
-    def _steer(
+    def _follow_plans(
         self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int, widths: Mapping[int, Allotment]
     ) -> list[Decision]:
-        """What makes the cluster follow the plans, and what its users are told."""
+        """What makes the cluster follow the plans, and the verdicts for its users."""
         decisions: list[Decision] = []
         for key, entry in self.book.jobs.items():
             there = seen.get(key)
@@ -227,11 +227,11 @@ class Admission(AdmitPolicy):
                 decisions.append(verdict(entry, self.planning.terms))
             if entry.state == "admitted":
                 width = self._width_now(entry, seen, widths)
-                found, new = steer(snapshot, entry, there, slot, width, self.planning.terms)
+                found, new = follow_plan(snapshot, entry, there, slot, width, self.planning.terms)
                 self.book.changed = new or self.book.changed
                 decisions += found
             elif entry.state == "released":
-                decisions += self._give_back(snapshot, entry, there)
+                decisions += self._release(snapshot, entry, there)
         return decisions
 
     def _width_now(self, entry: Commitment, seen: Mapping[str, Seen], widths: Mapping[int, Allotment]) -> int:
@@ -244,9 +244,9 @@ class Admission(AdmitPolicy):
         there = widths.get(workers.number)
         return 0 if there is None else workers.servers_for(there.width)
 
-    def _give_back(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> list[Decision]:
+    def _release(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> list[Decision]:
         """A companion without workers gets back what is its own; then it is forgotten."""
-        decisions, new = give_back(snapshot, entry, there, self.planning.terms)
+        decisions, new = release(snapshot, entry, there, self.planning.terms)
         self.book.changed = new or self.book.changed
         if not decisions:
             # forgotten by the next `_forget`: what iterates over the jobs is not changed under its hands
@@ -254,7 +254,7 @@ class Admission(AdmitPolicy):
         return decisions
 
     def explain(self, job: str) -> dict[str, Json] | None:
-        """What was said of a job (or of a task's array) and what is planned; None if it is not known."""
+        """What was decided of a job (or of a task's array) and what is planned; None if it is not known."""
         entry = self.book.jobs.get(job) or self.book.jobs.get(job.partition("_")[0])
         if entry is None:
             return None

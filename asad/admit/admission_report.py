@@ -1,4 +1,4 @@
-"""What is told of admission, as plain data: the numbers behind a verdict, one job, and all of them by slot."""
+"""Reports of admission, as plain data: the numbers behind a verdict, one job, and all of them by slot."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from asad.bounded import shown
 from asad.hold import Hold, plain
 from asad.model import Json
 
-TOLD_SLOTS = 60
-"""So many slots of a plan are told."""
+MOST_SLOTS = 60
+"""So many slots of a plan are reported."""
 
 
 def story(entry: Commitment, slot_s: float) -> dict[str, Json]:
     """The numbers behind a verdict."""
     plan = sorted((at, there.width) for at, there in entry.schedule.items() if there.width)
-    told: dict[str, Json] = {
+    found: dict[str, Json] = {
         "verdict": entry.state,
         "utility": entry.utility,
         "by_rule": entry.by_rule,
@@ -37,17 +37,17 @@ def story(entry: Commitment, slot_s: float) -> dict[str, Json]:
         "payoff": plain(entry.payoff),
         "worth": plain(entry.worth),
         "cost": plain(entry.cost),
-        "schedule": [[at * slot_s, width] for at, width in plan[:TOLD_SLOTS]],
+        "schedule": [[at * slot_s, width] for at, width in plan[:MOST_SLOTS]],
         "end_s": (plan[-1][0] + 1) * slot_s if plan else None,
     }
     if entry.state != "admitted" and entry.cost > 0 and math.isfinite(entry.worth):
         # its cost is linear in prices, so at this part of them it would have paid
-        told["let_in_at"] = max(0.0, entry.worth / entry.cost)
-    return told
+        found["let_in_at"] = max(0.0, entry.worth / entry.cost)
+    return found
 
 
 def job(entry: Commitment, slot: int, slot_s: float) -> dict[str, Json]:
-    """One job: what was said of it, and how it is steered."""
+    """One job: the verdict, and what holds it back."""
     return {
         "job": entry.key,
         "reason": entry.reason,
@@ -88,7 +88,7 @@ def slots(
         for at, there in entry.schedule.items():
             if at >= slot:
                 planned[at] = planned.get(at, 0) + there.width * entry.cores
-    last = min(max(planned, default=slot) + 1, slot + TOLD_SLOTS)
+    last = min(max(planned, default=slot) + 1, slot + MOST_SLOTS)
     return [
         {
             "start_s": at * slot_s,
@@ -102,7 +102,7 @@ def slots(
 
 def prices_by_slot(prices: Sequence[float], slot: int, slot_s: float) -> list[Json]:
     """[beginning of the slot, price] from the present slot on."""
-    return [[(slot + ahead) * slot_s, plain(float(price))] for ahead, price in enumerate(prices[:TOLD_SLOTS])]
+    return [[(slot + ahead) * slot_s, plain(float(price))] for ahead, price in enumerate(prices[:MOST_SLOTS])]
 
 
 def _at(values: Sequence[float] | None, ahead: int) -> Json:

@@ -10,7 +10,7 @@ from asad.admit.budget import NOTHING, Budgets, Claim
 from asad.admit.commitment_book import CommitmentBook
 from asad.admit.commitments import Commitment, commitment_of
 from asad.admit.hints import Hint, Rule
-from asad.admit.job_size import Companion, told
+from asad.admit.job_size import Companion, hint_of
 from asad.admit.scheme_plans import SchemePlans
 from asad.admit.seen import Seen, can_start, own_throttle_of
 from asad.model import Snapshot
@@ -38,7 +38,7 @@ class Asking:
         """Jobs that have ended so far."""
 
     def candidates(self, snapshot: Snapshot, seen: Mapping[str, Seen]) -> list[tuple[str, Hint | str]]:
-        """Who is to be asked for now, in order of submission, with what they tell (a text: why that is wrong)."""
+        """Who is to be asked for now, in order of submission, with their hints (a text: why that is wrong)."""
         jobs = snapshot.jobs
         found: list[tuple[float, str, Hint | str]] = []
         self.patient_until_s = math.inf
@@ -55,7 +55,7 @@ class Asking:
                 continue
             if not can_start(snapshot, there):
                 continue
-            hint = self.told(snapshot, there, text)
+            hint = self.hint_of(snapshot, there, text)
             if hint is None:
                 self.ignored[key] = text
                 continue
@@ -68,9 +68,11 @@ class Asking:
         found.sort(key=lambda one: one[:2])
         return [(key, hint) for _, key, hint in found[:MOST_ASKED]]
 
-    def told(self, snapshot: Snapshot, there: Seen, text: str) -> Hint | str | None:
-        """What a job's user, else a rule, tells (see `asad.admit.job_size.told`)."""
-        return told(snapshot, there, text, self.book.run_times.application(snapshot, there.row), self.rules)
+    def hint_of(self, snapshot: Snapshot, there: Seen, text: str) -> Hint | str | None:
+        """Of the job's user, else by a rule (see `asad.admit.job_size.hint_of`)."""
+        return hint_of(
+            snapshot, there, text, self.book.run_times.application(snapshot, there.row), self.rules
+        )
 
     def user(self, snapshot: Snapshot, there: Seen) -> str:
         """Whose job it is."""
@@ -136,7 +138,7 @@ class Asking:
             entry.payoff, entry.cost, entry.worth = answer.payoff, answer.cost, answer.utility
             entry.schedule = dict(answer.schedule or {}) if answer.admitted else {}
             self.planning.stale = True
-        # has its user been told just this already?
+        # has its user got this very verdict already?
         same = before is not None and (before.state, before.reason) == (entry.state, entry.reason)
         entry.reported = same and before is not None and before.reported
 

@@ -18,10 +18,6 @@ Where nothing is rounded (no parameter servers) the envelope is the optimum, wha
 read the prices, O(T·N) for the curves, and for the few end times in question O(n·D·N) with the n slots and the D
 deviations that the gap leaves. `most_steps` bounds that last product; beyond it the schedule of the upper bound is
 taken, and `Found.gap` says by how much at most its payoff falls short (0 where it is exact).
-
-A rigid job (`best_run`) is another, easier problem, which the paper does not have: consecutive slots, the same servers
-in all of them. For every start, a server's price is the sum over the slots and its room the least of them; greedy
-again. Cost: O(T·(H + K)·(R + log T)) to prepare, and O((H + K)·log(H + K)) for every start that may be the best.
 """
 
 from __future__ import annotations
@@ -29,15 +25,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from asad.admit.server_prices import ROUNDING, Array, Counts, Need, Side, curve
 from asad.compiling import compiled
 
-Array = NDArray[np.float64]
-Counts = NDArray[np.int64]
-
-ROUNDING = 1e-9
-"""Relative: amounts and payoffs that differ by less count as equal."""
 MOST_STEPS = 400_000_000
 """Steps of one dynamic programme; about a third of a second."""
 
@@ -57,155 +48,6 @@ class Found(NamedTuple):
     """The optimum's payoff is at most this much above; 0 where it was proven to be the optimum."""
     widths: Counts
     """(end + 1,) workers by slot."""
-
-
-class Side(NamedTuple):
-    """What one kind of server offers, by row (a slot), resource and server. Prices are reckoned when looked at."""
-
-    price: Array
-    """(T, R, H) price of one unit of a resource for one slot."""
-    free: Array
-    """(T, R, H) amount not yet taken."""
-    stale: NDArray[np.bool_]
-    """(T,) rows in which price and free do not yet follow from what stands below."""
-    taken: Array
-    """(T, R, H) amount taken."""
-    capacity: Array
-    """(R, H)"""
-    low: Array
-    """(R,) price of a unit where nothing is taken: L of equation (22)."""
-    growth: Array
-    """(R,) ln(U / L): the price rises by e^growth until all is taken."""
-
-
-def fixed_side(price: Array, free: Array) -> Side:
-    """A side whose prices are given, and stay."""
-    none = np.zeros(price.shape[1])
-    return Side(price, free, np.zeros(len(price), np.bool_), np.zeros_like(free), free[0], none, none)
-
-
-class Need(NamedTuple):
-    """What one job needs, in plain numbers."""
-
-    worker: Array
-    """(R,)"""
-    server: Array
-    """(R,)"""
-    servers_per_worker: float
-    """b / B; 0 for a job without parameter servers."""
-    most_workers: int
-    work: int
-
-
-@compiled
-def servers_for(ratio: float, workers: int) -> int:
-    """Parameter servers that `workers` workers need (constraints 6 and 7), as `ElasticJob.servers_for`."""
-    if workers == 0 or ratio <= 0.0:
-        return 0
-    return max(1, int(np.ceil(workers * ratio - ROUNDING)))
-
-
-@compiled
-def refresh(side: Side, row: int) -> None:
-    """Prices and free amounts of one slot, by equation (22)."""
-    price, free, taken, capacity = side.price, side.free, side.taken, side.capacity
-    for r in range(capacity.shape[0]):
-        low, growth = side.low[r], side.growth[r]
-        for h in range(capacity.shape[1]):
-            amount = taken[row, r, h]
-            free[row, r, h] = capacity[r, h] - amount
-            if amount <= 0.0:
-                price[row, r, h] = low
-            elif amount >= capacity[r, h]:
-                price[row, r, h] = low * np.exp(growth)
-            else:
-                price[row, r, h] = low * np.exp(growth * (amount / capacity[r, h]))
-    side.stale[row] = False
-
-
-@compiled
-def _offers(side: Side, row: int, demand: Array, most: int, unit: Array, room: Array) -> int:
-    """Price of one task on each server (`unit`), and how many fit there (`room`, at most `most`).
-
-    Returns how many fit in all, at most `most`.
-    """
-    if side.stale[row]:
-        refresh(side, row)
-    price, free = side.price, side.free
-    servers = price.shape[2]
-    for h in range(servers):
-        unit[h] = 0.0
-        room[h] = most
-    for r in range(price.shape[1]):
-        amount = demand[r]
-        if amount > 0.0:
-            for h in range(servers):
-                unit[h] += price[row, r, h] * amount
-                room[h] = min(room[h], np.floor(free[row, r, h] / amount + ROUNDING))
-    total = 0
-    for h in range(servers):
-        if room[h] > 0.0:
-            total += int(room[h])
-            if total >= most:
-                return most
-    return total
-
-
-@compiled
-def _cheapest(unit: Array, room: Array, most: int) -> Counts:
-    """Servers with room, the cheapest first (ties: the first), as many as `most` tasks may need."""
-    candidates = np.flatnonzero(room > 0.0)
-    if len(candidates) > 2 * most:
-        # each has room for one at least: those beyond the `most` cheapest are never used
-        bar = np.partition(unit[candidates], most - 1)[most - 1]
-        candidates = candidates[unit[candidates] <= bar]
-    return candidates[np.argsort(unit[candidates], kind="mergesort")]
-
-
-@compiled
-def _sums(unit: Array, room: Array, most: int) -> Array:
-    """Cost of the cheapest 0, 1, … `most` tasks."""
-    out = np.empty(most + 1)
-    out[0] = 0.0
-    count = 0
-    for h in _cheapest(unit, room, most):
-        for _ in range(min(int(room[h]), most - count)):
-            out[count + 1] = out[count] + unit[h]
-            count += 1
-        if count == most:
-            break
-    return out
-
-
-@compiled
-def _curve(workers: Side, servers: Side, row: int, need: Need, scratch: Array, out: Array) -> int:
-    """COST_t of Algorithm 2 for every number of workers: `out[y]`, y from 0 to the number returned."""
-    limit = min(need.most_workers, need.work)
-    hosts, keepers = workers.price.shape[2], servers.price.shape[2]
-    unit, room = scratch[0, :hosts], scratch[1, :hosts]
-    most = _offers(workers, row, need.worker, limit, unit, room)
-    if most == 0:
-        out[0] = 0.0
-        return 0
-    ratio = need.servers_per_worker
-    if ratio <= 0.0:
-        out[: most + 1] = _sums(unit, room, most)
-        return most
-    if servers_for(ratio, 1) > 1:  # more parameter servers than workers: constraint (7) forbids it
-        out[0] = 0.0
-        return 0
-    s_unit, s_room = scratch[2, :keepers], scratch[3, :keepers]
-    most_servers = _offers(servers, row, need.server, servers_for(ratio, most), s_unit, s_room)
-    while most > 0 and servers_for(ratio, most) > most_servers:
-        most = min(most - 1, int(np.floor(most_servers / ratio + ROUNDING)))
-    if most == 0:
-        out[0] = 0.0
-        return 0
-    by_workers = _sums(unit, room, most)
-    by_servers = _sums(s_unit, s_room, servers_for(ratio, most))
-    for y in range(most + 1):
-        out[y] = by_workers[y] + by_servers[servers_for(ratio, y)]
-    return most
 
 
 @compiled
@@ -276,12 +118,19 @@ def _change_one(curves: Array, most: Counts, choice: Counts, change: int) -> tup
 
 
 @compiled
-def _rounded(curves: Array, most: Counts, near: _Near) -> tuple[float, Counts]:
-    """A schedule close to the envelope: cost and widths. Always possible, since the envelope's vertices are."""
-    choice = near.choice.copy()
+def _cost_of(curves: Array, choice: Counts) -> float:
+    """Of so many workers in each slot."""
     cost = 0.0
     for t in range(len(choice)):
         cost += curves[t, choice[t]]
+    return cost
+
+
+@compiled
+def _rounded(curves: Array, most: Counts, near: _Near) -> tuple[float, Counts]:
+    """A schedule close to the envelope: cost and widths. Always possible, since the envelope's vertices are."""
+    choice = near.choice.copy()
+    cost = _cost_of(curves, choice)
     if near.short <= 0:
         return cost, choice
     added, slot = _change_one(curves, most, choice, near.short)
@@ -468,10 +317,7 @@ def _improve(
             d = taken[row, at]
             choice[t] += d
             at -= d
-    cost = 0.0
-    for t in range(slots):
-        cost += curves[t, choice[t]]
-    return True, cost, choice
+    return True, _cost_of(curves, choice), choice
 
 
 @compiled
@@ -491,7 +337,7 @@ def _curves_and_bounds(
     slots = len(worth)
     limit = min(need.most_workers, need.work)
     scratch = np.empty((4, max(workers.price.shape[2], servers.price.shape[2])))
-    curve, corner = np.empty(limit + 1), np.empty(limit + 1, np.int64)
+    costs, corner = np.empty(limit + 1), np.empty(limit + 1, np.int64)
     curves = np.empty((slots, limit + 1))
     vertex = np.empty((slots, limit + 1), np.int64)
     most, vertices = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
@@ -508,17 +354,17 @@ def _curves_and_bounds(
         if worth[t] - floor <= best and (best > least or worth[t] <= promise * floor or worth[t] <= 0.0):
             break
         looked += 1
-        top = _curve(workers, servers, rows[t], need, scratch, curve)
-        corners = _envelope(curve, top, corner)
+        top = curve(workers, servers, rows[t], need, scratch, costs)
+        corners = _envelope(costs, top, corner)
         most[t], vertices[t] = top, corners
-        curves[t, : top + 1] = curve[: top + 1]
+        curves[t, : top + 1] = costs[: top + 1]
         vertex[t, :corners] = corner[:corners]
-        if corners > 1 and (t == 0 or bound[t - 1] == np.inf or curve[corner[1]] / corner[1] < slope[t - 1]):
+        if corners > 1 and (t == 0 or bound[t - 1] == np.inf or costs[corner[1]] / corner[1] < slope[t - 1]):
             i, j, count, done = 0, 1, 0, 0
             while done < need.work and (i < kept or j < corners):
                 mine = np.inf
                 if j < corners:
-                    mine = (curve[corner[j]] - curve[corner[j - 1]]) / (corner[j] - corner[j - 1])
+                    mine = (costs[corner[j]] - costs[corner[j - 1]]) / (corner[j] - corner[j - 1])
                 if i < kept and kept_slope[i] <= mine:
                     next_slope[count], next_length[count] = kept_slope[i], kept_length[i]
                     i += 1
@@ -567,16 +413,22 @@ def _nearly(
 
 
 @compiled
-def _search(
+def best_schedule(
     workers: Side,
     servers: Side,
     rows: Counts,
     need: Need,
     worth: Array,
-    floor: float,
-    least_payoff: float,
-    most_steps: int,
+    floor: float = 0.0,
+    least_payoff: float = 0.0,
+    most_steps: int = MOST_STEPS,
 ) -> Found:
+    """The schedule of the greatest payoff (27).
+
+    `rows` (n,) are the rows of the slots that it may use, the first being that of its arrival; `worth` (n,) is its
+    utility if it completes in each of them, never rising; no schedule costs less than `floor`. Of schedules of equal
+    payoff, the one that ends first. Only those of a payoff above `least_payoff` count.
+    """
     curves, most, vertex, vertices, bound, slope = _curves_and_bounds(
         workers, servers, rows, need, worth, floor, least_payoff
     )
@@ -623,198 +475,3 @@ def _search(
         end -= 1
     payoff = worth[end] - best.cost
     return Found(end, payoff, best.cost, worth[end], gap, best.widths[: end + 1])
-
-
-def best_schedule(
-    workers: Side,
-    servers: Side,
-    rows: Counts,
-    need: Need,
-    worth: Array,
-    floor: float = 0.0,
-    least_payoff: float = 0.0,
-    most_steps: int = MOST_STEPS,
-) -> Found:
-    """The schedule of the greatest payoff (27).
-
-    `rows` (n,) are the rows of the slots that it may use, the first being that of its arrival; `worth` (n,) is its
-    utility if it completes in each of them, never rising; no schedule costs less than `floor`. Of schedules of equal
-    payoff, the one that ends first. Only those of a payoff above `least_payoff` count.
-    """
-    return _search(workers, servers, rows, need, worth, floor, least_payoff, most_steps)
-
-
-class Windows(NamedTuple):
-    """What one task costs on each server, and how many fit there, over the same number of slots from each start."""
-
-    total: Array
-    """(n + 1, H) price of a task, summed over the slots before."""
-    room: Array
-    """(starts, H)"""
-
-
-@compiled
-def _windows(side: Side, rows: Counts, demand: Array, most: int, length: int) -> Windows:
-    """Over `length` slots, which are as many as there are rows at most."""
-    slots, servers = len(rows), side.price.shape[2]
-    total, room = np.zeros((slots + 1, servers)), np.empty((slots, servers))
-    unit = np.empty(servers)
-    for t in range(slots):
-        _offers(side, rows[t], demand, most, unit, room[t])
-        total[t + 1] = total[t] + unit
-    span = 1
-    while 2 * span <= length:  # the least of two slots, of four, …
-        for t in range(slots - 2 * span + 1):
-            room[t] = np.minimum(room[t], room[t + span])
-        span *= 2
-    for t in range(slots - length + 1):
-        room[t] = np.minimum(room[t], room[t + length - span])
-    return Windows(total, room[: slots - length + 1])
-
-
-@compiled
-def _run_cost(windows: Windows, start: int, length: int, count: int) -> float:
-    """Of `count` tasks that stay where they are for `length` slots; infinite if they do not fit."""
-    if count == 0:
-        return 0.0
-    room = windows.room[start]
-    if room.sum() < count:
-        return np.inf
-    unit = windows.total[start + length] - windows.total[start]
-    cost: float = _sums(unit, room, count)[count]
-    return cost
-
-
-@compiled
-def best_run(
-    workers: Side,
-    servers: Side,
-    rows: Counts,
-    need: Need,
-    width: int,
-    worth: Array,
-    least_payoff: float = 0.0,
-    earliest: bool = False,
-) -> Found:
-    """As `best_schedule`, for a job that has `width` workers on the same servers in consecutive slots.
-
-    `earliest`: the first start at which it fits, whatever the payoff.
-    """
-    none = np.zeros(0, np.int64)
-    nothing = Found(-1, least_payoff, np.inf, 0.0, 0.0, none)
-    slots, length = len(rows), -(-need.work // width)
-    beside = servers_for(need.servers_per_worker, width)
-    if length > slots or beside > width:
-        return nothing
-    at = _windows(workers, rows, need.worker, width, length)
-    at_beside = _windows(servers, rows, need.server, max(1, beside), length)
-    start, best, closest = -1, nothing, nothing
-    for s in range(slots - length + 1):
-        end = s + length - 1
-        if best.end >= 0 and worth[end] <= best.payoff:
-            break
-        cost = _run_cost(at, s, length, width)
-        if cost < np.inf:
-            cost += _run_cost(at_beside, s, length, beside)
-        if cost == np.inf:
-            continue
-        payoff = worth[end] - cost
-        if earliest or payoff > best.payoff + ROUNDING * max(1.0, abs(worth[end])):
-            start, best = s, Found(end, payoff, cost, worth[end], 0.0, none)
-        if worth[end] * closest.cost > closest.utility * cost or closest.cost == np.inf:
-            closest = Found(-1, least_payoff, cost, worth[end], 0.0, none)
-        if earliest:
-            break
-    if start < 0:
-        return closest
-    widths = np.zeros(best.end + 1, np.int64)
-    widths[start:] = width
-    return Found(best.end, best.payoff, best.cost, best.utility, 0.0, widths)
-
-
-@compiled
-def take_run(side: Side, rows: Counts, demand: Array, count: int) -> tuple[Counts, Counts]:
-    """Take the servers that are cheapest over all these rows together for `count` tasks: servers and tasks on each.
-
-    There must be room for them.
-    """
-    length = len(rows)
-    windows = _windows(side, rows, demand, max(1, count), length)
-    unit, room = windows.total[length], windows.room[0]
-    tasks = np.zeros(len(unit), np.int64)
-    left = count
-    if left > 0:
-        for h in _cheapest(unit, room, left):
-            tasks[h] = min(int(room[h]), left)
-            left -= tasks[h]
-            if left == 0:
-                break
-    server = np.flatnonzero(tasks)
-    for row in rows:
-        for h in server:
-            for r in range(len(demand)):
-                side.taken[row, r, h] += demand[r] * tasks[h]
-        side.stale[row] = True
-    return server, tasks[server]
-
-
-@compiled
-def least_by_slot(side: Side, rows: Counts, demand: Array) -> Array:
-    """(n,) what one task costs in each of these rows: least over the servers; infinite where none has room."""
-    servers = side.price.shape[2]
-    unit, room = np.empty(servers), np.empty(servers)
-    out = np.full(len(rows), np.inf)
-    for i in range(len(rows)):
-        _offers(side, rows[i], demand, 1, unit, room)
-        for h in range(servers):
-            if room[h] > 0.0:
-                out[i] = min(out[i], unit[h])
-    return out
-
-
-@compiled
-def most_by_slot(workers: Side, servers: Side, rows: Counts, need: Need) -> Counts:
-    """(n,) how many workers the job could have in each of these rows."""
-    scratch = np.empty((4, max(workers.price.shape[2], servers.price.shape[2])))
-    curve = np.empty(min(need.most_workers, need.work) + 1)
-    out = np.empty(len(rows), np.int64)
-    for i in range(len(rows)):
-        out[i] = _curve(workers, servers, rows[i], need, scratch, curve)
-    return out
-
-
-@compiled
-def take(side: Side, rows: Counts, demand: Array, counts: Counts) -> tuple[Counts, Counts, Counts]:
-    """Take the cheapest servers for `counts[i]` tasks in row `rows[i]` (lines 25-40 and, of Algorithm 1, 9 and 11).
-
-    Returns (first, server, tasks): slot i has the servers `server[first[i]:first[i + 1]]`, in rising order, and so
-    many tasks on each. There must be room for them.
-    """
-    servers, resources = side.price.shape[2], side.price.shape[1]
-    unit, room = np.empty(servers), np.empty(servers)
-    first = np.zeros(len(rows) + 1, np.int64)
-    total = 0
-    for count in counts:
-        total += min(count, servers)
-    server, tasks = np.empty(total, np.int64), np.empty(total, np.int64)
-    chosen = np.zeros(servers, np.int64)
-    end = 0
-    for i in range(len(rows)):
-        left = counts[i]
-        if left > 0:
-            _offers(side, rows[i], demand, left, unit, room)
-            for h in _cheapest(unit, room, left):
-                chosen[h] = min(int(room[h]), left)
-                left -= chosen[h]
-                if left == 0:
-                    break
-            for h in range(servers):
-                if chosen[h] > 0:
-                    server[end], tasks[end] = h, chosen[h]
-                    end += 1
-                    for r in range(resources):
-                        side.taken[rows[i], r, h] += demand[r] * chosen[h]
-                    chosen[h] = 0
-            side.stale[rows[i]] = True
-        first[i + 1] = end
-    return first, server[:end], tasks[:end]

@@ -85,7 +85,7 @@ class Budgets:
     def claims(
         self, asked: Iterable[tuple[str, str, Hint | str]], known: Mapping[str, Commitment]
     ) -> dict[str, Claim]:
-        """By job what those claim that are `asked` for (job, user, what was told of it) and whose users have a budget,
+        """By job what those claim that are `asked` for (job, user, its hint) and whose users have a budget,
         beside all that is `known` of other jobs."""
         wanted = {
             key: (user, self.worth(hint.utility))

@@ -22,7 +22,7 @@ from asad.capacity import usable_nodes
 from asad.model import Floats, Ints, Machine, Snapshot
 
 CORES, MEMORY = 0, 1
-"""Columns of a resource; memory is there only where all nodes tell of theirs."""
+"""Columns of a resource; memory is there only where that of all nodes is known."""
 MOST_QUEUED = 200
 """So many of the jobs that wait without a plan are foreseen where the cluster expects them."""
 
@@ -61,7 +61,7 @@ class World:
         return len(self.servers.resources)
 
     def demand(self, cores: float, memory_bytes_per_core: float) -> Floats:
-        """(R,) what a job or task takes; memory that it does not tell counts as none."""
+        """(R,) what a job or task takes; memory that is not known counts as none."""
         taken = np.array([cores, cores * memory_bytes_per_core])[: self.resources]
         return np.where(np.isfinite(taken), taken, 0.0)
 

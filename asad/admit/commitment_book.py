@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from asad.admit.commitments import Commitment, commitment_from_json
 from asad.admit.run_times import RunTimes
-from asad.admit.saved_places import SavedPlaces
 from asad.admit.utility import Maker, parse_utility
 from asad.errors import UsageError
 from asad.model import Json
+
+PLACE = "seat"
+"""Before the number of a place, in the store."""
 
 
 class CommitmentBook:
@@ -59,7 +61,7 @@ class CommitmentBook:
         """Commitments, by place, and what they have in common."""
         kept: dict[str, dict[str, Json]] = {}
         for number, holder in enumerate(self._places.assign(self.jobs)):
-            kept[f"seat {number}"] = {} if holder is None else self.jobs[holder].to_json()
+            kept[f"{PLACE} {number}"] = {} if holder is None else self.jobs[holder].to_json()
         kept["*"] = {"next": self.next, "slot_s": self._slot_s, **common}
         return kept
 
@@ -67,7 +69,7 @@ class CommitmentBook:
         """Know again what `to_json` described, as soon as `take_over` is asked to."""
         self.kept = memory
         self.kept_jobs = {
-            str(known.get("key")) for name, known in memory.items() if name.startswith("seat ") and known
+            str(known.get("key")) for name, known in memory.items() if name.startswith(f"{PLACE} ") and known
         }
 
     def take_over(self, memory: Mapping[str, Mapping[str, Json]]) -> Mapping[str, Json]:
@@ -77,8 +79,8 @@ class CommitmentBook:
         same_slots = common.get("slot_s") == self._slot_s
         numbers = {entry.number for entry in self.jobs.values()}
         for name, known in memory.items():
-            if name.startswith("seat "):
-                number = name.removeprefix("seat ")
+            if name.startswith(f"{PLACE} "):
+                number = name.removeprefix(f"{PLACE} ")
                 if not (number.isdecimal() and len(number) < 8):
                     continue
                 entry = self._restored(known, same_slots)
@@ -98,7 +100,7 @@ class CommitmentBook:
         return common if same_slots else {**common, "scheme": None}
 
     def _restored(self, known: Mapping[str, Json], same_slots: bool) -> Commitment | None:
-        """One job as it was kept; None if it cannot be read. What was planned in other slots is to be given back."""
+        """One job as it was kept; None if it cannot be read. What was planned in other slots is to be released."""
         entry = commitment_from_json(known) if known else None
         if entry is None:
             return None
@@ -111,3 +113,34 @@ class CommitmentBook:
                 return None  # a site's own kind that is gone
             entry.reported = False  # whoever stopped may have taken it back
         return entry
+
+
+class SavedPlaces:
+    """Who has which numbered place in a store that only ever replaces entries.
+
+    A place that is free again is taken by the next job: no more is kept than there were jobs at one time.
+    """
+
+    def __init__(self) -> None:
+        self._holder: list[str | None] = []
+
+    def assign(self, keys: Collection[str]) -> list[str | None]:
+        """By place who has it, None for nobody: all of `keys` have one, and keep the one that they had."""
+        taken = {key: number for number, key in enumerate(self._holder) if key is not None}
+        for key in [key for key in taken if key not in keys]:
+            self._holder[taken.pop(key)] = None
+        free = [number for number, key in enumerate(self._holder) if key is None]
+        for key in keys:
+            if key not in taken:
+                if not free:
+                    free.append(len(self._holder))
+                    self._holder.append(None)
+                self._holder[free.pop(0)] = key
+        return self._holder
+
+    def give(self, place: int, key: str | None) -> None:
+        """A place as it was kept; there are all before it, too."""
+        while len(self._holder) <= place:
+            self._holder.append(None)
+        if key is not None:
+            self._holder[place] = key

@@ -1,4 +1,4 @@
-"""What admission has said of one job and holds itself to, and the same as plain data that outlives the process."""
+"""What admission has promised one job, or why it has not, and the same as plain data that outlives the process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from asad.hold import HeldJob, Saved, as_number, as_whole, fields_of, fields_to_
 from asad.model import Json, Snapshot
 
 State = Literal["admitted", "declined", "unfit", "ended", "released"]
-"""`unfit` jobs were never put to the scheme; of `ended` ones nothing waits any more, so there is nothing to steer.
+"""`unfit` jobs were never put to the scheme; of `ended` ones nothing waits any more, so there is nothing to decide.
 `released` have no plan any more (parameter servers whose workers are gone; who was planned in other slots): what was
-changed of them is given back, then they are as if never asked for."""
+changed of them is released, then they are as if never asked for."""
 STATES: tuple[State, ...] = ("admitted", "declined", "unfit", "ended", "released")
 
 
 @dataclass(slots=True)
 class Commitment(HeldJob):
-    """One job (an array is one job) that told its utility. Slots count from the epoch, in lengths of a slot."""
+    """One job (an array is one job) that has a utility. Slots count from the epoch, in lengths of a slot."""
 
     key: str
     """Its number, of an array the array's."""
@@ -31,7 +31,7 @@ class Commitment(HeldJob):
     """By which the scheme knows it."""
     state: State
     hint: str
-    """What its user told when it was asked for; told otherwise, it is asked for again."""
+    """As its user wrote it when it was asked for; written otherwise, it is asked for again."""
     utility: str
     """Its utility, or a rule's, as it was written."""
     by_rule: bool
@@ -51,7 +51,7 @@ class Commitment(HeldJob):
     companion: str = ""
     """Of workers: the array whose tasks are their parameter servers; empty for none."""
     beside: str = ""
-    """Of such an array: the workers that it belongs to. It is steered by their plan, and no scheme knows it."""
+    """Of such an array: the workers that it belongs to. It follows their plan, and no scheme knows it."""
     workers_per_server: float = math.nan
     server_cores: int = 0
     server_memory_bytes_per_core: float = 0.0
@@ -115,7 +115,7 @@ class Commitment(HeldJob):
         return math.ceil(width / self.workers_per_server - 1e-9)
 
     def lose_plan(self, reason: str) -> bool:
-        """Its plan is worth nothing any more; may there be anything to give back?"""
+        """Its plan is worth nothing any more; may anything of it have to be released?"""
         if self.state not in ("admitted", "released"):
             return False
         self.state, self.reason, self.schedule = "released", reason, {}
@@ -136,13 +136,13 @@ class Commitment(HeldJob):
 
     def to_json(self) -> dict[str, Json]:
         """Plain data; numbers that are not known are None."""
-        told = {**fields_to_json(self, SAVED), **self.hold_to_json(), "state": self.state}
-        told["schedule"] = {
+        found = {**fields_to_json(self, SAVED), **self.hold_to_json(), "state": self.state}
+        found["schedule"] = {
             str(slot): [there.worker_server.tolist(), there.workers.tolist()]
             + ([there.parameter_server.tolist(), there.servers.tolist()] if len(there.servers) else [])
             for slot, there in sorted(self.schedule.items())
         }
-        return told
+        return found
 
 
 SAVED: Saved = {
@@ -165,11 +165,11 @@ LATER: Mapping[str, Json] = {
     "counted": 0.0,
     "budget": None,
 }
-"""What earlier versions did not tell, and what it is then."""
+"""What earlier versions did not save, and what it is then."""
 
 
 def commitment_of(snapshot: Snapshot, row: int, **facts: Any) -> Commitment:
-    """A new one of the job in that row: what the cluster tells of it, and `facts`, by name of the field."""
+    """A new one of the job in that row: what the cluster shows of it, and `facts`, by name of the field."""
     jobs = snapshot.jobs
     return Commitment(
         hint=snapshot.hints.get(row, ""),
@@ -183,7 +183,7 @@ def commitment_of(snapshot: Snapshot, row: int, **facts: Any) -> Commitment:
 
 
 def commitment_from_json(kept: Mapping[str, Json]) -> Commitment | None:
-    """What `Commitment.to_json` told; None if it cannot be read, since a daemon that starts is worth more."""
+    """What `Commitment.to_json` described; None if it cannot be read, since a daemon that starts is worth more."""
     kept = {**LATER, **kept}
     try:
         state = kept["state"]
@@ -206,10 +206,10 @@ def _slot(name: str) -> int:
     return slot
 
 
-def _allotment(told: Json) -> Allotment:
-    if not isinstance(told, list) or len(told) not in (2, 4):
+def _allotment(saved: Json) -> Allotment:
+    if not isinstance(saved, list) or len(saved) not in (2, 4):
         raise ValueError("no allotment")
-    columns = [np.array(column, dtype=np.int32) for column in told]
+    columns = [np.array(column, dtype=np.int32) for column in saved]
     if any(column.ndim != 1 or (column < 0).any() for column in columns):
         raise ValueError("no counts")
     while len(columns) < 4:

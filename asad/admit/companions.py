@@ -100,7 +100,7 @@ def follow(entry: Commitment, workers: Commitment, slot: int) -> bool:
     }
     new = False
     if (entry.state, entry.reason) != (state, reason):
-        # who was admitted for itself need not be told again
+        # who was admitted for itself needs no verdict again
         entry.reported = entry.reported and entry.state == state
         entry.state, entry.reason, new = state, reason, True
     if plan != {at: there.width for at, there in entry.schedule.items()}:
@@ -109,7 +109,7 @@ def follow(entry: Commitment, workers: Commitment, slot: int) -> bool:
 
 
 def released(entry: Commitment, there: Seen) -> bool:
-    """Its workers are gone, so it is to be given back as it was; is there anything to give back?"""
+    """Its workers are gone, so it is to be as its user had it; is there anything to release?"""
     entry.schedule = {}
     if entry.state == "admitted" and there.row >= 0:
         entry.state = "released"

@@ -15,8 +15,8 @@ search tree; `time_limit_s` (10), a net below that: where it is met, the answer 
 
 So that a MILP takes a fraction of a second and not a day, servers that are alike are one variable: the numbers on a
 kind of server are the MILP's, the places within it are first fit, largest workers first, and a worker that then has
-no place is left out. Resources with more than 16 different capacities (such as bandwidth drawn at random) do not tell
-kinds apart. Where no partition meets both bounds, the fairness bound is dropped; where the solver has nothing, what
+no place is left out. Resources with more than 16 different capacities (such as bandwidth drawn at random) do not make
+kinds. Where no partition meets both bounds, the fairness bound is dropped; where the solver has nothing, what
 ran goes on. The partition of a rigid job never changes. Cost of an arrival or end: one MILP of jobs·kinds integers.
 """
 
@@ -36,7 +36,7 @@ from asad.admit.placing import Counts, Room, allotment, most_at_once, room_for
 from asad.model import Floats
 
 MANY = 16
-"""A resource with more capacities than that does not tell kinds of servers apart."""
+"""A resource with more capacities than that does not make kinds of servers."""
 
 Numbers = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Of one job: workers on each kind of worker server, parameter servers on each kind of theirs."""
@@ -44,10 +44,10 @@ Numbers = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def kinds_of(capacity: Floats) -> list[NDArray[np.int64]]:
     """Servers that are alike, as lists of their numbers."""
-    telling = [r for r in range(capacity.shape[1]) if len(np.unique(capacity[:, r])) <= MANY]
+    distinctive = [r for r in range(capacity.shape[1]) if len(np.unique(capacity[:, r])) <= MANY]
     if not len(capacity):
         return []
-    _, kind = np.unique(capacity[:, telling], axis=0, return_inverse=True)
+    _, kind = np.unique(capacity[:, distinctive], axis=0, return_inverse=True)
     return [np.flatnonzero(kind.ravel() == k) for k in range(int(kind.max()) + 1)]
 
 

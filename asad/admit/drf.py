@@ -75,7 +75,7 @@ def share_out(
             beside[low, k] += 1
             have_servers[low] += 1
         if have_servers[low] < needed:
-            # the last worker does without: give back what was taken for it alone
+            # the last worker does without: return what was taken for it alone
             for back in range(len(free_servers) - 1, -1, -1):
                 while have_servers[low] > taken and beside[low, back] > 0:
                     beside[low, back] -= 1

@@ -74,6 +74,11 @@ class ElasticJob:
         """Workers of a job whose number never changes."""
         return min(self.fixed_workers, self.most_workers)
 
+    @property
+    def servers_per_worker(self) -> float:
+        """b / B; 0 for a job without parameter servers."""
+        return self.worker_bandwidth / self.server_bandwidth if self.server_bandwidth > 0 else 0.0
+
     def servers_for(self, workers: int) -> int:
         """Parameter servers that `workers` workers need (constraints 7 and 8); more than workers are never needed."""
         if workers == 0 or self.server_bandwidth <= 0:
@@ -186,7 +191,7 @@ class PlansAhead(Protocol):
         ...
 
     def occupy(self, slot: int, workers: Floats, servers: Floats | None = None) -> None:
-        """(T, H, R) what others hold of the worker servers from `slot` on; replaces what was told before.
+        """(T, H, R) what others hold of the worker servers from `slot` on; replaces what was given before.
 
         (T, K, R) of the parameter servers, if there are any.
         """

@@ -1,8 +1,8 @@
-"""What a user tells asad about a job (Slurm: `--comment='asad:utility=sigmoid(10,0.5,20m);workers=8'`), as words;
-and the rules of the configuration for those who tell none.
+"""What a user writes for asad about a job (Slurm: `--comment='asad:utility=sigmoid(10,0.5,20m);workers=8'`), as words;
+and the rules of the configuration for those who write none.
 
 Words are separated by `;`. Those that mean nothing here belong to others (`no`, `memory-bound`) and are passed over.
-The text is hostile: its length is bounded, and what is told back of it is short and printable.
+The text is hostile: its length is bounded, and what a message repeats of it is short and printable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from asad.bounded import shown
 MOST_CHARACTERS = 1000
 MOST_WORKERS = 1_000_000
 WORKERS_PER_SERVER = 5.0
-"""Of jobs that do not tell it. In section V of the OASiS paper a parameter server has 5 to 20 Gbit/s and a worker 0.1
+"""Of jobs that do not give it. In section V of the OASiS paper a parameter server has 5 to 20 Gbit/s and a worker 0.1
 to 5: in the mean one serves 4.9."""
 
 
@@ -33,11 +33,11 @@ class Hint(NamedTuple):
     workers_per_server: float = WORKERS_PER_SERVER
     """How many workers one parameter server serves, at least 1 (B/b of the paper)."""
     by_rule: bool = False
-    """The utility is that of a rule of the configuration; its user told none."""
+    """The utility is that of a rule of the configuration; its user gave none."""
 
 
 class Rule(NamedTuple):
-    """A utility for jobs that tell none; the first rule that fits holds."""
+    """A utility for jobs that have none; the first rule that fits holds."""
 
     utility: str = ""
     """Must be given: what such a job is worth, written as in a hint: `"sigmoid(10, 0.5, 20m)"`."""

@@ -55,10 +55,10 @@ class Companion(NamedTuple):
     """Most tasks at one time by its user's own wish; 0 for no bound."""
 
 
-def told(
+def hint_of(
     snapshot: Snapshot, there: Seen, text: str, application: str, rules: Sequence[Rule]
 ) -> Hint | str | None:
-    """What a job's user, else a rule, tells; a text where it is wrong; None if there is no utility."""
+    """What a job's user, else a rule, gives; a text where it is wrong; None if there is no utility."""
     if text:
         try:
             hint = read_hint(text)

@@ -84,7 +84,7 @@ class PaperMarket(Market):
         ]
 
     def restore(self, kept: Json) -> None:
-        """Know again what `state` told. What cannot be read is passed over."""
+        """Go on from what `state` described. What cannot be read is passed over."""
         kinds = list(self._kinds)
         for number, row in enumerate(kept if isinstance(kept, list) else []):
             values = numbers_of(row)

@@ -18,7 +18,7 @@ def verdict(entry: Commitment, terms: Terms) -> Decision:
     return Admit(cause, entry.row) if entry.state == "admitted" else Decline(cause, entry.row)
 
 
-def steer(
+def follow_plan(
     snapshot: Snapshot, entry: Commitment, there: Seen, slot: int, width: int, terms: Terms
 ) -> tuple[list[Decision], bool]:
     """What an admitted job of which something waits needs; `width` is what it has in this slot.
@@ -84,7 +84,7 @@ def loosen(snapshot: Snapshot, entry: Commitment, there: Seen, slot: int, terms:
     width, begin_s = entry.width(slot), float(snapshot.jobs.begin_s[there.row])
     if not begin_s > snapshot.time_s:
         entry.on(Event.GONE)
-        entry.until_s = math.nan  # it was given back, and not by its user's hand
+        entry.until_s = math.nan  # it was withdrawn, and not by its user's hand
     elif width and entry.defers(begin_s):
         decisions.append(Start(entry.cause(terms.policy, "its slot has come"), there.row))
     if entry.array and 0 < throttle_of(snapshot, there) < min(width, there.tasks):
@@ -92,9 +92,7 @@ def loosen(snapshot: Snapshot, entry: Commitment, there: Seen, slot: int, terms:
     return decisions
 
 
-def give_back(
-    snapshot: Snapshot, entry: Commitment, there: Seen, terms: Terms
-) -> tuple[list[Decision], bool]:
+def release(snapshot: Snapshot, entry: Commitment, there: Seen, terms: Terms) -> tuple[list[Decision], bool]:
     """Its own begin time and throttle to a job that has lost its plan; nothing once it has them.
 
     With whether anything is new that another process has to know.

@@ -96,7 +96,7 @@ def server_work(job: ElasticJob) -> float:
 
 
 class Case(NamedTuple):
-    """What one job tells of prices."""
+    """What one job says about prices."""
 
     arrival: int
     best: float
@@ -188,7 +188,7 @@ class Market:
         ]
 
     def restore(self, kept: Json) -> None:
-        """Know again what `state` told. Rows of other resources, or that cannot be read, are passed over."""
+        """Go on from what `state` described. Rows of other resources, or that cannot be read, are passed over."""
         resources = len(self._workers)
         for row in kept if isinstance(kept, list) else []:
             values = numbers_of(row)

@@ -3,7 +3,7 @@
 Irwin, Grit, Chase: Balancing Risk and Reward in a Market-Based Task Service (HPDC 2004), as section V of the OASiS
 paper runs it. A job has a fixed number of workers (`ElasticJob.fixed_workers`) and runs or pauses; who runs is decided
 anew when a job arrives or ends; only a rigid job that runs is not asked again. Options: `threshold`, the least net gain
-for which a job is admitted (utility; default 0); `shared` (yes), as told below.
+for which a job is admitted (utility; default 0); `shared` (yes), see below.
 
 - Reward, by which jobs are ordered: (gain - cost) / slots still to run. The gain is the job's utility if it ran from
   now on. The cost is what all other unfinished jobs would lose by waiting until it is done: so the heuristic's own

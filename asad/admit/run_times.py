@@ -20,7 +20,7 @@ class RunTimes:
         self._ran: dict[str, tuple[float, float]] = {}
         """Jobs that ended, and the sum of how long they ran by themselves (s)."""
         self._changed: set[str] = set()
-        """Of whom something else is known than was told last."""
+        """Of whom something else is known than was described last."""
 
     def application(self, snapshot: Snapshot, row: int) -> str:
         """Of a job, with the very name of the job; empty if it is not known."""
@@ -60,20 +60,20 @@ class RunTimes:
         return {name: _entry(ran) for name, ran in self._ran.items()}
 
     def changes(self) -> dict[str, dict[str, Json] | None]:
-        """What `to_json` tells otherwise than when this was asked last; None of those that are forgotten."""
-        told = {name: _entry(self._ran[name]) if name in self._ran else None for name in self._changed}
+        """What `to_json` describes otherwise than when this was asked last; None of those that are forgotten."""
+        found = {name: _entry(self._ran[name]) if name in self._ran else None for name in self._changed}
         self._changed = set()
-        return told
+        return found
 
     def restore(self, name: str, known: Mapping[str, Json]) -> None:
-        """What `to_json` told of one application, unless more is known by now; nothing if it cannot be read."""
+        """What `to_json` described of one application, unless more is known by now; nothing if it cannot be read."""
         count, total_s = known.get("runs"), known.get("run_s")
         if _positive(count) and _positive(total_s):
             self._ran.setdefault(name, (float(cast(float, count)), float(cast(float, total_s))))
 
 
 def application_of(snapshot: Snapshot, applications: Sequence[str], row: int) -> str:
-    """User, name and size of a job, with its very name where the cluster tells it; empty if they are not known."""
+    """User, name and size of a job, with its very name where the cluster shows it; empty if they are not known."""
     code = int(snapshot.jobs.application[row])
     return named(applications[code], snapshot.names.get(row)) if 0 <= code < len(applications) else ""
 

@@ -111,7 +111,7 @@ class SchemePlans:
         entry.schedule = {at: there for at, there in entry.schedule.items() if at < slot}
 
     def occupy(self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int, asked: Sequence[str]) -> None:
-        """Tell a scheme that plans ahead what others hold.
+        """Give a scheme that plans ahead what others hold.
 
         What runs of an array that is about to be asked for is work of its plan to come, and held by nobody else.
         """

@@ -32,7 +32,7 @@ class Seen:
 
     @property
     def any_row(self) -> int:
-        """A row that tells of the job."""
+        """A row that shows the job."""
         return self.row if self.row >= 0 else self.running[0]
 
 

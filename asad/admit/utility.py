@@ -167,7 +167,7 @@ LONGEST_S = 10 * 366 * 86400.0
 def parse_utility(text: str, slot_s: float, own: Mapping[str, Maker] | None = None) -> Utility:
     """The utility that `text` describes, in slots of `slot_s` seconds; `own` are the site's kinds by name.
 
-    Raises UsageError with the place and the remedy; the text is a user's, and told back cut short and printable.
+    Raises UsageError with the place and the remedy; the text is a user's, and repeated cut short and printable.
     """
     own = own or {}
     if len(text) > _MOST_CHARACTERS:

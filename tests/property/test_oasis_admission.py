@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from asad.admit.best_schedule import refresh
 from asad.admit.elastic import Allotment, ElasticJob, Schedule, Servers, Verdict
-from asad.admit.oasis import Ledger, Oasis
+from asad.admit.oasis import Oasis
 from asad.admit.oasis_paper import OasisPaper
 from asad.admit.prices import Bounds, bounds_of, whole
+from asad.admit.server_prices import refresh
+from asad.admit.slot_ledgers import Ledger
 from asad.admit.utility import Constant, Deadline, Sigmoid
 from asad.errors import UsageError
 from asad_papers.oasis.constraints import violation
@@ -108,7 +109,7 @@ def test_prices_follow_what_is_taken(make: Make) -> None:
         (workers, instance.servers.workers, bounds.worker_low, bounds.worker_high),
         (beside, instance.servers.parameter_servers, bounds.server_low, bounds.server_high),
     ):
-        ledger: Ledger = scheme._workers if taken is workers else scheme._servers
+        ledger: Ledger = scheme.ledgers.workers if taken is workers else scheme.ledgers.beside
         unit = whole(capacity) if scheme.normalised else np.ones(5)
         with np.errstate(invalid="ignore", divide="ignore"):
             part = np.where(capacity > 0, np.minimum(taken / capacity, 1.0), 0.0)
@@ -146,10 +147,10 @@ def test_who_leaves_leaves_nothing_behind(make: Make) -> None:
     scheme = make(instance)
     for number, job in enumerate(instance.jobs):
         scheme.arrive(number, replace(job, arrival=0))
-    assert scheme._workers.side.taken.any() and scheme._servers.side.taken.any()
+    assert scheme.ledgers.workers.side.taken.any() and scheme.ledgers.beside.side.taken.any()
     for number in range(len(instance.jobs)):
         scheme.leave(number, 0)
-    assert not scheme._workers.side.taken.any() and not scheme._servers.side.taken.any()
+    assert not scheme.ledgers.workers.side.taken.any() and not scheme.ledgers.beside.side.taken.any()
 
 
 def rigid(
@@ -212,7 +213,7 @@ def test_slots_roll_over_for_ever(seed: int) -> None:
     for number in list(left):
         scheme.leave(number, 0)
     scheme.allot(1_000_200, {})
-    assert not scheme._workers.side.taken.any()
+    assert not scheme.ledgers.workers.side.taken.any()
     assert len(jobs) > 50
 
 
@@ -244,7 +245,7 @@ def test_what_others_hold_is_not_taken() -> None:
     assert not scheme.arrive(1, too_much).admitted
     scheme.occupy(10, np.zeros((4, 3, 1)))
     assert scheme.arrive(2, too_much).admitted
-    assert np.isclose(scheme._workers.side.taken.sum(), 9 + 15)
+    assert np.isclose(scheme.ledgers.workers.side.taken.sum(), 9 + 15)
 
 
 @MAKES

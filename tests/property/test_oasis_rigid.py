@@ -11,10 +11,11 @@ import pytest
 from numpy.typing import NDArray
 from test_oasis_schedule import Case, draw
 
-from asad.admit.best_schedule import best_run, servers_for, take_run
+from asad.admit.best_run import best_run, take_run
 from asad.admit.elastic import ElasticJob, Servers
 from asad.admit.oasis import Oasis
 from asad.admit.schemes import scheme_maker, scheme_names
+from asad.admit.server_prices import servers_for
 from asad.admit.utility import Constant, Linear
 from asad_papers.oasis.constraints import violation
 from asad_papers.oasis.slots import simulate

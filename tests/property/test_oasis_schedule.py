@@ -9,11 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from asad.admit.best_schedule import (
-    Found,
+from asad.admit.best_schedule import Found, best_schedule
+from asad.admit.server_prices import (
     Need,
     Side,
-    best_schedule,
     fixed_side,
     most_by_slot,
     refresh,
