@@ -125,12 +125,18 @@ def spread(cores: int, nodes: int) -> list[int]:
     return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
 
 
-def held_over_time(until: NDArray[np.float64], cores: NDArray[Any], steps: int) -> Floats:
-    """(steps,) Cores that are held in each step from the present one on, of (n,) holders until their steps, from 1."""
-    change = np.zeros(steps + 1)
-    change[0] = cores.sum()
-    np.add.at(change, until.astype(np.int64), -cores)
-    held: Floats = np.cumsum(change[:-1])
+def held_over_time(
+    until: NDArray[Any], amount: NDArray[Any], steps: int, where: NDArray[Any] | None = None, places: int = 0
+) -> Floats:
+    """What is held in each step from the present one on, of n holders until their steps (n,), from 1.
+
+    Of `amount` (n,) cores (steps,); of (n, R) resources on the places `where` (n,) they are held (steps, places, R).
+    """
+    at = () if where is None else (where,)
+    change = np.zeros((steps + 1, *(() if where is None else (places, *amount.shape[1:]))))
+    np.add.at(change, (np.zeros(len(until), np.int64), *at), amount)
+    np.add.at(change, (until.astype(np.int64), *at), -amount)
+    held: Floats = np.cumsum(change[:-1], axis=0)
     return held
 
 

@@ -37,7 +37,7 @@ from asad.admit.elastic import Allotment
 from asad.admit.hints import Rule
 from asad.admit.plan_decisions import follow_plan, loosen, release, verdict
 from asad.admit.scheme_plans import Make, SchemePlans
-from asad.admit.scheme_warm_up import warm_up_scheme
+from asad.admit.schemes import warm_up_scheme
 from asad.admit.seen import Seen, look
 from asad.admit.utility import Maker
 from asad.decisions import Decision, Outcome

@@ -31,8 +31,8 @@ from scipy.optimize import Bounds, milp
 
 from asad.admit.drf import dominant_share, fair_shares
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
+from asad.admit.first_fit_servers import Counts, Room, allotment, refusal, room_for
 from asad.admit.milp_rows import Rows
-from asad.admit.placing import Counts, Room, allotment, most_at_once, room_for
 from asad.model import Floats
 
 MANY = 16
@@ -81,10 +81,9 @@ class Dorm(Scheme):
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
         """Admitted if the empty cluster holds one worker of it; of a rigid job all."""
-        least = job.fixed_width if job.rigid else 1
-        if most_at_once(self.servers, job, least) < least:
-            all_or_one = f"its {least} workers do not fit" if least > 1 else "not one worker of it fits"
-            return Verdict(False, f"{all_or_one} into the empty cluster")
+        refused = refusal(self.servers, job, job.fixed_width if job.rigid else 1)
+        if refused is not None:
+            return refused
         self._jobs[number] = job
         self._share[number] = dominant_share(self.servers, job)
         self._room[number] = (

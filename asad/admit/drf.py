@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
-from asad.admit.placing import Counts, Room, allotment, most_at_once, room_for
+from asad.admit.first_fit_servers import Counts, Room, allotment, refusal, room_for
 from asad.compiling import compiled
 from asad.model import Floats, Ints
 
@@ -103,8 +103,7 @@ def dominant_share(servers: Servers, job: ElasticJob) -> float:
 
     share = largest(job.worker, servers.workers)
     if job.server_bandwidth > 0:
-        scale = job.worker_bandwidth / job.server_bandwidth
-        share = max(share, scale * largest(job.server, servers.parameter_servers))
+        share = max(share, job.servers_per_worker * largest(job.server, servers.parameter_servers))
     return share
 
 
@@ -132,12 +131,7 @@ def fair_shares(
             room.parameter_servers,
             np.array([job.worker for job in some], np.float64),
             np.array([job.server for job in some], np.float64),
-            np.array(
-                [
-                    job.worker_bandwidth / job.server_bandwidth if job.server_bandwidth > 0 else 0.0
-                    for job in some
-                ]
-            ),
+            np.array([job.servers_per_worker for job in some]),
             np.array([dominant_share(servers, job) for job in some]),
             np.array(
                 [
@@ -165,10 +159,9 @@ class Drf(Scheme):
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
         """Admitted if the empty cluster holds one worker of it; of a rigid job all."""
-        least = job.fixed_width if job.rigid else 1
-        if most_at_once(self.servers, job, least) < least:
-            all_or_one = f"its {least} workers do not fit" if least > 1 else "not one worker of it fits"
-            return Verdict(False, f"{all_or_one} into the empty cluster")
+        refused = refusal(self.servers, job, job.fixed_width if job.rigid else 1)
+        if refused is not None:
+            return refused
         self._jobs[number] = job
         return Verdict(True, "it shares the cluster with all others from now on")
 

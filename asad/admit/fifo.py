@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
-from asad.admit.placing import Room, most_at_once
+from asad.admit.first_fit_servers import Room, refusal
 
 
 class Fifo(Scheme):
@@ -27,16 +27,16 @@ class Fifo(Scheme):
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
         """Admitted if the empty cluster could hold it."""
-        width = job.fixed_width
-        if most_at_once(self.servers, job, width) < width:
-            return Verdict(False, f"its {width} workers do not fit into the whole cluster at one time")
+        refused = refusal(self.servers, job, job.fixed_width)
+        if refused is not None:
+            return refused
         self._jobs[number] = job
         return Verdict(True, "it runs in its turn")
 
     def allot(self, slot: int, left: Mapping[int, int]) -> Mapping[int, Allotment]:
         """Those that run go on; then the queue from its head, until one does not fit."""
         for number in [number for number in self._running if number not in left]:
-            self._room.give_back(self._jobs[number], self._running.pop(number))
+            self._room.free(self._jobs[number], self._running.pop(number))
         for number in [number for number in self._jobs if number not in left]:
             del self._jobs[number]
         for number, job in self._jobs.items():  # in the order of arrival

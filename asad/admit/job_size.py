@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from asad.admit.admission_options import Options
-from asad.admit.capacity import World, fits
 from asad.admit.commitments import Commitment
 from asad.admit.elastic import ElasticJob, Utility
 from asad.admit.hints import Hint, Rule, read_hint
 from asad.admit.run_times import RunTimes
 from asad.admit.seen import Seen, own_throttle_of
+from asad.admit.slot_servers import World, fits
 from asad.admit.utility import Maker, parse_utility, target_slots
 from asad.bounded import shown
 from asad.errors import UsageError

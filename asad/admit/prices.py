@@ -95,20 +95,6 @@ def server_work(job: ElasticJob) -> float:
     return max(1.0, job.work * job.worker_bandwidth / job.server_bandwidth)
 
 
-class Case(NamedTuple):
-    """What one job says about prices."""
-
-    arrival: int
-    best: float
-    """Its worth if it had all the workers it can use."""
-    at_target: float
-    worker: Floats
-    """(R,) what one worker takes, in parts of the whole."""
-    server: Floats
-    work: float
-    server_work: float
-
-
 class Market:
     """The jobs seen so far, and the bounds that follow from them."""
 
@@ -120,22 +106,21 @@ class Market:
         self._workers, self._servers = whole(servers.workers), whole(servers.parameter_servers)
         self._horizon = horizon
         self._rolling = rolling
-        self._cases: deque[Case] = deque(maxlen=most_jobs)
+        self._cases: deque[list[Json]] = deque(maxlen=most_jobs)
+        """Of each job its arrival, its worth if it had all the workers it can use and at its target, its work and that
+        of its parameter servers, and (R,) (R,) what one of either takes in parts of the whole."""
 
     def meet(self, job: ElasticJob) -> None:
         """Learn from a job, whether it will be admitted or not."""
-        fastest = -(-job.work // job.most_workers)
+        best = _worth(job, -(-job.work // job.most_workers))
+        at_target = _worth(job, min(job.target_slots, self._horizon))
+        worker, server = job.worker / self._workers, job.server / self._servers
         self._cases.append(
-            Case(
-                job.arrival,
-                _worth(job, fastest),
-                _worth(job, min(job.target_slots, self._horizon)),
-                job.worker / self._workers,
-                job.server / self._servers,
-                float(job.work),
-                self._server_work(job),
-            )
-        )
+            [
+                job.arrival, best, at_target, float(job.work), self._server_work(job),
+                *worker.tolist(), *server.tolist(),
+            ]
+        )  # fmt: skip
 
     def _server_work(self, job: ElasticJob) -> float:
         if not self._rolling:
@@ -148,63 +133,26 @@ class Market:
         if not self._cases:  # no demand, no price
             none = np.zeros(len(self._workers))
             return Bounds(0.0, none, 0.0, none)
+        cases = np.array(self._cases, np.float64)
+        arrival, best, at_target, work, server_work = cases[:, :5].T
         if slots is None:
-            slots = self._cases[-1].arrival - self._cases[0].arrival + 1 + LOOK_AHEAD
-        best = np.array([case.best for case in self._cases])
-        at_target = np.array([case.at_target for case in self._cases])
-        beside = any(case.server_work > 0.0 for case in self._cases)
-        share = ROLLING_SHARE if self._rolling and beside else CLEARING_SHARE
-        low, high = _side(
-            best,
-            at_target,
-            np.array([case.worker for case in self._cases]),
-            np.array([case.work for case in self._cases]),
-            slots,
-            share,
-        )
-        server_low, server_high = _side(
-            best,
-            at_target,
-            np.array([case.server for case in self._cases]),
-            np.array([case.server_work for case in self._cases]),
-            slots,
-            share,
-        )
-        return Bounds(low, high, server_low, server_high)
+            slots = arrival[-1] - arrival[0] + 1 + LOOK_AHEAD
+        share = ROLLING_SHARE if self._rolling and (server_work > 0.0).any() else CLEARING_SHARE
+        worker, server = np.split(cases[:, 5:], 2, axis=1)
+        low, high = _side(best, at_target, worker, work, slots, share)
+        return Bounds(low, high, *_side(best, at_target, server, server_work, slots, share))
 
     def state(self) -> Json:
         """The jobs as plain data."""
-        return [
-            [
-                case.arrival,
-                case.best,
-                case.at_target,
-                case.work,
-                case.server_work,
-                *case.worker.tolist(),
-                *case.server.tolist(),
-            ]
-            for case in self._cases
-        ]
+        return list(self._cases)
 
     def restore(self, kept: Json) -> None:
         """Go on from what `state` described. Rows of other resources, or that cannot be read, are passed over."""
-        resources = len(self._workers)
         for row in kept if isinstance(kept, list) else []:
             values = numbers_of(row)
-            if values is not None and len(values) == 5 + 2 * resources:
-                arrival, best, at_target, work, beside = values[:5].tolist()
-                self._cases.append(
-                    Case(
-                        int(arrival),
-                        best,
-                        at_target,
-                        values[5 : 5 + resources],
-                        values[5 + resources :],
-                        work,
-                        beside,
-                    )
-                )
+            if values is not None and len(values) == 5 + 2 * len(self._workers):
+                arrival, *others = values.tolist()
+                self._cases.append([int(arrival), *others])
 
 
 def numbers_of(row: Json) -> Floats | None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from asad.admit.drf import dominant_share
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
-from asad.admit.placing import Room, first_fit, most_at_once
+from asad.admit.first_fit_servers import Room, first_fit, refusal
 from asad.compiling import compiled
 from asad.model import Floats
 
@@ -95,12 +95,12 @@ class Rrh(Scheme):
 
     def arrive(self, number: int, job: ElasticJob) -> Verdict:
         """Admitted if its utility is worth more than what it costs those that are there."""
-        width = job.fixed_width
-        if most_at_once(self.servers, job, width) < width:
-            return Verdict(False, f"its {width} workers do not fit into the whole cluster at one time")
+        refused = refusal(self.servers, job, job.fixed_width)
+        if refused is not None:
+            return refused
         others = [other for other in self._jobs if self._left[other] > 0]
         self._jobs[number], self._left[number] = job, job.work
-        self._share[number] = dominant_share(self.servers, job) * width if self.shared else 1.0
+        self._share[number] = dominant_share(self.servers, job) * job.fixed_width if self.shared else 1.0
         without = self._candidate(others, job.arrival)
         with_it = self._candidate([*others, number], job.arrival)
         lost = sum(without[other] - with_it[other] for other in others)

@@ -10,12 +10,12 @@ import numpy as np
 
 from asad.admit import admission_report
 from asad.admit.admission_options import Options
-from asad.admit.capacity import CORES, Claims, World, held_by_others, world_of
 from asad.admit.commitment_book import CommitmentBook
 from asad.admit.commitments import Commitment, renumbered
 from asad.admit.elastic import Allotment, PlansAhead, Scheme, Servers
 from asad.admit.job_size import Measures
 from asad.admit.seen import Seen
+from asad.admit.slot_servers import CORES, Claims, World, held_by_others, world_of
 from asad.admit.utility import Maker
 from asad.hold import Terms
 from asad.model import Floats, Json, Machine, Snapshot

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asad.admit.elastic import Utility
+from asad.bounded import shown
 from asad.errors import ConfigError, UsageError
 from asad.model import Floats
 
@@ -46,19 +47,15 @@ class Constant(NamedTuple):
 
 
 class Linear(NamedTuple):
-    """`worth` up to `by` slots, then falling evenly to 0 at `zero` slots."""
+    """`worth` up to `target` slots, then falling evenly to 0 at `zero` slots."""
 
     worth: float
-    by: float
+    target: float
+    """Slots at which the worth begins to fall."""
     zero: float
 
     def __call__(self, slots: float) -> float:
-        return self.worth * min(1.0, max(0.0, (self.zero - slots) / (self.zero - self.by)))
-
-    @property
-    def target(self) -> float:
-        """Slots at which the worth begins to fall."""
-        return self.by
+        return self.worth * min(1.0, max(0.0, (self.zero - slots) / (self.zero - self.target)))
 
 
 class Sigmoid(NamedTuple):
@@ -66,31 +63,22 @@ class Sigmoid(NamedTuple):
 
     worth: float
     decay: float
-    target_slots: float
+    target: float
+    """γ3, in slots."""
 
     def __call__(self, slots: float) -> float:
-        exponent = self.decay * (slots - self.target_slots)
+        exponent = self.decay * (slots - self.target)
         return self.worth / (1.0 + math.exp(exponent)) if exponent < 700.0 else 0.0
-
-    @property
-    def target(self) -> float:
-        """γ3, in slots."""
-        return self.target_slots
 
 
 class Deadline(NamedTuple):
-    """`worth` if it completes within `by` slots, else 0."""
+    """`worth` if it completes within `target` slots, else 0."""
 
     worth: float
-    by: float
+    target: float
 
     def __call__(self, slots: float) -> float:
-        return self.worth if slots <= self.by else 0.0
-
-    @property
-    def target(self) -> float:
-        """The deadline, in slots."""
-        return self.by
+        return self.worth if slots <= self.target else 0.0
 
 
 Maker = Callable[[tuple[float, ...], float], Utility]
@@ -103,7 +91,7 @@ def worth_by_slot(utility: Utility, slots: int) -> Floats:
     A site's own utility may be none of that, and the best schedule is only exact for what never rises.
     """
     if isinstance(utility, Sigmoid):
-        exponent = utility.decay * (np.arange(1, slots + 1) - utility.target_slots)
+        exponent = utility.decay * (np.arange(1, slots + 1) - utility.target)
         with np.errstate(over="ignore"):
             worth: Floats = utility.worth / (1.0 + np.exp(exponent))
         return worth
@@ -174,14 +162,14 @@ def parse_utility(text: str, slot_s: float, own: Mapping[str, Maker] | None = No
         raise UsageError(f"utility: {len(text)} characters are too many; write at most {_MOST_CHARACTERS}")
     call = _CALL.fullmatch(text)
     if call is None:
-        raise UsageError(f"utility {_shown(text)}: no NAME(…); write for example sigmoid(10, 0.5, 20m)")
+        raise UsageError(f"utility {shown(text)}: no NAME(…); write for example sigmoid(10, 0.5, 20m)")
     name, inside = call[1], call[2]
     words = [word.strip() for word in inside.split(",")] if inside.strip() else []
     if name in _ARGUMENTS:
         names = _ARGUMENTS[name]
         if len(words) != len(names):
             raise UsageError(
-                f"utility {_shown(text)}: {name} takes {len(names)} arguments ({', '.join(names)}), not {len(words)}"
+                f"utility {shown(text)}: {name} takes {len(names)} arguments ({', '.join(names)}), not {len(words)}"
             )
         values = [
             _argument(word, argument, text, slot_s) for word, argument in zip(words, names, strict=True)
@@ -189,26 +177,28 @@ def parse_utility(text: str, slot_s: float, own: Mapping[str, Maker] | None = No
         return _known(name, values, text, slot_s)
     if name not in own:
         known = ", ".join([*_ARGUMENTS, *sorted(own)])
-        raise UsageError(f"utility {_shown(text)}: no kind of that name; there are {known}")
+        raise UsageError(f"utility {shown(text)}: no kind of that name; there are {known}")
     arguments = tuple(_argument(word, "", text, slot_s) for word in words)
     try:
         made = own[name](arguments, slot_s)
         made(1.0)
     except Exception as error:  # a site's own code, given a user's numbers
-        raise UsageError(f"utility {_shown(text)}: {name} refuses it: {_shown(str(error))}") from error
+        raise UsageError(f"utility {shown(text)}: {name} refuses it: {shown(str(error))}") from error
     return made
 
 
 def _known(name: str, values: list[float], text: str, slot_s: float) -> Utility:
-    if name == "constant":
-        return Constant(values[0])
-    if name == "sigmoid":
-        return Sigmoid(values[0], values[1], values[2] / slot_s)
-    if name == "deadline":
-        return Deadline(values[0], values[1] / slot_s)
-    if values[2] <= values[1]:
-        raise UsageError(f"utility {_shown(text)}: zero must be later than by; swap or change them")
-    return Linear(values[0], values[1] / slot_s, values[2] / slot_s)
+    match name, values:
+        case "constant", [worth]:
+            return Constant(worth)
+        case "sigmoid", [worth, decay, target_s]:
+            return Sigmoid(worth, decay, target_s / slot_s)
+        case "deadline", [worth, by_s]:
+            return Deadline(worth, by_s / slot_s)
+    worth, by_s, zero_s = values
+    if zero_s <= by_s:
+        raise UsageError(f"utility {shown(text)}: zero must be later than by; swap or change them")
+    return Linear(worth, by_s / slot_s, zero_s / slot_s)
 
 
 def _argument(word: str, argument: str, text: str, slot_s: float) -> float:
@@ -232,7 +222,7 @@ def _argument(word: str, argument: str, text: str, slot_s: float) -> float:
             argument, "90s, 20m, 1.5h, 2d or 1-12:00:00"
         )
         raise UsageError(
-            f"utility {_shown(text)}: {argument or 'argument'} {_shown(word)} cannot be read or is more than {most:g}; "
+            f"utility {shown(text)}: {argument or 'argument'} {shown(word)} cannot be read or is more than {most:g}; "
             f"write for example {example}"
         )
     return value
@@ -241,13 +231,6 @@ def _argument(word: str, argument: str, text: str, slot_s: float) -> float:
 def _clock_s(clock: re.Match[str]) -> float:
     """Seconds of Slurm's forms: `mm:ss`, `hh:mm:ss`, `d-hh`, `d-hh:mm`, `d-hh:mm:ss`."""
     days, a, b, c = (int(part) if part else 0 for part in clock.groups())
-    if clock[1] is not None:
-        return days * 86400.0 + a * 3600.0 + b * 60.0 + c
-    if clock[4] is not None:
-        return a * 3600.0 + b * 60.0 + c
-    return a * 60.0 + b
-
-
-def _shown(text: str) -> str:
-    cut = text if len(text) <= 60 else text[:59] + "…"
-    return "".join(char if char.isprintable() else "?" for char in cut)
+    if clock[1] is None and clock[4] is None:  # no days and no third number: minutes and seconds
+        return a * 60.0 + b
+    return days * 86400.0 + a * 3600.0 + b * 60.0 + c

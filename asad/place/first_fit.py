@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -34,7 +34,8 @@ from asad.place.free_capacity import (
     Quotas,
     Uses,
 )
-from asad.policy import POOL_PROPERTIES, Given, check_options
+from asad.policy import POOL_PROPERTIES, Given
+from asad.tables import Is
 
 LEAST = 0.05
 """A guest with less of its nodes' cores is not worth its memory."""
@@ -43,10 +44,10 @@ LEAST = 0.05
 class Options(NamedTuple):
     """Of `[place.first-fit]`; shares in [0, 1]."""
 
-    share: float = 0.5
-    """Part of each node's cores that a guest may use at most; 0.05 to 1."""
-    headroom: float = 0.1
-    """Share of its cores that a host keeps beyond what it uses; 0 to below 1."""
+    share: Annotated[float, Is(least=LEAST, most=1.0)] = 0.5
+    """Part of each node's cores that a guest may use at most."""
+    headroom: Annotated[float, Is(least=0.0, below=1.0)] = 0.1
+    """Share of its cores that a host keeps beyond what it uses."""
 
 
 class FirstFit(PlacePolicy):
@@ -68,13 +69,9 @@ class FirstFit(PlacePolicy):
         pressure: float = PRESSURE,
     ) -> None:
         """`applications` names the codes of `Jobs.application`, and may grow. `lends` False: the share stage decides
-        who becomes a guest. Beside a host that waits for CPU for more than `pressure` of the time, the guard decides.
-        Raises UsageError for a wrong option."""
-        self.options = o = options or Options()
-        check_options(
-            ("share", o.share, LEAST <= o.share <= 1, f"give from {LEAST:g} to 1"),
-            ("headroom", o.headroom, 0 <= o.headroom < 1, "give from 0 to below 1"),
-        )
+        who becomes a guest. Beside a host that waits for CPU for more than `pressure` of the time the guard decides.
+        """
+        self.options = options or Options()
         self.lends = self.extends_limits = lends
         self.poll_s = poll_s
         if not lends:

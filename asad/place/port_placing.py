@@ -59,7 +59,6 @@ SLACK = 0.2
 """Memory limits are asked for this part above what is used: the guard and the node actor insist on less."""
 MEMORY_STEP = 0.1
 """A memory limit changes by no less than this part of it."""
-MOST_PORTS = 1000
 
 
 class PortPlacing(PlacePolicy):
@@ -89,7 +88,7 @@ class PortPlacing(PlacePolicy):
         self._kind: Callable[[Ports], PortPolicy] = policy_class("place", name)
         if not issubclass(policy_class("place", name), PortPolicy):
             raise ConfigError(f"[place.{name}]: no port policy")
-        _check(self.options, self.learning)
+        _check(self.learning)
         self._quotas, self._uses = Quotas(pressure), Uses(applications)
         self._offers = GangOffers(name, poll_s, self._uses)
         self._classes = PortClasses(name == "oga", applications, self.options.ports, self.learning)
@@ -261,13 +260,9 @@ class _Guests(Places):
         self.needs: Floats = self.cores * np.array([use[row] for row in self.row.tolist()])
 
 
-def _check(o: Options, learning: OgaOptions) -> None:
+def _check(learning: OgaOptions) -> None:
     alpha, beta = learning.alpha, learning.beta
     check_options(
-        ("ports", o.ports, 0 <= o.ports <= MOST_PORTS, f"give from 0 to {MOST_PORTS}"),
-        ("headroom", o.headroom, 0 <= o.headroom < 1, "give from 0 to below 1"),
-        ("least_share", o.least_share, 0 < o.least_share <= 1, "give from above 0 to 1"),
-        ("step", o.step, 0 < o.step <= 1, "give from above 0 to 1"),
         ("mode", learning.mode, learning.mode in oga.MODES, f"there are {', '.join(oga.MODES)}"),
         ("utility", learning.utility, learning.utility in FORMS, f"there are {', '.join(FORMS)}"),
         ("alpha", alpha, 0 < alpha < math.inf, "give a number above 0"),

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,20 +27,21 @@ from asad.model import Codes, Floats, Ints
 from asad.place import PlacePolicy
 from asad.place.utilities import FORMS, gain
 from asad.policy import Given, Policy, parted
+from asad.tables import Is
 
 
 class Options(NamedTuple):
     """Of all port policies on a cluster (`[place.drf]` and so on); shares in [0, 1]."""
 
-    ports: int = 16
+    ports: Annotated[int, Is(least=0, most=1000)] = 16
     """Application classes with a port of their own, the first that are met (a port is free again when its application
-    is forgotten); the rest has one together; 0 to 1000."""
-    headroom: float = 0.1
-    """Share of its cores that a host keeps beyond what it uses; 0 to below 1."""
-    least_share: float = 0.05
+    is forgotten); the rest has one together."""
+    headroom: Annotated[float, Is(least=0.0, below=1.0)] = 0.1
+    """Share of its cores that a host keeps beyond what it uses."""
+    least_share: Annotated[float, Is(above=0.0, most=1.0)] = 0.05
     """A guest may use at least so much of its nodes' cores (or all of its own), as long as they lend it; with less
     none is placed, unless it runs at a fifth of its pace."""
-    step: float = 0.05
+    step: Annotated[float, Is(above=0.0, most=1.0)] = 0.05
     """A quota changes by no less than this part of the guest's cores, but falls by less where batch jobs need it."""
     memory: bool = True
     """Set memory limits of guests."""

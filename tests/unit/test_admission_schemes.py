@@ -12,7 +12,7 @@ from asad.admit.dorm import Dorm, kinds_of
 from asad.admit.drf import Drf, dominant_share
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
 from asad.admit.fifo import Fifo
-from asad.admit.placing import Room, most_at_once
+from asad.admit.first_fit_servers import Room, most_at_once
 from asad.admit.rrh import Rrh
 from asad.admit.utility import Constant, Deadline, Sigmoid
 from asad.errors import AsadError
@@ -291,7 +291,7 @@ def test_room_is_all_or_nothing_and_returned() -> None:
     assert held is not None
     assert room.parameter_servers.tolist() == [[0.0]]
     assert not room.take(one, held)
-    room.give_back(one, held)
+    room.free(one, held)
     assert room.take(one, held)
     assert most_at_once(servers, one, 2) == 1
     assert most_at_once(servers, job(10, cores=2.0), 9) == 2

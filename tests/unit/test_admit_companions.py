@@ -13,9 +13,9 @@ from test_admit_live import OPTIONS, SLOT, WORTH, cycle_of, live, vetoes
 
 from asad.admit.admission_options import Options
 from asad.admit.admission_policy import Admission
-from asad.admit.capacity import Claims, held_by_others, world_of
 from asad.admit.hints import WORKERS_PER_SERVER, Rule, read_hint
 from asad.admit.schemes import scheme_maker, scheme_names
+from asad.admit.slot_servers import Claims, held_by_others, world_of
 from asad.decisions import SetThrottle
 from asad.model import Machine
 

@@ -15,8 +15,7 @@ from asad.admit.admission_options import Options
 from asad.admit.admission_policy import Admission
 from asad.admit.everyone import Everyone
 from asad.admit.hints import Rule
-from asad.admit.scheme_warm_up import warm_up_scheme
-from asad.admit.schemes import scheme_maker, scheme_names
+from asad.admit.schemes import scheme_maker, scheme_names, warm_up_scheme
 from asad.admit.server_prices import most_by_slot
 from asad.config import GuardSettings
 from asad.cycle import Cycle

@@ -22,8 +22,8 @@ import numpy as np
 from scipy.optimize import Bounds, milp
 
 from asad.admit.elastic import Allotment, ElasticJob, Servers
+from asad.admit.first_fit_servers import allotment, room_for
 from asad.admit.milp_rows import Rows
-from asad.admit.placing import allotment, room_for
 from asad.errors import AsadError
 
 

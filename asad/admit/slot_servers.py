@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.elastic import Servers
-from asad.capacity import usable_nodes
+from asad.capacity import held_over_time, usable_nodes
 from asad.model import Floats, Ints, Machine, Snapshot
 
 CORES, MEMORY = 0, 1
@@ -163,10 +163,7 @@ def held_by_others(
         at_home = (server >= sizes[0]) == claims.beside[row]
         group = np.where(at_home, claims.group[row], -1)
         free = group < 0
-        change = np.zeros((slots + 1, *capacity.shape))
-        np.add.at(change[0], server[free], amount[free])
-        np.add.at(change, (until[free], server[free]), -amount[free])
-        used += np.cumsum(change[:-1], axis=0)
+        used += held_over_time(until[free], amount[free], slots, server[free], len(capacity))
         for number in np.unique(group[~free]).tolist():
             at, plan = np.flatnonzero(group == number), claims.planned.get(number, {})
             _beyond_plan(used, row[at], server[at], amount[at], until[at], plan, first)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.admit.elastic import Allotment, ElasticJob, Servers
+from asad.admit.elastic import Allotment, ElasticJob, Servers, Verdict
 from asad.compiling import compiled
 from asad.model import Floats, Ints
 
@@ -89,7 +89,7 @@ class Room:
             free[where] -= count[:, None] * demand
         return True
 
-    def give_back(self, job: ElasticJob, held: Allotment) -> None:
+    def free(self, job: ElasticJob, held: Allotment) -> None:
         """Free what `held` names."""
         for free, demand, where, count in self._sides(job, held):
             free[where] += count[:, None] * demand
@@ -112,3 +112,11 @@ def most_at_once(servers: Servers, job: ElasticJob, wanted: int) -> int:
     while workers and job.servers_for(workers) > beside:
         workers -= 1
     return workers
+
+
+def refusal(servers: Servers, job: ElasticJob, least: int) -> Verdict | None:
+    """Of a job of which not even an empty cluster holds `least` workers at one time."""
+    if most_at_once(servers, job, least) >= least:
+        return None
+    what = f"its {least} workers do not fit" if least > 1 else "not one worker of it fits"
+    return Verdict(False, f"{what} into the empty cluster")
