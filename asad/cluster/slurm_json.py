@@ -45,9 +45,12 @@ def plain(value: Any) -> Any:
 
 
 def number(value: Any, default: float = 0.0) -> float:
-    """A number of any version's shape; `default` if it is not set. Raises TypeError or ValueError if it is none."""
-    if value.__class__ is dict:
-        value = plain(value)
+    """A number of any version's shape; `default` if it is not set. Raises LookupError, TypeError or ValueError if it is
+    none."""
+    if value.__class__ is dict:  # not by `plain`: this is asked fifteen times of each job that has changed
+        if value["infinite"]:
+            return INF
+        return float(value["number"]) if value["set"] else default
     return default if value is None else float(value)
 
 
