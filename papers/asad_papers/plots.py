@@ -25,6 +25,7 @@ class Curve(NamedTuple):
     y: Sequence[float]
     colour: str
     dash: Any = "solid"
+    mark: str = "o"
 
 
 def is_wide(width: int) -> bool:
@@ -59,7 +60,7 @@ def curves(
                 color=curve.colour,
                 linestyle=curve.dash,
                 linewidth=2,
-                marker="o",
+                marker=curve.mark,
                 markersize=4,
             )
         finish(axes)
@@ -72,7 +73,7 @@ def curves(
                 color=curve.colour,
                 linestyle=curve.dash,
                 linewidth=2,
-                marker="o" * (curve.dash == "none"),
+                marker=curve.mark * (curve.dash == "none"),
             )
             for curve in drawn
         ]

@@ -29,9 +29,8 @@ from typing import Any
 
 from asad.admit.sow.demand import Demand
 from asad.admit.sow.mechanism import Posted
-from asad.admit.sow.statement import Bounds, Eviction, readable
+from asad.admit.sow.statement import Bounds, Eviction, readable, require
 from asad.admit.sow.unit_prices import Terms, UnitPrices, paper_terms
-from asad.errors import UsageError
 from asad.model import Json
 
 ANCHOR = 0.9
@@ -68,12 +67,20 @@ class Sow(Posted):
         seed: int = 0,
     ) -> None:
         """Raises UsageError for options out of range."""
-        if not -MOST_DELTA <= delta <= MOST_DELTA:
-            raise UsageError(f"sow: delta {delta:g}: write a number from {-MOST_DELTA:g} to {MOST_DELTA:g}")
-        if not 0.0 <= evictions <= 1.0:
-            raise UsageError(f"sow: evictions {evictions:g}: write a part of the planned jobs, such as 0.03")
-        if not 1.0 <= memory < math.inf:
-            raise UsageError(f"sow: memory {memory:g}: write rounds, 1 or more")
+        require(
+            "sow: ",
+            (
+                (
+                    -MOST_DELTA <= delta <= MOST_DELTA,
+                    f"delta {delta:g}: write a number from {-MOST_DELTA:g} to {MOST_DELTA:g}",
+                ),
+                (
+                    0.0 <= evictions <= 1.0,
+                    f"evictions {evictions:g}: write a part of the planned jobs, such as 0.03",
+                ),
+                (1.0 <= memory < math.inf, f"memory {memory:g}: write rounds, 1 or more"),
+            ),
+        )
         paper_terms(bounds, delta)  # is there any supply left?
         self.bounds = bounds
         self._least = (

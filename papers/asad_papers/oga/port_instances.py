@@ -87,7 +87,7 @@ class _Reader:
         adjacent = self.get("adj")
         if adjacent.shape != (many, held) or adjacent.dtype.kind not in "bui":
             raise self.wrong(
-                "adj", f"is {adjacent.dtype} {_shape(adjacent)}", f"write bool {_text((many, held))}"
+                "adj", f"is {adjacent.dtype} {_text(adjacent.shape)}", f"write bool {_text((many, held))}"
             )
         x = self.numbers("X", (None, many))
         if not len(x) or not (x == np.floor(x)).all() or x.max(initial=0) > MOST_COPIES:
@@ -104,16 +104,15 @@ class _Reader:
         if words.dtype.kind not in "US" or words.shape not in ((held,), (resources, held)):
             raise self.wrong(
                 "utils",
-                f"is {words.dtype} {_shape(words)}",
+                f"is {words.dtype} {_text(words.shape)}",
                 f"write words {_text((held,))} or {_text((resources, held))}",
             )
         words = words.astype(str)
         unknown = sorted(set(words.ravel()) - set(FORMS))
         if unknown:
             raise self.wrong("utils", f"holds {str(unknown[0])!r}", f"there are {', '.join(FORMS)}")
-        form = np.searchsorted(sorted(FORMS), words)
-        form = np.array([FORMS.index(one) for one in sorted(FORMS)], np.int8)[form]
-        form = np.broadcast_to(form, (resources, held)).T
+        codes = np.vectorize(FORMS.index, otypes=[np.int8])(words)
+        form = np.broadcast_to(codes, (resources, held)).T
         ports = Ports.of(
             a,
             c,
@@ -143,7 +142,7 @@ class _Reader:
             want in (None, is_) for want, is_ in zip(shape, found.shape, strict=True)
         )
         if not fits or found.dtype.kind not in "biuf":
-            raise self.wrong(key, f"is {found.dtype} {_shape(found)}", f"write numbers {_text(shape)}")
+            raise self.wrong(key, f"is {found.dtype} {_text(found.shape)}", f"write numbers {_text(shape)}")
         if not found.size and key != "X":
             raise self.wrong(key, "is empty", "write at least one of each: port, instance, resource")
         values: Floats = found.astype(np.float64)
@@ -158,10 +157,6 @@ class _Reader:
         if value <= 0:
             raise self.wrong(key, "is 0", "write a number above 0, or leave it out")
         return value
-
-
-def _shape(array: Any) -> str:
-    return _text(array.shape)
 
 
 def _text(shape: Sequence[int | None]) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from asad.report import units
-from asad.report.drawing import INK, axes_at, legend, svg
+from asad.report.drawing import INK, axes_at, svg
 from asad_papers.harness import Document, Piece, Plot, Reading, Table
+from asad_papers.plots import Curve, curves
 
 LOOKS = {
     "sow": ("#1f7fd1", "D"),
@@ -20,7 +21,8 @@ LOOKS = {
     "density": ("#00936b", "^"),
 }
 """Colour and mark of a policy (Okabe-Ito, as everywhere)."""
-
+OTHER = ("#5b7fa6", "o")
+"""Those of a policy of the site."""
 
 METHOD = (
     "Every policy runs the same jobs, round by round; what runs is checked against the capacity. Evicted jobs are "
@@ -59,7 +61,7 @@ def welfare(document: Document, width: int) -> str:
         axes = axes_at(figure, left, 16, width - left - 30, tall)
         axes.grid(axis="x", color=INK, alpha=0.12, linewidth=0.8)
         for number, (name, row) in enumerate(rows.items()):
-            colour, mark = LOOKS.get(name, ("#5b7fa6", "o"))
+            colour, mark = LOOKS.get(name, OTHER)
             axes.plot([0, row["welfare_ratio"]], [number, number], color=colour, linewidth=2, alpha=0.5)
             axes.plot([row["welfare_ratio"]], [number], mark, color=colour, markersize=7)
         axes.set_yticks(range(len(rows)), list(rows))
@@ -73,36 +75,20 @@ def welfare(document: Document, width: int) -> str:
 def by_load(document: Document, width: int) -> str:
     """Welfare over the hindsight LP against load, one mark an instance."""
     rows = document.get("seeds") or []
-    if not rows:
-        return ""
-    names = list(rows[0]["policies"])
+    names = list(rows[0]["policies"]) if rows else []
     loads = sorted({row["load"] for row in rows})
-    lines = 1 if width >= 600 else -(-len(names) // 2)
 
-    def draw(figure: Figure) -> None:
-        left, top = (60, 20 + 18 * lines)
-        axes = axes_at(figure, left, top, width - left - 20, 250)
-        axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.8)
-        for number, name in enumerate(names):
-            colour, mark = LOOKS.get(name, ("#5b7fa6", "o"))
-            shift = (number - (len(names) - 1) / 2) * 0.09
-            axes.plot(
-                [loads.index(row["load"]) + shift for row in rows],
-                [row["policies"][name]["welfare_ratio"] for row in rows],
-                mark, color=colour, markersize=5, alpha=0.8, linestyle="none",
-            )  # fmt: skip
+    def finish(axes: Axes) -> None:
         axes.set_xticks(range(len(loads)), [f"{load:g}" for load in loads])
         axes.set_ylim(0, 1.02)
-        axes.set_xlabel("demand over capacity")
-        axes.set_ylabel("welfare / LP")
-        marks = [
-            Line2D([], [], color=LOOKS.get(name, ("#5b7fa6", "o"))[0], marker=LOOKS.get(name, ("", "o"))[1],
-                   linestyle="none")
-            for name in names
-        ]  # fmt: skip
-        legend(figure, marks, names, left, 9 if width >= 600 else 2)
 
-    return svg("sow-by-load", width, 20 + 18 * lines + 250 + 50, draw)
+    drawn = []
+    for number, name in enumerate(names):
+        colour, mark = LOOKS.get(name, OTHER)
+        places = [loads.index(row["load"]) + (number - (len(names) - 1) / 2) * 0.09 for row in rows]
+        ratios = [row["policies"][name]["welfare_ratio"] for row in rows]
+        drawn.append(Curve(name, places, ratios, colour, "none", mark))
+    return curves("sow-by-load", width, drawn, "demand over capacity", "welfare / LP", finish)
 
 
 def _verdict(document: Document) -> list[str]:
