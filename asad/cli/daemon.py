@@ -91,7 +91,7 @@ def asad(path: Path | None, check: bool, warm_up: bool, rehearse: bool, **given:
         return
     set_up_log(config.daemon.log_level)
     daemon = Daemon(config, reread=read if config.path is not None else None)
-    daemon.handle_signals()
+    daemon.main_thread.handle_signals()
     if config.daemon.cluster == "recorded":
         click.echo(f"asactl status --socket {config.daemon.socket}", err=True)
     status = daemon.run()

@@ -19,6 +19,9 @@ from asad.replay.playback import Playback
 from asad.stages import live_guard, stages_of
 from asad.store.urls import parse
 
+ACTING, LEAST_ACTING_S = 1 / 3, 1.0
+"""Part of the time between two cycles that changes may take, and how long they may take however short that is (s)."""
+
 
 class LiveCluster(Cluster, Protocol):
     """A cluster plugin's object: the port, and what a daemon needs beside it."""
@@ -148,7 +151,14 @@ def open_cluster(
     opened: LiveCluster = found[name].load()(
         settings_of(config), nodes=nodes, state_dir=state_dir, clock=clock
     )
+    allow_changes(opened, config)
     return opened
+
+
+def allow_changes(cluster: LiveCluster, config: Config) -> None:
+    """How long changes may take within a cycle, of a cluster on which they take time."""
+    if isinstance(cluster, ActsSlowly):
+        cluster.acting_s = max(LEAST_ACTING_S, ACTING * config.daemon.interval_s)
 
 
 def settings_of(config: Config) -> Mapping[str, Any]:

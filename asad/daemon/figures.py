@@ -116,6 +116,10 @@ class Figures:
         self._vetoes = dict(sorted(self.tally.vetoes.items()))
         self.readings.set(cast(Reading, reading))
 
+    def of_run(self) -> dict[str, Json]:
+        """What the store keeps of a run that ends."""
+        return self.gains.to_json() | {"cycles": self.completed, "cycles_failed": self.failed}
+
     def to_json(self) -> dict[str, Json]:
         """For `status`."""
         return {

@@ -1,10 +1,14 @@
-"""Who this daemon is among others of the same cluster, and how new: node actors obey the newest alone."""
+"""What a daemon keeps in its state folder besides a journal: who it is, its lock, and that it is paused.
+
+Node actors obey the newest daemon of a cluster alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import secrets
 import stat
@@ -12,8 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from asad.errors import AsadError
+from asad.node.kernel_files import write_durably
+
+log = logging.getLogger(__name__)
 
 FILE = "daemon.json"
+PAUSED = "paused"
 
 
 def take_identity(state_dir: Path, now_s: float) -> tuple[str, int]:
@@ -30,12 +38,7 @@ def take_identity(state_dir: Path, now_s: float) -> tuple[str, int]:
         if isinstance(known, str) and known.isalnum() and len(known) <= 64 and type(last) is int:
             name, epoch = known, last
     name, epoch = name or secrets.token_hex(8), max(epoch + 1, int(now_s))
-    fresh = path.with_suffix(".new")
-    with fresh.open("w", encoding="utf-8") as file:
-        json.dump({"daemon": name, "epoch": epoch}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    write_durably(path, json.dumps({"daemon": name, "epoch": epoch}))
     return name, epoch
 
 
@@ -70,3 +73,20 @@ def only_one(state_dir: Path) -> Iterator[None]:
         file.write(f"process {os.getpid()}\n")
         file.flush()
         yield
+
+
+def is_paused(state_dir: Path) -> bool:
+    """Was the daemon of this folder paused when it ended?"""
+    return (state_dir / PAUSED).exists()
+
+
+def keep_pause(state_dir: Path, by: str) -> None:
+    """Have a restart know that it is paused `by` a user; of nobody, that it is not."""
+    path = state_dir / PAUSED
+    try:
+        if by:
+            path.write_text(f"by {by}\n", encoding="utf-8")
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s: %s; a restart will not know of it", path, error.strerror)

@@ -47,6 +47,13 @@ class Steady:
             self._due += missed * self.interval_s
         return self._due
 
+    def missed(self, wall_s: float) -> str:
+        """What a cycle that took so long is to say of those that were due meanwhile; empty if none were."""
+        if wall_s <= self.interval_s:
+            return ""
+        missed = int(wall_s / self.interval_s)
+        return f"; it took {wall_s:.1f} s, so {missed} more {'was' if missed == 1 else 'were'} skipped"
+
 
 class WallClock:
     """UTC epoch in seconds. A clock that leaps is not believed at once: until it is right again, or has gone on evenly

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
+from collections.abc import Callable
 
 from asad.config import Config
-from asad.stages import Stages
+from asad.daemon.clusters import LiveCluster, settings_of
+from asad.guard import Guard
+from asad.stages import Stages, decided_by, live_guard, stages_of
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +28,40 @@ def but_for_what_is_fixed(old: Config, new: Config) -> Config:
     if later:
         log.warning("%s changed, which takes effect at the next start", ", ".join(later))
     return dataclasses.replace(new, daemon=dataclasses.replace(new.daemon, **fixed), **tables)
+
+
+def prepare(
+    old: Config,
+    new: Config,
+    cluster: LiveCluster,
+    stages: Stages,
+    reopen: Callable[[Config], LiveCluster] | None,
+    save: Callable[[], None],
+) -> tuple[LiveCluster, Stages, Guard]:
+    """What a new configuration needs: `cluster` and `stages` as they are, or made anew where their settings differ.
+
+    It may raise anything, and then nothing has changed. `reopen` opens a cluster (None: this one stays), `save` is
+    called before policies hand over what they know.
+    """
+    before = stages
+    with contextlib.ExitStack() as failed:
+        moves = reopen is not None and settings_of(new) != settings_of(old)
+        if reopen is not None and moves:
+            cluster = reopen(new)
+            failed.callback(cluster.close)
+        if moves or decided_by(new) != decided_by(old):
+            stages = stages_of(new, cluster.applications, seed_of(new))
+        guard = live_guard(new, stages)
+        if stages is not before:
+            save()
+            stages.take_over(before)
+        failed.pop_all()
+    return cluster, stages, guard
+
+
+def seed_of(config: Config) -> int | None:
+    """Of what policies draw: a recorded cluster is played the same again."""
+    return config.recorded.seed if config.daemon.cluster == "recorded" else None
 
 
 def leaves_behind(before: Stages, now: Stages) -> bool:

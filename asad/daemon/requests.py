@@ -11,32 +11,37 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from asad import __version__
-from asad.admit.sow.announcements import MOST_CORES, MOST_STATEMENTS, Announcement, announcement_of
-from asad.api.control import Peer, Request, may_change
+from asad.api.control import Peer, Request
 from asad.config import Config
 from asad.daemon import task_queue
 from asad.daemon.clusters import HasStories, TakesJobs
+from asad.daemon.statement_requests import WRITTEN_S, StatementRequests
 from asad.daemon.task_queue import SOON_S
 from asad.errors import AsadError, UsageError
 from asad.model import Json, Snapshot
 from asad.status import job_rows, known, node_rows
 from asad.store import quota_audit
-from asad.store import statements as stated
 from asad.store.store import Store
 from asad.store.urls import shown_text
 
 if TYPE_CHECKING:
-    from asad.admit.sow.statements_policy import Statements
+    from asad.admit.admission_policy import Admission
     from asad.daemon.daemon import Daemon
+    from asad.defer.deferral_policy import Deferral
 
 TABLES = ("jobs", "nodes", "admission", "deferral")
 """What is made once a cycle at the most, whoever asks."""
-WRITTEN_S = 2.0
-"""So long a reader of the store waits for what was stated before to be written."""
+NOT_KNOWN = {
+    "admission": "admission does not know it: it is gone, or states no utility and no rule has one; "
+    "asactl admit status lists those that it knows",
+    "deferral": "the defer stage does not know it: it is gone, not deferrable, or steered by admission; "
+    "asactl defer status lists those that it knows",
+}
+"""By verb, what is answered about a job of which its stage says nothing."""
 
 
 class Requests:
@@ -44,6 +49,7 @@ class Requests:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
+        self._statements = StatementRequests(daemon)
         self._tables: dict[str, tuple[int, Json]] = {}
         """By name, a table and the reading of the figures that it is of."""
         self._making: dict[str, threading.Lock] = {name: threading.Lock() for name in TABLES}
@@ -64,26 +70,14 @@ class Requests:
                 return self._jobs(request)
             case "nodes":
                 return self._table("nodes", self._nodes)
-            case "admission":
-                job = request.text("job", "")
-                if not job:
-                    return self._table(
-                        "admission", lambda: cast(Json, self._daemon.cycle.admit.admission.overview())
-                    )
-                return ask(lambda: self._admission_of(job))
-            case "deferral":
-                job = request.text("job", "")
-                if not job:
-                    return self._table(
-                        "deferral", lambda: cast(Json, self._daemon.cycle.defer.deferral.overview())
-                    )
-                return ask(lambda: self._deferral_of(job))
+            case "admission" | "deferral":
+                return self._decided(request.verb, request.text("job", ""))
             case "progress":
                 return self._progress(request.text("job"))
             case "sow-submit" | "sow-cancel" | "sow-quote" | "sow-status":
-                return ask(lambda: self._statements(request, peer))
+                return ask(lambda: self._statements.answer(request, peer))
             case "sow-ledger":
-                return self._statement_ledger(peer)
+                return self._statements.ledger(peer)
             case "submit" | "cancel" | "tasks":  # however long the main thread compiles
                 return self._of_the_cluster(request, peer)
             case "teardown":
@@ -110,7 +104,7 @@ class Requests:
         """Pause now, and release everything as soon as the main thread comes to it."""
         self._daemon.pause(True, peer)
         try:
-            return {"paused": True, "done": cast(Json, self._daemon.task_queue.ask(self._daemon.give_back))}
+            return {"paused": True, "done": cast(Json, self._daemon.task_queue.ask(self._daemon.release))}
         except AsadError as error:
             raise AsadError(
                 f"it is paused, so nothing new is lent, but not all is released: {error}"
@@ -272,105 +266,19 @@ class Requests:
             )
         return cluster.request(request.verb, request.arguments, peer.user, peer.uid)
 
-    # ----------------------------------------------------------------------------------------- admission and deferral
+    def _decided(self, verb: str, job: str) -> Json:
+        """What admission or the defer stage says of a job and has planned for it; without a job, of all."""
 
-    def _admission_of(self, job: str) -> Json:
-        """What admission says of a job and has planned for it."""
-        reported = self._daemon.cycle.admit.admission.explain(job)
+        def stage() -> Admission | Deferral:
+            cycle = self._daemon.cycle
+            return cycle.admit.admission if verb == "admission" else cycle.defer.deferral
+
+        if not job:
+            return self._table(verb, lambda: cast(Json, stage().overview()))
+        reported = self._daemon.task_queue.ask(lambda: stage().explain(job))
         if reported is None:
-            raise UsageError(
-                f"job {job!r:.40}: admission does not know it: it is gone, or states no utility and no rule has one; "
-                "asactl admit status lists those that it knows"
-            )
+            raise UsageError(f"job {job!r:.40}: {NOT_KNOWN[verb]}")
         return cast(Json, reported)
-
-    def _deferral_of(self, job: str) -> Json:
-        """What the defer stage says of a job."""
-        reported = self._daemon.cycle.defer.deferral.explain(job)
-        if reported is None:
-            raise UsageError(
-                f"job {job!r:.40}: the defer stage does not know it: it is gone, not deferrable, or steered by "
-                "admission; asactl defer status lists those that it knows"
-            )
-        return cast(Json, reported)
-
-    # ---------------------------------------------------------------------------------------------- statements of work
-
-    def _statements(self, request: Request, peer: Peer) -> Json:
-        """Statements of work: taken, taken back, quoted and described; his who asks, as the kernel says."""
-        daemon = self._daemon
-        admit = daemon.cycle.admit.statements
-        whose = None if may_change(peer, daemon.control.operators) else peer.user
-        match request.verb:
-            case "sow-status":
-                return cast(Json, admit.status(whose))
-            case "sow-quote":
-                return self._quote(admit, request)
-            case "sow-cancel":
-                return self._withdraw(admit, request, whose)
-        return self._submit(admit, request, peer)
-
-    def _quote(self, admit: Statements, request: Request) -> Json:
-        cores = request.arguments.get("cores")
-        if not isinstance(cores, int) or isinstance(cores, bool) or not abs(cores) <= MOST_CORES:
-            raise UsageError("cores is missing or no whole number; write --cores 8")
-        return cast(Json, admit.quote(cores, self._daemon.now_s))
-
-    def _withdraw(self, admit: Statements, request: Request, whose: str | None) -> Json:
-        number = request.arguments.get("statement")
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise UsageError("the number of the statement is missing; asactl sow status lists them")
-        reported = admit.withdraw(number, whose, self._daemon.now_s)
-        return {"statement": cast(Json, reported), "kept": self._daemon.policy_state.kept_now()}
-
-    def _submit(self, admit: Statements, request: Request, peer: Peer) -> Json:
-        daemon, cycle, now_s = self._daemon, self._daemon.cycle, self._daemon.now_s
-        if cycle.mode == "observe" or cycle.paused:
-            why = "it is paused (asactl resume)" if cycle.paused else "its mode is observe"
-            raise UsageError(f"nothing new is promised while the daemon only looks on: {why}")
-        owner = peer.user
-        if peer.uid == 0 and "user" in request.arguments:
-            owner = request.text("user")
-        answers = admit.submit(_announced(request, now_s), owner, now_s)
-        return {
-            "statements": cast(Json, answers),
-            "acts": cycle.mode == "enforce",
-            "kept": daemon.policy_state.kept_now(),
-            "now_s": now_s,
-            "round_s": admit.options.round_s,
-        }
-
-    def _statement_ledger(self, peer: Peer) -> Json:
-        """The asker's own lines and balance; of an operator all. Read from the store."""
-        daemon = self._daemon
-        with contextlib.suppress(AsadError):
-            daemon.writer.wait_until_written(WRITTEN_S)
-        account = None if may_change(peer, daemon.control.operators) else peer.user
-        with Store.open(daemon.config.store_url, create=False) as store:
-            return cast(Json, stated.ledger(store, daemon.policy_state.scope("admit"), account))
-
-
-def _announced(request: Request, now_s: float) -> list[Announcement]:
-    """The statements of a request, those that come again as often as it says. Raises UsageError."""
-    given, times = request.arguments.get("statements"), request.arguments.get("times", 1)
-    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
-        raise UsageError("there is no statement; asactl sow submit FILE sends those of a file")
-    if not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_STATEMENTS:
-        raise UsageError(f"times: write a whole number from 1 to {MOST_STATEMENTS}")
-    found: list[Announcement] = []
-    for number, plain in enumerate(given, 1):
-        try:
-            one = announcement_of(cast("Mapping[str, Any]", plain), now_s)
-        except UsageError as error:
-            raise UsageError(f"statement {number}: {error}") from None
-        if times > 1 and not one.every_s:
-            raise UsageError(
-                f"statement {number}: every: it comes once, and {times} are asked for; write every"
-            )
-        found += [one.later(again) for again in range(times)]
-    if len(found) > MOST_STATEMENTS:
-        raise UsageError(f"{len(found)} statements; send at most {MOST_STATEMENTS} at one time")
-    return found
 
 
 def plain_config(config: Config) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from small_cluster import GUEST, HOST, NOW, OFFERED, OTHER_HOST, WAITING, cluste
 from asad import systemd
 from asad.api.control import NotAllowed, Peer, Refused, Request, ask
 from asad.config import Config, parse
-from asad.daemon import Daemon, NoNodes, check, only_one, policy_state, requests, task_queue
+from asad.daemon import Daemon, NoNodes, check, cycle_records, only_one, policy_state, requests, task_queue
 from asad.daemon import daemon as daemon_file
 from asad.daemon.gains import Gains
 from asad.daemon.pace import DOUBT_S, Steady, WallClock
@@ -617,7 +617,7 @@ def test_what_is_old_is_removed_by_the_clock_of_the_cluster(
     live: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[float, float, float | None]] = []
-    monkeypatch.setattr(daemon_file, "FORGET_S", 0.0)
+    monkeypatch.setattr(cycle_records, "FORGET_S", 0.0)
     monkeypatch.setattr(daemon_file.Writer, "forget", lambda self, *given: asked.append(given))
     before_s = time.monotonic()
     stop(live())

@@ -45,7 +45,7 @@ from asad.api.wire import TrustedChannel, WireError, frame, pack, unpack
 from asad.bounded import MOST_PARTS, toml_of
 from asad.config import key_lines, parse
 from asad.contention import load_contention
-from asad.daemon.requests import Requests
+from asad.daemon.statement_requests import StatementRequests
 from asad.defer.expected import read_expected
 from asad.defer.linear import read_weights
 from asad.defer.rollout import read_sample
@@ -705,7 +705,7 @@ def test_a_lease_with_a_number_that_no_float_holds_makes_no_sense(key: str) -> N
 
 @pytest.mark.parametrize("cores", [HUGE, -HUGE, True, 1.5, None])
 def test_a_quote_for_no_number_of_cores_is_refused(cores: Any) -> None:
-    requests = Requests(None)  # type: ignore[arg-type]
+    requests = StatementRequests(None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="cores"):
         requests._quote(None, Request("sow-quote", {"cores": cores}))  # type: ignore[arg-type]
 

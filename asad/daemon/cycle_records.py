@@ -1,0 +1,114 @@
+"""What a cycle leaves: its decisions and what became of jobs go into the state store, its sentence into the log."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+from asad.api.nodes import NodeServer
+from asad.cycle import Cycle
+from asad.daemon.clusters import ActsByItself, LiveCluster
+from asad.daemon.figures import Figures
+from asad.decisions import Outcome
+from asad.model import Snapshot
+from asad.store.records import QuotaChange
+from asad.store.writer import FORGET_S, Writer
+from asad.systemd import notify
+
+log = logging.getLogger(__name__)
+
+MOST_CASES = 10
+"""So many cases of lending are kept of a cycle; a thousand hosts draw twenty times as many each minute."""
+SENTENCE_S = 1.0
+"""No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
+T = TypeVar("T")
+
+
+class CycleRecords:
+    """Counts in `figures` what cycles leave, and hands to `writer` what is kept of it."""
+
+    def __init__(self, figures: Figures, writer: Writer, monotonic: Callable[[], float]) -> None:
+        self.figures, self.writer, self._monotonic = figures, writer, monotonic
+        self._reported_at = -math.inf
+        self._forgot_at = monotonic()
+
+    def record(self, number: int, snapshot: Snapshot, outcomes: Sequence[Outcome]) -> None:
+        """What became of the decisions of a cycle: counted, and kept where it is news."""
+        news = self.figures.tally.count(outcomes)
+        if news:
+            jobs, nodes = snapshot.jobs, snapshot.machine.node_names
+            self.writer.record(number, snapshot.time_s, news, jobs.job_id, jobs.host, nodes)
+
+    def keep(self, cycle: Cycle, cluster: LiveCluster, nodes: NodeServer | None, now_s: float) -> None:
+        """What the cycle has left: ends of jobs, cases, ledger and quota changes into the store, and what cluster and
+        policies report into the log."""
+        figures, snapshot, finished = self.figures, cycle.snapshot, cycle.finished
+        cycle.finished = None  # a cycle that fails early must not count the same ends twice
+        if snapshot is not None and finished is not None:
+            ends = figures.gains.take(snapshot, finished, cycle.outcomes)
+            if ends:
+                self.writer.record_ends(ends)
+        if not cycle.outcomes:
+            figures.tally.nothing_decided()
+        for sentence in (*_emptied(cluster.notices), *cycle.defer.reports()):
+            log.info("%s", sentence)
+        if snapshot is not None:
+            cases = cycle.share.take_cases(snapshot, MOST_CASES)
+            # in other modes nothing is lent, which costs nothing
+            if cases is not None and cycle.mode == "enforce" and not cycle.paused:
+                self.writer.record_cases(cases)
+        if isinstance(cluster, ActsByItself):
+            for job, outcome in _emptied(cluster.acted):
+                self.writer.record(cycle.number, now_s, [outcome], [job], [-1])
+        rows = _emptied(cluster.ledger)
+        if rows:
+            self.writer.add_ledger(figures.gains.enter(rows))
+        if nodes is not None and nodes.audit:
+            self.writer.add_quota_changes(_quota_changes(nodes))
+
+    def forget(self, time_s: float, retention_days: float, steadily: bool) -> None:
+        """Once in a while, let the store drop what is older than is to be kept. `steadily`: time passes as it does
+        for us, and not as in a log that is played."""
+        now_s = self._monotonic()
+        if now_s - self._forgot_at >= FORGET_S:
+            self._forgot_at = now_s
+            self.writer.forget(time_s, 86_400.0 * retention_days, now_s if steadily else None)
+
+    def report(self, sentence: str) -> None:
+        """The sentence of a cycle, for the log and systemd."""
+        now = self._monotonic()
+        if now - self._reported_at >= SENTENCE_S:
+            self._reported_at = now
+            log.info("%s", sentence)
+            notify(f"STATUS={sentence[:500]}")
+        else:
+            log.debug("%s", sentence)
+
+
+def _quota_changes(nodes: NodeServer) -> list[QuotaChange]:
+    """What node actors have reported of the files they wrote, and nobody has asked for before."""
+    changes = []
+    while nodes.audit:
+        row = nodes.audit.popleft()
+        old, new = row.get("old"), row.get("new")
+        changes.append(
+            QuotaChange(
+                str(row.get("node")),
+                float(cast(float, row.get("time_s"))),
+                str(row.get("job_id")),
+                str(row.get("file")),
+                None if old is None else str(old),
+                None if new is None else str(new),
+                str(row.get("why")),
+            )
+        )
+    return changes
+
+
+def _emptied(rows: list[T]) -> list[T]:
+    """What is in the list, which is empty thereafter."""
+    taken = rows[:]
+    del rows[: len(taken)]
+    return taken
