@@ -1,9 +1,9 @@
 """The control socket: what `asactl` asks the daemon, one line of JSON each way over a unix socket.
 
-Request `{"verb": "jobs", …arguments}`; answer `{"ok": true, "data": …}` or `{"ok": false, "error": …, "mend": …,
-"code": N}`, where code is the exit status that `asactl` leaves with. The kernel says who asks (`SO_PEERCRED`): everyone
-may read and submit jobs that run as himself, and root, the daemon's own user and members of the operators' group may
-change something.
+Request `{"verb": "jobs", …arguments}`; answer `{"ok": true, "data": …}` or
+`{"ok": false, "error": …, "mend": …, "code": N}`, where code is the exit status that `asactl` leaves with. The kernel
+says who asks (`SO_PEERCRED`): everyone may read and submit jobs that run as himself, and root, the daemon's own user
+and members of the operators' group may change something.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _reported(stage: str, memory: Memory) -> str:
         return f"{len(memory) - ('*' in memory)} days of what on-demand jobs left"
     if stage == "admit":
         promised = sum(
-            name.startswith(("seat ", "statement ")) and bool(known) for name, known in memory.items()
+            name.partition(" ")[0] in ("seat", "statement") and bool(known) for name, known in memory.items()
         )
         return f"what admission decided about {promised} jobs"
     return f"{len(memory) - ('*' in memory)} applications"

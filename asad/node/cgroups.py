@@ -20,7 +20,7 @@ from typing import Literal
 from asad.errors import ClusterError
 
 V1_CONTROLLERS = ("freezer", "cpuacct", "memory", "cpuset", "devices")
-"""Hierarchies of v1 in which Slurm may keep a job; the first of them that a slurmstepd is in tells where."""
+"""Hierarchies of v1 in which Slurm may keep a job; the first of them that a slurmstepd is in shows where."""
 TITLE = re.compile(rb"slurmstepd: \[(\d+)\.")
 """What a slurmstepd calls itself: job and step."""
 INSIDE = "asad_"
@@ -38,11 +38,11 @@ class JobGroup:
     job_id: str
     """Slurm's number of the job, as text."""
     uid: int
-    """Whose job it is; -1 while no process has told."""
+    """Whose job it is; -1 while no process shows it."""
     path: str
     """Below the hierarchy's root (v1: the same in every hierarchy that Slurm uses)."""
     inode: int
-    """Tells a job that was requeued, and runs here again, from its first run."""
+    """Distinguishes a job that was requeued, and runs here again, from its first run."""
     keeper: int = 0
     """Of a job that registered itself (`registered`): the process of its executor."""
     listed_in: str = ""
@@ -258,7 +258,7 @@ class Cgroups:
         return found
 
     def _resolve(self, path: str, inode: int) -> JobGroup | None:
-        """The job in a folder; None while that cannot be told (a SLUID, before its first process)."""
+        """The job in a folder; None while that is not known (a SLUID, before its first process)."""
         if not self._steps(JobGroup("", -1, path, inode)):
             return None
         numbered = re.search(r"/job_(\d+)$", path)
@@ -270,10 +270,10 @@ class Cgroups:
         if not job_id or uid < 0:
             for pid in self.pids(group):
                 with contextlib.suppress(OSError):
-                    told = self.environment(pid).get("SLURM_JOB_ID", "")
+                    stated = self.environment(pid).get("SLURM_JOB_ID", "")
                     # root's sleep of the extern step, and a child of slurmstepd before it is its user's, have none
-                    if told.isdecimal() and job_id in ("", told) and not self._is_stepd(str(pid)):
-                        job_id, uid = told, self.uid_of(pid)
+                    if stated.isdecimal() and job_id in ("", stated) and not self._is_stepd(str(pid)):
+                        job_id, uid = stated, self.uid_of(pid)
                         break
         return JobGroup(job_id, uid, path, inode) if job_id else None
 
@@ -311,7 +311,7 @@ class Cgroups:
             return []
 
     def stepds(self, group: JobGroup) -> list[int]:
-        """The slurmstepds of the job. In v1 they stay out of its quotas, and tell where its processes came from."""
+        """The slurmstepds of the job. In v1 they stay out of its quotas, and show where its processes came from."""
         if group.keeper:
             return [group.keeper]
         if self.version == 2:
@@ -330,7 +330,7 @@ class Cgroups:
         return found
 
     def threads(self, group: JobGroup) -> list[int]:
-        """The threads of the job's own processes, oldest first as far as their numbers tell."""
+        """The threads of the job's own processes, oldest first as far as their numbers show."""
         return self.threads_and_steps(group)[0]
 
     def threads_and_steps(self, group: JobGroup) -> tuple[list[int], list[int]]:
@@ -362,14 +362,14 @@ class Cgroups:
         }
 
     def partition(self, group: JobGroup) -> str:
-        """The partition in which the job was started, by its first processes; "" if they do not tell (yet)."""
+        """The partition in which the job was started, by its first processes; "" if they do not say (yet)."""
         if group.keeper:
             return ""
         for pid in self.pids(group)[:8]:
             with contextlib.suppress(OSError):
-                told = self.environment(pid)
-                if told.get("SLURM_JOB_ID") == group.job_id and "SLURM_JOB_PARTITION" in told:
-                    return told["SLURM_JOB_PARTITION"]
+                environment = self.environment(pid)
+                if environment.get("SLURM_JOB_ID") == group.job_id and "SLURM_JOB_PARTITION" in environment:
+                    return environment["SLURM_JOB_PARTITION"]
         return ""
 
 

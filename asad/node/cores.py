@@ -8,7 +8,7 @@ CPUS = Path("/sys/devices/system/cpu")
 
 
 def hyperthreaded_cores(folder: Path = CPUS) -> int:
-    """Cores of a machine some of whose cores have several hyper-threads; 0 if none has, or the kernel does not tell."""
+    """Cores of a machine some of whose cores have several hyper-threads; 0 if none has, or the kernel does not say."""
     siblings = []
     for path in folder.glob("cpu[0-9]*/topology/thread_siblings_list"):
         try:

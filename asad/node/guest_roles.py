@@ -14,7 +14,7 @@ from asad.port import Lease
 PATIENCE_S = 60.0
 """So long an offer stays open where the daemon does not say for how long."""
 UNCONFIRMED_S = 60.0
-"""So much longer than an offer stays open its job counts as a guest although the daemon has not said so since."""
+"""So much longer than an offer stays open its job counts as a guest although the daemon has not confirmed it since."""
 MOST_ANNOUNCED_S = 86_400.0 + UNCONFIRMED_S
 ANNOUNCED_JOBS = 10_000
 PARTITION_LOOKS = 10

@@ -1,6 +1,6 @@
 """What every job on this node uses: a window of looks, made into one `JobSample` a job.
 
-Most of it is in the job's cgroup. What cgroups do not tell is asked of the processes: bytes read and written where no
+Most of it is in the job's cgroup. What cgroups do not count is asked of the processes: bytes read and written where no
 `io` controller counts them (through psutil), and how long threads waited for a core in v1 (/proc/<tid>/schedstat).
 The files of a job are kept open: reading one is then a tenth of the work.
 """
@@ -132,7 +132,7 @@ class Profile:
         }
 
     def waits(self, job_id: str) -> dict[int, float] | None:
-        """Seconds for which the job waited for CPU so far (see `Fractions`); None if the kernel does not tell."""
+        """Seconds for which the job waited for CPU so far (see `Fractions`); None if the kernel does not count it."""
         watched = self.jobs.get(job_id)
         if watched is None:
             return None
@@ -188,8 +188,8 @@ class Profile:
         watched.turns = turns
         waits = self.waits(job_id) if not v1 else only_waits(turns)
         pressure = math.nan if waits is None else watched.stalls.look(waits, now_s)
-        if not math.isnan(told := read_progress(job_id, group.uid, self.progress)):
-            watched.progress = told
+        if not math.isnan(stated := read_progress(job_id, group.uid, self.progress)):
+            watched.progress = stated
         mean, last = busy(watched.looks)
         peak = math.nan if math.isnan(mean) else percentile(rate for _, rate in watched.rates)
         count = max(1, len(cores))

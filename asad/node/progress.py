@@ -27,7 +27,7 @@ VARIABLE = "ASAD_PROGRESS_DIR"
 FILE_BYTES = 64
 """A file that is longer is not believed, and emptied."""
 BLOCK_BYTES = 512
-"""In such blocks stat tells how much a file takes."""
+"""In such blocks stat counts how much a file takes."""
 ENDED = ".ended-"
 """So the file of a job that has ended is called while somebody holds it open, with its user and inode. No job's file
 begins with a dot."""
@@ -85,7 +85,7 @@ def write_progress(text: str, environ: Mapping[str, str]) -> None:
             "the job loses nothing, go on without"
         ) from None
     except OSError as error:
-        raise ClusterError(f"{path}: {error.strerror}; the progress is not told, go on without") from None
+        raise ClusterError(f"{path}: {error.strerror}; the progress is not reported, go on without") from None
 
 
 def offer_file(job_id: str, uid: int, folder: Path = FOLDER) -> bool:
@@ -148,7 +148,7 @@ def tidy(job_ids: Collection[str], folder: Path = FOLDER) -> None:
 
 
 def _is_large(found: os.stat_result) -> bool:
-    """Does a file hold more than a line? Its size alone does not tell: space may be taken beyond its end."""
+    """Does a file hold more than a line? Its size alone does not show that: space may be taken beyond its end."""
     taken = found.st_blocks * BLOCK_BYTES > found.st_blksize
     return stat.S_ISREG(found.st_mode) and (found.st_size > FILE_BYTES or taken)
 
@@ -185,7 +185,7 @@ def _finish(path: Path) -> None:
 
 
 def read_progress(job_id: str, uid: int, folder: Path = FOLDER) -> float:
-    """The progress that a job of `uid` has told, in [0, 1]; NaN if it told nothing that can be believed."""
+    """The progress that a job of `uid` has reported, in [0, 1]; NaN if it reported nothing that can be believed."""
     try:
         descriptor = os.open(f"{folder}/{job_id}", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):

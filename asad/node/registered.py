@@ -1,12 +1,12 @@
 """Jobs that say themselves that they are here: Mesos has no stepd by whose cgroup a job could be found.
 
-Its executor connects to a socket of the actor before it starts anything, and names the job. The kernel tells who asks
+Its executor connects to a socket of the actor before it starts anything, and names the job. The kernel says who asks
 (`SO_PEERCRED`). A name ends in its owner's number (`m7.1000`), so that nobody can register as another's job; and only
 what a Mesos agent of root has started may register, so that no process leaves the cgroup of another scheduler this way.
 
 The job's group is the container that the agent made for the executor, if it made one. Otherwise (agents without cgroup
 isolation) a group of ours is made, and the executor moved into it before it has children, who then all are in it. In
-v1 the executor itself stays out of quotas, as a slurmstepd does, and tells where the job's processes came from.
+v1 the executor itself stays out of quotas, as a slurmstepd does, and shows where the job's processes came from.
 
 A guest may be a task within its host's own executor. The process that is to become the task registers then, and names
 the host: it must be a child of the host's executor. It is moved to a group of its own, whose memory is bounded to what
@@ -60,7 +60,7 @@ MOST_BYTES = 1 << 62
 class Registered:
     """The registered jobs of one node; outlives the actor in `<state_dir>/registered.json`.
 
-    `root` is where cgroups are mounted, `version` 1 or 2. `started_by_agent` tells of a process whether a Mesos agent
+    `root` is where cgroups are mounted, `version` 1 or 2. `started_by_agent` says of a process whether a Mesos agent
     of root is among its ancestors.
     """
 
@@ -95,7 +95,7 @@ class Registered:
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
             server.bind(str(path))
-            path.chmod(0o666)  # whoever connects, the kernel tells who it is
+            path.chmod(0o666)  # whoever connects, the kernel says who it is
             server.listen(64)
         except OSError as error:
             server.close()
@@ -151,8 +151,8 @@ class Registered:
             text += piece
             if not piece or len(text) > REQUEST_BYTES:
                 return "it is no line"
-        told = json.loads(text)
-        return self.register(told["job"], pid, uid, told.get("inside", ""), told.get("memory_bytes", 0))
+        plain = json.loads(text)
+        return self.register(plain["job"], pid, uid, plain.get("inside", ""), plain.get("memory_bytes", 0))
 
     # ---------------------------------------------------------------------------------------------------- registering
 
