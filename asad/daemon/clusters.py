@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -151,6 +152,11 @@ def open_cluster(
     opened: LiveCluster = found[name].load()(
         settings_of(config), nodes=nodes, state_dir=state_dir, clock=clock
     )
+    if not hasattr(opened, "notices") and hasattr(opened, "said"):  # a site's plugin of the release before
+        warnings.warn(
+            f"{name}: `said` of a cluster is called `notices` now; rename it", DeprecationWarning, stacklevel=2
+        )
+        opened.notices = opened.said
     allow_changes(opened, config)
     return opened
 

@@ -66,7 +66,7 @@ class CycleRecords:
         if rows:
             self.writer.add_ledger(figures.gains.enter(rows))
         if nodes is not None and nodes.audit:
-            self.writer.add_quota_changes(_quota_changes(nodes))
+            self.writer.add_quota_changes(quota_changes(nodes))
 
     def forget(self, time_s: float, retention_days: float, steadily: bool) -> None:
         """Once in a while, let the store drop what is older than is to be kept. `steadily`: time passes as it does
@@ -87,7 +87,7 @@ class CycleRecords:
             log.debug("%s", sentence)
 
 
-def _quota_changes(nodes: NodeServer) -> list[QuotaChange]:
+def quota_changes(nodes: NodeServer) -> list[QuotaChange]:
     """What node actors have reported of the files they wrote, and nobody has asked for before."""
     changes = []
     while nodes.audit:

@@ -20,7 +20,7 @@ from asad.api.nodes import NodeServer, _Connection
 from asad.api.wire import MAX_FRAME_BYTES, Frames, TrustedChannel, frame, pack, unpack
 from asad.config import parse
 from asad.daemon import Daemon
-from asad.daemon.daemon import _quota_changes
+from asad.daemon.cycle_records import quota_changes
 from asad.errors import AsadError
 from asad.node.actor import Actor
 from asad.node.guest_roles import GuestRoles
@@ -145,7 +145,7 @@ def _messages_in(folder: Path) -> Read:
 
 def _drain(server: NodeServer) -> None:
     """What the daemon makes of it in its next cycle."""
-    for change in _quota_changes(server):
+    for change in quota_changes(server):
         for text in (change.job, change.file, change.old or "", change.new or "", change.why):
             if len(text) > 1024:
                 raise FaultError("a text of an audit that is longer than the store takes")

@@ -277,7 +277,7 @@ def test_policies_are_built_by_name_with_their_options() -> None:
         ),
         ("[share.asax]\nbold_slack = 1", "bold_slack: it went with the search for pairs"),
         ("[policies]\nshare = 'measured'\n[share.measured]\nslacks = 1", "slacks: unknown option; "),
-        ("[policies]\nshare = 'static'\n[share.static]\nshare = 1.5", "give a share above 0 and at most 1"),
+        ("[policies]\nshare = 'static'\n[share.static]\nshare = 1.5", "give a number above 0 and at most 1"),
         ("[policies]\nshare = 'exclusive'\n[share.exclusive]\nx = 1", "exclusive has no options"),
         ("[policies]\nexperts = '/none'", "/none"),
     ],

@@ -335,7 +335,15 @@ def test_instances_with_numbers_that_no_float_holds(read: Callable[[Path], objec
         "parameter_servers": [],
         "jobs": [],
     }
-    document |= {"capacity": 1, "max_demand": 1, "max_duration": 1, "max_value": HUGE, "span": 1, "rounds": 2, "statements": []}
+    document |= {
+        "capacity": 1,
+        "max_demand": 1,
+        "max_duration": 1,
+        "max_value": HUGE,
+        "span": 1,
+        "rounds": 2,
+        "statements": [],
+    }
     path.write_text(json.dumps(document))
     with pytest.raises(ConfigError, match="0 or more"):
         read(path)

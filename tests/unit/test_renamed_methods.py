@@ -1,12 +1,16 @@
-"""Methods of policies that have other names now: a site's class with the old ones still works, and is warned."""
+"""Names that have changed: a site's policy, plugin or column with the old one still works, and is warned."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from asad.admit.everyone import Everyone
+from asad.config import Config
+from asad.daemon import NoNodes, clusters
 from asad.decisions import Outcome
 from asad.model import blank_jobs
 from asad.share import SharePolicy
@@ -48,3 +52,14 @@ def test_a_column_by_its_old_name_is_the_one_of_the_new_name() -> None:
         assert jobs.own_start_s is jobs.counterfactual_start_s
     with pytest.raises(AttributeError):
         _ = jobs.own_start
+
+
+def test_notices_of_a_plugin_by_their_old_name_are_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    of_site = SimpleNamespace(said=["a job of the site was requeued"])
+    point = SimpleNamespace(name=Config().daemon.cluster, load=lambda: lambda *_, **__: of_site)
+    monkeypatch.setattr(clusters, "entry_points", lambda group: [point])
+    with pytest.warns(DeprecationWarning, match="`said` of a cluster is called `notices` now"):
+        opened = clusters.open_cluster(Config(), NoNodes(), tmp_path)
+    assert opened.notices is of_site.said
