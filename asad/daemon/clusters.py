@@ -154,7 +154,9 @@ def open_cluster(
     )
     if not hasattr(opened, "notices") and hasattr(opened, "said"):  # a site's plugin of the release before
         warnings.warn(
-            f"{name}: `said` of a cluster is called `notices` now; rename it", DeprecationWarning, stacklevel=2
+            f"{name}: `said` of a cluster is called `notices` now; rename it",
+            DeprecationWarning,
+            stacklevel=2,
         )
         opened.notices = opened.said
     allow_changes(opened, config)
