@@ -174,17 +174,24 @@ def pour(bench: Bench) -> Played:
 
 
 def beside(
-    bench: Bench, name: str, run: Run | None = None, *, seed: int | None = None, what: str | None = None
+    bench: Bench,
+    name: str,
+    run: Run | None = None,
+    *,
+    seed: int | None = None,
+    what: str | None = None,
+    held: str | None = None,
 ) -> Played:
     """The same cluster with the cycle beside it, as the policy of that name would have it.
 
-    `seed` None: that of the replay. `what` is what the progress shows.
+    `seed` None: that of the replay. `what` is what the progress shows. `held` is how guests are held, and so which
+    constants of contention count (`idle`, `static`), where that is not the policy's own way.
     """
     stages = bench.stages(name, bench.settings.seed if seed is None else seed)
     workload, shown = _shown_to(bench, stages)
     cluster = bench.cluster(
         "easy",
-        stages.lending.held,
+        held or stages.lending.held,
         workload,
         admission=shown,
         gather_arrays=stages.holds_back,

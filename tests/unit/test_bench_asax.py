@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from asad.cli.asactl import asactl
 from asad.errors import UsageError
+from asad_papers.asax import static_fit
 from asad_papers.asax.asax_command import asax_paper
 from asad_papers.asax.paper_page import reading
 from asad_papers.asax.paper_workload import PAPER, PAPER_RUNS, STAGES, TABLE_2, WORKFLOWS, workload
@@ -97,3 +98,33 @@ def test_the_page_has_both_tables_both_figures_and_a_sentence_where_it_differs(
 def test_wrong_words_are_refused(words: tuple[str, ...], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         CliRunner().invoke(asactl, ["bench", "asax-paper", *words], catch_exceptions=False)
+
+
+def test_the_fit_is_the_point_of_the_grid_with_least_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(static_fit, "GRID", (1.0, 0.4))
+    found: Any = static_fit.fit_static(seeds=[0], sizes=(64,), policies=("slurm", "static"))
+    assert [(one["mu_cpu"], one["mu_memory"]) for one in found["grid"]] == [
+        (1.0, 1.0),
+        (1.0, 0.4),
+        (0.4, 0.4),
+    ]
+    assert found["residual"] == min(one["residual"] for one in found["grid"])
+    assert found["mu_memory"] == 0.4, "the paper's Static is slower than sharing without cost"
+    assert static_fit.residual(found["sizes"]) == found["residual"]
+
+
+def test_nothing_is_left_where_static_is_as_in_the_paper() -> None:
+    table = {
+        str(size): {"static": {"makespan_ratio": rows["static"].response_h / rows["slurm"].response_h}}
+        for size, rows in PAPER.items()
+    }
+    assert static_fit.residual(table) == pytest.approx(0.0)
+    table["64"]["static"]["makespan_ratio"] *= 2.0
+    assert static_fit.residual(table) == pytest.approx(np.log(2.0) / np.sqrt(3.0))
+
+
+def test_who_is_held_in_another_way_counts_with_the_other_constants() -> None:
+    found = json.loads(
+        bench("--seeds", "1", "--sizes", "64", "--policy", "slurm,static,static/idle", "--json").stdout
+    )["64"]
+    assert found["static"]["runtime_stretch_mean"] != found["static/idle"]["runtime_stretch_mean"]

@@ -28,6 +28,11 @@ from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
     default=None,
     help="Also what the experts add, on the generated sample [default: with all policies].",
 )
+@click.option(
+    "--static-fit",
+    is_flag=True,
+    help="Also fit what sharing a core would have had to cost for the paper's Static, and run all policies under that.",
+)
 @JSON
 @PAGE
 def asax_paper(
@@ -37,6 +42,7 @@ def asax_paper(
     policies: str | None,
     chained: bool,
     ablation: bool | None,
+    static_fit: bool,
     as_json: bool,
     page: Path | None,
 ) -> None:
@@ -52,10 +58,12 @@ def asax_paper(
     from asad_papers.asax import expert_ablation as experts_add
     from asad_papers.asax import paper_workload as paper
     from asad_papers.asax.paper_page import reading
+    from asad_papers.asax.static_fit import fit_static
 
     names = paper.POLICIES if policies is None else chosen(policies, "--policy", paper.POLICIES)
     clusters = tuple(map(int, chosen(sizes, "--sizes", tuple(map(str, paper.SIZES)))))
-    wanted = ["submissions", *(["ablation"] if (policies is None if ablation is None else ablation) else [])]
+    with_ablation = policies is None if ablation is None else ablation
+    wanted = ["submissions", *["ablation"] * with_ablation, *["static fit"] * static_fit]
 
     def runs(step: Step) -> Parts:
         def submissions() -> Mapping[str, Any]:
@@ -67,8 +75,18 @@ def asax_paper(
                 progress=lambda done, total: step(f"{done} of {total} replays"),
             )
 
+        def fitted() -> Mapping[str, Any]:
+            return fit_static(
+                seeds=range(seed, seed + seeds),
+                sizes=clusters,
+                policies=tuple(dict.fromkeys(("slurm", "static", *names))),
+                chained=chained,
+                progress=lambda done, total: step(f"fit of Static: {done} of {total}"),
+            )
+
         return {
             "submissions": submissions,
+            "static fit": lambda: {"static_fit": fitted()},
             "ablation": lambda: {
                 "ablation": experts_add.evaluate(
                     seed=seed, progress=lambda done, total: step(f"what experts add: {done} of {total}")
@@ -84,6 +102,7 @@ def asax_paper(
             {
                 "sizes": {size: document[size] for size in map(str, clusters)},
                 "ablation": document.get("ablation"),
+                "static_fit": document.get("static_fit"),
                 "seeds": seeds,
                 "chained": chained,
             }

@@ -108,7 +108,20 @@ NODE_MEMORY = 185 * 2.0**30
 LIMITS = (1.1, 3.0)
 """A job asks for so many times the printed run time, drawn evenly: what runs past it is the loss of the letter."""
 
-POLICIES = ("slurm", "fluid", "static", "asax-paper", "measured", "asax", "pool-oracle", "greedy-oracle")
+SETTINGS = Settings(policies=("slurm",), overrun="run", use_memory=True, vary_demand=False)
+HELD = {"asax/quotas": "static", "static/idle": "idle"}
+"""Isolation apart from learning: a policy whose guests are held as those of the other are."""
+POLICIES = (
+    "slurm",
+    "fluid",
+    "static",
+    "asax-paper",
+    "measured",
+    "asax",
+    "pool-oracle",
+    "greedy-oracle",
+    *HELD,
+)
 
 
 class Case(NamedTuple):
@@ -294,7 +307,7 @@ def evaluate(
     Returns {size: {policy: figures}}; `gain_of_oracle` is the policy's gain in makespan over the oracle's,
     `by_submission` the learning curve, `workflows` Table 2 (both with deviations over the seeds).
     """
-    base = settings or Settings(policies=("slurm",), overrun="run", use_memory=True, vary_demand=False)
+    base = settings or SETTINGS
     experts = load_experts(base.experts)
     table: dict[str, Json] = {}
     done, total = 0, len(sizes) * len(seeds)
@@ -313,7 +326,8 @@ def evaluate(
                 elif name in SCHEDULING:
                     played, baseline = leave_alone(bench, name), None
                 else:
-                    played, baseline = beside(bench, name, seed=seed), alone
+                    policy, held = name.partition("/")[0], HELD.get(name)
+                    played, baseline = beside(bench, policy, seed=seed, what=name, held=held), alone
                 found[name].append(last_submission(case, bench, played, baseline))
             done += 1
             if progress is not None:
