@@ -7,7 +7,8 @@ import click
 from asad.cli.papers import WithPapers
 
 PAPERS = {
-    "asax-paper": "Tables 2 and 3 of the ASAx paper.",
+    "all": "All papers' evaluations, one after another.",
+    "asax-paper": "Tables 2 and 3 and Figure 3 of the ASAx paper.",
     "oasis": "Admission: figures 3 to 6 of the OASiS paper.",
     "oga": "Placement: OgaSched, its baselines and its sweeps.",
     "osdec": "Deferral: OSDEC, its baselines and the offline optimum.",
