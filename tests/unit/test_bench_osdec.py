@@ -15,8 +15,9 @@ from asad.cli.asactl import asactl
 from asad.defer.scorers import make_scorer
 from asad.errors import ConfigError, UsageError
 from asad_papers.osdec import deferral_figures as defer_bench
+from asad_papers.osdec import deferral_instances
 from asad_papers.osdec import deferral_page as report
-from asad_papers.osdec.deferral_instances import draw_trajectories
+from asad_papers.osdec.deferral_instances import draw_trajectories, fresh_seed
 
 pytestmark = pytest.mark.slow
 
@@ -172,3 +173,23 @@ def test_a_crowd_is_what_it_says() -> None:
     assert (waiting.latest >= waiting.now).all()
     assert (waiting.submitted <= waiting.now).all()
     assert make_scorer("fifo").score(waiting).shape == (200,)
+
+
+def test_a_new_network_meets_days_that_nobody_has_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shipped = fresh_seed()
+    assert shipped == fresh_seed() and shipped > 1_000_000, "not among the seeds of training and tuning"
+    (tmp_path / "new-s1.json").write_text("{}")
+    monkeypatch.setattr(deferral_instances.resources, "files", lambda _: tmp_path)
+    one = fresh_seed()
+    (tmp_path / "new-s1.npz").write_bytes(b"weights")
+    assert len({shipped, one, fresh_seed()}) == 3
+
+
+def test_drawn_trajectories_are_fresh_unless_a_seed_is_given() -> None:
+    words = ("--json", "--policy", "fifo", "--part", "instances", "--seeds", "2")
+    fresh, old = (json.loads(run(*words, *more)) for more in ((), ("--first-seed", "1000")))
+    assert fresh["about"]["name"] == f"drawn, seeds {fresh_seed()} to {fresh_seed() + 1}"
+    assert old["about"]["name"] == "drawn, seeds 1000 to 1001"
+    assert fresh["prefix"]["fifo"]["total_mean"] != old["prefix"]["fifo"]["total_mean"]

@@ -29,7 +29,6 @@ from asad_papers.osdec.environment import Played, World, play
 from asad_papers.osdec.offline_starts import optimum
 
 BASELINES = ("fifo", "sjf", "tetris", "edf", "biggest", "linear")
-FIRST_SEED = 1000
 OFFLINE = 6
 """Trajectories that are also solved offline."""
 WAITING = 200
@@ -174,14 +173,14 @@ def offline(
 
 
 def settings(
-    rows: Sequence[Entrant], worth: Worth, span: int = 0, many: int = 50, step: Step = quiet
+    rows: Sequence[Entrant], worth: Worth, seeds: Sequence[int], span: int = 0, step: Step = quiet
 ) -> dict[str, Json]:
-    """Table 4: {setting: {policy: total_mean}}, skip-fit, of drawn trajectories with the seeds from 1000 on."""
+    """Table 4: {setting: {policy: total_mean}}, skip-fit, of trajectories drawn with these seeds."""
     found: dict[str, Json] = {}
     for name, setting in SETTINGS.items():
         if name == "recorded":
             continue
-        drawn = draw_trajectories(range(FIRST_SEED, FIRST_SEED + many), setting)
+        drawn = draw_trajectories(seeds, setting)
         step(name)
         table = compare(drawn, rows, worth, span, quiet, ("skip-fit",))
         found[name] = {policy: row["total_mean"] for policy, row in table["skip_fit"].items()}

@@ -19,7 +19,11 @@ PARTS = ("instances", "offline", "real-time", "settings", "speed")
 )  # fmt: skip
 @click.option(
     "--seeds", type=click.IntRange(1), default=50, show_default=True, metavar="N",
-    help="Drawn trajectories, with the seeds 1000 and on.",
+    help="Drawn trajectories.",
+)  # fmt: skip
+@click.option(
+    "--first-seed", "first", type=click.IntRange(0), default=None, metavar="N",
+    help="Of them [default: from the SHA-256 of the networks that ship, so that a new network meets new days].",
 )  # fmt: skip
 @click.option("--policy", "policies", default=None, metavar="NAME,…", help="Policies [default: all].")
 @click.option("--part", "parts", default=None, metavar="NAME,…", help="Parts [default: all five].")
@@ -48,6 +52,7 @@ PARTS = ("instances", "offline", "real-time", "settings", "speed")
 def osdec(
     path: Path | None,
     seeds: int,
+    first: int | None,
     policies: str | None,
     parts: str | None,
     many: int,
@@ -66,7 +71,7 @@ def osdec(
     """
     from asad.defer.jobs import Worth
     from asad_papers.osdec import deferral_figures as defer_bench
-    from asad_papers.osdec.deferral_instances import draw_trajectories, read_trajectories
+    from asad_papers.osdec.deferral_instances import draw_trajectories, fresh_seed, read_trajectories
     from asad_papers.osdec.deferral_page import reading
 
     rows = defer_bench.entrants(
@@ -74,8 +79,9 @@ def osdec(
     )
     wanted = PARTS if parts is None else chosen(parts, "--part", PARTS)
     worth, span = Worth(delay, violation), int(as_printed)
-    first = defer_bench.FIRST_SEED
-    found = read_trajectories(path) if path is not None else draw_trajectories(range(first, first + seeds))
+    first = fresh_seed() if first is None else first
+    drawn = range(first, first + seeds)
+    found = read_trajectories(path) if path is not None else draw_trajectories(drawn)
     if not len(found.cores):
         raise UsageError(f"{path}: holds no jobs; there is nothing to compare")
 
@@ -88,12 +94,12 @@ def osdec(
             "real-time": lambda: {
                 "real_time": defer_bench.compare(found.real_time(), rows, worth, span, step)
             },
-            "settings": lambda: {"settings": defer_bench.settings(rows, worth, span, seeds, step)},
+            "settings": lambda: {"settings": defer_bench.settings(rows, worth, drawn, span, step)},
             "speed": lambda: defer_bench.speed(rows),
         }
 
     about = {
-        "name": path.stem if path is not None else f"drawn, seeds 1000 to {999 + seeds}",
+        "name": path.stem if path is not None else f"drawn, seeds {drawn[0]} to {drawn[-1]}",
         "trajectories": len(found),
         "steps": found.steps,
         "jobs": len(found.cores),
