@@ -93,7 +93,7 @@ def test_what_is_learned_elsewhere_counts_from_the_next_cycle_on() -> None:
     policy = Asax(load_experts(None), tuple("abcde"), np.random.default_rng(1))
     assert cluster.advance()
     policy.learn(cluster.snapshot(), cluster.finished())
-    policy.history = type(policy.history)(*(column.copy() for column in policy.history))
+    policy._learned.history = type(policy.history)(*(column.copy() for column in policy.history))
     while not policy.history.runs.any():
         assert cluster.advance()
         policy.learn(cluster.snapshot(), cluster.finished())
