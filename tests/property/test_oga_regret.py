@@ -332,10 +332,10 @@ def test_a_state_that_cannot_be_read_is_passed_over(kept: object) -> None:
     ("mode", "options", "message"),
     [
         ("greedy", None, "there are strict, reactive, reclaim"),
-        ("strict", Options(eta=0.0), "eta 0.0; give a number above 0"),
-        ("strict", Options(decay=float("nan")), "decay nan"),
-        ("strict", Options(eta_least=2.0), "eta_least 2.0"),
-        ("reclaim", Options(reach=-1.0), "reach -1.0"),
+        ("strict", Options(eta=0.0), "eta = 0; give a number above 0"),
+        ("strict", Options(decay=float("nan")), "decay = nan"),
+        ("strict", Options(eta_least=2.0), "eta_least = 2"),
+        ("reclaim", Options(reach=-1.0), "reach = -1"),
     ],
 )
 def test_options_that_cannot_be_are_refused(mode: Mode, options: Options | None, message: str) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from asad.cli.asactl import asactl
 from asad.errors import UsageError
-from asad_papers.asax import static_fit
+from asad_papers.asax import expert_ablation, static_fit
 from asad_papers.asax.asax_command import asax_paper
 from asad_papers.asax.paper_page import reading
 from asad_papers.asax.paper_workload import PAPER, PAPER_RUNS, STAGES, TABLE_2, WORKFLOWS, workload
@@ -128,3 +128,12 @@ def test_who_is_held_in_another_way_counts_with_the_other_constants() -> None:
         bench("--seeds", "1", "--sizes", "64", "--policy", "slurm,static,static/idle", "--json").stdout
     )["64"]
     assert found["static"]["runtime_stretch_mean"] != found["static/idle"]["runtime_stretch_mean"]
+
+
+@pytest.mark.slow
+def test_what_the_experts_add_is_measured_with_other_trees() -> None:
+    plain = expert_ablation.SETTINGS[:1]
+    variants = ("slurm", "fluid", "asax", *expert_ablation.VARIANTS[4:6])
+    table: Any = expert_ablation.evaluate(settings=plain, variants=variants)[plain[0]]
+    assert table["slurm"]["response_ratio"] == 1.0
+    assert table["asax"]["response_ratio"] < 0.7 < table["asax, one tree never lends"]["response_ratio"] < 1.0

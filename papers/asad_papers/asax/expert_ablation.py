@@ -87,12 +87,16 @@ def play(bench: Bench, variant: str, seed: int) -> Played:
 
 
 def evaluate(
-    *, seed: int = 0, variants: Sequence[str] = VARIANTS, progress: Callable[[int, int], None] | None = None
+    *,
+    seed: int = 0,
+    settings: Sequence[str] = SETTINGS,
+    variants: Sequence[str] = VARIANTS,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Json]:
     """{setting: {variant: figures}}, with ratios of response and wait against Slurm."""
     table: dict[str, Json] = {}
     done = 0
-    for setting in SETTINGS:
+    for setting in settings:
         bench = sample(setting, seed)
         alone = leave_alone(bench, "slurm")
         found: dict[str, Json] = {}
@@ -103,7 +107,8 @@ def evaluate(
                 played, baseline = pour(bench), alone
             else:
                 played, baseline = play(bench, variant, seed), alone
-            metrics = summarise(bench, variant, played, baseline).metrics
+            policy = variant.partition(",")[0]
+            metrics = summarise(bench, policy, played, baseline).metrics
             figures: dict[str, Json] = {name: metrics.get(name) for name in FIGURES}
             own = {name: float(column.mean()) for name, column in _means(bench, alone).items()}
             figures["response_ratio"] = float(metrics["response_mean_s"] or 0.0) / own["response"]
@@ -111,7 +116,7 @@ def evaluate(
             found[variant] = figures
             done += 1
             if progress is not None:
-                progress(done, len(SETTINGS) * len(variants))
+                progress(done, len(settings) * len(variants))
         table[setting] = found
     return table
 
