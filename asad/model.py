@@ -272,6 +272,33 @@ def no_arrays() -> Arrays:
 
 
 @dataclass(frozen=True, slots=True)
+class Tres:
+    """What a cluster counts besides cores and memory: gres of its nodes, licences of the whole of it.
+
+    R resources under the names that Slurm gives trackable resources. A gres that has types is counted twice, as
+    `gres/gpu` and as `gres/gpu:a100`: who has or wants some of a type has or wants as much of its gres, who wants any
+    type wants the gres alone. So whoever keeps all sums within what there is has chosen a possible assignment.
+    """
+
+    names: tuple[str, ...]
+    """`gres/gpu`, `gres/gpu:a100`, `license/abaqus`."""
+    nodes: Floats
+    """(N, R) what each node has; 0 of licences."""
+    cluster: Floats
+    """(R,) what the cluster has that belongs to no node: licences."""
+    jobs: Mapping[int, Floats]
+    """By row of a job: (R,) what it holds or wants over all its nodes, as far as that is known; only of those that want
+    any. A job has its gres evenly over its nodes."""
+    unknown: Mapping[int, str]
+    """By row of a job: why what it holds or wants cannot be counted, in a sentence. Its `jobs` are too little then."""
+
+
+def no_tres(nodes: int = 0) -> Tres:
+    """A cluster of so many nodes that counts cores and memory alone."""
+    return Tres((), np.zeros((nodes, 0)), np.zeros(0), {}, {})
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One look at a cluster. Stages decide on this and on nothing else."""
 
@@ -310,6 +337,8 @@ class Snapshot:
     """By row of a job: GPUs that it holds or asks for, over all its nodes; only of jobs whose gres says so."""
     node_gpus: Mapping[int, float] = field(default_factory=dict)
     """By number of a node: its GPUs; only of nodes that have some."""
+    tres: Tres = field(default_factory=no_tres)
+    """Gres and licences, GPUs among them; only where the cluster counts any."""
     own_begins: Mapping[int, float] = field(default_factory=dict)
     """By row of a job that waits and begins when asad decides: the begin time that its user gave, NaN for none."""
     partition_nodes: Mapping[str, Ints] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from asad.cluster.samples import Sample, fill, in_time, lending
-from asad.model import Applications, Ints, Jobs, Snapshot
+from asad.model import Applications, Ints, Jobs, Snapshot, Tres, no_tres
 from asad.port import NodeLink, NodeReport
 from asad_mesos.agent_nodes import Nodes, report_of
 from asad_mesos.agent_offers import Agents
@@ -113,6 +113,7 @@ class Assembly:
                 own_begins=own_begins,
                 gpus=gpus,
                 node_gpus=nodes.gpus(framework.agents),
+                tres=_tres(len(machine.cores), gpus, nodes.gpus(framework.agents)),
                 names={rows.of[unit.name]: unit.job.spec.name for unit in found},
             )
         )
@@ -252,6 +253,15 @@ class Assembly:
         if 0.0 < elapsed_s < INF:
             lends = seen.there[lending(hosts, len(rows))[seen.there]]
             jobs.lost_s[lends] += (1.0 - jobs.pace[lends]) * elapsed_s
+
+
+def _tres(nodes: int, gpus: Mapping[int, float], node_gpus: Mapping[int, float]) -> Tres:
+    """GPUs as trackable resources, as Slurm calls them."""
+    if not node_gpus:
+        return no_tres(nodes)
+    has = np.zeros((nodes, 1))
+    has[list(node_gpus), 0] = list(node_gpus.values())
+    return Tres(("gres/gpu",), has, np.zeros(1), {row: np.array([n]) for row, n in gpus.items()}, {})
 
 
 def estimate(jobs: Jobs, running: Ints, queue: Ints, total: int, now_s: float) -> None:

@@ -21,6 +21,7 @@ from asad_slurm.offers import Offers
 from asad_slurm.records import INF, LEAVES, NAN, RUNS, WAITS
 from asad_slurm.rows import Names
 from asad_slurm.settings import Settings
+from asad_slurm.tres_table import TresTable
 from asad_slurm.undo import BEGIN
 
 
@@ -42,6 +43,7 @@ class Assembly:
         self._settings, self._nodes, self._table, self._offers = settings, nodes, jobs, offers
         self._changes, self._shares, self._link, self._monotonic = changes, shares, link, monotonic
         self._rows = jobs.rows
+        self._tres = TresTable(jobs.rows)
         self._version = 0
         self._looked_at = -INF
 
@@ -116,6 +118,7 @@ class Assembly:
             whole_nodes=False,
             widened=widened(node_bar, actors),
             names=Names(rows),
+            tres=self._tres.shown(self._nodes.records, table.licences),
         )
 
     # ----------------------------------------------------------------------------------------------------- who waits

@@ -111,6 +111,9 @@ class Transport(Protocol):
 
     def reservations(self) -> list[Reservation]: ...
 
+    def licences(self) -> dict[str, float]:
+        """How many there are of each, by name."""
+
     def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
         """Longest run times (s) by (account, user, partition) and by QOS; empty without accounting."""
 
@@ -255,6 +258,13 @@ class CommandTransport:
             )
             for facts in self._shown("ReservationName", "reservation")
         ]
+
+    def licences(self) -> dict[str, float]:
+        return {
+            facts["LicenseName"]: float(facts["Total"])
+            for facts in self._shown("LicenseName", "licenses")
+            if facts.get("Total", "").isdecimal()
+        }
 
     def _shown(self, name: str, *asked: str) -> list[dict[str, str]]:
         """What `scontrol show` prints of everything that has a `name`."""

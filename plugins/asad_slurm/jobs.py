@@ -7,6 +7,7 @@ follows from two looks, here. Only what has changed is described anew.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -128,6 +129,11 @@ class JobTable:
                 known = place(record, nodes.number, nodes.records)
             found[row] = known
         self.places = found
+
+    @property
+    def licences(self) -> Mapping[str, float]:
+        """How many the cluster has of each, by name."""
+        return self._limits.licences
 
     def bound(self) -> None:
         """Limits have been asked for: they bound the ends of all jobs, and order those that wait."""

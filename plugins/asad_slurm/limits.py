@@ -1,8 +1,9 @@
-"""What bounds a job's end, and the order of partitions: asked for seldom, and kept."""
+"""What bounds a job's end, the order of partitions, and licences: asked for seldom, and kept."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from asad.errors import ClusterError
 from asad_slurm.command import Partition, Reservation, Transport
@@ -25,6 +26,8 @@ class Limits:
     def __init__(self) -> None:
         self._partitions: dict[str, Partition] = {}
         self._reservations: list[tuple[Reservation, frozenset[str]]] = []
+        self.licences: Mapping[str, float] = {}
+        """How many there are of each, by name."""
         self._wall_of_user: dict[tuple[str, str, str], float] = {}
         self._wall_of_qos: dict[str, float] = {}
         self._next_s = self._next_walls_s = -INF
@@ -41,8 +44,9 @@ class Limits:
         try:
             self._partitions.update((one.name, one) for one in transport.partitions())
             self._reservations = [(one, frozenset(expand(one.nodes))) for one in transport.reservations()]
+            self.licences = transport.licences()
         except (ClusterError, ValueError) as error:
-            return f"partitions and reservations are as they were: {clean(str(error))[:300]}"
+            return f"partitions, reservations and licences are as they were: {clean(str(error))[:300]}"
         self._next_s = now_s + SELDOM_S
         if now_s >= self._next_walls_s:
             try:

@@ -15,6 +15,7 @@ from sys import intern
 from typing import Any, NamedTuple
 
 from asad.cluster.slurm_json import MEBIBYTE, MOST, memory_bytes, number, whole, words
+from asad_slurm.gres import Amounts, asked, node_gres
 from asad_slurm.nodesets import expand
 
 WAITS, RUNS, LEAVES, ENDED = range(4)
@@ -92,6 +93,10 @@ class JobRecord(NamedTuple):
     """Most nodes that it may have (`--nodes=2-4`); 0 for no bound."""
     mcs_label: str
     """Jobs with other labels may not be on its nodes; empty for none."""
+    tres: Amounts = ()
+    """What it holds or wants of gres and licences, over all its nodes."""
+    uncounted: str = ""
+    """What of that cannot be counted, in a sentence."""
 
     @property
     def alone(self) -> str:
@@ -131,6 +136,7 @@ class NodeRecord(NamedTuple):
     """Neither drained nor down, failing, rebooting, reserved for maintenance, or not answering."""
     partitions: tuple[str, ...]
     features: frozenset[str]
+    gres: Amounts = ()
 
 
 # ------------------------------------------------------------------------------------------------------------- jobs
@@ -163,6 +169,19 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
     submit = number(get("submit_time"), NAN)
     eligible, deadline = number(get("eligible_time"), 0.0), number(get("deadline"), 0.0)
     text, tasks, array, task = _job_text(raw, job)
+    licences = get("licenses") or ""
+    gres = (
+        "gres" in requested
+        or "gres" in allocated
+        or "gres"
+        in f"{get('tres_per_node')}{get('tres_per_job')}{get('tres_per_task')}{get('tres_per_socket')}"
+        or bool(get("gres_detail"))
+    )
+    counted, uncounted = (
+        asked(job, phase in (RUNS, LEAVES), nodes, requested if waits else allocated)
+        if gres or licences
+        else ((), "")
+    )
     # each of them is a text, or this is a TypeError
     "".join(get(key) or "" for key in _TEXTS)
     return JobRecord(
@@ -195,13 +214,9 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         get("features") or "",
         get("comment") or "",
         get("dependency") or "",
-        get("licenses") or "",
+        licences,
         get("resv_name") or "",
-        "gres" in requested
-        or "gres" in allocated
-        or "gres"
-        in f"{get('tres_per_node')}{get('tres_per_job')}{get('tres_per_task')}{get('tres_per_socket')}"
-        or bool(get("gres_detail")),
+        gres,
         per_node <= 0 and per_cpu <= 0,
         _word(get("shared")) in _EXCLUSIVE or _word(get("exclusive")) in _EXCLUSIVE,
         number(get("het_job_id"), 0.0) > 0,
@@ -218,6 +233,8 @@ def read_job(job: Mapping[str, Any]) -> JobRecord:
         get("admin_comment") or "",
         int(min(number(get("max_nodes"), 0.0), ANY_NODES)),
         intern(clean(get("mcs_label") or "")),
+        tuple((intern(clean(name)), amount) for name, amount in counted),
+        clean(uncounted),
     )
 
 
@@ -325,7 +342,7 @@ def read_nodes(document: Mapping[str, Any]) -> list[NodeRecord]:
     """Nodes of sinfo's JSON, of any version, each once."""
     nodes: dict[str, NodeRecord] = {}
     shown = map(_node, document["nodes"]) if "nodes" in document else map(_group, document["sinfo"])
-    for names, cpus, threads, memory, states, partitions, features in shown:
+    for names, cpus, threads, memory, states, partitions, features, gres in shown:
         for name in map(clean, names):
             known = nodes[name].partitions if name in nodes else ()
             nodes[name] = NodeRecord(
@@ -336,12 +353,13 @@ def read_nodes(document: Mapping[str, Any]) -> list[NodeRecord]:
                 _USABLE.issuperset(state.upper() for state in states),
                 tuple(dict.fromkeys((*known, *_listed(partitions)))),
                 frozenset(_listed(features)),
+                _gres(gres),
             )
     return list(nodes.values())
 
 
 def _node(node: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Names, CPUs, threads, memory, states, partitions and features of one node."""
+    """Names, CPUs, threads, memory, states, partitions, features and gres of one node."""
     return (
         (str(node["name"]),),
         node.get("effective_cpus") or node["cpus"],
@@ -350,13 +368,14 @@ def _node(node: Mapping[str, Any]) -> tuple[Any, ...]:
         (*words(node.get("state")), *words(node.get("state_flags"))),
         node.get("partitions"),
         node.get("active_features") or node.get("features"),
+        node.get("gres"),
     )
 
 
 def _group(group: Mapping[str, Any]) -> tuple[Any, ...]:
     """The same of nodes of a partition that are alike; a node is in as many groups as it has partitions."""
-    threads, memory, partition, node, features = (
-        group.get(key) or {} for key in ("threads", "memory", "partition", "node", "features")
+    threads, memory, partition, node, features, gres = (
+        group.get(key) or {} for key in ("threads", "memory", "partition", "node", "features", "gres")
     )
     return (
         [name for text in group["nodes"].get("nodes") or () for name in expand(text)],
@@ -366,7 +385,16 @@ def _group(group: Mapping[str, Any]) -> tuple[Any, ...]:
         words(node.get("state")),
         partition.get("name"),
         features.get("active"),
+        gres.get("total"),
     )
+
+
+def _gres(text: Any) -> Amounts:
+    """Of a node; of one whose gres cannot be read none is known."""
+    try:
+        return tuple((clean(name), amount) for name, amount in node_gres(text or ""))
+    except ValueError:
+        return ()
 
 
 def _listed(value: Any) -> list[str]:

@@ -131,6 +131,7 @@ class SlurmInMemory:
         self.answers = True
         self.in_accounting: dict[int, Ended] = {}
         self.promised: list[Reservation] = []
+        self.licensed: dict[str, float] = {}
         self.exclusive_user = False
         """A node of the partition `urgent` is one user's at a time."""
         self.walls: tuple[dict[tuple[str, str, str], float], dict[str, float]] = ({}, {})
@@ -247,6 +248,9 @@ class SlurmInMemory:
 
     def reservations(self) -> list[Reservation]:
         return self.promised
+
+    def licences(self) -> dict[str, float]:
+        return self.licensed
 
     def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
         return self.walls
