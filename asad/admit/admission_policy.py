@@ -92,6 +92,9 @@ class Admission(AdmitPolicy):
         self._slot = slot
         self.asking.claimed = companions(snapshot, seen, self.book.jobs, self.book.run_times)
         asked = self.asking.candidates(snapshot, seen)
+        if asked:
+            asked_rows = [seen[key].any_row for key, _ in asked]
+            self.planning.count(snapshot, [*asked_rows, *(seen[key].any_row for key in self.asking.claimed)])
         if new_slot or asked:
             self.planning.occupy(snapshot, seen, slot, [key for key, _ in asked])
         if new_slot:
@@ -277,6 +280,7 @@ class Admission(AdmitPolicy):
             "slot_s": slot_s,
             "horizon": self.options.horizon,
             "cores": capacity,
+            "unit_prices": self.planning.unit_prices(slot),
             "jobs": [admission_report.row(entry, slot, slot_s) for entry in entries],
             "slots": admission_report.slots(entries, slot, slot_s, others, prices),
         }

@@ -31,6 +31,7 @@ def story(entry: Commitment, slot_s: float) -> dict[str, Json]:
         "work": entry.work,
         "most_workers": entry.most_workers,
         "cores": entry.cores,
+        "tres": dict(entry.tres),
         "companion": entry.companion or None,
         "workers_per_server": plain(entry.workers_per_server),
         "beside": entry.beside or None,

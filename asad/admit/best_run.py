@@ -34,6 +34,8 @@ class Windows(NamedTuple):
     """(n + 1, H) price of a task, summed over the slots before."""
     room: Array
     """(starts, H)"""
+    most: Counts
+    """(starts,) how many fit on all servers together, as far as one slot after the other shows."""
 
 
 @compiled
@@ -41,18 +43,20 @@ def _windows(side: Side, rows: Counts, demand: Array, most: int, length: int) ->
     """Over `length` slots, which are as many as there are rows at most."""
     slots, servers = len(rows), side.price.shape[2]
     total, room = np.zeros((slots + 1, servers)), np.empty((slots, servers))
-    unit = np.empty(servers)
+    unit, together = np.empty(servers), np.empty(slots, np.int64)
     for t in range(slots):
-        offers(side, rows[t], demand, most, unit, room[t])
+        together[t] = offers(side, rows[t], demand, most, unit, room[t])
         total[t + 1] = total[t] + unit
     span = 1
     while 2 * span <= length:  # the least of two slots, of four, …
         for t in range(slots - 2 * span + 1):
             room[t] = np.minimum(room[t], room[t + span])
+            together[t] = min(together[t], together[t + span])
         span *= 2
     for t in range(slots - length + 1):
         room[t] = np.minimum(room[t], room[t + length - span])
-    return Windows(total, room[: slots - length + 1])
+        together[t] = min(together[t], together[t + length - span])
+    return Windows(total, room[: slots - length + 1], together[: slots - length + 1])
 
 
 @compiled
@@ -61,7 +65,7 @@ def _run_cost(windows: Windows, start: int, length: int, count: int) -> float:
     if count == 0:
         return 0.0
     room = windows.room[start]
-    if room.sum() < count:
+    if room.sum() < count or windows.most[start] < count:
         return np.inf
     unit = windows.total[start + length] - windows.total[start]
     cost: float = sums(unit, room, count)[count]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from asad.admit.elastic import Allotment
+from asad.admit.slot_servers import wanted
 from asad.decisions import Outcome, SetThrottle
 from asad.hold import HeldJob, Saved, as_number, as_whole, fields_of, fields_to_json, hold_of
 from asad.model import Json, Snapshot
@@ -41,6 +42,8 @@ class Commitment(HeldJob):
     """Slot in which it was put to the scheme."""
     cores: int = 0
     memory_bytes_per_core: float = 0.0
+    tres: Mapping[str, float] = field(default_factory=dict)
+    """What a task (of a rigid job: the job) takes of gres and licences, by name."""
     task_s: float = math.nan
     """How long one task (of a rigid job: the job) was expected to run."""
     most_workers: int = 1
@@ -55,6 +58,7 @@ class Commitment(HeldJob):
     workers_per_server: float = math.nan
     server_cores: int = 0
     server_memory_bytes_per_core: float = 0.0
+    server_tres: Mapping[str, float] = field(default_factory=dict)
     """What one task of the companion takes."""
     lacks_servers: bool = False
     """It was not put to the scheme because there was no companion."""
@@ -137,6 +141,7 @@ class Commitment(HeldJob):
     def to_json(self) -> dict[str, Json]:
         """Plain data; numbers that are not known are None."""
         found = {**fields_to_json(self, SAVED), **self.hold_to_json(), "state": self.state}
+        found |= {"tres": dict(self.tres), "server_tres": dict(self.server_tres)}
         found["schedule"] = {
             str(slot): [there.worker_server.tolist(), there.workers.tolist()]
             + ([there.parameter_server.tolist(), there.servers.tolist()] if len(there.servers) else [])
@@ -164,6 +169,8 @@ LATER: Mapping[str, Json] = {
     "claim": 0.0,
     "counted": 0.0,
     "budget": None,
+    "tres": {},
+    "server_tres": {},
 }
 """What earlier versions did not save, and what it is then."""
 
@@ -176,6 +183,7 @@ def commitment_of(snapshot: Snapshot, row: int, **facts: Any) -> Commitment:
         submit_s=float(jobs.submit_s[row]),
         cores=int(jobs.cores[row]),
         memory_bytes_per_core=float(np.nan_to_num(jobs.memory_bytes_per_core[row])),
+        tres=wanted(snapshot.tres, row),
         deadline_s=float(jobs.deadline_s[row]),
         row=row,
         **facts,
@@ -194,9 +202,16 @@ def commitment_from_json(kept: Mapping[str, Json]) -> Commitment | None:
         if not isinstance(planned, dict):
             return None
         schedule = {_slot(slot): _allotment(there) for slot, there in planned.items()}
+        columns |= {name: _amounts(kept[name]) for name in ("tres", "server_tres")}
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return Commitment(state=state, schedule=schedule, **columns)
+
+
+def _amounts(saved: Json) -> dict[str, float]:
+    if not isinstance(saved, dict):
+        raise ValueError("no amounts")
+    return {name: as_number(amount) for name, amount in saved.items()}
 
 
 def _slot(name: str) -> int:

@@ -31,7 +31,7 @@ from scipy.optimize import Bounds, milp
 
 from asad.admit.drf import dominant_share, fair_shares
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
-from asad.admit.first_fit_servers import Counts, Room, allotment, refusal, room_for
+from asad.admit.first_fit_servers import Counts, Room, Shared, allotment, refusal, room_for, take_on
 from asad.admit.milp_rows import Rows
 from asad.model import Floats
 
@@ -162,29 +162,38 @@ class Dorm(Scheme):
         worth = np.zeros(variables)
         whole = np.ones(variables)
         whole[first_d:] = 0
+        shared = self.servers.is_shared
         dealt = fair_shares(self.servers, self._jobs, {number: left[number] for number in numbers})
         for side, first, group, capacity in (
             ("worker", 0, self._worker_kinds, self.servers.workers),
             ("server", first_z, self._server_kinds, self.servers.parameter_servers),
         ):
-            total = capacity.sum(axis=0)
+            total = self.servers.total(capacity)
             for i, (number, job) in enumerate(zip(numbers, jobs, strict=True)):
                 demand = getattr(job, side)
                 used = np.divide(demand, total, out=np.zeros(len(demand)), where=total > 0).sum()
                 places = slice(first + i * len(group), first + (i + 1) * len(group))
                 top[places] = self._room[number][0 if side == "worker" else 1]
                 worth[places] = -used
-            for k, members in enumerate(group):
-                for r, room in enumerate(capacity[members].sum(axis=0).tolist()):
-                    rows.add(
-                        [
-                            (first + i * len(group) + k, float(getattr(job, side)[r]))
-                            for i, job in enumerate(jobs)
-                            if getattr(job, side)[r] > 0
-                        ],
-                        -np.inf,
-                        room,
-                    )
+            limits: list[tuple[tuple[int, ...], int, float]] = [
+                ((k,), r, room)
+                for k, members in enumerate(group)
+                for r, room in enumerate(capacity[members].sum(axis=0).tolist())
+                if not shared[r]
+            ]
+            everywhere = tuple(range(len(group)))
+            limits += [(everywhere, r, float(total[r])) for r in np.flatnonzero(shared).tolist()]
+            for among, r, room in limits:
+                rows.add(
+                    [
+                        (first + i * len(group) + k, float(getattr(job, side)[r]))
+                        for i, job in enumerate(jobs)
+                        if getattr(job, side)[r] > 0
+                        for k in among
+                    ],
+                    -np.inf,
+                    room,
+                )
         for i, (number, job) in enumerate(zip(numbers, jobs, strict=True)):
             y = [(i * kinds + k, 1.0) for k in range(kinds)]
             z = [(first_z + i * kinds_beside + k, 1.0) for k in range(kinds_beside)]
@@ -237,29 +246,30 @@ class Dorm(Scheme):
         """Put the numbers on servers of their kinds; fewer where a worker finds no place, None if none does."""
         at = np.zeros(len(room.workers), np.int32)
         for kind, count in zip(self._worker_kinds, numbers[0].tolist(), strict=True):
-            _fill(room.workers, kind, job.worker, count, at)
+            _fill(room.workers, kind, job.worker, count, room.shared, at)
         wanted = int(at.sum())
         beside = np.zeros(len(room.parameter_servers), np.int32)
         if job.server_bandwidth > 0:
             needed = job.servers_for(wanted)
             for kind, count in zip(self._server_kinds, numbers[1].tolist(), strict=True):
-                _fill(
-                    room.parameter_servers, kind, job.server, min(count, needed - int(beside.sum())), beside
-                )
+                most = min(count, needed - int(beside.sum()))
+                _fill(room.parameter_servers, kind, job.server, most, room.shared, beside)
             if beside.sum() < needed:  # what its own kinds do not hold stands elsewhere
                 everywhere = np.arange(len(beside))
-                _fill(room.parameter_servers, everywhere, job.server, needed - int(beside.sum()), beside)
+                most = needed - int(beside.sum())
+                _fill(room.parameter_servers, everywhere, job.server, most, room.shared, beside)
             while wanted and job.servers_for(wanted) > beside.sum():
                 last = int(np.flatnonzero(at)[-1])
                 at[last] -= 1
                 wanted -= 1
-                room.workers[last] += job.worker
+                take_on(room.workers, last, -job.worker, room.shared)
             while beside.sum() > job.servers_for(wanted):
                 last = int(np.flatnonzero(beside)[-1])
                 beside[last] -= 1
                 room.parameter_servers[last] += job.server
         if job.rigid and wanted < job.fixed_width:
-            room.workers += at[:, None] * job.worker
+            for h in np.flatnonzero(at).tolist():
+                take_on(room.workers, h, -at[h] * job.worker, room.shared)
             room.parameter_servers += beside[:, None] * job.server
             wanted = 0
         return allotment(at, beside) if wanted else None
@@ -279,12 +289,14 @@ def _room_by_kind(
     return np.array([min(most, int(fits[kind].sum())) for kind in kinds], np.int64)
 
 
-def _fill(free: Floats, where: NDArray[np.int64], demand: Floats, count: int, out: Counts) -> None:
+def _fill(
+    free: Floats, where: NDArray[np.int64], demand: Floats, count: int, shared: Shared, out: Counts
+) -> None:
     """Take up to `count` of `demand` from the servers `where`, the first with room first."""
     for server in where.tolist():
         if count <= 0:
             return
         fit = room_for(free[server], demand, count)
-        free[server] -= fit * demand
+        take_on(free, server, fit * demand, shared)
         out[server] += fit
         count -= fit

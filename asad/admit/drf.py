@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
-from asad.admit.first_fit_servers import Counts, Room, allotment, refusal, room_for
+from asad.admit.first_fit_servers import Counts, Room, Shared, allotment, refusal, room_for, take_on
 from asad.compiling import compiled
 from asad.model import Floats, Ints
 
@@ -33,6 +33,7 @@ def share_out(
     ratio: Floats,
     step: Floats,
     most: Ints,
+    shared: Shared,
     at: NDArray[np.int32],
     beside: NDArray[np.int32],
 ) -> None:
@@ -84,7 +85,7 @@ def share_out(
             out[low] = True
             continue
         first_beside[low] = k
-        free_workers[h] -= worker[low]
+        take_on(free_workers, h, worker[low], shared)
         at[low, h] += 1
         have[low] += 1
         if have[low] >= most[low]:
@@ -96,7 +97,7 @@ def dominant_share(servers: Servers, job: ElasticJob) -> float:
     parameter server."""
 
     def largest(demand: Floats, capacity: Floats) -> float:
-        total = capacity.sum(axis=0)
+        total = servers.total(capacity)
         return float(
             np.max(np.divide(demand, total, out=np.zeros(len(demand)), where=total > 0), initial=0.0)
         )
@@ -140,6 +141,7 @@ def fair_shares(
                 ],
                 np.int32,
             ),
+            room.shared,
             at,
             beside,
         )

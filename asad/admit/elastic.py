@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from asad.admit import AdmitPolicy
 from asad.admit.admission_options import Options
@@ -39,6 +40,21 @@ class Servers:
     """(H, R) capacity of each worker server."""
     parameter_servers: Floats
     """(K, R) capacity of each parameter server."""
+    shared: tuple[str, ...] = ()
+    """Resources that are on no server (licences): each row of `workers` shows all there is, and whoever takes some
+    takes it of every row. Parameter servers have and take none."""
+
+    @property
+    def is_shared(self) -> NDArray[np.bool_]:
+        """(R,) which resources those are."""
+        return np.array([name in self.shared for name in self.resources], np.bool_)
+
+    def total(self, capacity: Floats) -> Floats:
+        """(R,) what one kind of servers, `workers` or `parameter_servers`, holds in all."""
+        if not len(capacity):
+            return np.zeros(len(self.resources))
+        total: Floats = np.where(self.is_shared, capacity[0], capacity.sum(axis=0, dtype=np.float64))
+        return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ SLACK = 1e-9
 
 Counts = NDArray[np.int32]
 """(H,) or (K,): how many stand on each server."""
+Shared = NDArray[np.bool_]
+"""(R,) which resources are on no server (`Servers.shared`)."""
 
 
 @compiled
@@ -32,13 +34,39 @@ def room_for(free: Floats, demand: Floats, most: int) -> int:
 
 
 @compiled
-def first_fit(free: Floats, demand: Floats, count: int, out: Counts) -> bool:
+def shared_room(free: Floats, demand: Floats, most: int, shared: Shared) -> int:
+    """How many of `demand` (R,) there are for on all servers of `free` (H, R) together by what is shared, at most
+    `most`."""
+    fit = most
+    if len(free) > 0:
+        for r in range(len(demand)):
+            if shared[r] and demand[r] > 0.0:
+                here = int(np.floor((free[0, r] + SLACK * max(1.0, free[0, r])) / demand[r]))
+                fit = min(fit, max(here, 0))
+    return fit
+
+
+@compiled
+def take_on(free: Floats, h: int, amount: Floats, shared: Shared) -> None:
+    """Take `amount` (R,) on server `h` of `free` (H, R); of what is shared on every one. Below 0 it is released."""
+    for r in range(len(amount)):
+        if not shared[r]:
+            free[h, r] -= amount[r]
+        elif amount[r] != 0.0:
+            for every in range(len(free)):
+                free[every, r] -= amount[r]
+
+
+@compiled
+def first_fit(free: Floats, demand: Floats, count: int, shared: Shared, out: Counts) -> bool:
     """Take `count` of `demand` from the first servers of `free` (H, R) with room; `out` (H,) says how many of each.
 
     All or nothing: False leaves `free` as it was.
     """
     out[:] = 0
     missing = count
+    if shared_room(free, demand, count, shared) < count:
+        return False
     for h in range(len(free)):
         if missing == 0:
             break
@@ -48,7 +76,7 @@ def first_fit(free: Floats, demand: Floats, count: int, out: Counts) -> bool:
         return False
     for h in range(len(free)):
         if out[h] > 0:
-            free[h] -= out[h] * demand
+            take_on(free, h, out[h] * demand, shared)
     return True
 
 
@@ -66,16 +94,19 @@ class Room:
     def __init__(self, servers: Servers) -> None:
         self.workers: Floats = np.ascontiguousarray(servers.workers, np.float64).copy()
         self.parameter_servers: Floats = np.ascontiguousarray(servers.parameter_servers, np.float64).copy()
+        self.shared = servers.is_shared
 
     def place(self, job: ElasticJob, workers: int) -> Allotment | None:
         """Put `workers` and the parameter servers that they need on the first servers with room; None if they do
         not all fit."""
         at = np.zeros(len(self.workers), np.int32)
-        if not first_fit(self.workers, job.worker, workers, at):
+        worker, server = (np.ascontiguousarray(demand, np.float64) for demand in (job.worker, job.server))
+        if not first_fit(self.workers, worker, workers, self.shared, at):
             return None
         beside = np.zeros(len(self.parameter_servers), np.int32)
-        if not first_fit(self.parameter_servers, job.server, job.servers_for(workers), beside):
-            self.workers += at[:, None] * job.worker
+        if not first_fit(self.parameter_servers, server, job.servers_for(workers), self.shared, beside):
+            for h in np.flatnonzero(at).tolist():
+                take_on(self.workers, h, -at[h] * worker, self.shared)
             return None
         return allotment(at, beside)
 
@@ -85,14 +116,21 @@ class Room:
             for server, number in zip(where.tolist(), count.tolist(), strict=True):
                 if room_for(free[server], demand, number) < number:
                     return False
-        for free, demand, where, count in self._sides(job, held):
-            free[where] -= count[:, None] * demand
+            together = int(count.sum())
+            if shared_room(free, demand, together, self.shared) < together:
+                return False
+        self._change(job, held, 1.0)
         return True
 
     def free(self, job: ElasticJob, held: Allotment) -> None:
         """Free what `held` names."""
+        self._change(job, held, -1.0)
+
+    def _change(self, job: ElasticJob, held: Allotment, sign: float) -> None:
+        """Take it, or with `sign` -1 release it."""
         for free, demand, where, count in self._sides(job, held):
-            free[where] += count[:, None] * demand
+            for server, number in zip(where.tolist(), count.tolist(), strict=True):
+                take_on(free, server, sign * number * demand, self.shared)
 
     def _sides(self, job: ElasticJob, held: Allotment) -> tuple[tuple[Floats, Floats, Ints, Ints], ...]:
         return (
@@ -104,7 +142,7 @@ class Room:
 def most_at_once(servers: Servers, job: ElasticJob, wanted: int) -> int:
     """How many workers of `job`, at most `wanted`, an empty cluster holds with their parameter servers."""
     workers = sum(room_for(row, job.worker, wanted) for row in servers.workers)
-    workers = min(workers, wanted)
+    workers = min(workers, shared_room(servers.workers, job.worker, wanted, servers.is_shared))
     if job.server_bandwidth <= 0:
         return workers
     most = job.servers_for(workers)

@@ -15,11 +15,11 @@ from asad.admit.elastic import ElasticJob, Utility
 from asad.admit.hints import Hint, Rule, read_hint
 from asad.admit.run_times import RunTimes
 from asad.admit.seen import Seen, own_throttle_of
-from asad.admit.slot_servers import World, fits
+from asad.admit.slot_servers import World, fits, wanted
 from asad.admit.utility import Maker, parse_utility, target_slots
 from asad.bounded import shown
 from asad.errors import UsageError
-from asad.model import Snapshot
+from asad.model import Floats, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,13 @@ class Measures:
             parse_utility(entry.utility, self._options.slot_s, self._own)
         except UsageError as error:
             return str(error)
+        if why := snapshot.tres.unknown.get(there.row, ""):
+            return f"what it would take is not known, so that it has no price: {why}"
         entry.task_s = self._run_times.task_s(snapshot, there.row)
         if math.isnan(entry.task_s):
             return "it has no time limit, and none of its kind has ended: how long it runs is not known"
-        most = fits(world.servers.workers, world.demand(entry.cores, entry.memory_bytes_per_core))
+        demand = world.demand(entry.cores, entry.memory_bytes_per_core, entry.tres)
+        most = fits(world.servers, world.servers.workers, demand)
         if most < 1:
             return (
                 "it takes more than any one node holds"
@@ -145,13 +148,24 @@ class Measures:
                 f"{self._options.ps_patience_s:.0f} s"
             )
         there = companion.there
+        row = there.any_row
+        if why := snapshot.tres.unknown.get(row, ""):
+            return f"what its parameter servers, the array {name}, would take is not known: {why}"
+        entry.server_tres = wanted(snapshot.tres, row)
+        if licences := [one for one in entry.server_tres if one in world.servers.shared]:
+            return (
+                f"its parameter servers, the array {name}, want {licences[0]}, and licences are for workers"
+            )
         entry.companion, entry.workers_per_server = companion.key, hint.workers_per_server
-        entry.server_cores = int(jobs.cores[there.any_row])
-        entry.server_memory_bytes_per_core = float(np.nan_to_num(jobs.memory_bytes_per_core[there.any_row]))
-        room = fits(capacity, world.demand(entry.server_cores, entry.server_memory_bytes_per_core))
+        entry.server_cores = int(jobs.cores[row])
+        entry.server_memory_bytes_per_core = float(np.nan_to_num(jobs.memory_bytes_per_core[row]))
+        room = fits(world.servers, capacity, self._server_demand(entry))
         servers = min(room, there.tasks, companion.own_throttle or there.tasks)
         served = math.floor(servers * hint.workers_per_server + 1e-9)
         return served if served else "not one of its parameter servers (ps=…) fits where they may stand"
+
+    def _server_demand(self, entry: Commitment) -> Floats:
+        return self.world.demand(entry.server_cores, entry.server_memory_bytes_per_core, entry.server_tres)
 
     def work_left(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> int:
         """Worker-slots of the waiting and of the running tasks, as long as tasks are expected to run now."""
@@ -179,8 +193,8 @@ class Measures:
         return ElasticJob(
             name=entry.key,
             arrival=entry.arrival,
-            worker=world.demand(entry.cores, entry.memory_bytes_per_core),
-            server=world.demand(entry.server_cores, entry.server_memory_bytes_per_core),
+            worker=world.demand(entry.cores, entry.memory_bytes_per_core, entry.tres),
+            server=self._server_demand(entry),
             worker_bandwidth=1.0 if served else 0.0,
             server_bandwidth=served,
             most_workers=entry.most_workers,

@@ -212,13 +212,26 @@ class Oasis(Scheme):
         self.ledgers.advance(slot)
         return self.ledgers.core_prices(slot)
 
+    def unit_prices(self, slot: int) -> dict[str, float]:
+        """What a unit of each resource costs in `slot`, mean over the worker servers."""
+        self.ledgers.advance(slot)
+        return dict(zip(self.servers.resources, self.ledgers.unit_prices(slot), strict=True))
+
     def state(self) -> dict[str, Json]:
         """What was learned, as plain data. Promises are kept by whoever drives this, and resumed by `resume`."""
-        return {"slot": self.ledgers.slot, "jobs": self._market.state(), "payoffs": self._payoffs}
+        return {
+            "slot": self.ledgers.slot,
+            "jobs": self._market.state(),
+            "resources": list(self.servers.resources),
+            "payoffs": self._payoffs,
+        }
 
     def restore(self, kept: Mapping[str, Json]) -> None:
         """Go on from what `state` described; what cannot be read is passed over: better a daemon that starts."""
-        self._market.restore(kept.get("jobs"))
+        names = kept.get("resources")  # earlier versions knew cores and memory alone, and did not say so
+        self._market.restore(
+            kept.get("jobs"), [str(name) for name in names] if isinstance(names, list) else None
+        )
         payoffs, slot = kept.get("payoffs"), kept.get("slot")
         if isinstance(payoffs, float) and math.isfinite(payoffs):
             self._payoffs = payoffs

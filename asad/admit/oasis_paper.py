@@ -19,6 +19,7 @@ Options and cost: those of `oasis`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ class PaperMarket(Market):
         self._until = until
         resources = len(servers.resources)
         self._kinds = tuple(
-            Extremes(horizon * float(capacity.sum()), np.zeros(resources), math.inf, math.inf)
+            Extremes(horizon * float(_once(servers, capacity).sum()), np.zeros(resources), math.inf, math.inf)
             for capacity in (servers.workers, servers.parameter_servers)
         )
 
@@ -83,8 +84,10 @@ class PaperMarket(Market):
             if math.isfinite(kind.density)
         ]
 
-    def restore(self, kept: Json) -> None:
-        """Go on from what `state` described. What cannot be read is passed over."""
+    def restore(self, kept: Json, names: Sequence[str] | None = None) -> None:
+        """Go on from what `state` described. What cannot be read, or sums other resources, is passed over."""
+        if names is not None and tuple(names) != self._names:
+            return
         kinds = list(self._kinds)
         for number, row in enumerate(kept if isinstance(kept, list) else []):
             values = numbers_of(row)
@@ -93,6 +96,13 @@ class PaperMarket(Market):
                     kinds[number].supply, values[:-2], float(values[-2]), float(values[-1])
                 )
         self._kinds = tuple(kinds)
+
+
+def _once(servers: Servers, capacity: Floats) -> Floats:
+    """With what all servers share on the first of them alone."""
+    once = capacity.copy()
+    once[1:, servers.is_shared] = 0.0
+    return once
 
 
 class Extremes(NamedTuple):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,9 +82,9 @@ class Bounds(NamedTuple):
         return self.alpha + float(start) / utility if utility > 0.0 else math.inf
 
 
-def whole(capacity: Floats) -> Floats:
-    """(R,) what all servers hold of each resource: the unit of prices. 1 where there is none of it."""
-    total: Floats = capacity.sum(axis=0, dtype=np.float64) if len(capacity) else np.zeros(capacity.shape[1])
+def whole(servers: Servers, capacity: Floats) -> Floats:
+    """(R,) what one kind of servers holds of each resource in all: the unit of prices. 1 where there is none of it."""
+    total = servers.total(capacity)
     return np.where(total > 0.0, total, 1.0)
 
 
@@ -103,7 +103,10 @@ class Market:
     ) -> None:
         """`rolling`: time has no end. Jobs with parameter servers then count with as many as they need at their full
         width, rounded up, and both kinds of servers together cost the job at the margin less than it is worth."""
-        self._workers, self._servers = whole(servers.workers), whole(servers.parameter_servers)
+        self._names = servers.resources
+        self._workers, self._servers = (
+            whole(servers, capacity) for capacity in (servers.workers, servers.parameter_servers)
+        )
         self._horizon = horizon
         self._rolling = rolling
         self._cases: deque[list[Json]] = deque(maxlen=most_jobs)
@@ -146,13 +149,22 @@ class Market:
         """The jobs as plain data."""
         return list(self._cases)
 
-    def restore(self, kept: Json) -> None:
-        """Go on from what `state` described. Rows of other resources, or that cannot be read, are passed over."""
+    def restore(self, kept: Json, names: Sequence[str] | None = None) -> None:
+        """Go on from what `state` described, of resources under these `names`; None: under the first of the present
+        ones, as many as there were.
+
+        A job met before a resource was counted took none of it. Rows that cannot be read are passed over.
+        """
         for row in kept if isinstance(kept, list) else []:
             values = numbers_of(row)
-            if values is not None and len(values) == 5 + 2 * len(self._workers):
-                arrival, *others = values.tolist()
-                self._cases.append([int(arrival), *others])
+            if values is None or len(values) < 5 or len(values) % 2 == 0:
+                continue
+            amounts = values[5:].reshape(2, -1)
+            before = self._names[: amounts.shape[1]] if names is None else tuple(names)
+            if len(before) == amounts.shape[1]:
+                by_name = dict(zip(before, amounts.T.tolist(), strict=True))
+                taken = np.array([by_name.get(name, (0.0, 0.0)) for name in self._names]).T
+                self._cases.append([int(values[0]), *values[1:5].tolist(), *taken.ravel().tolist()])
 
 
 def numbers_of(row: Json) -> Floats | None:

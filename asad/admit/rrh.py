@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from asad.admit.drf import dominant_share
 from asad.admit.elastic import Allotment, ElasticJob, Scheme, Servers, Verdict
-from asad.admit.first_fit_servers import Room, first_fit, refusal
+from asad.admit.first_fit_servers import Room, Shared, first_fit, refusal, take_on
 from asad.compiling import compiled
 from asad.model import Floats
 
@@ -39,6 +39,7 @@ def list_schedule(
     width: NDArray[np.int64],
     beside: NDArray[np.int64],
     length: NDArray[np.int64],
+    shared: Shared,
     end: NDArray[np.int64],
 ) -> None:
     """When jobs end that start as soon as they fit, those before others first.
@@ -53,13 +54,14 @@ def list_schedule(
     now = 0
     while True:
         for i in range(jobs):
-            if end[i] >= 0 or not first_fit(free_workers, worker[i], width[i], at[i]):
+            if end[i] >= 0 or not first_fit(free_workers, worker[i], width[i], shared, at[i]):
                 continue
-            if first_fit(free_servers, server[i], beside[i], at_beside[i]):
+            if first_fit(free_servers, server[i], beside[i], shared, at_beside[i]):
                 end[i] = now + length[i]
             else:
                 for h in range(len(free_workers)):
-                    free_workers[h] += at[i, h] * worker[i]
+                    if at[i, h] > 0:
+                        take_on(free_workers, h, -at[i, h] * worker[i], shared)
         then = -1
         waiting = False
         for i in range(jobs):
@@ -71,7 +73,8 @@ def list_schedule(
         for i in range(jobs):
             if end[i] == then:
                 for h in range(len(free_workers)):
-                    free_workers[h] += at[i, h] * worker[i]
+                    if at[i, h] > 0:
+                        take_on(free_workers, h, -at[i, h] * worker[i], shared)
                 for k in range(len(free_servers)):
                     free_servers[k] += at_beside[i, k] * server[i]
         now = then
@@ -183,6 +186,7 @@ class Rrh(Scheme):
             width,
             np.array([job.servers_for(int(w)) for job, w in zip(some, width, strict=True)], np.int64),
             np.array([self._length(number) for number in order], np.int64),
+            room.shared,
             end,
         )
         return {

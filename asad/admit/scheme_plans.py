@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -15,10 +15,10 @@ from asad.admit.commitments import Commitment, renumbered
 from asad.admit.elastic import Allotment, PlansAhead, Scheme, Servers
 from asad.admit.job_size import Measures
 from asad.admit.seen import Seen
-from asad.admit.slot_servers import CORES, Claims, World, held_by_others, world_of
+from asad.admit.slot_servers import CORES, Claims, World, held_by_others, wanted, world_of
 from asad.admit.utility import Maker
-from asad.hold import Terms
-from asad.model import Floats, Json, Machine, Snapshot
+from asad.hold import Terms, plain
+from asad.model import Floats, Json, Machine, Snapshot, Tres, no_tres
 
 Make = Callable[[Servers, int], Scheme]
 """A new scheme over servers, that plans so many slots ahead."""
@@ -39,6 +39,9 @@ class SchemePlans:
         self._name, self.make, self.options, self.book = name, make, options, book
         self.own_utilities, self._most_defer_s = own_utilities, most_defer_s
         self.machine: Machine | None = None
+        self._tres = no_tres()
+        self._counted: set[str] = set()
+        """Trackable resources that some job wanted which was asked for."""
         self.world: World | None = None
         self.scheme: Scheme | None = None
         self.allotted: tuple[int, Mapping[int, Allotment]] | None = None
@@ -54,11 +57,24 @@ class SchemePlans:
     def begin(self, snapshot: Snapshot) -> None:
         """Servers and scheme as of this machine; on another one (or in a new process) all plans are taken over."""
         world, machine = self.world, snapshot.machine
-        if world is not None and self.machine is not None and _same(machine, self.machine):
+        tres, same = snapshot.tres, self.machine is not None and _same(machine, self.machine)
+        if world is not None and same and (tres is self._tres or self._same_tres(tres)):
+            self._tres = tres
             return
-        self.machine = machine
-        options = self.options
-        new = world_of(machine, options.parameter_server_nodes, options.whole, options.server_share)
+        self.machine, self._tres = machine, tres
+        options, common = self.options, None
+        if self.book.kept is not None:
+            common = self.book.take_over(self.book.kept)
+        for entry in self.book.jobs.values():
+            self._counted |= entry.tres.keys() | entry.server_tres.keys()
+        new = world_of(
+            machine,
+            options.parameter_server_nodes,
+            options.whole,
+            options.server_share,
+            tres,
+            self._counted,
+        )
         self.world = new
         self.sizes = Measures(new, options, self.own_utilities, self.book.run_times)
         learned = self.learned()
@@ -67,8 +83,7 @@ class SchemePlans:
         self.terms = Terms(self._name, options.slot_s, self._most_defer_s, self.ahead is not None)
         self.stale, self.allotted = True, None
         before = (world.worker_names, world.server_names) if world is not None else ([], [])
-        if self.book.kept is not None:
-            common = self.book.take_over(self.book.kept)
+        if common is not None:
             before = _names(common.get("workers")), _names(common.get("servers"))
             self.learn_again(common.get("scheme"))
         else:
@@ -82,6 +97,18 @@ class SchemePlans:
                     entry.schedule, before[0], new.worker_names, before[1], new.server_names
                 )
             self.take_up(entry, slot)
+
+    def count(self, snapshot: Snapshot, rows: Iterable[int]) -> None:
+        """The jobs in these rows are about to be asked for: what they want has prices from now on."""
+        new = {name for row in rows for name in wanted(snapshot.tres, row)} - self._counted
+        if new:
+            self._counted |= new
+            self.machine = None
+            self.begin(snapshot)
+
+    def _same_tres(self, tres: Tres) -> bool:
+        """Does the cluster have as much as before of what is counted?"""
+        return all(_amounts_of(tres, name) == _amounts_of(self._tres, name) for name in self._counted)
 
     def learned(self) -> Json:
         """What the scheme has learned of the jobs that it met; None if it learns nothing."""
@@ -196,7 +223,7 @@ class SchemePlans:
         ask = getattr(self.scheme, "worker_prices", None)
         if ask is None or self.world is None or entry.cores == 0 or entry.beside:
             return None
-        demand = self.world.demand(entry.cores, entry.memory_bytes_per_core)
+        demand = self.world.demand(entry.cores, entry.memory_bytes_per_core, entry.tres)
         prices = cast("Sequence[float]", ask(slot, demand))
         return admission_report.prices_by_slot(prices, slot, self.options.slot_s)
 
@@ -213,6 +240,11 @@ class SchemePlans:
         prices = None if ask is None else cast("Sequence[float]", ask(slot))
         return capacity, None if others is None else others.tolist(), prices
 
+    def unit_prices(self, slot: int) -> dict[str, Json] | None:
+        """What a unit of each resource costs now; None of schemes without prices."""
+        ask = getattr(self.scheme, "unit_prices", None)
+        return None if ask is None else {name: plain(price) for name, price in ask(slot).items()}
+
     def to_json(self) -> dict[str, Json]:
         """What the plans in the book count in, and what the scheme has learned."""
         return {
@@ -224,6 +256,15 @@ class SchemePlans:
 
 def _names(kept: Json) -> list[str]:
     return [str(name) for name in kept] if isinstance(kept, list) else []
+
+
+def _amounts_of(tres: Tres, name: str) -> list[float] | None:
+    """Of each node, then of the cluster; None where it is not counted."""
+    if name not in tres.names:
+        return None
+    at = tres.names.index(name)
+    amounts: list[float] = [*tres.nodes[:, at].tolist(), float(tres.cluster[at])]
+    return amounts
 
 
 def _same(machine: Machine, other: Machine) -> bool:

@@ -37,12 +37,15 @@ class Side(NamedTuple):
     """(R,) price of a unit where nothing is taken: L of equation (22)."""
     growth: Array
     """(R,) ln(U / L): the price rises by e^growth until all is taken."""
+    shared: NDArray[np.bool_]
+    """(R,) resources that are on no server: the columns of all servers are alike, and change together."""
 
 
 def fixed_side(price: Array, free: Array) -> Side:
     """A side whose prices are given, and stay."""
     none = np.zeros(price.shape[1])
-    return Side(price, free, np.zeros(len(price), np.bool_), np.zeros_like(free), free[0], none, none)
+    shared = np.zeros(price.shape[1], np.bool_)
+    return Side(price, free, np.zeros(len(price), np.bool_), np.zeros_like(free), free[0], none, none, shared)
 
 
 class Need(NamedTuple):
@@ -94,6 +97,7 @@ def offers(side: Side, row: int, demand: Array, most: int, unit: Array, room: Ar
         refresh(side, row)
     price, free = side.price, side.free
     servers = price.shape[2]
+    together = float(most)
     for h in range(servers):
         unit[h] = 0.0
         room[h] = most
@@ -103,6 +107,9 @@ def offers(side: Side, row: int, demand: Array, most: int, unit: Array, room: Ar
             for h in range(servers):
                 unit[h] += price[row, r, h] * amount
                 room[h] = min(room[h], np.floor(free[row, r, h] / amount + ROUNDING))
+            if side.shared[r] and servers > 0:
+                together = min(together, np.floor(free[row, r, 0] / amount + ROUNDING))
+    most = int(max(0.0, together))
     total = 0
     for h in range(servers):
         if room[h] > 0.0:
@@ -188,7 +195,11 @@ def hold(side: Side, row: int, demand: Array, chosen: Counts) -> None:
     """Take `demand` for so many tasks on each server, in one row."""
     for h in np.flatnonzero(chosen):
         for r in range(len(demand)):
-            side.taken[row, r, h] += demand[r] * chosen[h]
+            if not side.shared[r]:
+                side.taken[row, r, h] += demand[r] * chosen[h]
+            elif demand[r] > 0.0:
+                for every in range(side.taken.shape[2]):
+                    side.taken[row, r, every] += demand[r] * chosen[h]
     side.stale[row] = True
 
 

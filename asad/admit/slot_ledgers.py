@@ -7,6 +7,7 @@ hold counts as taken, too. Memory: O(horizon · (H + K) · R).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -32,10 +33,11 @@ from asad.model import Floats, Ints
 class Ledger:
     """Of one kind of servers."""
 
-    def __init__(self, capacity: Floats, slots: int, normalised: bool = True) -> None:
-        self.unit = whole(capacity) if normalised else np.ones(capacity.shape[1])
-        servers, resources = capacity.shape
-        shape = (slots, resources, servers)
+    def __init__(self, servers: Servers, capacity: Floats, slots: int, normalised: bool = True) -> None:
+        """`capacity` is that of one kind of the servers."""
+        self.unit = whole(servers, capacity) if normalised else np.ones(capacity.shape[1])
+        count, resources = capacity.shape
+        shape = (slots, resources, count)
         self.others: Floats = np.zeros(shape)
         """Taken by others than our jobs."""
         self.side = Side(
@@ -46,6 +48,7 @@ class Ledger:
             np.ascontiguousarray(capacity.T, dtype=np.float64),
             np.zeros(resources),
             np.zeros(resources),
+            servers.is_shared,
         )
 
     def price(self, low: float, high: Floats) -> None:
@@ -62,8 +65,14 @@ class Ledger:
 
     def add(self, row: int, server: Ints, tasks: Ints, demand: Floats, sign: float = 1.0) -> None:
         """Take (or with `sign` -1 release) so many tasks on these servers."""
-        taken = self.side.taken[row]
-        taken[:, server] += sign * demand[:, None] * tasks
+        taken, shared = self.side.taken[row], self.side.shared
+        taken[:, server] += sign * np.where(shared, 0.0, demand)[:, None] * tasks
+        if shared.any():
+            taken[shared] += sign * demand[shared, None] * int(tasks.sum())
+            if sign < 0:
+                taken[shared] = np.where(
+                    taken[shared] < 1e-9 * self.side.capacity[shared], 0.0, taken[shared]
+                )
         if sign < 0:
             # what is released leaves no rounding behind, which would be a price above L
             kept = taken[:, server]
@@ -90,8 +99,8 @@ class Ledgers:
         """Slots are numbered from 0; `horizon` of them are planned ahead, or up to `until` - 1 where time has an end.
         `normalised`: prices are of parts of all there is of a resource."""
         self.servers, self.horizon, self.until = servers, horizon, until
-        self.workers = Ledger(servers.workers, horizon, normalised)
-        self.beside = Ledger(servers.parameter_servers, horizon, normalised)
+        self.workers = Ledger(servers, servers.workers, horizon, normalised)
+        self.beside = Ledger(servers, servers.parameter_servers, horizon, normalised)
         self.slot = 0
         """First slot that they hold."""
 
@@ -146,8 +155,9 @@ class Ledgers:
         most = min(job.most_workers, work)
         if takes.any():
             # an array may have more tasks than the servers could ever hold, and curves are as long as that
-            capacity = self.servers.workers[:, takes] / worker[takes]
-            most = min(most, int(np.floor(capacity + 1e-6).min(axis=1).sum()))
+            fit = np.floor(self.servers.workers[:, takes] / worker[takes] + 1e-6)
+            together = fit[:, self.servers.is_shared[takes]].min(initial=np.inf)
+            most = int(min(most, fit.min(axis=1).sum(), together))
         return Need(worker, server, job.servers_per_worker, max(1, most), work)
 
     def all_there_is(self, job: ElasticJob, first: int, work: int) -> Counts:
@@ -193,11 +203,19 @@ class Ledgers:
 
     def core_prices(self, slot: int) -> list[float]:
         """What a unit of the first resource costs in each slot from `slot` on, mean over the worker servers."""
-        side, rows = self.workers.side, self.rows(slot).tolist()
+        return [float(prices[0]) for prices in self._unit_prices(self.rows(slot).tolist())]
+
+    def unit_prices(self, slot: int) -> list[float]:
+        """(R,) what a unit of each resource costs in a slot, mean over the worker servers."""
+        return [float(price) for prices in self._unit_prices([slot % self.horizon]) for price in prices]
+
+    def _unit_prices(self, rows: Sequence[int]) -> Iterator[Floats]:
+        side = self.workers.side
         for row in rows:
             if side.stale[row]:
                 refresh(side, row)
-        return [float(side.price[row, 0].mean()) if side.price.shape[2] else math.nan for row in rows]
+            servers = side.price.shape[2]
+            yield side.price[row].mean(axis=1) if servers else np.full(len(self.servers.resources), math.nan)
 
 
 def _plain(demand: Floats) -> Floats:

@@ -1,17 +1,20 @@
 """A cluster as the servers of the slotted world: what its nodes hold, and what others than admitted jobs hold of them.
 
-A node is a server; workers never stand on nodes that are named for parameter servers. Where none are named, a share of
-each node may be set aside for them: it is then two servers, one for workers and one for parameter servers, and plans
-never put workers on what is set aside, whether a job has parameter servers or not. What the cluster itself puts beyond
-either part is taken from the other. With `whole` the cluster is one server (and one for parameter servers): jobs of any
-size fit and a plan costs less, but what is left over on each node is taken for one piece.
+Resources are cores, memory where all nodes say theirs, and those gres and licences that some job wants which was asked
+for. A node is a server; workers never stand on nodes that are named for parameter servers. Where none are named, a
+share of each node may be set aside for them: it is then two servers, one for workers and one for parameter servers, and
+plans never put workers on what is set aside, whether a job has parameter servers or not. What the cluster itself puts
+beyond either part is taken from the other. With `whole` the cluster is one server (and one for
+parameter servers): jobs of any size fit and a plan costs less, but what is left over on each node is taken for one
+piece. Licences are on no server but the whole cluster's. Of gres a share of a node for parameter servers has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 
 from asad.admit.elastic import Servers
 from asad.capacity import held_over_time, usable_nodes
-from asad.model import Floats, Ints, Machine, Snapshot
+from asad.model import Floats, Ints, Machine, Snapshot, Tres, no_tres
 
 CORES, MEMORY = 0, 1
 """Columns of a resource; memory is there only where that of all nodes is known."""
@@ -60,10 +63,48 @@ class World:
         """R."""
         return len(self.servers.resources)
 
-    def demand(self, cores: float, memory_bytes_per_core: float) -> Floats:
+    @property
+    def plain(self) -> int:
+        """How many of the resources are cores and memory; trackable resources come after them."""
+        return 1 + ("memory" in self.servers.resources)
+
+    def demand(
+        self, cores: float, memory_bytes_per_core: float, tres: Mapping[str, float] = MappingProxyType({})
+    ) -> Floats:
         """(R,) what a job or task takes; memory that is not known counts as none."""
-        taken = np.array([cores, cores * memory_bytes_per_core])[: self.resources]
+        plain = (cores, cores * memory_bytes_per_core)[: self.plain]
+        taken = np.array([*plain, *(tres.get(name, 0.0) for name in self.servers.resources[self.plain :])])
         return np.where(np.isfinite(taken), taken, 0.0)
+
+    def amounts(self, tres: Tres, row: int) -> Floats:
+        """(R,) of trackable resources, what the job in a row holds or wants; 0 of cores and memory."""
+        found = tres.jobs.get(row)
+        amounts = np.zeros(self.resources)
+        if found is not None:
+            amounts[self.plain :] = [
+                found[tres.names.index(name)] if name in tres.names else 0.0
+                for name in self.servers.resources[self.plain :]
+            ]
+        return amounts
+
+
+def wanted(tres: Tres, row: int) -> dict[str, float]:
+    """What the job in a row holds or wants of trackable resources, by name.
+
+    A type of which all of its gres are is left out: to want it is to want the gres.
+    """
+    found = tres.jobs.get(row)
+    if found is None:
+        return {}
+    amounts = dict(zip(tres.names, found.tolist(), strict=True))
+    return {name: amount for name, amount in amounts.items() if amount > 0.0 and not _only_type(tres, name)}
+
+
+def _only_type(tres: Tres, name: str) -> bool:
+    family, typed, _ = name.partition(":")
+    if not typed or family not in tres.names:
+        return False
+    return np.array_equal(tres.nodes[:, tres.names.index(name)], tres.nodes[:, tres.names.index(family)])
 
 
 def world_of(
@@ -71,8 +112,10 @@ def world_of(
     parameter_server_nodes: Sequence[str] = (),
     whole: bool = False,
     server_share: float = 0.0,
+    tres: Tres | None = None,
+    counted: Collection[str] = (),
 ) -> World:
-    """The servers of a machine.
+    """The servers of a machine, with those resources of `tres` that are named in `counted`.
 
     Nodes whose names fit a pattern of `parameter_server_nodes` hold no workers. If there are no patterns, parameter
     servers have `server_share` of each node, in whole cores (rounded down), and its memory in the same proportion.
@@ -82,7 +125,12 @@ def world_of(
     if np.isfinite(machine.memory_bytes).all():
         columns.append(machine.memory_bytes.astype(np.float64))
         names = ("cores", "memory")
-    capacity = np.column_stack(columns)
+    plain = len(names)
+    tres = tres or no_tres(len(machine.cores))
+    at = [number for number, name in enumerate(tres.names) if name in counted]
+    shared = tuple(tres.names[number] for number in at if tres.cluster[number] > 0.0)
+    capacity = np.column_stack((*columns, tres.nodes[:, at])) if at else np.column_stack(columns)
+    names += tuple(tres.names[number] for number in at)
     if parameter_server_nodes:
         beside = np.array(
             [
@@ -101,6 +149,8 @@ def world_of(
     servers = (part[:, None] * capacity)[holds]
     # cores stay whole in spite of the fractions
     workers[:, CORES], servers[:, CORES] = np.round(workers[:, CORES]), np.round(servers[:, CORES])
+    if not parameter_server_nodes:
+        workers[:, plain:], servers[:, plain:] = capacity[~beside, plain:], 0.0
     worker_of = np.where(beside, -1, np.cumsum(~beside) - 1).astype(np.int32)
     server_of = np.where(holds, np.cumsum(holds) - 1, -1).astype(np.int32)
     if whole:
@@ -108,15 +158,18 @@ def world_of(
         servers = servers.sum(axis=0, keepdims=True)[: int(holds.any())]
         worker_of = np.minimum(worker_of, 0).astype(np.int32)
         server_of = np.minimum(server_of, 0).astype(np.int32)
-    return World(Servers(names, workers, servers), machine.node_names, worker_of, server_of, whole)
+    is_shared = np.array([name in shared for name in names])
+    workers[:, is_shared] = tres.cluster[[number for number in at if tres.names[number] in shared]]
+    return World(Servers(names, workers, servers, shared), machine.node_names, worker_of, server_of, whole)
 
 
-def fits(capacity: Floats, demand: Floats) -> int:
-    """How many of `demand` (R,) empty servers of `capacity` (H, R) hold in all."""
+def fits(servers: Servers, capacity: Floats, demand: Floats) -> int:
+    """How many of `demand` (R,) empty servers of one kind, of `capacity` (H, R), hold in all."""
     each = np.full(capacity.shape, np.inf)
     np.divide(capacity + 1e-9, demand, out=each, where=demand > 0)
     counts = np.floor(each.min(axis=1, initial=np.inf))
-    return int(min(counts.sum(), 2**31 - 1)) if len(counts) else 0
+    together = np.floor(each[:, servers.is_shared].min(initial=2.0**31 - 1))
+    return int(min(counts.sum(), together)) if len(counts) else 0
 
 
 class Claims(NamedTuple):
@@ -158,7 +211,12 @@ def held_by_others(
         ends = np.minimum(np.floor(end_s[row] / slot_s + 0.5), first + slots)
         until = np.clip(np.nan_to_num(ends, nan=float(first + slots)) - first, 1, slots).astype(np.int64)
         memory = _memory(snapshot, row)
-        amount = np.column_stack((cores, cores * memory))[:, : world.resources]
+        amount = np.column_stack((cores, cores * memory))[:, : world.plain]
+        if world.resources > world.plain:
+            held = {one: world.amounts(snapshot.tres, one)[world.plain :] for one in set(row.tolist())}
+            pieces = np.bincount(row)[row]  # a job has its gres evenly over its nodes
+            tres = np.array([held[one] for one in row.tolist()]) / pieces[:, None]
+            amount = np.column_stack((amount, tres))
         # a task on servers of the other kind takes what no plan has there
         at_home = (server >= sizes[0]) == claims.beside[row]
         group = np.where(at_home, claims.group[row], -1)
@@ -167,8 +225,12 @@ def held_by_others(
         for number in np.unique(group[~free]).tolist():
             at, plan = np.flatnonzero(group == number), claims.planned.get(number, {})
             _beyond_plan(used, row[at], server[at], amount[at], until[at], plan, first)
+    shared = world.servers.is_shared
+    on_no_server = used[:, :, shared].sum(axis=1, keepdims=True)
+    used[:, :, shared] = 0.0
     _spill(used, capacity, world)
     _take_down(world, snapshot, used)
+    used[:, : sizes[0], shared] = on_no_server
     _foresee(snapshot, world, first, slot_s, used[:, : sizes[0]], claims.ours)
     used = np.minimum(used, capacity)
     return used[:, : sizes[0]], used[:, sizes[0] :]
@@ -236,14 +298,18 @@ def _take_down(world: World, snapshot: Snapshot, used: Floats) -> None:
         worker, server = int(world.worker_of[node]), int(world.server_of[node])
         if not world.whole:
             if worker >= 0:
-                used[:, worker] = world.servers.workers[worker]
+                used[:, worker] = np.where(world.servers.is_shared, 0.0, world.servers.workers[worker])
             if server >= 0:
                 used[:, workers + server] = world.servers.parameter_servers[server]
             continue
         # of a node that is both, what is set aside goes with its cores to either: the workers lose them all
         at = worker if worker >= 0 else workers + server
-        gone = np.array([machine.cores[node], machine.memory_bytes[node]], dtype=np.float64)
-        used[:, at] += gone[: world.resources]
+        gone = np.zeros(world.resources)
+        gone[: world.plain] = (machine.cores[node], machine.memory_bytes[node])[: world.plain]
+        for number, name in enumerate(world.servers.resources[world.plain :], world.plain):
+            if name in snapshot.tres.names:
+                gone[number] = snapshot.tres.nodes[node, snapshot.tres.names.index(name)]
+        used[:, at] += gone
 
 
 def _foresee(
@@ -261,9 +327,13 @@ def _foresee(
             continue
         piece = used[begin : begin + span]
         free = (world.servers.workers - piece.max(axis=0))[:, CORES].clip(min=0.0)
+        amounts = world.amounts(snapshot.tres, row)
+        if amounts.any():  # it starts where there is some of what it wants
+            free = np.where((world.servers.workers[:, amounts > 0.0] > 0.0).all(axis=1), free, 0.0)
         before = np.concatenate(([0.0], np.cumsum(free)[:-1]))
         taken = np.clip(float(jobs.cores[row]) - before, 0.0, free)
         piece[:, :, CORES] += taken
-        if world.resources > MEMORY:
+        piece += np.where(world.servers.is_shared, 1.0, taken[:, None] / float(jobs.cores[row])) * amounts
+        if world.plain > MEMORY:
             memory = float(jobs.memory_bytes_per_core[row])
             piece[:, :, MEMORY] += taken * (memory if np.isfinite(memory) else 0.0)

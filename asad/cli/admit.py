@@ -142,6 +142,9 @@ def story(answer: Mapping[str, Any]) -> Iterator[str]:
             f"  work      {answer.get('work')} worker-slots of {duration(answer.get('slot_s') or 0.0)}: a task is "
             f"expected to run {duration(answer['task_s'])}; at most {answer.get('most_workers')} at one time"
         )
+    if answer.get("tres"):
+        wants = ", ".join(f"{amount:g} of {name}" for name, amount in answer["tres"].items())
+        yield f"  takes     beside cores and memory {wants}, each task"
     if answer.get("companion"):
         yield f"  servers   array {answer['companion']}: one for every {answer.get('workers_per_server')} workers"
     if _number(answer.get("worth")):
@@ -200,7 +203,17 @@ def _head(facts: Mapping[str, Any]) -> str:
     return printable(
         f"{facts.get('policy')}: {len(jobs)} jobs stated a utility, {admitted} of them are admitted; slots of "
         f"{duration(facts.get('slot_s') or 0.0)}, {facts.get('horizon')} ahead, {facts.get('cores', 0):.0f} cores"
+        f"{_prices(facts)}"
     )
+
+
+def _prices(facts: Mapping[str, Any]) -> str:
+    """Of gres and licences, where some have a price."""
+    found = facts.get("unit_prices") or {}
+    prices = [
+        f"one of {name} costs {price:.4g}" for name, price in found.items() if "/" in name and _number(price)
+    ]
+    return f"; in this slot {', '.join(prices)}" if prices else ""
 
 
 def _jobs_table(facts: Mapping[str, Any]) -> Table:

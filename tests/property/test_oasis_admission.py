@@ -110,7 +110,7 @@ def test_prices_follow_what_is_taken(make: Make) -> None:
         (beside, instance.servers.parameter_servers, bounds.server_low, bounds.server_high),
     ):
         ledger: Ledger = scheme.ledgers.workers if taken is workers else scheme.ledgers.beside
-        unit = whole(capacity) if scheme.normalised else np.ones(5)
+        unit = whole(instance.servers, capacity) if scheme.normalised else np.ones(5)
         with np.errstate(invalid="ignore", divide="ignore"):
             part = np.where(capacity > 0, np.minimum(taken / capacity, 1.0), 0.0)
             expected = low * (high / low) ** part / unit if low > 0 else np.zeros_like(part)

@@ -289,7 +289,9 @@ def test_prices_are_the_printed_function() -> None:
         np.array([[4.0, 10.0], [1.0, 0.0]]),
     )
     taken = np.array([[[0.0, 5.0], [1.0, 0.0]]])
-    side = Side(np.zeros((1, 2, 2)), np.zeros((1, 2, 2)), np.ones(1, np.bool_), taken, capacity, low, growth)
+    none = np.zeros((1, 2, 2))
+    shared = np.zeros(2, np.bool_)
+    side = Side(none, none.copy(), np.ones(1, np.bool_), taken, capacity, low, growth, shared)
     refresh(side, 0)
     assert not side.stale[0]
     assert side.price[0, 0, 0] == 0.5  # L, exactly

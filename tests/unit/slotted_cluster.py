@@ -352,7 +352,9 @@ def _fill(free: Floats, demand: Floats, wanted: int) -> list[int]:
     """The servers of up to `wanted` tasks, the first with room first."""
     at: list[int] = []
     for server in range(len(free)):
-        fit = int(max(0.0, np.floor((free[server] / np.maximum(demand, 1e-9)).min() + 1e-9)))
+        takes = demand > 0.0
+        room = (free[server][takes] / demand[takes]).min(initial=float(wanted))
+        fit = int(max(0.0, np.floor(room + 1e-9)))
         at += [server] * min(fit, wanted - len(at))
     return at
 

@@ -137,6 +137,8 @@ def _of_slot(
             demand = jobs[i].worker if on_workers else jobs[i].server
             for server, count in plan.get(t, {}).items():
                 taken[server] += demand * count
+        if on_workers:
+            taken[:, servers.is_shared] = taken[:, servers.is_shared].sum(axis=0)
         over = np.argwhere(taken > capacity + ROUNDING * np.maximum(1.0, capacity))
         if len(over):
             server, resource = over[0].tolist()

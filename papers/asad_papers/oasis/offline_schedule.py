@@ -15,7 +15,7 @@ if they were not, so for them it is an upper bound. Cost: exponential.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from asad.admit.elastic import Allotment, ElasticJob, Servers
 from asad.admit.first_fit_servers import allotment, room_for
 from asad.admit.milp_rows import Rows
 from asad.errors import AsadError
+from asad.model import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +113,15 @@ def optimum(
             (y, servers.workers, "worker"),
             (z, servers.parameter_servers, "server"),
         ):
-            for server, row in enumerate(capacity):
-                for r, room in enumerate(row.tolist()):
-                    terms = [
-                        (group[i, server, t], float(getattr(job, who)[r]))
-                        for i, job in enumerate(jobs)
-                        if (i, server, t) in group and getattr(job, who)[r] > 0
-                    ]
-                    if sum(value * most[column] for column, value in terms) > room:
-                        rows.add(terms, -np.inf, room)
+            for among, r, room in _limits(servers, capacity):
+                terms = [
+                    (group[i, server, t], float(getattr(job, who)[r]))
+                    for i, job in enumerate(jobs)
+                    for server in among
+                    if (i, server, t) in group and getattr(job, who)[r] > 0
+                ]
+                if sum(value * most[column] for column, value in terms) > room:
+                    rows.add(terms, -np.inf, room)
     if not u:
         return Optimum(0.0, 0.0, (None,) * len(jobs), tuple({} for _ in jobs))
     solved = milp(
@@ -153,3 +154,13 @@ def optimum(
         plans.append(plan)
     bound = -solved.mip_dual_bound if solved.mip_dual_bound is not None else -solved.fun
     return Optimum(float(-solved.fun), float(max(bound, -solved.fun)), tuple(finished), tuple(plans))
+
+
+def _limits(servers: Servers, capacity: Floats) -> Iterator[tuple[Sequence[int], int, float]]:
+    """Of one kind of servers: which of them hold so much of which resource, together."""
+    shared = servers.is_shared
+    for server, row in enumerate(capacity):
+        for r in np.flatnonzero(~shared).tolist():
+            yield (server,), r, float(row[r])
+    for r in np.flatnonzero(shared).tolist() if len(capacity) else ():
+        yield range(len(capacity)), r, float(capacity[0, r])

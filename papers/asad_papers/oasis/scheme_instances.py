@@ -94,7 +94,7 @@ def read_instance(path: Path) -> Instance:
     return Instance(
         path.stem,
         slots,
-        Servers(tuple(names), *capacities),
+        Servers(tuple(names), capacities[0], capacities[1]),
         tuple(_job(job, number, len(names)) for number, job in enumerate(jobs)),
         {key: value for key, value in reference.items() if isinstance(value, float)},
     )

@@ -143,6 +143,7 @@ def check(
                 raise AsadError(f"{where}: job {number} got {beside} parameter servers for {width} workers")
         np.add.at(used, given.worker_server, given.workers[:, None] * job.worker)
         np.add.at(used_beside, given.parameter_server, given.servers[:, None] * job.server)
+    used[:, servers.is_shared] = used[:, servers.is_shared].sum(axis=0)
     for kind, taken, capacity in (
         ("worker", used, servers.workers),
         ("parameter", used_beside, servers.parameter_servers),
