@@ -15,7 +15,8 @@ from asad.errors import ConfigError, UsageError
 from asad_papers.oasis import scheme_figures as admission
 from asad_papers.oasis import scheme_page as report
 from asad_papers.oasis.oasis_command import PARTS
-from asad_papers.oasis.scheme_instances import Instance, draw_instance
+from asad_papers.oasis.paper_claims import claims
+from asad_papers.oasis.scheme_instances import Instance, draw_instance, read_testbed
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +57,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def a_testbed(folder: Path, **wrong: Any) -> Path:
+    row = {"jobs": 6, "done": 4, "median": -1.5, "sd": 2.0}
+    late = row | {"median": 3.0, "sd": 1.0}
+    found = {
+        "utility": {"oasis": 40.0, "drf": 32.0},
+        "timeliness": {"oasis": {"sensitive": row}, "drf": {"sensitive": late}},
+    }
+    path = folder / "testbed.json"
+    path.write_text(json.dumps(found | wrong), encoding="utf-8")
+    return path
+
+
 @pytest.fixture(scope="module")
 def document(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
@@ -63,9 +76,10 @@ def document(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         patch.setattr(admission, "GROWTH", {"slots": (20, 40), "workers": (10, 20), "servers": (5, 10)})
         patch.setattr(admission, "SMALL_SERVERS", (10,))
         patch.setattr(admission, "TIMELINESS_JOBS", 20)
+        patch.setattr(admission, "DRAWN_JOBS", 15)
         page = tmp_path_factory.mktemp("page") / "bench.html"
         words = ["bench", "oasis", "--instances", str(folder), "--small", "2", "--seeds", "1", "--json"]
-        words += ["--part", ",".join(PARTS)]
+        words += ["--part", ",".join(PARTS), "--testbed", str(a_testbed(page.parent))]
         result = CliRunner().invoke(asactl, [*words, "--page", str(page)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
@@ -124,10 +138,96 @@ def test_every_key_of_the_json_is_documented(document: dict[str, Any]) -> None:
         return set().union(*(keys(item) for item in value)) if isinstance(value, list) else set()
 
     NAMED = {"instances", "sums", "competitive_bound", "timeliness", "utility", "case0", "case1", "12"}
+    NAMED |= {"alone", "over_drf"}
     found = keys({key: value for key, value in document.items() if key != "page"})
     found -= {"sensitive", "critical"}
     missing = {key for key in found if f"`{key}`" not in text and key not in admission.SCHEMES}
     assert not missing, f"docs/reference/bench-oasis.md does not say {sorted(missing)}"
+
+
+@pytest.mark.parametrize("kind", ["gpus", "bursts"])
+def test_drawn_instances_are_summed_and_bounded(document: dict[str, Any], kind: str) -> None:
+    found = document[kind]
+    assert found["seeds"] == [0] and found["jobs"] == 15
+    (row,) = found["instances"].values()
+    assert found["sums"] == {name: of["utility"] for name, of in row.items()}
+    assert max(found["sums"].values()) <= found["alone"] * (1 + 1e-9)
+    assert found["over_drf"]["oasis"] == pytest.approx(found["sums"]["oasis"] / found["sums"]["drf"])
+
+
+def test_types_of_gpus_change_nothing_else_of_an_instance() -> None:
+    plain, typed = draw_instance(40, 3), draw_instance(40, 3, gpu_types=True)
+    assert typed.servers.resources == (*plain.servers.resources, "gpu:k80", "gpu:m60")
+    for capacity, before in (
+        (typed.servers.workers, plain.servers.workers),
+        (typed.servers.parameter_servers, plain.servers.parameter_servers),
+    ):
+        assert (capacity[:, :5] == before).all() and (capacity[:, 5:].sum(axis=1) == capacity[:, 0]).all()
+        assert (capacity[:, 5:] > 0).any(axis=1).sum() == (capacity[:, 0] > 0).sum(), "of one type each"
+    kinds = set()
+    for job, was in zip(typed.jobs, plain.jobs, strict=True):
+        assert (job.worker[:5] == was.worker).all() and job.utility == was.utility and job.work == was.work
+        assert sorted(job.worker[5:]) in ([0.0, 0.0], [0.0, job.worker[0]])
+        kinds.add(tuple(job.worker[5:] > 0))
+    assert len(kinds) == 3
+
+
+def test_bursts_change_nothing_but_arrivals() -> None:
+    plain, burst = draw_instance(100, 3), draw_instance(100, 3, bursts=True)
+    assert [job.work for job in burst.jobs] == [job.work for job in plain.jobs]
+    arrivals = [[job.arrival for job in one.jobs] for one in (plain, burst)]
+    assert len(set(arrivals[1])) < len(set(arrivals[0])) / 2 and max(arrivals[1]) < 90
+    assert arrivals[1] == sorted(arrivals[1])
+
+
+def test_with_two_types_of_gpus_oasis_is_worth_a_third_more_than_drf() -> None:
+    found = admission.drawn_apart("gpus", range(5), ("oasis", "drf"))
+    assert found["over_drf"]["oasis"] >= 1.3
+    for row in found["instances"].values():
+        assert row["oasis"]["utility"] > row["drf"]["utility"]
+
+
+def test_every_figure_of_the_paper_has_its_paragraph(document: dict[str, Any]) -> None:
+    notes = list(claims(document))
+    assert [note.partition(",")[0] for note in notes] == [f"Figure {number}" for number in (3, 4, 5, 6, 8, 9)]
+    for note in notes:
+        parts = [
+            note.find(words) for words in ("The paper: ", "Here: ", "Yardstick: ", "Where they differ: ")
+        ]
+        assert parts == sorted(parts) and parts[0] > 0 and "nan" not in note
+        assert note.partition("Here: ")[0] in document["page"].replace("’", "'")
+    assert "1.25 times drf" in notes[4] and notes[4].endswith("differ: nowhere.")
+    assert "1.5 slots early" in notes[5] and "drf varies less" in notes[5]
+    assert not list(claims({}))
+
+
+def test_paragraphs_say_where_oasis_is_beaten() -> None:
+    rows = [
+        {"by": "jobs", "value": 50, "utility": {"oasis": 8.0, "drf": 10.0}, "alone": 20.0},
+        {"by": "jobs", "value": 100, "utility": {"oasis": 30.0, "drf": 10.0}, "alone": 40.0},
+    ]
+    (note,) = claims({"sweep": rows})
+    assert (
+        "0.80 times drf at 50 jobs, 3.00 times drf at 100" in note and "not the best at jobs 50 (drf)" in note
+    )
+    assert "75% of what all jobs" in note and "fifo, rrh, dorm was not swept" in note
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"utility": 3}, "utility is not a table"),
+        ({"utility": {"oasis": "many"}}, "utility.oasis is"),
+        ({"timeliness": {"oasis": {"critical": {"jobs": 1}}}}, "timeliness.oasis.critical.done is missing"),
+        (
+            {"timeliness": {"oasis": {"critical": {"jobs": 1, "done": 0, "median": "x", "sd": None}}}},
+            "median is .x.; write slots, or null",
+        ),
+    ],
+)
+def test_a_wrong_testbed_is_refused(tmp_path: Path, wrong: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        read_testbed(a_testbed(tmp_path, **wrong))
 
 
 def test_the_page_is_whole_and_asks_for_nothing(document: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 Every part gives plain data for JSON. Times are of this machine; everything else is the same for the same instances.
 
 - `compare`: each scheme on each instance. Utility, jobs admitted and done, time of a decision.
+- `gpus`: the same with two types of GPUs. `bursts`: the same with arrivals in bursts.
 - `sweep`: total utility against the number of jobs, of slots and of servers (Figure 3).
 - `timeliness`: completion less target (γ3), 100 time-sensitive and 100 time-critical jobs, T = 100 (Figure 4).
 - `small_cases`: offline optimum over utility, 10 jobs, T = 10 (Figure 5).
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from asad.admit.elastic import ElasticJob, Scheme
+from asad.admit.first_fit_servers import most_at_once
 from asad.admit.oasis import Oasis
 from asad.admit.prices import Bounds, bounds_of
 from asad.admit.schemes import scheme_maker
@@ -39,6 +41,8 @@ SLOW = ("dorm",)
 """Left out of `sweep` unless asked for by name: it solves a MILP at each arrival and end."""
 
 SIZES = (50, 100, 200)
+DRAWN_JOBS = 100
+"""Of the instances with two types of GPUs, and of those with arrivals in bursts."""
 SWEEPS: dict[str, tuple[int, ...]] = {
     "jobs": (50, 100, 200, 300),
     "slots": (100, 200, 300),
@@ -175,20 +179,61 @@ def sums(
     return found
 
 
+def alone(instance: Instance) -> float:
+    """What all jobs would be worth if each had the empty cluster for itself: no scheme reaches more."""
+    worth = 0.0
+    for job in instance.jobs:
+        width = most_at_once(instance.servers, job, job.most_workers)
+        length = -(-job.work // width) if width else instance.slots + 1
+        if job.arrival + length <= instance.slots:
+            worth += float(job.utility(length))
+    return worth
+
+
+def drawn_apart(
+    kind: str, seeds: Sequence[int], schemes: Sequence[str], step: Step = quiet
+) -> dict[str, Any]:
+    """{"jobs", "seeds", "instances", "sums", "alone", "over_drf"} of instances with two types of GPUs (`gpus`) or with
+    arrivals in bursts (`bursts`). `over_drf`: {scheme: its sum over that of `drf`}; empty without `drf`."""
+    instances = [
+        draw_instance(
+            DRAWN_JOBS,
+            seed,
+            gpu_types=kind == "gpus",
+            bursts=kind == "bursts",
+            name=f"{kind}_jobs{DRAWN_JOBS}_seed{seed}",
+        )
+        for seed in seeds
+    ]
+    table = compare(instances, schemes, step)
+    of_all: dict[str, Any] = sums(instances, table)[str(DRAWN_JOBS)]
+    fair = of_all.get("drf", 0.0)
+    return {
+        "jobs": DRAWN_JOBS,
+        "seeds": list(seeds),
+        "instances": table,
+        "sums": of_all,
+        "alone": sum(map(alone, instances)),
+        "over_drf": {name: utility / fair for name, utility in of_all.items()} if fair > 0 else {},
+    }
+
+
 def sweep(seeds: Sequence[int], schemes: Sequence[str], step: Step = quiet) -> list[Json]:
-    """Mean utility over the seeds: one row {"by", "value", "utility": {scheme: mean}} a point."""
+    """Mean utility over the seeds: one row {"by", "value", "utility": {scheme: mean}, "alone"} a point."""
     rows: list[Json] = []
     for by, values in SWEEPS.items():
         for value in values:
             shape = {"jobs": 200, "slots": 300 if by == "jobs" else 100, "servers": 50} | {by: value}
             utility: dict[str, list[float]] = {name: [] for name in schemes}
+            most = []
             for seed in seeds:
                 instance = draw_instance(shape["jobs"], seed, slots=shape["slots"], servers=shape["servers"])
+                most.append(alone(instance))
                 for name in schemes:
                     utility[name].append(play(instance, name).utility)
                     step(f"{by} {value}, {name}")
             means: dict[str, Json] = {name: float(np.mean(u)) for name, u in utility.items()}
-            rows.append({"by": by, "value": value, "utility": means})
+            rows.append({"by": by, "value": value, "utility": means, "alone": float(np.mean(most))})
     return rows
 
 

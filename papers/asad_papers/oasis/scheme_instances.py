@@ -12,15 +12,19 @@ What the paper leaves open in its distributions, and how it is filled:
 - Slots are 1 h; gradients of e MB there and back over b Mbit/s take 2·8·e/b seconds of it.
 - The text gives workers C4 machines and parameter servers P2 and G3, but only the latter have GPUs: swapped.
 - One job in ten has γ2 = 0, 55 % are time-sensitive (γ2 from 0.01 to 1), 35 % time-critical (4 to 6).
-- Arrivals are uniform over the first nine tenths of the time; the trace the paper used is not part of it.
+- Arrivals are uniform over the first nine tenths of the time; the trace the paper used is not part of it. In bursts,
+  they come together: the times of bursts are uniform, their sizes geometric.
+- GPUs are all alike, as in the paper. With types, those of P2 machines are K80s and those of G3 machines M60s, as
+  Amazon has them; one job in three wants either type, the third any.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +32,10 @@ from asad.admit.elastic import ElasticJob, Servers
 from asad.admit.utility import Sigmoid
 from asad.errors import ConfigError
 from asad.model import Floats
-from asad_papers.instance_files import JsonTable
+from asad_papers.instance_files import JsonTable, is_number, short
 
 RESOURCES = ("gpu", "cpu", "memory_gb", "disk_gb", "bandwidth_gbps")
+GPU_TYPES = ("gpu:k80", "gpu:m60")
 
 GPU_MACHINES = (
     (1, 4, 61, 500),
@@ -45,6 +50,8 @@ disks are ours."""
 CPU_MACHINES = ((0, 8, 15, 500), (0, 16, 30, 1000), (0, 36, 60, 2000))
 """c4.2xlarge, c4.4xlarge, c4.8xlarge, likewise."""
 
+BURST = 10.0
+"""Jobs of a burst, in the mean."""
 TAU_SCALE = 100.0
 SLOT_S = 3600.0
 KINDS = (("insensitive", 0.10), ("sensitive", 0.55), ("critical", 0.35))
@@ -100,6 +107,30 @@ def read_instance(path: Path) -> Instance:
     )
 
 
+def read_testbed(path: Path) -> dict[str, Any]:
+    """What schemes reached on a testbed: `utility` by scheme, and `timeliness` by scheme and kind of job as the bench
+    has it. Raises ConfigError that names the file, the key and the remedy."""
+    file = JsonTable.of_file(path, "docs/reference/bench-oasis.md")
+    utility = JsonTable(path, file.get("utility"), "utility.")
+    timeliness: dict[str, Any] = {}
+    for name, kinds in JsonTable(path, file.get("timeliness"), "timeliness.").plain.items():
+        rows = JsonTable(path, kinds, f"timeliness.{name}.").plain
+        timeliness[name] = {
+            kind: _lateness(JsonTable(path, row, f"timeliness.{name}.{kind}.")) for kind, row in rows.items()
+        }
+    return {"utility": {name: utility.number(name) for name in utility.plain}, "timeliness": timeliness}
+
+
+def _lateness(row: JsonTable) -> dict[str, float | None]:
+    found: dict[str, float | None] = {key: row.count(key, 0) for key in ("jobs", "done")}
+    for key in ("median", "sd"):
+        value = row.get(key)
+        if value is not None and not is_number(abs(value) if isinstance(value, int | float) else value):
+            raise row.wrong(key, f"is {short(value)}", "write slots, or null where no job was done")
+        found[key] = value
+    return found
+
+
 def _job(row: JsonTable, number: int, resources: int) -> ElasticJob:
     gamma = row.numbers("gamma", row.get("gamma"), 3)
     return ElasticJob(
@@ -130,12 +161,14 @@ def draw_instance(
     worth: tuple[float, float] = (1.0, 100.0),
     kinds: Sequence[tuple[str, float]] = KINDS,
     most_chunks: int = 100,
+    gpu_types: bool = False,
+    bursts: bool = False,
     name: str | None = None,
 ) -> Instance:
     """`jobs` jobs, `servers` worker servers and as many parameter servers, of the paper's ranges.
 
     `worth` is the range of γ1, `kinds` the shares of the kinds of jobs, `most_chunks` the upper end of N's range. The
-    same arguments give the same instance.
+    same arguments give the same instance; `gpu_types` and `bursts` (see above) change nothing else of it.
     """
     rng = np.random.default_rng(np.random.SeedSequence((seed, jobs, slots, servers)))
 
@@ -150,7 +183,11 @@ def draw_instance(
     )
     shares = np.array([share for _, share in kinds], np.float64)
     drawn = []
-    for number, arrival in enumerate(sorted(rng.integers(0, max(1, round(0.9 * slots)), jobs).tolist())):
+    last = max(1, round(0.9 * slots))
+    arrivals = rng.integers(0, last, jobs).tolist()
+    if bursts:
+        arrivals = _bursts(np.random.default_rng((seed, jobs, slots, servers, 1)), jobs, last)
+    for number, arrival in enumerate(sorted(arrivals)):
         chunks = int(rng.integers(5, most_chunks + 1))
         b, beside = rng.uniform(0.1, 5.0), rng.uniform(5.0, 20.0)
         tau = rng.uniform(0.001, 0.1) / TAU_SCALE
@@ -178,7 +215,39 @@ def draw_instance(
                 fixed_workers=min(int(rng.integers(1, 31)), chunks),
             )
         )
-    return Instance(name or f"jobs{jobs}_seed{seed}", slots, park, tuple(drawn), {})
+    instance = Instance(name or f"jobs{jobs}_seed{seed}", slots, park, tuple(drawn), {})
+    if not gpu_types:
+        return instance
+    return _with_types(instance, np.random.default_rng((seed, jobs, slots, servers, 2)))
+
+
+def _bursts(rng: np.random.Generator, jobs: int, last: int) -> list[int]:
+    """Slots before `last` in which so many jobs arrive."""
+    arrivals: list[int] = []
+    while len(arrivals) < jobs:
+        arrivals += [int(rng.integers(0, last))] * int(rng.geometric(1.0 / BURST))
+    return arrivals[:jobs]
+
+
+def _with_types(instance: Instance, rng: np.random.Generator) -> Instance:
+    """The same with a resource for each type of GPU, beside that of all GPUs: who wants a type takes of both."""
+    servers = instance.servers
+    p2 = {machine[:3] for machine in GPU_MACHINES[:3]}
+    is_p2 = np.array([tuple(row[:3]) in p2 for row in servers.workers.tolist()])[:, None]
+    gpus = servers.workers[:, :1]
+    none = np.zeros((len(servers.parameter_servers), len(GPU_TYPES)))
+    park = Servers(
+        (*servers.resources, *GPU_TYPES),
+        np.column_stack((servers.workers, np.where(is_p2, gpus, 0.0), np.where(is_p2, 0.0, gpus))),
+        np.column_stack((servers.parameter_servers, none)),
+    )
+    jobs = []
+    for job, kind in zip(instance.jobs, rng.integers(0, 1 + len(GPU_TYPES), len(instance.jobs)), strict=True):
+        typed = [float(job.worker[0]) if kind == number else 0.0 for number in range(len(GPU_TYPES))]
+        jobs.append(
+            replace(job, worker=np.append(job.worker, typed), server=np.append(job.server, [0.0, 0.0]))
+        )
+    return replace(instance, servers=park, jobs=tuple(jobs))
 
 
 def kind_of(job: ElasticJob) -> str:

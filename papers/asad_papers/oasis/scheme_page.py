@@ -14,6 +14,7 @@ from matplotlib.ticker import NullLocator
 from asad.report import units
 from asad.report.drawing import INK, PALETTE, axes_at, legend, svg
 from asad_papers.harness import Document, Piece, Plot, Reading, Table
+from asad_papers.oasis.paper_claims import claims
 from asad_papers.plots import COLOURS, Curve, curves, logarithmic
 
 LOOKS: dict[str, tuple[str, Any]] = {
@@ -60,7 +61,8 @@ def reading(document: Document) -> Reading:
         _facts(document),
         _verdict(document),
         (
-            ("instances", "Instances", list(_instances(document))),
+            ("paper", "The paper’s evaluation", list(claims(document))),
+            ("instances", "Instances", [*_instances(document), *_apart(document)]),
             ("figures", "Figures", [*_tables(document), *_figures(document)]),
         ),
         METHOD,
@@ -232,6 +234,9 @@ def _facts(document: Document) -> str:
     parts = []
     if document.get("instances"):
         parts.append(units.plural(len(document["instances"]), "instance"))
+    for key, words in (("gpus", "with two types of GPUs"), ("bursts", "with arrivals in bursts")):
+        if document.get(key):
+            parts.append(f"{units.plural(len(document[key]['seeds']), 'instance')} {words}")
     if document.get("small"):
         parts.append(units.plural(document["small"]["cases"], "small case"))
     return " · ".join(parts) or "nothing was run"
@@ -300,6 +305,29 @@ def _instances(document: Document) -> Iterator[Piece]:
                 for scheme, row in schemes.items()
             ],
             folded=True,
+        )
+
+
+def _apart(document: Document) -> Iterator[Piece]:
+    """Instances with two types of GPUs, and with arrivals in bursts."""
+    for key, title in (("gpus", "two types of GPUs"), ("bursts", "arrivals in bursts")):
+        found = document.get(key)
+        if not found:
+            continue
+        rows = [
+            [
+                name,
+                units.number(utility),
+                f"{found['over_drf'][name]:.2f}" if name in found["over_drf"] else "",
+                *(units.number(row[name]["utility"]) for row in found["instances"].values()),
+            ]
+            for name, utility in found["sums"].items()
+        ]
+        heads = ("scheme", "sum", "over drf", *(f"seed {seed}" for seed in found["seeds"]))
+        yield Table(f"Total utility with {title}, {units.plural(found['jobs'], 'job')} each", heads, rows)
+        yield (
+            f"Together they would be worth {units.number(found['alone'])} if each had the empty cluster for itself; no "
+            "scheme reaches more."
         )
 
 
