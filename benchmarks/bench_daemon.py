@@ -195,6 +195,9 @@ class Reported:
     def reservations(self) -> list[Reservation]:
         return []
 
+    def licences(self) -> dict[str, float]:
+        return {}
+
     def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
         return {}, {}
 

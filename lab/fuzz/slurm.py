@@ -205,6 +205,9 @@ class _Slurm:
     def reservations(self) -> list[Reservation]:
         return [Reservation("maintenance", "an2", NOW_S + 9e4, NOW_S + 1e5)]
 
+    def licences(self) -> dict[str, float]:
+        return {"abaqus": 4.0}
+
     def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
         return {}, {"normal": 7200.0}
 

@@ -428,6 +428,10 @@ class MadeUpSlurm:
         """None."""
         return []
 
+    def licences(self) -> dict[str, float]:
+        """None."""
+        return {}
+
     def wall_limits(self) -> tuple[dict[tuple[str, str, str], float], dict[str, float]]:
         """None."""
         return {}, {}

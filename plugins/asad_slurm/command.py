@@ -263,7 +263,7 @@ class CommandTransport:
         return {
             facts["LicenseName"]: float(facts["Total"])
             for facts in self._shown("LicenseName", "licenses")
-            if facts.get("Total", "").isdecimal()
+            if re.fullmatch(r"\d{1,12}", facts.get("Total", ""), re.ASCII)
         }
 
     def _shown(self, name: str, *asked: str) -> list[dict[str, str]]:

@@ -20,13 +20,14 @@ class TresTable:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._seen: tuple[Sequence[NodeRecord], Mapping[str, float]] = (), {}
+        self._seen: tuple[Sequence[Amounts], Mapping[str, float]] = (), {}
         self._shown = no_tres()
 
     def shown(self, nodes: Sequence[NodeRecord], licences: Mapping[str, float]) -> Tres:
         """Of these nodes, and so many licences by name."""
-        if self._seen[0] is not nodes or self._seen[1] != licences:
-            self._seen = nodes, licences
+        seen = [node.gres for node in nodes], licences
+        if self._seen != seen:
+            self._seen = seen
             gres = sorted({name for node in nodes for name, _ in node.gres})
             names = (*gres, *(f"license/{clean(name)}" for name in licences))
             number = {name: at for at, name in enumerate(names)}

@@ -125,5 +125,7 @@ def test_licences_are_read_from_scontrol(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(transport, "_run", answered)
     assert transport.licences() == {"abaqus": 4.0, "matlab@db": 7.0}
     assert asked_for == [["scontrol", "show", "licenses", "--oneliner"]]
+    lines = f"LicenseName=a Total={'9' * 400}\nLicenseName=b Total=many\nLicenseName=c\n"
+    assert transport.licences() == {}
     lines = "No licenses configured in Slurm.\n"
     assert transport.licences() == {}
