@@ -1,4 +1,5 @@
-"""The life of a job that asad holds back, the same for every stage: named states, named events, and no others.
+"""The life of a job that asad holds back, the same for every stage and for what the Slurm plugin changes of jobs: named
+states, named events, and no others.
 
 A job is held back by a begin time of the cluster's own, never by holding it: when asad is dead it starts by itself.
 What was asked for is kept before the cluster hears of it, so that a successor knows a begin time of asad's making from
@@ -78,6 +79,11 @@ AFTER: Mapping[tuple[Hold, Event], Hold] = {
 """Which state follows; events that are not here change nothing. USER_OVERRIDE is for good."""
 
 
+def after(hold: Hold, event: Event) -> Hold:
+    """The state that follows on an event."""
+    return AFTER.get((hold, event), hold)
+
+
 class Step(Enum):
     """What the cluster is to be asked for now."""
 
@@ -130,7 +136,7 @@ class HeldJob:
 
     def on(self, event: Event) -> None:
         """Go on to the state that follows."""
-        self.hold = AFTER.get((self.hold, event), self.hold)
+        self.hold = after(self.hold, event)
 
     def defers(self, begin_s: float) -> bool:
         """Is a begin time of our making?"""

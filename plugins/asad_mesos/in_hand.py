@@ -1,6 +1,8 @@
 """Jobs on their way out of Slurm's queue, on Mesos, and on their way back: named states, named events, and no others.
 
 An entry is in the journal before anything is done that follows from its state, so that a successor finds it there.
+This is not the life of `asad.hold`: there a begin time keeps a job from starting in the one cluster that it stays in;
+here it moves between two, its hold in Slurm ends by no clock, and whoever forgets where it is would run it twice.
 """
 
 from __future__ import annotations

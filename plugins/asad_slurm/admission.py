@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from asad.cluster.lending_rules import first_reason
 from asad.decisions import Admit, Decline, Defer, SetThrottle, Start
-from asad_slurm.changes import HELD, Change, Changes, is_ours, value_of
+from asad_slurm.changes import HELD, Changes, value_of
 from asad_slurm.command import Transport
 from asad_slurm.records import JobRecord, clean
 from asad_slurm.settings import Settings
@@ -63,7 +63,7 @@ class Admission:
         """Nice goes down from what its user has, so that the order among the admitted is as it was."""
         if record.priority <= 0:
             return HELD
-        ours = self._ours(job, NICE, record)
+        ours = self._changes.ours(job, NICE, record)
         lift = 0 if ours else max(0, min(-self._settings.admitted_nice, MOST_PRIORITY - int(record.priority)))
         if lift and (why := self._changes.make(job, {NICE: record.nice - lift}, {NICE: record.nice})):
             return why
@@ -102,7 +102,7 @@ class Admission:
     def _defer(self, job: int, record: JobRecord, until_s: float) -> str:
         if not math.isfinite(until_s) or until_s > LATEST_S:
             return "there is no such time"
-        present, ours = value_of(BEGIN, record), self._ours(job, BEGIN, record)
+        present, ours = value_of(BEGIN, record), self._changes.ours(job, BEGIN, record)
         # before its own begin time its user does not want it to start
         until = max(math.ceil(until_s), ours.was if ours else present)
         if until <= self._clock():
@@ -112,16 +112,11 @@ class Admission:
     def _start(self, job: int, record: JobRecord) -> str:
         if not value_of(BEGIN, record) > self._clock():
             return ""  # nothing defers it any more
-        change = self._ours(job, BEGIN, record)
+        change = self._changes.ours(job, BEGIN, record)
         if change is None:
             return "its user, or Slurm, has it begin later"
         why = self._changes.give_back(job, record, (BEGIN,))
         return "its user has it begin later" if not why and change.was > self._clock() else why
-
-    def _ours(self, job: int, key: str, record: JobRecord) -> Change | None:
-        """The change of a job that is still as we have made it."""
-        change = self._changes.open.get((job, key))
-        return change if change is not None and is_ours(change, record) else None
 
 
 def comment(decision: Admit | Decline, record: JobRecord) -> str:

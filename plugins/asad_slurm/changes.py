@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+from asad.hold import Event, Hold, after
 from asad_slurm.command import Answer, Transport
 from asad_slurm.journal import Journal, JournalError
 from asad_slurm.records import WAITS, JobRecord
@@ -24,9 +25,9 @@ SETTLES_S = 60.0
 HELD = "it is held, and its nice would release it"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Change:
-    """One thing that is not as its user had it."""
+    """One thing that is not as its user had it, while it is in the journal; its states are those of `asad.hold`."""
 
     job: int
     """Slurm's number of the job, or of the array."""
@@ -37,10 +38,24 @@ class Change:
     ours: tuple[int, ...]
     """What we have set it to, the latest last."""
     time_s: float
+    hold: Hold = Hold.FREE
+    """HELD once Slurm has done or shown it; FREE before that, and again once a begin time of ours has come."""
+    unanswered: bool = True
+    """It is not known that Slurm did the last: it did not answer us, or a killed predecessor."""
+
+    @property
+    def lapsed(self) -> bool:
+        """Its begin time has come, and it waits still: what stands there is not its user's own."""
+        return self.hold is Hold.FREE and not self.unanswered
+
+    def on(self, event: Event) -> None:
+        """Go on to the state that follows."""
+        self.hold = after(self.hold, event)
 
     def to_json(self) -> dict[str, Any]:
-        """The journal's line."""
-        return asdict(self) | {"what": "changed", "job": str(self.job)}
+        """The journal's line; states are not in it, since a successor goes by what Slurm shows."""
+        of_line = {"key": self.key, "was": self.was, "ours": self.ours}
+        return {"what": "changed", "time_s": self.time_s, "job": str(self.job), **of_line}
 
 
 class Changes:
@@ -48,41 +63,54 @@ class Changes:
 
     def __init__(self, transport: Transport, journal: Journal, clock: Callable[[], float]) -> None:
         self._transport, self._journal, self._clock = transport, journal, clock
-        self.open: dict[tuple[int, str], Change] = {}
-        self._unanswered: set[tuple[int, str]] = set()
-        """Changes of which it is not known that Slurm did the last: it did not answer us, or a killed predecessor."""
-        self.lapsed: dict[int, Change] = {}
-        """Begin times of ours that have come, of jobs that wait still: what stands there is not their users' own."""
+        self._all: dict[tuple[int, str], Change] = {}
+
+    @property
+    def open(self) -> dict[tuple[int, str], Change]:
+        """Those that are to be returned: all but the lapsed."""
+        return {where: change for where, change in self._all.items() if not change.lapsed}
+
+    @property
+    def jobs(self) -> set[int]:
+        """All of which anything is in the journal."""
+        return {job for job, _ in self._all}
 
     def load(self) -> None:
         """Take up what an earlier daemon has changed. Raises JournalError if the journal cannot be read."""
         for (job, key), line in self._journal.open_changes().items():
             change = Change(int(job), key, line["was"], tuple(line["ours"]), float(line.get("time_s", 0.0)))
-            self.open[change.job, key] = change
-        self._unanswered = set(self.open)
+            self._all[change.job, key] = change
+
+    def ours(self, job: int, key: str, record: JobRecord) -> Change | None:
+        """The open change of a waiting job that is still as we have made it."""
+        change = self._all.get((job, key))
+        return change if change is not None and not change.lapsed and is_ours(change, record) else None
 
     def make(self, job: int, wanted: Mapping[str, int], present: Mapping[str, int]) -> str:
         """Change a job as `wanted`, by key; `present` is what it is now. Why it was not done, or the empty string."""
         now_s = self._clock()
         made = {}
         for key, value in wanted.items():
-            known = self.open.get((job, key)) or (self.lapsed.get(job) if key == BEGIN else None)
+            change = made[key] = Change(job, key, present[key], (value,), now_s)
+            known = self._all.get((job, key))
             # back at what its user had, what we asked for before may yet come
-            before = known.ours if known is not None and present[key] in (*known.ours, known.was) else ()
-            was = known.was if known is not None and before else present[key]
-            made[key] = Change(job, key, was, (*before, value)[-MOST_OURS:], now_s)
+            if known is not None and present[key] in (*known.ours, known.was):
+                change.was, change.ours = known.was, (*known.ours, value)[-MOST_OURS:]
+                change.hold = after(known.hold, Event.SHOWN) if present[key] in known.ours else known.hold
         try:
-            for key, change in made.items():
+            for change in made.values():
                 self._journal.write(**change.to_json())
-                self.open[job, key] = change
+                self._all[job, change.key] = change
         except JournalError as error:
             return str(error)
-        self._unanswered.update((job, key) for key in made)
         answer = self._ask(job, wanted, now_s)
         if not answer.certain:
             return f"it is not known whether Slurm did it: {answer.why}"
-        self._unanswered.difference_update((job, key) for key in made)
         for key, change in made.items():
+            if answer.done:
+                change.on(Event.CONFIRMED)
+            # refused, what was asked for before and never answered may yet come
+            change.unanswered = change.hold is Hold.FREE
             # back at what its user had; or refused, and nothing was changed of it before
             if change.was == change.ours[-1] if answer.done else len(change.ours) == 1:
                 self._close(job, key)
@@ -102,8 +130,8 @@ class Changes:
         wanted: dict[str, int] = {}
         why = ""
         for key in keys:
-            change = self.open.get((job, key))
-            if change is None:
+            change = self._all.get((job, key))
+            if change is None or change.lapsed:
                 continue
             if record is None or not is_ours(change, record):
                 if record is None or not self._may_come(change, record, now_s):
@@ -118,7 +146,7 @@ class Changes:
         if not answer.done:
             return answer.why
         for key in wanted:
-            if record is None or not self._may_come(self.open[job, key], record, now_s):
+            if record is None or not self._may_come(self._all[job, key], record, now_s):
                 self._close(job, key)
         return why
 
@@ -129,39 +157,38 @@ class Changes:
         """
         sentences = []
         now_s = self._clock()
-        for job, lapsed in list(self.lapsed.items()):
-            record = waiting(job)
-            if record is None:
-                del self.lapsed[job]
-                self._journal.close("given-back", self._clock(), str(job), key=BEGIN)
-            elif is_ours(lapsed, record) and value_of(BEGIN, record) > now_s:  # the clock was set back
-                self.open[job, BEGIN] = self.lapsed.pop(job)
-        for (job, key), change in list(self.open.items()):
+        for (job, key), change in list(self._all.items()):
             record = waiting(job)
             if record is None:
                 if key != NICE or not lives(job):  # a job that is requeued waits with the nice that it had
                     self._close(job, key)
+            elif change.lapsed:
+                if is_ours(change, record) and value_of(key, record) > now_s:  # the clock was set back
+                    change.on(Event.SHOWN)
             elif not is_ours(change, record):
-                if value_of(key, record) == change.was and 0.0 <= now_s - change.time_s < SETTLES_S:
+                restored = value_of(key, record) == change.was
+                if restored and 0.0 <= now_s - change.time_s < SETTLES_S:
                     continue
+                change.on(Event.GONE if restored else Event.OVERRIDE)
                 self._close(job, key)
-                if value_of(key, record) != change.was:
+                if change.hold is Hold.USER_OVERRIDE:
                     sentences.append(f"{job}: somebody else has set its {CHANGED_NAMES[key]}; it is let be")
             elif key == BEGIN and change.ours[-1] <= now_s and change.was <= now_s:
                 # its time has come by itself; the journal has it open, for a clock that is set back makes it ours again
-                self.lapsed[job] = self.open.pop((job, key))
-                self._unanswered.discard((job, key))
+                change.on(Event.GONE)
+                change.unanswered = False
+            else:
+                change.on(Event.SHOWN)
         return sentences
 
     def _may_come(self, change: Change, record: JobRecord, now_s: float) -> bool:
         """May what was asked for last still be done, since nobody heard an answer, and another value is there?"""
-        late = (change.job, change.key) in self._unanswered and 0.0 <= now_s - change.time_s < SETTLES_S
+        late = change.unanswered and 0.0 <= now_s - change.time_s < SETTLES_S
         return late and value_of(change.key, record) != change.ours[-1]
 
     def _close(self, job: int, key: str) -> None:
         """Nothing is to be restored any more."""
-        self.open.pop((job, key), None)
-        self._unanswered.discard((job, key))
+        del self._all[job, key]
         self._journal.close("given-back", self._clock(), str(job), key=key)
 
 

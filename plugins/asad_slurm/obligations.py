@@ -123,7 +123,7 @@ class Obligations:
         if self.journal.lines > MOST_LINES:
             with contextlib.suppress(JournalError):
                 self.offers.compact()
-        watched = {job for job, _ in self.changes.open} | self.changes.lapsed.keys()
+        watched = self.changes.jobs
         if not watched or self.error:
             return
         self.journal.beat()

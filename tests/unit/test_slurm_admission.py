@@ -21,6 +21,7 @@ from slurm_samples import START_S, Lab, SlurmInMemory, a_job, names, row, runnin
 
 from asad.decisions import Admit, Cause, Decision, Decline, Defer, SetThrottle, Start
 from asad.errors import ClusterError, ConfigError
+from asad.hold import Hold
 from asad.model import Snapshot
 
 WHY = Cause("oasis", "payoff 3.2; slots 5 to 9")
@@ -450,6 +451,48 @@ def test_what_a_killed_predecessor_asked_for_last_may_come_after_it_was_returned
     lab.snapshot(1)
     lab.cluster.release()
     assert lab.slurm.jobs[array]["array_max_tasks"] == 0 and lab.cluster.notices == []
+
+
+def test_what_was_not_answered_may_come_though_what_was_asked_after_it_was_refused(lab: Lab) -> None:
+    array = 20
+    lab.slurm.hangs = True
+    assert "not known" in do(lab, SetThrottle(WHY, at(lab, "20_0"), 3))
+    lab.slurm.hangs, lab.slurm.refuses = False, "Access/permission denied"
+    assert "denied" in do(lab, SetThrottle(WHY, at(lab, "20_0"), 4))
+    lab.slurm.refuses = ""
+    lab.cluster.release()
+    assert changes(lab) == {("20", "ArrayTaskThrottle"): (0, [3, 4])}, "the 3 may yet come"
+    lab.slurm.jobs[array]["array_max_tasks"] = 3
+    lab.snapshot(1)
+    lab.cluster.release()
+    lab.snapshot(SETTLES_S)
+    assert lab.slurm.jobs[array]["array_max_tasks"] == 0 and changes(lab) == {} and lab.cluster.notices == []
+
+
+def test_the_life_of_a_change_is_that_of_a_hold(lab: Lab) -> None:
+    def life() -> tuple[Hold, bool]:
+        change = lab.cluster._obligations.changes._all[10, "StartTime"]
+        return change.hold, change.unanswered
+
+    lab.slurm.hangs = True
+    assert "not known" in do(lab, Defer(WHY, at(lab, "10"), IN_AN_HOUR))
+    assert life() == (Hold.FREE, True)
+    lab.slurm.hangs = False
+    assert do(lab, Defer(WHY, at(lab, "10"), IN_AN_HOUR + 60)) == ""
+    assert life() == (Hold.HELD, False)
+    lab.cluster = lab.open()
+    lab.cluster.recover()
+    assert life() == (Hold.FREE, True)
+    lab.snapshot(1)
+    assert life() == (Hold.HELD, True)  # it is there; whether it is the last that was asked for shows later
+    lab.snapshot(3700)
+    assert life() == (Hold.FREE, False) and lab.cluster._obligations.changes.open == {}
+    lab.snapshot(-3000)
+    assert life() == (Hold.HELD, False)
+    change = lab.cluster._obligations.changes.open[10, "StartTime"]
+    lab.slurm.jobs[10]["eligible_time"] = int(START_S) + 99_999
+    lab.snapshot(5)
+    assert change.hold is Hold.USER_OVERRIDE and lab.cluster._obligations.changes.jobs == set()
 
 
 def test_what_somebody_else_has_changed_is_theirs(lab: Lab) -> None:
