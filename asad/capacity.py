@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from asad.compiling import borrowing, compiled
 from asad.ineligible import NodeIneligible
-from asad.model import Floats, Ints, Jobs, Snapshot
+from asad.model import Floats, Ints, Jobs, Machine, Snapshot
 
 ROOM = 1e-9
 """Pools are sums: what is smaller than this is rounding."""
@@ -123,6 +123,31 @@ def seen(snapshot: Snapshot) -> tuple[float, float, Ints, Ints, Ints]:
 def spread(cores: int, nodes: int) -> list[int]:
     """So many cores over so many nodes, as evenly as can be, the largest part first."""
     return [cores // nodes + (k < cores % nodes) for k in range(nodes)]
+
+
+def node_of_core(machine: Machine) -> NDArray[np.intp]:
+    """(cores,) Number of the node of each core."""
+    return np.repeat(np.arange(len(machine.cores)), machine.cores)
+
+
+def held_memory(snapshot: Snapshot, holder: Ints) -> Floats:
+    """(N,) Bytes that the jobs in `holder` (cores,) reserve of each node, as far as it is known."""
+    held = np.flatnonzero(holder >= 0)
+    bytes_ = np.nan_to_num(snapshot.jobs.memory_bytes_per_core[holder[held]])
+    nodes = node_of_core(snapshot.machine)[held]
+    return np.bincount(nodes, weights=bytes_, minlength=len(snapshot.machine.cores))
+
+
+def cores_with_memory(cores: NDArray[Any], free_bytes: Floats, need_bytes: float) -> Floats:
+    """(N,) For how many of a node's `cores` its free memory (N,) is enough, where each needs so much; NaN needs none.
+
+    Sums of memory are rounded: what lacks less than `ROOM` of a core is there.
+    """
+    if not need_bytes > 0:
+        return cores.astype(np.float64)
+    there = np.maximum(np.nan_to_num(free_bytes, posinf=np.inf), 0.0)
+    fits: Floats = np.minimum(cores, np.floor(there / need_bytes + ROOM))
+    return fits
 
 
 def held_over_time(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.capacity import held_over_time
+from asad.capacity import cores_with_memory, held_memory, held_over_time, node_of_core, spread
 from asad.compiling import compiled
 from asad.model import Floats, Ints, Snapshot
 
@@ -110,10 +110,7 @@ class Places:
 
         `allowed` (N,): only of these. Where one node could not hold its part, any number of nodes will do.
         """
-        room = self.idle.astype(np.float64)
-        need = memory_bytes_per_core
-        if need > 0:  # never of NaN
-            room = np.minimum(room, np.floor(np.maximum(self.memory_bytes, 0.0) / need + 1e-9))
+        room = cores_with_memory(self.idle, self.memory_bytes, memory_bytes_per_core)
         if allowed is not None:
             room = np.where(allowed, room, 0.0)
         each = math.ceil(cores / nodes) if nodes > 0 else self.largest + 1
@@ -129,26 +126,21 @@ class Places:
                 return False
             # the fullest nodes first, so that the others stay whole
             chosen = fit[np.argsort(room[fit], kind="stable")[:nodes]]
-            taken[chosen] = each
-            taken[chosen[-1]] -= each * nodes - cores
+            taken[chosen] = spread(cores, nodes)
         self.idle -= taken
-        if need > 0:
-            self.memory_bytes -= taken * need
+        if memory_bytes_per_core > 0:  # never of NaN
+            self.memory_bytes -= taken * memory_bytes_per_core
         return True
 
 
 def places(snapshot: Snapshot, usable: NDArray[np.bool_]) -> Places:
     """Where there is room now."""
-    machine, jobs = snapshot.machine, snapshot.jobs
-    count = len(machine.cores)
-    node = np.repeat(np.arange(count), machine.cores)
-    owner, guest = snapshot.core_owner, snapshot.core_guest
-    idle = np.bincount(node[owner < 0], minlength=count).astype(np.int32)
+    machine = snapshot.machine
+    idle = np.bincount(node_of_core(machine)[snapshot.core_owner < 0], minlength=len(machine.cores)).astype(
+        np.int32
+    )
     idle[~usable] = 0
     memory = np.where(np.isfinite(machine.memory_bytes), machine.memory_bytes, np.inf)
     if np.isfinite(memory).any():
-        for holder in (owner, guest):
-            there = holder >= 0
-            reserved = np.nan_to_num(jobs.memory_bytes_per_core[holder[there]])
-            memory = memory - np.bincount(node[there], weights=reserved, minlength=count)
+        memory -= held_memory(snapshot, snapshot.core_owner) + held_memory(snapshot, snapshot.core_guest)
     return Places(idle, memory, int(machine.cores.max(initial=0)))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.applications import Turnover
-from asad.capacity import NOBODY, ROOM, peaks, pools_of, spread
+from asad.capacity import NOBODY, ROOM, cores_with_memory, held_memory, node_of_core, peaks, pools_of, spread
 from asad.decisions import Cause, CoAllocate, SetQuota
 from asad.model import Finished, Floats, Ints, Json, Snapshot
 from asad.place.components import Components, read_components
@@ -65,7 +65,7 @@ class FreeCapacity:
         jobs, machine = snapshot.jobs, snapshot.machine
         count, cores = len(machine.cores), machine.cores
         pools = pools_of(snapshot, headroom)
-        node = np.repeat(np.arange(count), cores)
+        node = node_of_core(machine)
         owner, guest = snapshot.core_owner, snapshot.core_guest
         lends = (pools.unheld < cores) & (snapshot.node_bar == 0)
         if snapshot.whole_nodes:
@@ -75,9 +75,7 @@ class FreeCapacity:
         unmeasured = lends[node] & (owner >= 0) & (jobs.host_bar[owner] == 0) & np.isnan(peaks(snapshot))
         usual = max(0.0, 1.0 - float(pools.usual[0]) - headroom)
         ceiling = pools.lent + pools.free + usual * np.bincount(node[unmeasured], minlength=count)
-        held = np.flatnonzero(guest >= 0)
-        bytes_ = np.nan_to_num(jobs.memory_bytes_per_core[guest[held]])
-        memory = pools.memory + np.bincount(node[held], weights=bytes_, minlength=count)
+        memory = pools.memory + held_memory(snapshot, guest)
         gpus_left, gpus_free = _gpus(snapshot, node, lends)
         return cls(
             snapshot, cores, ceiling, lends, pools.pool, pools.open, memory, pools.memory,
@@ -111,11 +109,7 @@ class FreeCapacity:
         usable &= (self.group == group) | (self.group == NOBODY)
         if jobs.memory_bound[guest]:
             usable &= ~self.bound
-        holds = np.where(usable, self.open, 0).astype(np.int64)
-        if need > 0:
-            known = ~np.isinf(self.memory_free)
-            fits = np.floor(np.nan_to_num(np.where(known, self.memory_free, 0.0)) / need + ROOM)
-            holds = np.where(known, np.clip(fits, 0, holds), holds).astype(np.int64)
+        holds = cores_with_memory(np.where(usable, self.open, 0), self.memory_free, need).astype(np.int64)
         largest = int(holds.max(initial=0))
         if largest == 0 or int(holds.sum()) < wanted:
             return nowhere

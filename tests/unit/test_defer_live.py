@@ -563,6 +563,7 @@ def test_what_is_left_over_time() -> None:
         (4, 1, 0.0, None, [8, 2, 0]),
         (6, 2, 0.0, None, [5, 1, 2]),
         (7, 1, 0.0, None, [1, 4, 2]),
+        (5, 3, 0.0, None, [7, 2, 0]),
         (9, 1, 0.0, None, [0, 3, 2]),
         (12, 0, 0.0, None, [0, 0, 2]),
         (15, 0, 0.0, None, None),
@@ -586,6 +587,12 @@ def test_room_is_looked_for_node_by_node(
     if cores == 2:
         left = [8, 2, 2]
     assert there.idle.tolist() == (left or before.tolist())
+
+
+def test_no_node_gets_back_what_a_job_is_promised_elsewhere() -> None:
+    there = Places(np.array([2, 2, 2, 2], np.int32), np.full(4, np.inf), 2)
+    assert there.take(5, 4, math.nan, None)  # two cores of one node and one of each other
+    assert sorted(there.idle.tolist()) == [0, 1, 1, 1]
 
 
 def test_history_is_kept_by_step_and_foretells_the_course_of_the_day() -> None:
