@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from asad import __version__
 from asad.api.listening import LoopThread
-from asad.api.nodes import ANNOUNCEMENTS, AUDIT_ROWS, GREETING_S, SILENCE_S, WRITE_S
+from asad.api.node_server import ANNOUNCEMENTS, AUDIT_ROWS, GREETING_S, SILENCE_S, WRITE_S
 from asad.api.wire import (
     MAX_FRAME_BYTES,
     MAX_GREETING_BYTES,

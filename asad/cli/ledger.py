@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from asad.bounded import printable
 from asad.cli.live import daemon_store
 from asad.cli.screen import JSON, cells, duration, respond, table_of
-from asad.store import ledger as stored
+from asad.store import lending_ledger as stored
 from asad.store.records import AccountTotal
 from asad.store.store import Store
 

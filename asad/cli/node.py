@@ -25,7 +25,7 @@ from asad.errors import AsadError, ClusterError, ConfigError, UsageError
 from asad.node.actor import Actor, Settings, sample_to_json
 from asad.node.cgroups import Cgroups
 from asad.node.profile import Profile
-from asad.node.progress import FOLDER, folder_of
+from asad.node.progress_files import FOLDER, folder_of
 from asad.node.quotas import Quotas
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,254}", re.ASCII)

@@ -8,7 +8,7 @@ import click
 
 from asad.bounded import printable
 from asad.errors import ClusterError
-from asad.node.progress import write_progress
+from asad.node.progress_files import write_progress
 
 
 @click.command(short_help="Say, inside a job, how far it is.")

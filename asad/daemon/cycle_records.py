@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
-from asad.api.nodes import NodeServer
+from asad.api.node_server import NodeServer
 from asad.cycle import Cycle
 from asad.daemon.clusters import ActsByItself, LiveCluster
 from asad.daemon.figures import Figures

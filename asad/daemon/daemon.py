@@ -17,7 +17,7 @@ from typing import cast
 from asad import __version__
 from asad.api.auth import open_authenticator
 from asad.api.control import ControlServer, Peer
-from asad.api.nodes import NodeServer
+from asad.api.node_server import NodeServer
 from asad.config import MODES, Config, Mode
 from asad.cycle import Cycle
 from asad.daemon.clusters import ActsByItself, LiveCluster, NoNodes, allow_changes, open_cluster, settings_of

@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 
 from asad import __version__
-from asad.api.nodes import NodeServer
+from asad.api.node_server import NodeServer
 from asad.config import Config
 from asad.cycle import Cycle
 from asad.daemon.clusters import LiveCluster

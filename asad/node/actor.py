@@ -28,10 +28,10 @@ from asad.node.cgroups import Cgroups, JobGroup
 from asad.node.cores import hyperthreaded_cores
 from asad.node.guest_roles import GuestRoles
 from asad.node.kernel_files import MOST_MEMORY
-from asad.node.leases import Leases
 from asad.node.pressure_watch import PressureWatch
 from asad.node.profile import Profile
-from asad.node.progress import FOLDER
+from asad.node.progress_files import FOLDER
+from asad.node.quota_leases import Leases
 from asad.node.quotas import Quotas
 from asad.node.registered import Registered
 from asad.node.widen import Widening

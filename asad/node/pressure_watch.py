@@ -6,9 +6,9 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Set
 
-from asad.node.leases import Leases
 from asad.node.pressure import LOOKS, Fractions, gives_way, hosts_beside, throttling_ineffective
 from asad.node.profile import Profile
+from asad.node.quota_leases import Leases
 from asad.port import JobSample
 
 log = logging.getLogger(__name__)

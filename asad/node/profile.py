@@ -20,7 +20,7 @@ import psutil  # type: ignore[import-untyped]
 from asad.node.cgroups import Cgroups, JobGroup, core_ids, read
 from asad.node.memory import needed_bytes
 from asad.node.pressure import Fractions
-from asad.node.progress import FOLDER, offer_file, read_progress, remove_file, tidy
+from asad.node.progress_files import FOLDER, offer_file, read_progress, remove_file, tidy
 from asad.node.quotas import Quotas
 from asad.port import JobSample
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select, delete, insert, not_, select
 
 from asad.applications import MOST, UNUSED_S
 from asad.model import Json
-from asad.store import tables
+from asad.store import schema
 from asad.store.database import PAGE
 from asad.store.encoding import object_of, text, to_text
 from asad.store.store import Store
@@ -28,7 +28,7 @@ def save(store: Store, scope: str, memory: Mapping[str, Mapping[str, Json] | Non
 
 def replace(connection: Connection, scope: str, memory: Mapping[str, Mapping[str, Json] | None]) -> None:
     """The same within a transaction of somebody else."""
-    saved_at, table = time.time(), tables.learned
+    saved_at, table = time.time(), schema.learned
     # by the name that is stored: users may give two names that are spelt out alike
     reported = {text(name): None if known is None else to_text(known) for name, known in memory.items()}
     names = list(reported)
@@ -47,7 +47,7 @@ def replace(connection: Connection, scope: str, memory: Mapping[str, Mapping[str
 def forget(connection: Connection, now_s: float) -> int:
     """Remove applications of which nothing was learned for `UNUSED_S`, and those beyond `MOST` of a scope of which
     something was learned longest ago; how many."""
-    table = tables.learned
+    table = schema.learned
     unused = delete(table).where(_IS_APPLICATION, table.c.saved_at < now_s - UNUSED_S)
     removed = connection.execute(unused).rowcount
     for scope in connection.scalars(select(table.c.scope).distinct()).all():
@@ -59,13 +59,13 @@ def forget(connection: Connection, now_s: float) -> int:
     return removed
 
 
-_IS_APPLICATION = tables.learned.c.application.contains("/")
+_IS_APPLICATION = schema.learned.c.application.contains("/")
 """Not the whole cluster, a day, or what was promised to a job: those are no fingerprints."""
 
 
 def _newest(scope: str) -> Select[Any]:
     """What was kept of the applications of a scope, the last learned first."""
-    table = tables.learned
+    table = schema.learned
     order = table.c.saved_at.desc(), table.c.application
     return select(table).where(table.c.scope == scope, _IS_APPLICATION).order_by(*order)
 
@@ -73,7 +73,7 @@ def _newest(scope: str) -> Select[Any]:
 def load(store: Store, scope: str) -> dict[str, dict[str, Json]]:
     """What was kept of a scope, by application, of at the most `MOST` of them; entries that are no JSON objects are
     left out."""
-    others = select(tables.learned).where(tables.learned.c.scope == text(scope), not_(_IS_APPLICATION))
+    others = select(schema.learned).where(schema.learned.c.scope == text(scope), not_(_IS_APPLICATION))
     found: dict[str, dict[str, Json]] = {}
     with store.reading("reading what was learned") as connection:
         rows = [*connection.execute(others), *connection.execute(_newest(text(scope)).limit(MOST))]

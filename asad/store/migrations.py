@@ -11,7 +11,7 @@ from importlib.resources import files
 from sqlalchemy import Connection, func, insert, inspect, select
 
 from asad.errors import StoreError
-from asad.store.tables import schema_version
+from asad.store.schema import schema_version
 
 FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 VERSION_TABLE = """

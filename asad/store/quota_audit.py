@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import insert, select
 
-from asad.store import tables
+from asad.store import schema
 from asad.store.encoding import text
 from asad.store.records import QuotaChange
 from asad.store.store import Store
@@ -20,14 +20,14 @@ def add(store: Store, changes: Iterable[QuotaChange]) -> None:
     rows = [change.to_row() for change in changes]
     if rows:
         with store.writing("writing changes of quotas") as connection:
-            connection.execute(insert(tables.quota_audit), rows)
+            connection.execute(insert(schema.quota_audit), rows)
 
 
 def of_job(store: Store, job: str, limit: int = 1000) -> list[QuotaChange]:
     """The newest changes of a job's quotas, oldest first, at most `limit` of them."""
-    columns = tables.quota_audit.c
+    columns = schema.quota_audit.c
     query = (
-        select(tables.quota_audit)
+        select(schema.quota_audit)
         .where(columns.job == text(job))
         .order_by(columns.time_s.desc())
         .limit(limit)

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Table, update
 from asad.decisions import DECISIONS, CoAllocate, Decision, Outcome, SetQuota, SetShare
 from asad.errors import StoreError
 from asad.model import Json
-from asad.store import tables
+from asad.store import schema
 from asad.store.database import Database
 from asad.store.encoding import text, to_text
 from asad.store.records import COLUMNS, JOB_FIELDS, NODE_NAMES, JobEnd
@@ -186,14 +186,14 @@ class Run:
     def _write(self, connection: Connection, ended: Mapping[str, Any]) -> None:
         checkpoint = {} if self._time_s is None else {"checkpoint_s": self._time_s}
         changed = connection.execute(
-            update(tables.runs)
-            .where(tables.runs.c.id == self.id)
+            update(schema.runs)
+            .where(schema.runs.c.id == self.id)
             .values(decisions=self._next_decision, **checkpoint, **ended)
         )
         if changed.rowcount != 1:
             raise StoreError(f"run {self.id} was removed while it was being recorded; start it again")
-        _insert(connection, tables.decisions, self._decisions)
-        _insert(connection, tables.job_ends, self._ends)
+        _insert(connection, schema.decisions, self._decisions)
+        _insert(connection, schema.job_ends, self._ends)
 
     def __enter__(self) -> Run:
         return self

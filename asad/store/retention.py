@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from sqlalchemy import Connection, delete, func, select
 
 from asad.model import STATEMENTS_OVER, Json
-from asad.store import learned, share_cases, tables
+from asad.store import learned, schema, share_cases
 from asad.store.process import this_process
 from asad.store.store import Store
 
@@ -86,8 +86,8 @@ def _known(plain: Mapping[str, Json] | None) -> Believed | None:
 
 def _newest_s(store: Store, run_id: int) -> float | None:
     """The time of the newest decision of other live runs."""
-    newest = select(func.max(tables.runs.c.checkpoint_s)).where(
-        tables.runs.c.kind == "live", tables.runs.c.id != run_id
+    newest = select(func.max(schema.runs.c.checkpoint_s)).where(
+        schema.runs.c.kind == "live", schema.runs.c.id != run_id
     )
     with store.reading("looking for the newest row") as connection:
         found: float | None = connection.scalar(newest)
@@ -102,29 +102,29 @@ def forget_before(store: Store, time_s: float, now_s: float | None = None) -> in
     Live runs that are over and of which nothing is left go with them. `time_s` is by the clock of the cluster, `now_s`
     by that of this machine as far as it is believed (as it is, where nobody says).
     """
-    live = select(tables.runs.c.id).where(tables.runs.c.kind == "live")
+    live = select(schema.runs.c.id).where(schema.runs.c.kind == "live")
     removed = 0
     with store.writing("removing what is old") as connection:
         for table, when in (
-            (tables.decisions, tables.decisions.c.time_s),
-            (tables.job_ends, tables.job_ends.c.end_s),
-            (tables.share_cases, tables.share_cases.c.time_s),
+            (schema.decisions, schema.decisions.c.time_s),
+            (schema.job_ends, schema.job_ends.c.end_s),
+            (schema.share_cases, schema.share_cases.c.time_s),
         ):
             old = delete(table).where(table.c.run_id.in_(live), when < time_s)
             removed += connection.execute(old).rowcount
         removed += share_cases.forget_oldest(connection)
         # both lines of a posting have one time: what is left of the statements' ledger still sums to zero
-        for table in (tables.ledger, tables.quota_audit, tables.statement_ledger):
+        for table in (schema.ledger, schema.quota_audit, schema.statement_ledger):
             removed += connection.execute(delete(table).where(table.c.time_s < time_s)).rowcount
         removed += _forget_statements(connection, time_s)
         removed += learned.forget(connection, time.time() if now_s is None else now_s)
-        empty = delete(tables.runs).where(
-            tables.runs.c.kind == "live",
-            tables.runs.c.state != "running",
-            tables.runs.c.checkpoint_s < time_s,
-            tables.runs.c.id.not_in(select(tables.decisions.c.run_id)),
-            tables.runs.c.id.not_in(select(tables.job_ends.c.run_id)),
-            tables.runs.c.id.not_in(select(tables.share_cases.c.run_id)),
+        empty = delete(schema.runs).where(
+            schema.runs.c.kind == "live",
+            schema.runs.c.state != "running",
+            schema.runs.c.checkpoint_s < time_s,
+            schema.runs.c.id.not_in(select(schema.decisions.c.run_id)),
+            schema.runs.c.id.not_in(select(schema.job_ends.c.run_id)),
+            schema.runs.c.id.not_in(select(schema.share_cases.c.run_id)),
         )
         removed += connection.execute(empty).rowcount
     return removed
@@ -132,7 +132,7 @@ def forget_before(store: Store, time_s: float, now_s: float | None = None) -> in
 
 def _forget_statements(connection: Connection, time_s: float) -> int:
     """Remove statements that were over before then, with their plans."""
-    stated, planned = tables.statements, tables.launch_plans
+    stated, planned = schema.statements, schema.launch_plans
     old = (stated.c.changed_s < time_s, stated.c.state.in_(STATEMENTS_OVER))
     of_old = (
         select(stated.c.number)

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from asad.experts.state import FEATURES, INDEX
 from asad.model import ShareCases
-from asad.store import tables
+from asad.store import schema
 from asad.store.encoding import text, to_text
 from asad.store.store import Store
 
@@ -48,13 +48,13 @@ def add(store: Store, run_id: int, batches: Iterable[ShareCases]) -> None:
     ]
     if rows:
         with store.writing("writing cases of lending") as connection:
-            connection.execute(insert(tables.share_cases), rows)
+            connection.execute(insert(schema.share_cases), rows)
 
 
 def load(store: Store, run_ids: Sequence[int] = ()) -> ShareCases:
     """The cases of these runs, of all live ones if none is named, by time."""
-    table = tables.share_cases
-    live = select(tables.runs.c.id).where(tables.runs.c.kind == "live")
+    table = schema.share_cases
+    live = select(schema.runs.c.id).where(schema.runs.c.kind == "live")
     query = select(table).where(table.c.run_id.in_(run_ids or live)).order_by(table.c.time_s)
     with store.reading("reading cases of lending") as connection:
         rows = connection.execute(query).all()
@@ -76,8 +76,8 @@ def load(store: Store, run_ids: Sequence[int] = ()) -> ShareCases:
 
 def forget_oldest(connection: Connection, most: int = MOST_LIVE) -> int:
     """Remove all cases of live runs but the newest; how many."""
-    table = tables.share_cases
-    live = table.c.run_id.in_(select(tables.runs.c.id).where(tables.runs.c.kind == "live"))
+    table = schema.share_cases
+    live = table.c.run_id.in_(select(schema.runs.c.id).where(schema.runs.c.kind == "live"))
     newest = select(table.c.time_s).where(live).order_by(table.c.time_s.desc()).offset(most).limit(1)
     return int(
         connection.execute(delete(table).where(live, table.c.time_s <= newest.scalar_subquery())).rowcount

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, case, delete, func, select
 
 from asad.model import STATEMENTS_OVER, Json
-from asad.store import learned, tables
+from asad.store import learned, schema
 from asad.store.database import PAGE
 from asad.store.encoding import text
 from asad.store.records import (
@@ -39,8 +39,8 @@ def save(store: Store, scope: str, changes: StatementChanges) -> None:
     over = [one for one in changes.statements.values() if one.state in UNCHARGED]
     with store.writing("keeping statements of work") as connection:
         if changes.statements:
-            upsert = store.insert(tables.statements)
-            changed = [column.name for column in tables.statements.columns if not column.primary_key]
+            upsert = store.insert(schema.statements)
+            changed = [column.name for column in schema.statements.columns if not column.primary_key]
             upsert = upsert.on_conflict_do_update(
                 index_elements=["scope", "number"], set_={name: upsert.excluded[name] for name in changed}
             )
@@ -48,14 +48,14 @@ def save(store: Store, scope: str, changes: StatementChanges) -> None:
                 upsert, [{"scope": scope, **one.to_row()} for one in changes.statements.values()]
             )
         for table, rows in (
-            (tables.launch_plans, [{"scope": scope, **one.to_row()} for one in changes.plans.values()]),
-            (tables.statement_ledger, [{"scope": scope, **one.to_row()} for one in changes.entries]),
+            (schema.launch_plans, [{"scope": scope, **one.to_row()} for one in changes.plans.values()]),
+            (schema.statement_ledger, [{"scope": scope, **one.to_row()} for one in changes.entries]),
         ):
             if rows:
                 connection.execute(store.insert(table).on_conflict_do_nothing(), rows)
-        _remove(connection, tables.launch_plans, scope, [one.number for one in over])
+        _remove(connection, schema.launch_plans, scope, [one.number for one in over])
         back = [one.number for one in over if one.state == "withdrawn" and not one.job]
-        _remove(connection, tables.statements, scope, back)
+        _remove(connection, schema.statements, scope, back)
         learned.replace(connection, scope, changes.memory)
 
 
@@ -68,8 +68,8 @@ def statements(
     limit: int | None = None,
 ) -> list[StatementRecord]:
     """Statements, newest first; of all scopes if none is given. `over`: those too of which nothing more will become."""
-    columns = tables.statements.c
-    query = select(tables.statements).order_by(columns.number.desc(), columns.scope).limit(limit)
+    columns = schema.statements.c
+    query = select(schema.statements).order_by(columns.number.desc(), columns.scope).limit(limit)
     if scope is not None:
         query = query.where(columns.scope == text(scope))
     if not over:
@@ -82,13 +82,13 @@ def statements(
 
 def plans(store: Store, scope: str, numbers: Sequence[int]) -> dict[int, PlanRecord]:
     """The launch plans of these statements, by number; those that have none are left out."""
-    columns = tables.launch_plans.c
+    columns = schema.launch_plans.c
     found: dict[int, PlanRecord] = {}
     with store.reading("reading launch plans") as connection:
         for begin in range(0, len(numbers), PAGE):
             wanted = columns.number.in_(numbers[begin : begin + PAGE])
             for row in connection.execute(
-                select(tables.launch_plans).where(columns.scope == text(scope), wanted)
+                select(schema.launch_plans).where(columns.scope == text(scope), wanted)
             ):
                 found[row.number] = PlanRecord.of_row(row)
     return found
@@ -96,7 +96,7 @@ def plans(store: Store, scope: str, numbers: Sequence[int]) -> dict[int, PlanRec
 
 def newest_number(store: Store, scope: str) -> int:
     """The highest number that a statement of the scope has had, as far as they are kept; 0 for none."""
-    query = select(func.max(tables.statements.c.number)).where(tables.statements.c.scope == text(scope))
+    query = select(func.max(schema.statements.c.number)).where(schema.statements.c.scope == text(scope))
     with store.reading("reading statements of work") as connection:
         return connection.scalar(query) or 0
 
@@ -105,8 +105,8 @@ def entries(
     store: Store, scope: str | None = None, *, account: str | None = None, since_s: float = -math.inf
 ) -> list[StatementEntry]:
     """Lines of the ledger in order of time; of all scopes and accounts if none is given."""
-    columns = tables.statement_ledger.c
-    query = select(tables.statement_ledger).order_by(columns.time_s, columns.number, columns.account)
+    columns = schema.statement_ledger.c
+    query = select(schema.statement_ledger).order_by(columns.time_s, columns.number, columns.account)
     if scope is not None:
         query = query.where(columns.scope == text(scope))
     if account is not None:
@@ -122,7 +122,7 @@ def entries(
 
 def balances(store: Store, scope: str | None = None, since_s: float = -math.inf) -> list[StatementBalance]:
     """The ledger summed by account, in order of account. All balances together are zero."""
-    columns = tables.statement_ledger.c
+    columns = schema.statement_ledger.c
     query = (
         select(
             columns.account,

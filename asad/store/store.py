@@ -18,7 +18,7 @@ from sqlalchemy import Column, Connection, Row, Select, delete, func, insert, or
 
 from asad.errors import UsageError
 from asad.model import Json
-from asad.store import tables
+from asad.store import schema
 from asad.store.database import PAGE, Database
 from asad.store.encoding import text, to_text
 from asad.store.process import ProcessMark, this_process
@@ -84,11 +84,11 @@ class Store(Database):
         with self.writing("beginning a run") as connection:
             _mark_killed(connection)
             if supersede_killed and sha256 is not None:
-                same = [tables.runs.c[column] == row[column] for column in identity]
-                connection.execute(delete(tables.runs).where(tables.runs.c.state == "killed", *same))
-            connection.execute(update(tables.run_number).values(newest=tables.run_number.c.newest + 1))
-            number = connection.execute(select(tables.run_number.c.newest)).scalar_one()
-            connection.execute(insert(tables.runs).values(id=number, **row))
+                same = [schema.runs.c[column] == row[column] for column in identity]
+                connection.execute(delete(schema.runs).where(schema.runs.c.state == "killed", *same))
+            connection.execute(update(schema.run_number).values(newest=schema.run_number.c.newest + 1))
+            number = connection.execute(select(schema.run_number.c.newest)).scalar_one()
+            connection.execute(insert(schema.runs).values(id=number, **row))
         return Run(self, number, flush_every)
 
     def continue_run(self, run_id: int, *, flush_every: int = FLUSH_EVERY) -> Run:
@@ -102,14 +102,14 @@ class Store(Database):
                 connection.scalar(
                     select(func.coalesce(func.max(table.c.seq) + 1, 0)).where(table.c.run_id == run_id)
                 )
-                for table in (tables.decisions, tables.job_ends)
+                for table in (schema.decisions, schema.job_ends)
             ]
         return Run(self, run_id, flush_every, *following)
 
     def runs(self, limit: int | None = None) -> list[RunRecord]:
         """The stored runs, newest first, at most `limit` of them."""
         with self.reading("listing runs") as connection:
-            return _run_records(connection, select(tables.runs).limit(limit))
+            return _run_records(connection, select(schema.runs).limit(limit))
 
     def run(self, run_id: int) -> RunRecord:
         """One stored run.
@@ -117,7 +117,7 @@ class Store(Database):
         Raises UsageError if there is none of that number.
         """
         with self.reading("reading a run") as connection:
-            found = _run_records(connection, select(tables.runs).where(tables.runs.c.id == run_id))
+            found = _run_records(connection, select(schema.runs).where(schema.runs.c.id == run_id))
         if not found:
             raise UsageError(f"{self}: there is no run {run_id}; `asactl runs` lists those that there are")
         return found[0]
@@ -126,12 +126,12 @@ class Store(Database):
         """The stored runs in which lending touched `job`, newest first."""
         name = text(job)
         touched = union(
-            select(tables.decisions.c.run_id).where(tables.decisions.c.job == name),
-            select(tables.decisions.c.run_id).where(tables.decisions.c.host == name),
-            select(tables.job_ends.c.run_id).where(tables.job_ends.c.job == name),
+            select(schema.decisions.c.run_id).where(schema.decisions.c.job == name),
+            select(schema.decisions.c.run_id).where(schema.decisions.c.host == name),
+            select(schema.job_ends.c.run_id).where(schema.job_ends.c.job == name),
         )
         with self.reading("looking for a job") as connection:
-            return _run_records(connection, select(tables.runs).where(tables.runs.c.id.in_(touched)))
+            return _run_records(connection, select(schema.runs).where(schema.runs.c.id.in_(touched)))
 
     def interrupted(self) -> list[RunRecord]:
         """The runs whose process went away before they were done, newest first."""
@@ -144,7 +144,7 @@ class Store(Database):
         """
         wanted = set(run_ids)
         with self.writing("removing runs") as connection:
-            found = _run_records(connection, select(tables.runs).where(tables.runs.c.id.in_(wanted)))
+            found = _run_records(connection, select(schema.runs).where(schema.runs.c.id.in_(wanted)))
             missing = wanted - {record.id for record in found}
             if missing:
                 numbers = ", ".join(map(str, sorted(missing)))
@@ -157,22 +157,22 @@ class Store(Database):
                         f"{self}: run {record.id} is still being recorded by process {record.process.pid} "
                         f"on {record.process.host}; stop that first, or say --force"
                     )
-            connection.execute(delete(tables.runs).where(tables.runs.c.id.in_(wanted)))
+            connection.execute(delete(schema.runs).where(schema.runs.c.id.in_(wanted)))
         self.give_back_space()
         return len(found)
 
     def decisions(self, run_id: int, job: str | None = None) -> Iterator[DecisionRecord]:
         """The decisions of a run in order; only those of `job`, as guest or as host, if given."""
-        columns = tables.decisions.c
-        query = select(tables.decisions).where(columns.run_id == run_id)
+        columns = schema.decisions.c
+        query = select(schema.decisions).where(columns.run_id == run_id)
         if job is not None:
             query = query.where(or_(columns.job == text(job), columns.host == text(job)))
         return map(DecisionRecord.of_row, self._in_order(query, columns.seq, "reading decisions"))
 
     def job_ends(self, run_id: int, job: str | None = None) -> Iterator[JobEnd]:
         """How the jobs that lending touched ended, in the order of recording; only `job`, if given."""
-        columns = tables.job_ends.c
-        query = select(tables.job_ends).where(columns.run_id == run_id)
+        columns = schema.job_ends.c
+        query = select(schema.job_ends).where(columns.run_id == run_id)
         if job is not None:
             query = query.where(columns.job == text(job))
         return map(JobEnd.of_row, self._in_order(query, columns.seq, "reading the ends of jobs"))
@@ -191,11 +191,11 @@ class Store(Database):
     def jobs_touched(self, run_id: int, limit: int = 20_000) -> list[str]:
         """Names of jobs that lending touched in a run, sorted, at most `limit` of them."""
         names = union(
-            select(tables.decisions.c.job).where(tables.decisions.c.run_id == run_id),
-            select(tables.decisions.c.host).where(
-                tables.decisions.c.run_id == run_id, tables.decisions.c.host.is_not(None)
+            select(schema.decisions.c.job).where(schema.decisions.c.run_id == run_id),
+            select(schema.decisions.c.host).where(
+                schema.decisions.c.run_id == run_id, schema.decisions.c.host.is_not(None)
             ),
-            select(tables.job_ends.c.job).where(tables.job_ends.c.run_id == run_id),
+            select(schema.job_ends.c.job).where(schema.job_ends.c.run_id == run_id),
         ).subquery()
         with self.reading("listing jobs") as connection:
             return list(connection.scalars(select(names.c.job).order_by(names.c.job).limit(limit)))
@@ -203,18 +203,18 @@ class Store(Database):
 
 def _mark_killed(connection: Connection) -> None:
     """Note which runs are gone while that can still be determined: after a move or a reboot it may not be."""
-    running = select(tables.runs).where(tables.runs.c.state == "running")
+    running = select(schema.runs).where(schema.runs.c.state == "running")
     for record in map(_run_record, connection.execute(running).all()):
         if record.state == "killed":
             connection.execute(
-                update(tables.runs)
-                .where(tables.runs.c.id == record.id)
+                update(schema.runs)
+                .where(schema.runs.c.id == record.id)
                 .values(state="killed", failure=record.failure)
             )
 
 
 def _run_records(connection: Connection, query: Select[Any]) -> list[RunRecord]:
-    return [_run_record(row) for row in connection.execute(query.order_by(tables.runs.c.id.desc())).all()]
+    return [_run_record(row) for row in connection.execute(query.order_by(schema.runs.c.id.desc())).all()]
 
 
 def _run_record(row: Row[Any]) -> RunRecord:

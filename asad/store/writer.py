@@ -16,7 +16,7 @@ from asad.applications import MOST
 from asad.decisions import Outcome, SetShare
 from asad.errors import AsadError, UsageError
 from asad.model import Json, ShareCases
-from asad.store import learned, ledger, quota_audit, retention, share_cases, statements
+from asad.store import learned, lending_ledger, quota_audit, retention, share_cases, statements
 from asad.store.recording import Names, Rows, Run, pool_nodes
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange, StatementChanges
 from asad.store.store import Store
@@ -283,7 +283,7 @@ class Writer:
             batch.ends.clear()
             share_cases.add(store, run.id, batch.cases)
             batch.cases.clear()
-            ledger.add(store, batch.ledger)
+            lending_ledger.add(store, batch.ledger)
             batch.ledger.clear()
             quota_audit.add(store, batch.quotas)
             batch.quotas.clear()

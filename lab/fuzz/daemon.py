@@ -16,7 +16,7 @@ from asad_slurm.cluster import SlurmCluster
 from asad_slurm.settings import read_settings
 
 from asad.api.control import REQUEST_BYTES, Peer
-from asad.api.nodes import NodeServer, _Connection
+from asad.api.node_server import NodeServer, _Connection
 from asad.api.wire import MAX_FRAME_BYTES, Frames, TrustedChannel, frame, pack, unpack
 from asad.config import parse
 from asad.daemon import Daemon
@@ -24,7 +24,7 @@ from asad.daemon.cycle_records import quota_changes
 from asad.errors import AsadError
 from asad.node.actor import Actor
 from asad.node.guest_roles import GuestRoles
-from asad.node.leases import Leases
+from asad.node.quota_leases import Leases
 from asad.node.registered import Registered
 from asad.port import NodeReport
 from asad.stages import Circumstances, policy_of

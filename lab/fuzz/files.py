@@ -28,7 +28,7 @@ from asad.errors import ConfigError, MachineError, UsageError
 from asad.experts import check_experts, load_expert
 from asad.experts.compiled import compile_experts
 from asad.experts.fitting import read_history
-from asad.node.progress import parse as parse_progress
+from asad.node.progress_files import parse as parse_progress
 from asad.replay import machine as machines
 from asad.replay.cpu_demand import assign, read_demand
 from asad.replay.readers import Recorded, read_log

@@ -18,7 +18,7 @@ from asad_slurm.cluster import SlurmCluster
 from asad_slurm.settings import read_settings
 
 from asad.api.control import ask
-from asad.api.nodes import NodeServer
+from asad.api.node_server import NodeServer
 from asad.config import parse
 from asad.daemon import Daemon
 from asad.errors import AsadError

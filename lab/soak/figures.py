@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import func, select
 
-from asad.store import tables
+from asad.store import schema
 from asad.store.store import Store
 
 MIB = 2.0**20
 TABLES = {
-    "decisions": tables.decisions.c.time_s,
-    "job_ends": tables.job_ends.c.end_s,
-    "share_cases": tables.share_cases.c.time_s,
-    "ledger": tables.ledger.c.time_s,
-    "quota_audit": tables.quota_audit.c.time_s,
+    "decisions": schema.decisions.c.time_s,
+    "job_ends": schema.job_ends.c.end_s,
+    "share_cases": schema.share_cases.c.time_s,
+    "ledger": schema.ledger.c.time_s,
+    "quota_audit": schema.quota_audit.c.time_s,
     "learned": None,
 }
 """Tables of the store, and by which column they are forgotten."""
@@ -91,7 +91,7 @@ def of_store(url: str) -> dict[str, float]:
     with Store.open(url, create=False) as store, store.reading("counting rows") as connection:
         oldest = math.inf
         for name, when in TABLES.items():
-            table = getattr(tables, name)
+            table = getattr(schema, name)
             found[f"rows {name}"] = float(
                 connection.execute(select(func.count()).select_from(table)).scalar_one()
             )

@@ -21,8 +21,8 @@ from asad.errors import UsageError
 from asad_mesos.agent_offers import CPUS, Agents, need
 from asad_mesos.job_spec import Spec, spec_from_json
 from asad_mesos.kinds import require_kinds
-from asad_mesos.quotas import Usage, usage_of
 from asad_mesos.statuses import STARTED_STATES
+from asad_mesos.submission_limits import Usage, usage_of
 
 Record = dict[str, Any]
 

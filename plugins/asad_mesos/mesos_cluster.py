@@ -34,11 +34,11 @@ from asad_mesos.framework_state import job_of
 from asad_mesos.job_requests import answer
 from asad_mesos.job_spec import Spec
 from asad_mesos.job_status import status_of, story_of
-from asad_mesos.lending import Lending
-from asad_mesos.quotas import Usage, check, usage_of
+from asad_mesos.lending_on_mesos import Lending
 from asad_mesos.scaling import scaled
 from asad_mesos.session import Session
 from asad_mesos.settings import Settings
+from asad_mesos.submission_limits import Usage, check, usage_of
 from asad_mesos.unit_rows import INF, Rows
 from asad_mesos.unit_snapshot import Assembly
 from asad_mesos.view import Unit, unit_named, units_of

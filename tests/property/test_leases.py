@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from asad.node.leases import LEAST_S, MOST_S, RENEWALS, SQUEEZE_S, Leases
+from asad.node.quota_leases import LEAST_S, MOST_S, RENEWALS, SQUEEZE_S, Leases
 from asad.port import Lease
 
 JOBS = ("1", "2", "3")

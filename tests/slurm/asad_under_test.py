@@ -26,7 +26,7 @@ from asad_slurm.undo import open_offers
 
 from asad.api.auth import open_authenticator
 from asad.api.control import ask
-from asad.api.nodes import NodeServer
+from asad.api.node_server import NodeServer
 from asad.config import load
 from asad.errors import AsadError
 from asad.store.store import Store

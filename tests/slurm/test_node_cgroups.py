@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from asad.api.auth import open_authenticator
-from asad.api.nodes import NodeServer
+from asad.api.node_server import NodeServer
 from asad.config import NodesSettings
 from asad.model import Json
 from asad.node.actor import Actor, Settings

@@ -22,11 +22,11 @@ import pytest
 from persistent_clients import persistent_clients
 from test_api_wire import SAMPLE
 
-from asad.api import nodes as nodes_module
+from asad.api import node_server
 from asad.api.auth import open_authenticator
 from asad.api.munge import Munge, munge_for
 from asad.api.node_client import NodeClient, Seniority
-from asad.api.nodes import NodeServer
+from asad.api.node_server import NodeServer
 from asad.api.tls import Tls, certificate_names
 from asad.api.wire import (
     Answer,
@@ -421,7 +421,7 @@ def test_a_thousand_connections_that_say_nothing_hold_up_no_announcement(
 
 
 def test_strangers_are_limited(serve: Callable[..., NodeServer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes_module, "STRANGERS", 3)
+    monkeypatch.setattr(node_server, "STRANGERS", 3)
     server = serve(Anyone())
     with contextlib.ExitStack() as held:
         for _ in range(5):
@@ -748,7 +748,7 @@ def test_logs_of_refusals_do_not_grow_with_refusals(
     serve: Callable[..., NodeServer], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = serve(Anyone())
-    with caplog.at_level(logging.WARNING, logger="asad.api.nodes"):
+    with caplog.at_level(logging.WARNING, logger="asad.api.node_server"):
         for k in range(20):
             with socket.create_connection(server.address, timeout=300) as connection:
                 connection.sendall(b"\xff" * 4)

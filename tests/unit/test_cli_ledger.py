@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
 from asad.errors import UsageError
-from asad.store import ledger as stored
+from asad.store import lending_ledger as stored
 from asad.store.records import LedgerEntry
 from asad.store.store import Store
 

@@ -40,7 +40,7 @@ from asad.share.measured import Measured
 from asad.share.static import Static
 from asad.stages import Circumstances, policy_of
 from asad.status import hosts_of, sources
-from asad.store import learned, ledger
+from asad.store import learned, lending_ledger
 from asad.store.store import Store
 from asad.systemd import notify, watchdog_s
 
@@ -738,7 +738,7 @@ def test_the_ledger_goes_to_the_store_and_into_the_gains(
     assert life.cluster.ledger == []
     stop(life)
     with Store.open(str(tmp_path / "asad.db")) as store:
-        assert [(total.role, total.lent_core_s) for total in ledger.totals(store)] == [
+        assert [(total.role, total.lent_core_s) for total in lending_ledger.totals(store)] == [
             ("guest", 50.0),
             ("host", 50.0),
         ]

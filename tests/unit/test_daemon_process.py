@@ -22,7 +22,7 @@ from asad.api.control import DaemonDown, ask
 from asad.cli.daemon import Plain
 from asad.cli.daemon import asad as command
 from asad.errors import AsadError, ConfigError
-from asad.store import ledger, share_cases
+from asad.store import lending_ledger, share_cases
 from asad.store.store import Store
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ def test_a_log_is_played_to_its_end(start: Callable[..., Started], log: Path, tm
         done = [d for d in store.decisions(run.id) if d.kind == "co-allocate" and d.outcome == "done"]
         assert {d.job for d in done} <= {end.job for end in store.job_ends(run.id)}
         lent = {"guest": 0.0, "host": 0.0}
-        for total in ledger.totals(store):
+        for total in lending_ledger.totals(store):
             lent[total.role] += total.lent_core_s
         assert lent["guest"] == pytest.approx(run.metrics["lent_core_s"])
         assert 0.0 < lent["host"] <= lent["guest"] * (1 + 1e-9)  # the rest was on free cores

@@ -16,7 +16,7 @@ from asad.decisions import Cause, CoAllocate, Outcome, SetShare, vetoed
 from asad.errors import StoreError
 from asad.experts import FEATURES
 from asad.model import ShareCases
-from asad.store import learned, ledger, quota_audit, share_cases
+from asad.store import learned, lending_ledger, quota_audit, share_cases
 from asad.store import writer as writing
 from asad.store.records import JobEnd, LedgerEntry, QuotaChange
 from asad.store.store import Store
@@ -54,7 +54,7 @@ def check_everything(path: Path, run_id: int) -> None:
         ]
         assert [end.job for end in store.job_ends(run_id)] == ["10"]
         assert share_cases.load(store, [run_id]).job == ["10"]
-        assert [total.jobs for total in ledger.totals(store)] == [1]
+        assert [total.jobs for total in lending_ledger.totals(store)] == [1]
         assert len(quota_audit.of_job(store, "10")) == 1
         assert learned.load(store, "s") == {"app": {"n": 1}}
 
@@ -201,8 +201,8 @@ def test_what_waits_is_bounded_and_the_oldest_goes(tmp_path: Path) -> None:
     assert writer.wait_until_written(300.0)
     assert writer.close({})
     with Store.open(str(path)) as store:
-        assert ledger.totals(store)[0].jobs == most
-        assert ledger.totals(store, since_s=2.0 * most)[0].jobs == most
+        assert lending_ledger.totals(store)[0].jobs == most
+        assert lending_ledger.totals(store, since_s=2.0 * most)[0].jobs == most
 
 
 def test_a_locked_store_holds_up_nobody(tmp_path: Path) -> None:

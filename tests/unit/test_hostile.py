@@ -40,7 +40,7 @@ from small_cluster import HOST, NOW, cluster
 from asad.admit.hints import read_hint
 from asad.admit.sow.statement import Worth
 from asad.api.control import Request
-from asad.api.nodes import NodeServer, _Connection
+from asad.api.node_server import NodeServer, _Connection
 from asad.api.wire import TrustedChannel, WireError, frame, pack, unpack
 from asad.bounded import MOST_PARTS, toml_of
 from asad.config import key_lines, parse

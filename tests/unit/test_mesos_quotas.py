@@ -16,8 +16,8 @@ from asad_mesos.framework import Framework
 from asad_mesos.framework_journal import Journal
 from asad_mesos.job_spec import MEBIBYTE, SHORTENED, Group, Spec, spec_from_json
 from asad_mesos.mesos_cluster import MesosCluster
-from asad_mesos.quotas import OverQuota, Usage
 from asad_mesos.settings import Settings, read_settings
+from asad_mesos.submission_limits import OverQuota, Usage
 from mesos_on_paper import PaperMesos, WillingNodes
 
 from asad.errors import ConfigError, UsageError

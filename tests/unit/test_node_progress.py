@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from asad.errors import ClusterError, UsageError
-from asad.node.progress import (
+from asad.node.progress_files import (
     ENDED,
     FOLDER,
     MOST_HELD,

@@ -42,7 +42,7 @@ from asad.decisions import (
     vetoed,
 )
 from asad.errors import StoreError, UsageError
-from asad.store import learned, ledger, migrations, process, quota_audit, retention, store, tables
+from asad.store import learned, lending_ledger, migrations, process, quota_audit, retention, schema, store
 from asad.store.database import BULK_CACHE_MIB, CACHE_MIB, default_path
 from asad.store.encoding import to_text
 from asad.store.process import this_process
@@ -476,8 +476,8 @@ def test_a_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch) 
 def test_tables_and_migrations_agree(opened: Store) -> None:
     with opened.reading("test") as connection:
         found = inspect(connection)
-        assert set(found.get_table_names()) == set(tables.METADATA.tables)
-        for name, table in tables.METADATA.tables.items():
+        assert set(found.get_table_names()) == set(schema.METADATA.tables)
+        for name, table in schema.METADATA.tables.items():
             columns = {column["name"]: column["nullable"] for column in found.get_columns(name)}
             assert list(columns) == [column.name for column in table.columns]
             for column in table.columns:
@@ -711,14 +711,14 @@ def test_applications_whose_names_are_spelt_out_alike_are_one(opened: Store) -> 
 
 def test_the_ledger_is_summed_by_account_and_entries_count_once(opened: Store) -> None:
     entry = LedgerEntry("10", "host", 100.0, "physics", 50.0, 60.0)
-    ledger.add(opened, [entry, entry])
-    ledger.add(opened, [entry, LedgerEntry("11", "host", 200.0, "physics", 25.0, 0.0)])
-    ledger.add(opened, [LedgerEntry("12", "guest", 300.0, "evil\0\x1b[2J", 75.0, 0.0)])
-    assert ledger.totals(opened) == [
+    lending_ledger.add(opened, [entry, entry])
+    lending_ledger.add(opened, [entry, LedgerEntry("11", "host", 200.0, "physics", 25.0, 0.0)])
+    lending_ledger.add(opened, [LedgerEntry("12", "guest", 300.0, "evil\0\x1b[2J", 75.0, 0.0)])
+    assert lending_ledger.totals(opened) == [
         AccountTotal("evil\\x00\x1b[2J", "guest", 1, 75.0, 0.0),
         AccountTotal("physics", "host", 2, 75.0, 60.0),
     ]
-    assert [total.jobs for total in ledger.totals(opened, since_s=150.0)] == [1, 1]
+    assert [total.jobs for total in lending_ledger.totals(opened, since_s=150.0)] == [1, 1]
 
 
 def test_changes_of_quotas_are_reported_by_job(opened: Store) -> None:
@@ -739,7 +739,7 @@ def test_what_is_old_is_forgotten_and_replays_stay(opened: Store) -> None:
     running = opened.begin_run("live", "running", None, {}, {})
     running.record(1, 50.0, LIVE, NAMES)
     running.flush()
-    ledger.add(opened, [LedgerEntry("10", "host", t, "a", 1.0, 0.0) for t in (50.0, 500.0)])
+    lending_ledger.add(opened, [LedgerEntry("10", "host", t, "a", 1.0, 0.0) for t in (50.0, 500.0)])
     quota_audit.add(opened, [QuotaChange("n", t, "10", "f", None, None, "") for t in (50.0, 500.0)])
     # of the old run two decisions, an end and the run itself; two decisions of the running one; an entry, a change
     assert retention.forget_before(opened, 100.0) == 4 + 2 + 2

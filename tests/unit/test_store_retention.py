@@ -10,7 +10,7 @@ import pytest
 
 from asad.decisions import Cause, Outcome, SetShare
 from asad.model import Json
-from asad.store import learned, ledger, quota_audit
+from asad.store import learned, lending_ledger, quota_audit
 from asad.store.process import this_process
 from asad.store.records import LedgerEntry, QuotaChange
 from asad.store.retention import SCOPE, Believed, forget
@@ -147,11 +147,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def add(store: Store, *times_s: float) -> None:
-    ledger.add(store, [LedgerEntry(f"{time_s:.0f}", "host", time_s, "a", 1.0, 0.0) for time_s in times_s])
+    lending_ledger.add(
+        store, [LedgerEntry(f"{time_s:.0f}", "host", time_s, "a", 1.0, 0.0) for time_s in times_s]
+    )
 
 
 def kept(store: Store) -> int:
-    return sum(total.jobs for total in ledger.totals(store))
+    return sum(total.jobs for total in lending_ledger.totals(store))
 
 
 def live_run(store: Store, time_s: float) -> int:

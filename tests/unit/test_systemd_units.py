@@ -142,7 +142,7 @@ def test_what_is_undone_is_in_the_folder_of_the_configuration() -> None:
 
 
 def test_the_actor_pulls_in_the_file_system_of_progress_files() -> None:
-    from asad.node.progress import FOLDER as PROGRESS
+    from asad.node.progress_files import FOLDER as PROGRESS
 
     node, mount = unit("asad-node.service"), unit(MOUNT)
     assert mount["Where"] == [str(PROGRESS)] and f"/run/{node['RuntimeDirectory'][0]}" == str(PROGRESS)

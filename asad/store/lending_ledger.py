@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from sqlalchemy import func, select
 
-from asad.store import tables
+from asad.store import schema
 from asad.store.records import AccountTotal, LedgerEntry
 from asad.store.store import Store
 
@@ -20,12 +20,12 @@ def add(store: Store, entries: Iterable[LedgerEntry]) -> None:
     rows = [entry.to_row() for entry in entries]
     if rows:
         with store.writing("writing the ledger") as connection:
-            connection.execute(store.insert(tables.ledger).on_conflict_do_nothing(), rows)
+            connection.execute(store.insert(schema.ledger).on_conflict_do_nothing(), rows)
 
 
 def totals(store: Store, since_s: float = -math.inf) -> list[AccountTotal]:
     """The ledger summed by account and role, from `since_s` on, in order of account."""
-    columns = tables.ledger.c
+    columns = schema.ledger.c
     query = (
         select(
             columns.account,
