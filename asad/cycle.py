@@ -78,6 +78,7 @@ class Cycle:
         self.number += 1
         snapshot = self.cluster.snapshot()
         finished = self.cluster.finished(self.last_s)
+        # only once both have answered: who ended during a look that failed is learned of in the next
         self.last_s = snapshot.time_s
         self.snapshot, self.finished, self.outcomes = snapshot, finished, ()
         # 2. learn from what has happened since, before anything new is decided
@@ -109,6 +110,7 @@ class Cycle:
                 outcomes += self.cluster.apply(allowed)
             else:
                 outcomes += [Outcome(decision, False, "advise") for decision in allowed]
+            # vetoes and refusals too: a stage must not count on a hold or an offer that was not made
             self.admit.on_outcomes(outcomes)
             self.defer.on_outcomes(outcomes)
             self.decisions += sum(outcome.done for outcome in outcomes)
@@ -146,6 +148,7 @@ class Cycle:
         Who was admitted keeps what it has: arrays may grow and jobs may start, nothing more is held back.
         """
         decisions = [*self.admit.decide_while_paused(snapshot), *self.defer.decide_while_paused(snapshot)]
+        # without a queue no policy that lends makes an offer, and none has to know of pauses
         nobody = replace(snapshot, queue=snapshot.queue[:0])
         lent = (
             *self.place.decide(nobody),

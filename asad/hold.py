@@ -73,6 +73,7 @@ AFTER: Mapping[tuple[Hold, Event], Hold] = {
     (Hold.RELEASED, Event.DEADLINE): Hold.DEADLINE_RELEASED,
     (Hold.RELEASED, Event.OVERRIDE): Hold.USER_OVERRIDE,
     (Hold.RELEASED, Event.NOT_STARTED): Hold.FREE,
+    # the cluster holds it still: were it taken for released, nobody would ask again
     (Hold.RELEASED, Event.REFUSED): Hold.FREE,
     (Hold.DEADLINE_RELEASED, Event.REFUSED): Hold.FREE,
 }
@@ -148,11 +149,13 @@ class HeldJob:
 
     def observe(self, begin_s: float, now_s: float) -> bool:
         """See the begin time that it has now, NaN for none to come; has ours been taken back?"""
+        # a begin time that comes about now goes by itself: nobody took it back
         if not self.until_s > now_s + EXACT_S:
             return False
         if not math.isnan(begin_s):
             self.seen_held = True
             return False
+        # since a restart nobody has seen it: asad-undo may have taken it back, and that is no wish of the user
         self.on(Event.OVERRIDE if self.seen_held else Event.GONE)
         self.until_s = math.nan
         return True
@@ -178,6 +181,7 @@ class HeldJob:
         if not until_s > now_s:  # always of NaN
             return (Step.RELEASE if self.defers(begin_s) else Step.NOTHING), False
         later = math.isnan(begin_s) or until_s > begin_s + EXACT_S
+        # a begin time that is not ours is its user's, and never moved to an earlier one
         sooner = self.defers(begin_s) and until_s < begin_s - EXACT_S
         if until_s > now_s + EXACT_S and (later or sooner):
             return Step.HOLD, self.ask(until_s)
@@ -197,6 +201,7 @@ class HeldJob:
                     self.until_s = math.nan
                     self.on(Event.RELEASE)
         elif outcome.reason != "advise":
+            # what was refused for the moment alone is asked for again in the next cycle
             if not outcome.transient:
                 self.retry_s, self.refused = now_s + REFUSED_S, outcome.reason
             if isinstance(decision, Start):

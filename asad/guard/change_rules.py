@@ -92,6 +92,7 @@ def shortened(look: Look, decision: ExtendLimit) -> ExtendLimit:
     room = float(jobs.latest_end_s[decision.job] - jobs.limit_end_s[decision.job])
     if not decision.by_s > room:  # NaN: no limit is known
         return decision
+    # Slurm has limits in minutes: rounded up it would pass the latest end
     by_s = 60.0 * math.floor(max(0.0, room) / 60.0)
     cause = decision.cause
     reason = f"{cause.reason}; {decision.by_s:.0f} s would pass its latest end"

@@ -81,6 +81,7 @@ class Guard:
         vetoes: list[Outcome] = []
         about: dict[str, list[tuple[str, Callable[[Look, Any], str]]]] = {}
         for decision in decisions:
+            # shortened rather than vetoed: for a host that lent a part is better than nothing
             if isinstance(decision, ExtendLimit):
                 decision = change_rules.shortened(look, decision)
             if decision.kind not in about:
@@ -106,6 +107,7 @@ class Guard:
         if len(pressed) and len(guests):
             hosts = jobs.host[guests]
             squeezed = (hosts >= 0) & (jobs.pressure[hosts] > settings.pressure) & ~(jobs.share[guests] <= 0)
+            # those of pools have no share that could be taken: `_squeeze` sets their quota
             squeezed &= np.isnan(jobs.demand[guests])  # of pairs
             for guest in guests[squeezed].tolist():
                 host = int(jobs.host[guest])
@@ -138,6 +140,7 @@ class Guard:
                 newest = max(pooled, key=lambda guest: (float(jobs.start_s[guest]), guest))
                 host = pressed[0]
                 waited = f"job {jobs.job_id[host]} waited for CPU {jobs.pressure[host]:.0%} of the time"
+                # on several such nodes it gives way once: its quota is set on all its nodes
                 squeezed.setdefault(newest, (node, waited))
         relief: list[Decision] = []
         for guest, (node, waited) in squeezed.items():

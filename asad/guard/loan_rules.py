@@ -117,6 +117,8 @@ def pool(look: Look, decision: CoAllocate) -> str:
     assumed = decision.cause.detail.get("assumed_peak")
     for node, demand in zip(decision.nodes, decision.demands, strict=True):
         left = look.pools[node] - before.get(node, 0.0)
+        # a host that was not measured lends nothing in `pools`: what the policy assumed of it is in the
+        # decision, so that the record shows on what the guard relied
         if demand > left and isinstance(assumed, Mapping) and not look.snapshot.node_bar[node]:
             left += look.assumed_of(node, assumed)
         if not 0.0 <= demand <= left + TOLERANCE:  # never of NaN

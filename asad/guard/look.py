@@ -72,6 +72,7 @@ class Look:
             self.done.setdefault(change, decision.kind)
         if isinstance(decision, CoAllocate):
             jobs, guest, nodes = self.snapshot.jobs, decision.guest, decision.nodes
+            # how the cluster will split a gang is not known here: every node may get the largest part
             each = -(-int(jobs.cores[guest]) // max(1, len(nodes))) * float(jobs.memory_bytes_per_core[guest])
             for node in nodes:
                 self.memory_promised[node] = self.memory_promised.get(node, 0.0) + each
@@ -128,6 +129,7 @@ class Look:
             return [decision.host]
         found = {job for node in decision.nodes for job in self.jobs_on(node)}
         nodes = set(decision.nodes)
+        # the snapshot shows no offer of this very cycle: two guests could meet who may not share
         for other in self.allowed:
             if isinstance(other, CoAllocate) and other.guest != decision.guest and nodes & set(other.nodes):
                 found.add(other.guest)

@@ -106,6 +106,7 @@ class Quotas:
         if self.version == 1:
             if not idle:
                 return self._move_back(held, why)
+            # weights count among siblings: guests would compete with other jobs by their parent's
             if not self._make_idle(self.guests, "", "guests are in the idle class"):
                 return False
         done = held.idle == idle or self._make_idle(held.place, group.job_id, why, idle)
@@ -168,6 +169,7 @@ class Quotas:
                     job_id = place.name.removeprefix("job_")
                     self.writer.write(place, QUOTA, UNLIMITED, job_id, why)
                     group = jobs.get(job_id)
+                    # guests go on in the idle class, as they do without any actor: only their quotas are lifted
                     if parent == self.hosts or group is None:
                         self._empty(place, group)
         self._save()
@@ -180,6 +182,7 @@ class Quotas:
     def _hold(self, group: JobGroup, *, guest: bool) -> Held | None:
         """The record of a job, with its group made in v1; None if it cannot be made."""
         held = self.held.get(group.job_id)
+        # a job that was requeued has its number still, and another group: what was held went with the old one
         if held is not None and held.group.inode != group.inode:
             self._forget(held)
             held = None
@@ -198,6 +201,7 @@ class Quotas:
             except OSError as error:
                 self.writer.refuse(place, group.job_id, error, "a group for its processes")
                 return None
+        # a predecessor may have made it idle, and nothing of that is in `quotas.json`
         held = Held(group, place)
         held.idle = text_of(place / IDLE.file(self.version)) == "1"
         self.held[group.job_id] = held
@@ -270,6 +274,7 @@ class Quotas:
         if held.quota_us == UNLIMITED:
             return True
         done = self._restore(held.place, held.before or {}, held.group.job_id, why)
+        # where the kernel refused, it stays noted, so that the next try and a successor find it
         if done or not held.place.exists():
             held.quota_us, held.before = UNLIMITED, None
             self._save()

@@ -219,6 +219,7 @@ class Widening:
             return False
         held = Widened(group, own, wide)
         self.held[group.job_id] = held
+        # from here on a kill leaves it wide: a successor has to find it in the file
         if not self._save() or not self._open(held):
             self._put_back(held)
             del self.held[group.job_id]
@@ -347,6 +348,7 @@ class Widening:
                     held.masks[thread] = (self.threads.started(thread), mask)
                 if mask != held.own and mask not in held.given:
                     narrow[thread] = mask
+        # on the disk first: a killed actor's successor could not know a mask of the user's from ours
         if len(held.masks) > known and not self._save():
             return
         for thread in sorted(set(threads) - held.seen):
@@ -363,6 +365,7 @@ class Widening:
         if self.cgroups.version == 2:
             for path, before in reversed(list(held.files.items())):
                 with contextlib.suppress(OSError):
+                    # an empty text would write nothing, and leave the group wide
                     put(Path(path), before or "\n")
         for _ in range(SETTLING):
             inside = self._inside(held)
@@ -370,6 +373,7 @@ class Widening:
                 break
             for thread in inside:
                 self._restore(held, thread)
+            # they stay in the job's own group, which never becomes empty
             if self.cgroups.version == 2:
                 break
         if self.cgroups.version == 1:
@@ -389,6 +393,7 @@ class Widening:
     def _restore(self, held: Widened, thread: int) -> None:
         """Its own group and affinity for a thread; what was started meanwhile gets all cores of the job."""
         started, mask = held.masks.get(thread, ("", held.own))
+        # the number is another thread's by now, and the mask was not its own
         if started and started != self.threads.started(thread):
             mask = held.own
         try:

@@ -164,6 +164,7 @@ class Offers:
         if not passed(since_s, offer.time_s, wait_s):
             left_s = since_s + wait_s - offer.time_s
             return f"an earlier offer was not taken; it gets none for another {left_s:.0f} s"
+        # before Slurm hears of it: a kill in between must not leave a job bound to nodes that nobody frees it from
         if why := self._write(offer):
             return why
         changes = {"Partition": offer.guest_partition, "ReqNodeList": fold(offer.nodes)}
@@ -178,6 +179,7 @@ class Offers:
             if not answer.transient:
                 self._wait_longer(offer.job, offer.time_s, REFUSED_S)
             return f"Slurm refused: {answer.why}"
+        # Slurm may do it late, when those nodes lend no more
         offer.stale = True
         self.open[offer.job] = offer
         return f"it is not known whether Slurm took it, so it is taken back: {answer.why}"
@@ -251,6 +253,7 @@ class Offers:
             if waits and not has_time():
                 continue
             sentences.append(f"{job}: {why}{self._end(offer, record if waits else None)}")
+        # a bound alone: who is forgotten may get an offer sooner, which does no harm
         if len(self._waits) > 100_000:
             self._waits.clear()
         return sentences

@@ -159,10 +159,12 @@ def undo(path: Path, *, older_than_s: float, now_s: float, timeout_s: float = 30
         if not state:
             rounds.close(path, now_s, "closed", job, "it has ended")
             continue
+        # of another version, or cut short; that it stays open shows it to whoever reads the journal
         if not {"partition", "guest_partition"} <= offer.keys():
             rounds.fail(f"{job}: its line in {path.name} makes no sense; see `scontrol show job {job}`")
             continue
         moved = partition != offer["guest_partition"]
+        # to bring it back would mean to requeue it, and its work would be lost
         if not moved and not waits:
             rounds.sentences.append(f"{job}: it runs as a guest, and is left alone")
             continue
@@ -221,6 +223,7 @@ def undo_changes(
             if there is None or there[key] not in change["ours"]:
                 if there is None or not _may_come(change, there[key], now_s):
                     over.append(key)
+            # priority 0 is how Slurm holds a job, and setting a nice computes it anew
             elif key == NICE and there["Priority"] <= 0:
                 rounds.sentences.append(
                     f"{job}: it is held, and its nice would release it; its nice stays open"

@@ -81,6 +81,7 @@ def _easy(s: State, now: float) -> None:
         while i < s.c[RUN] and s.run[i].end <= shadow:
             free += s.job[s.run[i].job].cores
             i += 1
+        # overdue jobs have planned ends in the past, and end no sooner than now
         s.f[SHADOW] = max(shadow, now)
         s.c[EXTRA] = free - s.job[job].cores
         s.c[RESERVED] = 1

@@ -195,6 +195,7 @@ def _join_guests(s: State, guest: int, nodes: NDArray[np.int32], cores: NDArray[
 def end_guest(s: State, guest: int, now: float) -> None:
     """Release what a guest holds; who shared with it goes on faster."""
     last = s.c[GUESTS] - 1
+    # the last takes its place, so that the list of guests has no gaps
     s.job[s.job[guest].guest_at].guest_row = s.job[last].guest_row
     s.job[s.job[last].guest_row].guest_at = s.job[guest].guest_at
     s.c[GUESTS] = last
@@ -257,6 +258,7 @@ def lend(
     aim(s, guest)
     touched = mark_nodes(s, s.job[guest].guest_first, True)
     refresh(s, touched, now)
+    # the reservation may have been for this very job: the next pass makes it anew
     s.c[RESERVED] = 0
     s.c[SETTLE] = 1
     s.c[CHANGED] = 1

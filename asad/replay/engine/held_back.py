@@ -31,6 +31,7 @@ def _withhold(s: State, job: int) -> None:
     """Out of the queue; it keeps its position."""
     dequeue(s, job)
     s.job[job].state = WITHHELD
+    # back in the queue it needs another: by then its cores may be promised to others
     s.job[job].promised = NEVER
     s.c[ASIDE] += 1
     s.c[RESERVED] = 0
@@ -216,6 +217,7 @@ def undefer(s: State, job: int) -> int:
         return 1
     lead = s.task[job].lead
     if s.task[lead].wake_at >= 0:
+        # to the top of the heap, from where alone an event can be taken
         move_wake(s, lead, -NEVER)
         pop(s)
         wake_group(s, lead)

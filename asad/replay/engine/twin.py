@@ -84,6 +84,7 @@ def known_until(s: State, other: State) -> float:
 
     Beyond that it could have ended here, and nobody can know.
     """
+    # who has ended there runs here for as long as it did: `learn_ends` has seen to that
     until = NEVER
     for i in range(s.c[RUN]):
         job = s.run[i].job
@@ -101,6 +102,7 @@ def follow(s: State, other: State, seen: Experience) -> None:
         until = min(now, known_until(s, other))
         if until <= s.f[NOW]:
             break
+        # event by event: what happens next may start a job that has not run there, which bounds what is known
         run_until(s, min(until, max(s.f[NOW], next_event(s))))
 
 

@@ -109,6 +109,7 @@ def meet_jobs(view: View, o: Options, memo: Memo) -> None:
     for rows in (view.queue, view.running, view.guests):
         for i in range(len(rows)):
             job = rows[i]
+            # rows are used again: what another job left there must not be judged as this one's
             if memo.submit[job] != view.c.submit_s[job]:
                 memo.submit[job] = view.c.submit_s[job]
                 memo.share[job] = 0.0

@@ -285,6 +285,7 @@ class PoolPolicy(SharePolicy):
         self._prepared_for = snapshot
         self._learned.meet()
         tables = (*tables_of(snapshot), self.history, self.options)
+        # handing a hundred arrays to compiled code costs more than a cycle in which little has changed
         if all(map(is_, tables, self._tables)):
             return
         self._learned.require_known(snapshot.jobs.application)

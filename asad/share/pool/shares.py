@@ -50,6 +50,7 @@ def draw_shares(
         host = view.running[i]
         if view.c.pace[host] < 1.0:
             memo.slowdown[host] = max(memo.slowdown[host], 1.0 / max(view.c.pace[host], 1e-3) - 1.0)
+        # of whom nothing is known no pool lends anything: a share drawn now would be judged by nothing
         if view.c.host_bar[host] or (np.isnan(memo.last_peak[host]) and np.isnan(memo.peak[host])):
             continue
         since = view.now - memo.drawn_at[host]
@@ -59,6 +60,7 @@ def draw_shares(
             continue
         row = view.c.application[host]
         if not first:
+            # too large a share slows the host down, too small a one withholds what a guest could have used
             loss = min(1.0, max(memo.slowdown[host] / o.full_scale, o.idle_weight * memo.withheld[host]))
             _learn(weights, row, memo.opinion[host], loss, memo.probability[host], o)
             add_to(
@@ -89,6 +91,7 @@ def _learn(
     divisor = probability if o.importance else 1.0
     increments = np.minimum(1.0, opinion * (loss / divisor))
     add_case(weights, row, increments, ASAD, o.most_cases)
+    # the last row is the cluster's, from which an application starts that has not been seen
     add_case(weights, len(weights.rounds) - 1, increments, ASAD, o.most_cases)
 
 

@@ -82,6 +82,7 @@ def watch_starts(view: View, o: Options, memo: Memo) -> None:
                 ratio = (view.c.counterfactual_start_s[job] - memo.first_seen[job]) / estimated
                 early = memo.early[size_class(view, job)]
                 early[1] += 1
+                # with a least step, so that it follows a cluster that changes
                 step = max(0.005, 1.0 / (10.0 + early[1]))
                 early[0] += step * (o.early - (1.0 if ratio < early[0] else 0.0))
                 early[0] = min(1.0, max(0.0, early[0]))
