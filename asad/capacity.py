@@ -135,8 +135,8 @@ def held_memory(snapshot: Snapshot, holder: Ints) -> Floats:
     held = np.flatnonzero(holder >= 0)
     bytes_ = np.nan_to_num(snapshot.jobs.memory_bytes_per_core[holder[held]])
     nodes = node_of_core(snapshot.machine)[held]
-    reserved: Floats = np.bincount(nodes, weights=bytes_, minlength=len(snapshot.machine.cores))
-    return reserved
+    reserved = np.bincount(nodes, weights=bytes_, minlength=len(snapshot.machine.cores))
+    return reserved.astype(np.float64, copy=False)
 
 
 def cores_with_memory(cores: NDArray[Any], free_bytes: Floats, need_bytes: float) -> Floats:

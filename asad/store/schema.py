@@ -1,10 +1,47 @@
-"""The state store's tables, as `sql/` makes them. A test holds these and the migrations to each other."""
+"""The state store's tables, as `sql/` makes them. A test holds these and the migrations to each other.
+
+Where rows are read as records, the record's fields are the columns.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
 from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, MetaData, Table, Text
 
+from asad.store.records import (
+    DecisionRecord,
+    JobEnd,
+    LedgerEntry,
+    PlanRecord,
+    QuotaChange,
+    Record,
+    StatementEntry,
+    StatementRecord,
+)
+
 METADATA = MetaData()
+TYPES = {"float": Double, "int": BigInteger, "bool": Boolean}
+"""Type of a field → that of its column; all else is text, and dicts are JSON in it."""
+
+
+def _table(name: str, record: type[Record], *before: Column[Any], keys: Sequence[str] = ()) -> Table:
+    """The table whose rows are such records, with further columns before those of its fields."""
+    columns: list[Column[Any]] = []
+    for one in fields(record):
+        kind, _, none = str(one.type).partition(" | ")
+        sql = Integer if one.name == "run_id" else TYPES.get(kind, Text)
+        key = one.name in keys
+        columns.append(Column(one.name, sql, primary_key=key, nullable=bool(none), autoincrement=False))
+    return Table(name, METADATA, *before, *columns)
+
+
+def _scope() -> Column[Any]:
+    """Whose statements they are: a cluster's and its policy's."""
+    return Column("scope", Text, primary_key=True)
+
 
 schema_version = Table(
     "schema_version",
@@ -41,40 +78,13 @@ runs = Table(
     Column("pid_started", BigInteger, nullable=False),
 )
 
-decisions = Table(
-    "decisions",
-    METADATA,
-    Column("run_id", Integer, primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("cycle", BigInteger, nullable=False),
-    Column("time_s", Double, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("job", Text, nullable=False),
-    Column("job_row", BigInteger, nullable=False),
-    Column("host", Text),
-    Column("host_row", BigInteger),
-    Column("share", Double),
-    Column("seconds", Double),
-    Column("more", Text, nullable=False),
-    Column("policy", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("outcome_reason", Text, nullable=False),
-    Column("detail", Text, nullable=False),
-)
+decisions = _table("decisions", DecisionRecord, keys=("run_id", "seq"))
 
-job_ends = Table(
+job_ends = _table(
     "job_ends",
-    METADATA,
+    JobEnd,
     Column("run_id", Integer, primary_key=True, autoincrement=False),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("job", Text, nullable=False),
-    Column("role", Text, nullable=False),
-    Column("submit_s", Double),
-    Column("start_s", Double),
-    Column("end_s", Double),
-    Column("baseline_end_s", Double),
-    Column("loser", Boolean, nullable=False),
 )
 
 learned = Table(
@@ -99,62 +109,12 @@ share_cases = Table(
     Column("state", Text, nullable=False),
 )
 
-ledger = Table(
-    "ledger",
-    METADATA,
-    Column("job", Text, primary_key=True),
-    Column("role", Text, primary_key=True),
-    Column("time_s", Double, primary_key=True, autoincrement=False),
-    Column("account", Text, nullable=False),
-    Column("lent_core_s", Double, nullable=False),
-    Column("extended_s", Double, nullable=False),
-)
+ledger = _table("ledger", LedgerEntry, keys=("job", "role", "time_s"))
 
-quota_audit = Table(
-    "quota_audit",
-    METADATA,
-    Column("node", Text, nullable=False),
-    Column("time_s", Double, nullable=False),
-    Column("job", Text, nullable=False),
-    Column("file", Text, nullable=False),
-    Column("old", Text),
-    Column("new", Text),
-    Column("why", Text, nullable=False),
-)
+quota_audit = _table("quota_audit", QuotaChange)
 
-statements = Table(
-    "statements",
-    METADATA,
-    Column("scope", Text, primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("owner", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("job", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("born_s", Double, nullable=False),
-    Column("changed_s", Double, nullable=False),
-    Column("announced", Text, nullable=False),
-    Column("progress", Text, nullable=False),
-)
+statements = _table("statements", StatementRecord, _scope(), keys=("number",))
 
-launch_plans = Table(
-    "launch_plans",
-    METADATA,
-    Column("scope", Text, primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("made_s", Double, nullable=False),
-    Column("plan", Text, nullable=False),
-)
+launch_plans = _table("launch_plans", PlanRecord, _scope(), keys=("number",))
 
-statement_ledger = Table(
-    "statement_ledger",
-    METADATA,
-    Column("scope", Text, primary_key=True),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("account", Text, primary_key=True),
-    Column("time_s", Double, nullable=False),
-    Column("job", Text, nullable=False),
-    Column("what", Text, nullable=False),
-    Column("amount_micro", BigInteger, nullable=False),
-)
+statement_ledger = _table("statement_ledger", StatementEntry, _scope(), keys=("number", "account"))
