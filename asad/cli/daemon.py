@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from asad import __version__
+from asad.cli.services import run_service
 from asad.config import DEFAULT_PATH, MODES, Config, load
-from asad.errors import AsadError, ConfigError
+from asad.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -182,13 +183,4 @@ def set_up_log(level: str) -> None:
 
 def main() -> None:
     """Entry point. Exit status: 0 stopped, 1 another daemon runs or a fatal error, 2 wrong usage or configuration."""
-    try:
-        asad(standalone_mode=False)
-    except click.exceptions.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except AsadError as error:
-        click.echo(f"asad: {error}", err=True)
-        sys.exit(error.exit_status)
+    run_service(asad, "asad")

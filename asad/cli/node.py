@@ -20,8 +20,9 @@ import click
 from asad import __version__
 from asad.api.auth import open_authenticator
 from asad.api.node_client import Clients, NodeClient, Seniority
+from asad.cli.services import run_service
 from asad.config import DEFAULT_PATH, Config, load
-from asad.errors import AsadError, ClusterError, ConfigError, UsageError
+from asad.errors import ClusterError, ConfigError, UsageError
 from asad.node.actor import Actor, Settings, sample_to_json
 from asad.node.cgroups import Cgroups
 from asad.node.profile import Profile
@@ -148,13 +149,4 @@ def _raise_file_limit() -> None:
 
 def main() -> None:
     """Entry point. Exit status: 0 stopped as instructed, 2 wrong usage, configuration or keys, 1 anything else."""
-    try:
-        asad_node(standalone_mode=False)
-    except click.exceptions.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except AsadError as error:
-        click.echo(f"asad-node: {error}", err=True)
-        sys.exit(error.exit_status)
+    run_service(asad_node, "asad-node")

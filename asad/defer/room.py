@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from asad.capacity import cores_with_memory, held_memory, held_over_time, node_of_core, spread
+from asad.capacity import ROOM, cores_with_memory, held_memory, held_over_time, node_of_core, spread
 from asad.compiling import compiled
 from asad.model import Floats, Ints, Snapshot
 
@@ -22,11 +22,11 @@ CELL_S = 300.0
 """What is left is counted in cells of so many seconds, from now on."""
 
 
-def cells(seconds: float, horizon: int) -> int:
-    """How many cells that is, a part of one counting as one; 1 to `horizon`."""
-    if not seconds < horizon * CELL_S:
-        return horizon
-    return max(1, math.ceil(seconds / CELL_S - 1e-9))
+def cells(seconds: float, most: int, cell_s: float = CELL_S) -> int:
+    """How many cells that is, a part of one counting as one; 1 to `most`."""
+    if not seconds < most * cell_s:
+        return most
+    return max(1, math.ceil(seconds / cell_s - ROOM))
 
 
 def holders(snapshot: Snapshot, nodes: NDArray[np.bool_]) -> tuple[Ints, Ints]:

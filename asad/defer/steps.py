@@ -9,14 +9,13 @@ import numpy as np
 
 from asad.defer.deferrable_job import Deferrable
 from asad.defer.jobs import MOST_STEPS, Past, Waiting
+from asad.defer.room import cells
 from asad.defer.world import World
 
 
 def steps_of(seconds: float, step_s: float) -> int:
     """Steps, a part of one counting as one; from 1."""
-    if not seconds < MOST_STEPS * step_s:
-        return MOST_STEPS
-    return max(1, math.ceil(seconds / step_s - 1e-9))
+    return cells(seconds, MOST_STEPS, step_s)
 
 
 def waiting_of(world: World, might: Sequence[Deferrable], past: Past, step_s: float) -> Waiting:

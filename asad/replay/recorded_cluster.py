@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,6 @@ from asad.model import Arrays, Finished, Floats, Ints, Jobs, Machine, Snapshot, 
 from asad.replay import engine
 from asad.share.jit_args import bind
 
-Scheduler = Literal["easy", "fcfs", "conservative"]
 SCHEDULERS: dict[str, int] = {
     "easy": engine.EASY,
     "fcfs": engine.FCFS,

@@ -133,10 +133,6 @@ class Store(Database):
         with self.reading("looking for a job") as connection:
             return _run_records(connection, select(schema.runs).where(schema.runs.c.id.in_(touched)))
 
-    def interrupted(self) -> list[RunRecord]:
-        """The runs whose process went away before they were done, newest first."""
-        return [record for record in self.runs() if record.state == "killed"]
-
     def remove_runs(self, run_ids: Iterable[int], *, force: bool = False) -> int:
         """Remove runs with all that belongs to them; how many there were.
 
