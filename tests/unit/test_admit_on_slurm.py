@@ -117,3 +117,27 @@ def test_a_deferred_job_keeps_its_place_while_slurm_does_not_try_it(tmp_path: Pa
     cycle.run_once()
     assert float(slurm.jobs[40]["eligible_time"]) == begin_s
     assert not math.isnan(float((again.explain("40") or {})["deferred_s"]))  # type: ignore[arg-type]
+
+
+def test_gpus_and_licences_bound_a_plan_and_what_cannot_be_counted_says_so(tmp_path: Path) -> None:
+    slurm = SlurmInMemory()
+    slurm.licensed = {"abaqus": 2.0}
+    for node in slurm.nodes[:2]:
+        node["gres"] = "gpu:a100:1"
+    worth = "utility=linear(50, 1h, 10h)"
+    slurm.add(
+        an_array(20, "0-39", worth, tres_per_node="gres:gpu:a100:1"),
+        an_array(30, "0-39", worth, licenses="abaqus:1"),
+        a_job(40, comment=f"asad:{worth}", tres_per_socket="gres:gpu:1"),
+        a_job(41, comment=f"asad:{worth}", tres_per_node="gres:gpu:h100:1"),
+    )
+    lab = Lab(tmp_path, slurm)
+    policy = admission(lab)
+    cycle_of(lab, policy).run_once()
+    seen: Any = {job["job"]: job["verdict"] for job in policy.overview()["jobs"]}  # type: ignore
+    assert seen == {"20": "admitted", "30": "admitted", "40": "unfit", "41": "unfit"}
+    story: Any = policy.explain("20")
+    assert story["tres"] == {"gres/gpu": 1.0} and story["most_workers"] == 2
+    assert slurm.jobs[30]["array_max_tasks"] in (1, 2)
+    assert "gres/gpu by socket" in slurm.jobs[40]["admin_comment"]
+    assert "gres/gpu:h100" in slurm.jobs[41]["admin_comment"]
