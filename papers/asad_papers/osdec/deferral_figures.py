@@ -6,6 +6,8 @@ Every part gives plain data for JSON. Speeds are of this machine; everything els
 - `offline`: the clairvoyant optimum of the first trajectories, and what policies reach of it.
 - `real_time`: the same work without windows (Table 2).
 - `settings`: other distributions of cores and durations (Table 4).
+- `logs`: real accounting logs, policies fitted to the days before those that they are judged on.
+- `trained`: networks of `asactl defer train` against the states that they began with.
 - `speed`: steps of the environment a second, and the time of one decision with 200 jobs that wait.
 """
 
@@ -14,21 +16,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from asad.defer.deferral_options import PACKINGS, Packing
+from asad.defer.features import Weighted
 from asad.defer.jobs import Past, Scorer, Trajectories, Waiting, Worth
+from asad.defer.linear import Linear
+from asad.defer.lookahead import Lookahead
+from asad.defer.osdec import Osdec
 from asad.defer.packing import starts
 from asad.defer.scorers import make_scorer, scorer_names, scorer_options
-from asad.model import Json
+from asad.errors import UsageError
+from asad.model import Floats, Json
 from asad_papers.harness import Step, quiet
+from asad_papers.osdec.deferral_fitting import fit, learned_rollout
 from asad_papers.osdec.deferral_instances import SETTINGS, draw_trajectories
 from asad_papers.osdec.environment import Played, World, play
 from asad_papers.osdec.offline_starts import optimum
+from asad_papers.osdec.trajectories import split
+from asad_papers.osdec.tuning import tune
 
 BASELINES = ("fifo", "sjf", "tetris", "edf", "biggest", "linear")
+MOST_OF_A_LOG = 16
+"""Trajectories that are judged."""
 OFFLINE = 6
 """Trajectories that are also solved offline."""
 WAITING = 200
@@ -100,18 +113,44 @@ def compare(
     span: int = 0,
     step: Step = quiet,
     packings: Sequence[Packing] = PACKINGS,
+    ends: bool = True,
+    both_ends: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """{"prefix", "skip_fit": {policy: the means over trajectories and seeds}}."""
+    """{"prefix", "skip_fit": {policy: the means over trajectories and seeds}}.
+
+    `ends`: do policies know when trajectories end? With `both_ends` the total of who does not is there too, as
+    `endless_mean`.
+    """
     found: dict[str, dict[str, Any]] = {}
     for packing in packings:
         table: dict[str, Any] = {}
+        fifo = None
         for name, make in rows:
             step(f"{name}, {packing}")
-            table[name] = _row(
-                trajectories, [play(trajectories, one, packing, span) for one in make(packing)], worth
-            )
+            scorers = make(packing)
+            runs = [play(trajectories, one, packing, span, ends) for one in scorers]
+            totals = _totals(runs, worth)
+            fifo = totals if name == "fifo" else fifo
+            row = table[name] = _row(trajectories, runs, worth)
+            row["over_fifo_error"] = None if fifo is None else standard_error(totals - fifo)
+            if both_ends:
+                blind = runs
+                if ends and not isinstance(scorers[0], Weighted):  # whose scores do not ask when the end is
+                    blind = [play(trajectories, one, packing, span, False) for one in scorers]
+                row["endless_mean"] = float(_totals(blind, worth).mean())
         found[packing.replace("-", "_")] = table
     return found
+
+
+def _totals(runs: Sequence[Played], worth: Worth) -> Floats:
+    """(B,) Of each trajectory, the mean over seeds."""
+    found: Floats = np.mean([run.gains.total(worth) for run in runs], axis=0)
+    return found
+
+
+def standard_error(values: Floats) -> float:
+    """Of the mean of `values` (n,); 0 for one."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 def _row(trajectories: Trajectories, runs: Sequence[Played], worth: Worth) -> dict[str, Json]:
@@ -125,6 +164,7 @@ def _row(trajectories: Trajectories, runs: Sequence[Played], worth: Worth) -> di
     return {
         "total_mean": float(means.mean()),
         "total_std": float(totals.mean(axis=0).std()),
+        "total_error": standard_error(totals.mean(axis=0)),
         "utilization": mean([run.gains.value for run in runs]),
         "delay": worth.delay * mean([run.gains.delay for run in runs]),
         "violation": worth.violation * mean([run.gains.violation for run in runs]),
@@ -145,6 +185,7 @@ def offline(
     many: int = OFFLINE,
     time_limit_s: float = 60.0,
     step: Step = quiet,
+    ends: bool = True,
 ) -> dict[str, Json]:
     """The optimum of the first `many` trajectories, of (1) as printed and where no decision exceeds C_t (`packed`).
 
@@ -160,7 +201,7 @@ def offline(
         found[f"{key}total_mean"] = float(np.mean([plan.total for plan in plans]))
         found[f"{key}bound_mean"] = float(np.mean([plan.bound for plan in plans]))
         found[f"{key}gap_max"] = max(plan.gap for plan in plans)
-    table = compare(some, rows, worth, span, step)
+    table = compare(some, rows, worth, span, step, ends=ends)
     found["policies"] = {
         packing: {name: row["total_mean"] for name, row in each.items()} for packing, each in table.items()
     }
@@ -173,7 +214,12 @@ def offline(
 
 
 def settings(
-    rows: Sequence[Entrant], worth: Worth, seeds: Sequence[int], span: int = 0, step: Step = quiet
+    rows: Sequence[Entrant],
+    worth: Worth,
+    seeds: Sequence[int],
+    span: int = 0,
+    step: Step = quiet,
+    ends: bool = True,
 ) -> dict[str, Json]:
     """Table 4: {setting: {policy: total_mean}}, skip-fit, of trajectories drawn with these seeds."""
     found: dict[str, Json] = {}
@@ -182,9 +228,113 @@ def settings(
             continue
         drawn = draw_trajectories(seeds, setting)
         step(name)
-        table = compare(drawn, rows, worth, span, quiet, ("skip-fit",))
+        table = compare(drawn, rows, worth, span, quiet, ("skip-fit",), ends)
         found[name] = {policy: row["total_mean"] for policy, row in table["skip_fit"].items()}
     return found
+
+
+def logs(
+    read: Sequence[tuple[str, Trajectories, float]],
+    names: Sequence[str],
+    worth: Worth,
+    span: int = 0,
+    step: Step = quiet,
+) -> dict[str, Json]:
+    """{log: {"trajectories", "learned_from", "jobs", "policies"}}, skip-fit. `read`: name, trajectories, steps a day.
+
+    Nobody knows where the trajectories end. Of each log the last fifth is judged, at most `MOST_OF_A_LOG` trajectories
+    evenly spread over it; what policies expect is fitted to what was before.
+    """
+    found: dict[str, Json] = {}
+    for log, trajectories, period in read:
+        learned, kept = split(trajectories, f"the log {log}", 5)
+        some = kept.take(np.unique(np.linspace(0, len(kept) - 1, MOST_OF_A_LOG).round().astype(int)))
+        rows = fitted_entrants(names, learned, int(period))
+        table = compare(
+            some, rows, worth, span, lambda text, log=log: step(f"{log}: {text}"), ("skip-fit",), False
+        )  # fmt: skip
+        found[log] = {
+            "trajectories": len(some), "learned_from": len(learned), "jobs": len(some.cores),
+            "mean_capacity": float(some.capacity.mean()), "policies": table["skip_fit"],
+        }  # fmt: skip
+    return found
+
+
+def fitted_entrants(names: Sequence[str], learned: Trajectories, period: int) -> list[Entrant]:
+    """As `entrants`, with what they expect, and the weights of `linear`, fitted to `learned`.
+
+    Networks stay as they were trained, and take the mean capacity for their scale.
+    """
+    usual, shipped = fit(learned, period), trained()
+    scale = max(1.0, float(learned.capacity.mean()))
+
+    def maker(name: str) -> Callable[[Packing], Sequence[Scorer]]:
+        def make(packing: Packing) -> Sequence[Scorer]:
+            if name in shipped:
+                return [make_scorer("osdec", {**one, "scale_cores": scale}) for one in shipped[name]]
+            if name == "rollout":
+                return [learned_rollout(learned, period)]
+            made = make_scorer(name)
+            if isinstance(made, Lookahead):
+                made.expected = usual
+            if isinstance(made, Linear):
+                made.weights = tune(learned, np.random.default_rng(0), packing)
+            return [made]
+
+        return make
+
+    return [(name, maker(name)) for name in names]
+
+
+def trained_against(
+    folder: Path, trajectories: Trajectories, span: int = 0, step: Step = quiet, ends: bool = True
+) -> list[dict[str, Json]]:
+    """What training added: each network of `asactl defer train --out FOLDER` against the states that it went through.
+
+    On these trajectories, by its own ω1, ω2 and packing: the total of `start` (the warm start), of `improved` (what
+    PPO or REINFORCE began with), of `last` (what they ended with) and of `best`, the model; differences with their
+    paired standard errors. `information`: the best less that of `ppo-att` of the same seed. Raises UsageError where
+    there are no networks.
+    """
+    rows: list[dict[str, Json]] = []
+    plain: dict[str, Floats] = {}
+    totals: dict[str, Floats] = {}
+    for path in sorted(folder.glob("*-s*.json")):
+        name = path.stem
+        step(name)
+        states = {"best": path} | {
+            state: path.with_suffix("") / f"{state}.json" for state in ("start", "improved", "last")
+        }
+        played: dict[str, Floats] = {}
+        for state, file in states.items():
+            if file.is_file():
+                scorer = Osdec(str(file))
+                worth = Worth(*scorer.model.arrays["worth"].tolist())
+                packing = cast(Packing, scorer.model.packing)
+                played[state] = _totals([play(trajectories, scorer, packing, span, ends)], worth)
+        row: dict[str, Json] = {
+            "name": name, "steps": scorer.model.recipe.get("steps"), "algorithm": scorer.model.recipe.get("algorithm"),
+        }  # fmt: skip
+        row |= {state: float(each.mean()) for state, each in played.items()}
+        began = "improved" if "improved" in played else "start"
+        for key, after, before in (("gain", "best", "start"), ("learner_gain", "last", began)):
+            if after in played and before in played:
+                row |= _difference(key, played[after] - played[before])
+        rows.append(row)
+        totals[name] = played["best"]
+        if name.startswith("ppo-att-s"):
+            plain[name.removeprefix("ppo-att")] = played["best"]
+    for row in rows:
+        name, seed = cast(str, row["name"]), f"-s{cast(str, row['name']).rpartition('-s')[2]}"
+        if name.startswith(("osdec-s", "ppo-att-aux")) and seed in plain:
+            row |= _difference("information", totals[name] - plain[seed])
+    if not rows:
+        raise UsageError(f"--models {folder}: holds no networks; asactl defer train --out makes them")
+    return rows
+
+
+def _difference(key: str, values: Floats) -> dict[str, Json]:
+    return {key: float(values.mean()), f"{key}_error": standard_error(values)}
 
 
 def speed(rows: Sequence[Entrant], repeat: int = 5) -> dict[str, Json]:

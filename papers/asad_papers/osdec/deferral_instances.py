@@ -121,6 +121,17 @@ def draw_trajectories(seeds: Iterable[int], setting: Setting | None = None) -> T
     )
 
 
+def draw_jobs(capacity: Floats, setting: Setting | None = None, seed: int = 0) -> Trajectories:
+    """Jobs as a setting has them, for trajectories of a given `capacity` (B, T)."""
+    setting = replace(setting or Setting(), steps=capacity.shape[1])
+    _check(setting)
+    drawn = [
+        _draw_jobs(np.random.default_rng((seed, number)), setting, row) for number, row in enumerate(capacity)
+    ]
+    first = np.concatenate(([0], np.cumsum([len(jobs) for jobs in drawn])))
+    return Trajectories.of(np.concatenate(drawn), first, capacity)
+
+
 def _draw(seed: int, setting: Setting) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], Floats]:
     rng = np.random.default_rng(seed)
     steps = setting.steps
@@ -130,7 +141,13 @@ def _draw(seed: int, setting: Setting) -> tuple[np.ndarray[tuple[int, ...], np.d
     day = np.sin(2 * math.pi * (np.arange(steps) / setting.period + setting.phase))
     demand = setting.mean + setting.amplitude * day + wandering
     capacity: Floats = np.maximum(setting.least, np.rint(setting.total - demand))
-    shares = setting.duration_shares
+    return _draw_jobs(rng, setting, capacity), capacity
+
+
+def _draw_jobs(
+    rng: np.random.Generator, setting: Setting, capacity: Floats
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    steps, shares = setting.steps, setting.duration_shares
     lengths = np.arange(1, len(shares) + 1) if shares else np.arange(1, setting.longest + 1)
     of_lengths = np.array(shares) if shares else lognormal_shares(setting)
     work = float(np.dot(setting.cores, setting.core_shares) * np.dot(lengths, of_lengths))
@@ -141,7 +158,7 @@ def _draw(seed: int, setting: Setting) -> tuple[np.ndarray[tuple[int, ...], np.d
     earliest = submitted + rng.integers(0, setting.lead, many, endpoint=True)
     latest = np.minimum(steps - 1, earliest + rng.integers(0, setting.window, many, endpoint=True))
     jobs = np.column_stack((cores, duration, earliest, latest, submitted))
-    return jobs[earliest < steps].astype(np.int64), capacity
+    return jobs[earliest < steps].astype(np.int64)
 
 
 def lognormal_shares(setting: Setting) -> Floats:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from asad.defer.jobs import Trajectories
 from asad.errors import UsageError
 from asad.model import Floats, JobLog
+from asad.replay.readers import Recorded
 
 DAY_S = 86_400.0
 DAYS = 2
@@ -44,17 +45,8 @@ def from_log(
 
     Raises UsageError for a step that does not divide a day, and for a log that is too short.
     """
-    steps_a_day = round(DAY_S / step_s)
-    if not 2 <= steps_a_day <= MOST_STEPS_A_DAY or abs(steps_a_day * step_s - DAY_S) > 1e-6:
-        raise UsageError(f"--step {step_s:g}s: does not divide a day; take 10m, 15m, 30m or 1h")
-    ran = jobs.take(np.flatnonzero(np.isfinite(jobs.start_s)))
-    if not len(ran):
-        raise UsageError("--log: no job has a start; there is nothing to learn from")
-    origin = np.floor(float(ran.submit_s.min()) / DAY_S) * DAY_S
-    steps = int(np.ceil((float((ran.start_s + ran.run_s).max()) - origin) / step_s))
+    ran, origin, steps, steps_a_day = _grid(jobs, step_s)
     days = steps // (DAYS * steps_a_day) * DAYS
-    if days < DAYS:
-        raise UsageError(f"--log: it is shorter than {DAYS} days; give a longer one")
     chosen = np.random.default_rng(seed).random(len(ran)) < share
     length = DAYS * steps_a_day
     held = _held(ran, ~chosen, origin, step_s, steps)
@@ -79,6 +71,35 @@ def from_log(
     order = np.argsort(of[inside], kind="stable")
     first = np.concatenate(([0], np.cumsum(np.bincount(of[inside], minlength=len(capacity)))))
     return Trajectories.of(table[order].astype(np.int64), first, capacity, "the log"), float(steps_a_day)
+
+
+def on_demand(recorded: Recorded, step_s: float, cores: float) -> tuple[Floats, int]:
+    """(B, T) What all jobs of a log leave of a cluster that is scaled to so many `cores`, and the steps of a day.
+
+    The log's cluster has the processors of its header, or else the most in use. Raises UsageError as `from_log`.
+    """
+    ran, origin, steps, steps_a_day = _grid(recorded.jobs, step_s)
+    days = steps // (DAYS * steps_a_day) * DAYS
+    held = _held(ran, np.ones(len(ran), np.bool_), origin, step_s, steps)
+    header = recorded.header.get("MaxProcs", "")
+    most = float(header) if header.isdigit() and int(header) > 0 else float(held.max())
+    left = cores * np.maximum(0.0, 1.0 - held[: days * steps_a_day] / most)
+    return np.rint(left).reshape(-1, DAYS * steps_a_day), steps_a_day
+
+
+def _grid(jobs: JobLog, step_s: float) -> tuple[JobLog, float, int, int]:
+    """Jobs that ran, the midnight before the first, steps from there to the last end, and steps of a day."""
+    steps_a_day = round(DAY_S / step_s)
+    if not 2 <= steps_a_day <= MOST_STEPS_A_DAY or abs(steps_a_day * step_s - DAY_S) > 1e-6:
+        raise UsageError(f"--step {step_s:g}s: does not divide a day; take 10m, 15m, 30m or 1h")
+    ran = jobs.take(np.flatnonzero(np.isfinite(jobs.start_s)))
+    if not len(ran):
+        raise UsageError("--log: no job has a start; there is nothing to learn from")
+    origin = np.floor(float(ran.submit_s.min()) / DAY_S) * DAY_S
+    steps = int(np.ceil((float((ran.start_s + ran.run_s).max()) - origin) / step_s))
+    if steps < DAYS * steps_a_day:
+        raise UsageError(f"--log: it is shorter than {DAYS} days; give a longer one")
+    return ran, origin, steps, steps_a_day
 
 
 def _held(jobs: JobLog, which: NDArray[np.bool_], origin: float, step_s: float, steps: int) -> Floats:

@@ -63,8 +63,11 @@ class World:
         worth: Worth | None = None,
         packing: Packing = "skip-fit",
         span: int = 0,
+        ends: bool = True,
     ) -> None:
-        """`span` steps beyond its duration does a job hold its cores: 0, or 1 as printed. Raises UsageError."""
+        """`span` steps beyond its duration does a job hold its cores: 0, or 1 as printed. `ends`: do policies know
+        when the trajectories end? A cluster's time does not. Raises UsageError.
+        """
         if packing not in PACKINGS:
             raise UsageError(f"packing {packing!r}; there are {', '.join(PACKINGS)}")
         if span not in (0, 1):
@@ -72,7 +75,7 @@ class World:
         self.trajectories = t = trajectories
         self.worth = worth or Worth()
         self.packing = packing
-        self.span = span
+        self.span, self.ends = span, ends
         longest = min(int(t.duration.max(initial=1)), t.steps) + span
         self._most = _most_waiting(t.first, t.submitted, t.latest, t.steps)
         self.held = np.zeros((len(t), t.steps + longest))
@@ -164,7 +167,7 @@ class World:
             t.cores[mine][runs],
             left[runs].astype(np.int32),
             self.past(b),
-            t.steps,
+            t.steps if self.ends else None,
         )
 
 
@@ -184,12 +187,13 @@ def play(
     scorer: Scorer,
     packing: Packing = "skip-fit",
     span: int = 0,
+    ends: bool = True,
 ) -> Played:
-    """All steps of all trajectories by one policy.
+    """All steps of all trajectories by one policy; as `World` has it.
 
     Those that are a weighted sum are played without Python.
     """
-    world = World(trajectories, None, packing, span)
+    world = World(trajectories, None, packing, span, ends)
     gains = np.zeros((len(Gains._fields), len(trajectories)))
     if isinstance(scorer, Weighted):
         t = trajectories

@@ -9,7 +9,7 @@ import click
 from asad.errors import UsageError
 from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
 
-PARTS = ("instances", "offline", "real-time", "settings", "speed")
+PARTS = ("instances", "offline", "real-time", "settings", "logs", "trained", "speed")
 
 
 @click.command("osdec", short_help="Deferral: OSDEC, its baselines and the offline optimum.")
@@ -26,7 +26,22 @@ PARTS = ("instances", "offline", "real-time", "settings", "speed")
     help="Of them [default: from the SHA-256 of the networks that ship, so that a new network meets new days].",
 )  # fmt: skip
 @click.option("--policy", "policies", default=None, metavar="NAME,…", help="Policies [default: all].")
-@click.option("--part", "parts", default=None, metavar="NAME,…", help="Parts [default: all five].")
+@click.option("--part", "parts", default=None, metavar="NAME,…", help="Parts [default: all].")
+@click.option(
+    "--end", "end", type=click.Choice(("known", "unknown")), default="known", show_default=True,
+    help="Do policies know when a trajectory ends? A cluster's time does not end; logs are judged so in any case.",
+)  # fmt: skip
+@click.option(
+    "--log", "logs", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
+    help="Accounting log of the part logs; may be repeated [default: those in ASAD_TRACES].",
+)  # fmt: skip
+@click.option(
+    "--columns", metavar="NAME,…", help="Of logs that are tables without a header, as in asactl replay."
+)
+@click.option(
+    "--models", type=click.Path(path_type=Path), metavar="DIR",
+    help="Networks of the part trained: what asactl defer train left in DIR.",
+)  # fmt: skip
 @click.option(
     "--offline", "many", type=click.IntRange(1), default=6, show_default=True, metavar="N",
     help="Trajectories that are also solved offline.",
@@ -55,6 +70,10 @@ def osdec(
     first: int | None,
     policies: str | None,
     parts: str | None,
+    end: str,
+    logs: tuple[Path, ...],
+    columns: str | None,
+    models: Path | None,
     many: int,
     time_limit_s: float,
     delay: float,
@@ -66,13 +85,15 @@ def osdec(
     """When deferrable jobs start: all policies, with prefix and with skip-fit packing.
 
     Parts: instances (Table 1), offline (the clairvoyant optimum), real-time (Table 2: the same work without windows),
-    settings (Table 4: other cores and durations) and speed. What the paper leaves open, and how it was filled, stands
+    settings (Table 4: other cores and durations), logs (real ones), trained (networks of --models against what they
+    began with) and speed. What the paper leaves open, and how it was filled, stands
     in docs/explanation/osdec.md.
     """
     from asad.defer.jobs import Worth
     from asad_papers.osdec import deferral_figures as defer_bench
     from asad_papers.osdec.deferral_instances import draw_trajectories, fresh_seed, read_trajectories
     from asad_papers.osdec.deferral_page import reading
+    from asad_papers.osdec.trajectories import real_loads
 
     rows = defer_bench.entrants(
         None if policies is None else chosen(policies, "--policy", defer_bench.known())
@@ -82,19 +103,34 @@ def osdec(
     first = fresh_seed() if first is None else first
     drawn = range(first, first + seeds)
     found = read_trajectories(path) if path is not None else draw_trajectories(drawn)
+    ends = end == "known"
+    if parts is not None and "trained" in wanted and models is None:
+        raise UsageError("--part trained: name the folder of asactl defer train with --models DIR")
     if not len(found.cores):
         raise UsageError(f"{path}: holds no jobs; there is nothing to compare")
 
     def runs(step: Step) -> Parts:
         return {
-            "instances": lambda: defer_bench.compare(found, rows, worth, span, step),
+            "instances": lambda: defer_bench.compare(
+                found, rows, worth, span, step, ends=ends, both_ends=True
+            ),
             "offline": lambda: {
-                "offline": defer_bench.offline(found, rows, worth, span, many, time_limit_s, step)
+                "offline": defer_bench.offline(found, rows, worth, span, many, time_limit_s, step, ends)
             },
             "real-time": lambda: {
-                "real_time": defer_bench.compare(found.real_time(), rows, worth, span, step)
+                "real_time": defer_bench.compare(found.real_time(), rows, worth, span, step, ends=ends)
             },
-            "settings": lambda: {"settings": defer_bench.settings(rows, worth, drawn, span, step)},
+            "settings": lambda: {"settings": defer_bench.settings(rows, worth, drawn, span, step, ends)},
+            "logs": lambda: {
+                "logs": defer_bench.logs(
+                    real_loads(logs, columns), [name for name, _ in rows], worth, span, step
+                )
+            },
+            "trained": lambda: (
+                {}
+                if models is None
+                else {"trained": defer_bench.trained_against(models, found, span, step, ends)}
+            ),
             "speed": lambda: defer_bench.speed(rows),
         }
 
@@ -106,6 +142,7 @@ def osdec(
         "omega_1": worth.delay,
         "omega_2": worth.violation,
         "as_printed": as_printed,
+        "end": end,
     }
     paper = {name: dict(row) for name, row in defer_bench.PAPER.items()}
     always = {"about": about, "paper": paper}

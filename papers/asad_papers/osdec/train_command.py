@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -19,8 +21,13 @@ FIRST_SEED = 100_000
 @click.command(short_help="Train a network.")
 @of_trajectories
 @click.option(
-    "--variant", default="osdec", show_default=True, metavar="NAME", help="The network and its recipe."
-)
+    "--variant", default="osdec", show_default=True, metavar="NAME,…",
+    help="Networks and their recipes, or all: one after the other.",
+)  # fmt: skip
+@click.option(
+    "--steps", type=click.IntRange(1), metavar="N",
+    help="Let each learn from N steps of trajectories in all, whatever its recipe takes.",
+)  # fmt: skip
 @click.option(
     "--seeds",
     type=click.IntRange(1, 100),
@@ -70,6 +77,7 @@ def train(
     step: str,
     cores: int | None,
     variant: str,
+    steps: int | None,
     seeds: int,
     processes: int,
     minutes: float | None,
@@ -87,32 +95,49 @@ def train(
     Examples:
       asactl defer train --generate 512
       asactl defer train --log trajectories.npz --variant ppo-att --seeds 1 --out try
+      asactl defer train --generate 640 --variant all --steps 1000000 --seeds 1
       asactl defer train --log sacct.txt --deferrable share=0.3,window=6h --cores 1024
     """
     _need_torch()
-    from asad_papers.osdec.rl.recipes import VARIANTS, Data, changed
+    from asad_papers.osdec.rl.recipes import VARIANTS, Data, changed, with_steps
 
-    (name,) = chosen(variant, "--variant", tuple(VARIANTS))[:1]
-    recipe = changed(VARIANTS[name], _assignments(options))
+    names = tuple(VARIANTS) if variant == "all" else chosen(variant, "--variant", tuple(VARIANTS))
+    recipes = {name: changed(VARIANTS[name], _assignments(options)) for name in names}
     found, period = trajectories(FIRST_SEED, path, many, setting, deferrable, step, cores)
     data = Data(*split(found, "train", 4), period)
+    if steps is not None:
+        recipes = {name: with_steps(recipe, data, steps) for name, recipe in recipes.items()}
     make_folder(folder)
     from asad_papers.osdec.rl.seeds import train_seeds
 
-    trained = train_seeds(
-        recipe, data, name, range(1, seeds + 1), folder, resume=resume, minutes=minutes, processes=processes,
-        show=sys.stderr.isatty(),
-    )  # fmt: skip
+    trained = []
+    for name, recipe in recipes.items():
+        rows = train_seeds(
+            recipe, data, name, range(1, seeds + 1), folder, resume=resume, minutes=minutes, processes=processes,
+            show=sys.stderr.isatty(),
+        )  # fmt: skip
+        trained += rows
+        if not as_json:
+            for row in rows:
+                click.echo(_sentence(row))
     if as_json:
-        click.echo(json.dumps({"variant": name, "models": trained}, indent=1))
+        click.echo(json.dumps({"variant": variant, "models": trained}, indent=1))
         return
-    for row in trained:
-        figures = row["figures"]
-        click.echo(
-            f"{row['model']}: {figures['best']:,.1f} on what was kept aside, in {row['minutes']:.1f} min"
-        )
-    best = max(trained, key=lambda row: row["figures"]["best"])
-    click.echo(f'The best: {best["model"]}. In asad.toml: [defer.osdec] model = "{best["model"]}"')
+    if len(names) == 1:
+        best = max(trained, key=lambda row: row["figures"]["best"])
+        click.echo(f'The best: {best["model"]}. In asad.toml: [defer.osdec] model = "{best["model"]}"')
+    else:
+        click.echo(f"Hold them against each other: asactl bench osdec --part trained --models {folder}")
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    figures = row["figures"]
+    return (
+        f"{row['model']}: {figures['best']:,.1f} on what was kept aside, "
+        f"{figures['gain']:+,.1f} ± {figures['gain_error']:.1f} since the warm start, of which PPO's last state added "
+        f"{figures['ppo_last_gain']:+,.1f} ± {figures['ppo_last_gain_error']:.1f}; {row['steps']:,} steps, "
+        f"{row['minutes']:.1f} min ({row['cpu_minutes']:.1f} of CPU)"
+    )
 
 
 def _need_torch() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from asad.errors import UsageError
+from asad.errors import AsadError, UsageError
 
 if TYPE_CHECKING:
     from asad.defer.jobs import Trajectories
@@ -114,3 +117,38 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {folder}: cannot be made ({error.strerror})") from error
+
+
+def on_real_load(path: Path, columns: str | None) -> tuple[Trajectories, float]:
+    """The on-demand load of an accounting log, scaled to a cluster of 100 cores, with drawn deferrable jobs; and the
+    steps of a day. Raises what reading it raises.
+    """
+    from asad.replay.readers import read_log
+    from asad_papers.osdec.deferral_instances import Setting, draw_jobs
+    from asad_papers.osdec.deferral_logs import DAY_S, on_demand
+
+    setting = Setting()
+    recorded = read_log(path, columns=None if columns is None else columns.split(","))
+    capacity, steps_a_day = on_demand(recorded, DAY_S / setting.period, setting.total)
+    return draw_jobs(capacity, setting), float(steps_a_day)
+
+
+def real_loads(paths: Sequence[Path], columns: str | None) -> list[tuple[str, Trajectories, float]]:
+    """Name, trajectories and steps a day of each log; for no paths, of those in the folder that ASAD_TRACES names.
+
+    Without it that is ../shared/traces. Of a folder, logs are left out that cannot be read without `columns`. Raises
+    what reading those that were named raises.
+    """
+    if paths:
+        return [(_stem(path), *on_real_load(path, columns)) for path in paths]
+    folder = Path(os.environ.get("ASAD_TRACES") or "../shared/traces")
+    found = []
+    for path in sorted(folder.glob("*")):
+        if re.search(r"\.(swf|sacct|csv)(\.gz)?$", path.name):
+            with contextlib.suppress(AsadError):
+                found.append((_stem(path), *on_real_load(path, None)))
+    return found
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]

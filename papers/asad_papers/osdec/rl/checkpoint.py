@@ -29,8 +29,12 @@ class Progress:
     best: float = float("-inf")
     best_at: int = 0
     """The iteration of the best."""
+    steps: int = 0
+    """Of trajectories that were played to learn from, in all stages; those played ahead are not among them."""
+    totals: dict[str, list[float]] = field(default_factory=dict)
+    """What was reached on each trajectory that is kept aside, by state."""
     figures: dict[str, float] = field(default_factory=dict)
-    """What was reached on what is kept aside, by stage."""
+    """The means of these, and what the stages added."""
 
 
 def save(

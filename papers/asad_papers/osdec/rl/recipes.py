@@ -63,17 +63,20 @@ class Recipe:
     """Rounds that are learned from together."""
     newest: float = 0.3
     """Weight of the newest round in the mean of weights that goes on."""
-    iterations: int = 8
+    sizes: tuple[float, ...] = (1.3, 1.6)
+    """By which all scores are multiplied if that earns more in training."""
+    iterations: int = 48
     """Of PPO."""
     value_only: int = 1
     """Of these, the first in which the value alone learns, where there was imitation."""
     mini_batch: int = 512
-    epochs: int = 4
+    epochs: int = 2
     """Passes over an iteration's steps (not printed)."""
     most_change: float = 0.04
     """Of the policy in an iteration (Kullback-Leibler): beyond, its passes end. 0 for no bound, as in the paper."""
-    rate: tuple[float, float] = (1e-4, 3e-5)
-    """Of learning, falling evenly from the first to the last iteration."""
+    rate: tuple[float, float] = (3e-5, 1e-5)
+    """Of learning, falling evenly from the first to the last iteration. Lower than the paper's: an iteration's gradient
+    is mostly chance, which only many of them average out."""
     value_rate: float = 2.0
     """By which the value's head learns faster (Table 3: 2e-4 against 1e-4)."""
     gamma: float = 0.99
@@ -114,6 +117,7 @@ VARIANTS: Mapping[str, Recipe] = {
         iterations=300,
         lessons=0,
         improvements=0,
+        sizes=(),
         value_only=0,
         most_change=0.0,
     ),
@@ -121,6 +125,24 @@ VARIANTS: Mapping[str, Recipe] = {
 """`osdec-paper`: a batch of 2048 steps (21 trajectories of 96 are the nearest), mini-batches of 64, learning rates from
 1e-4 to 1e-5 and twice that for the value, γ 0.99, ω1 = 2, ω2 = 10, one head, auxiliary layers of 5 that count tenfold,
 learned at 1e-2 to 1e-3, and the state as (2) has it."""
+
+
+def with_steps(recipe: Recipe, data: Data, steps: int) -> Recipe:
+    """With as many iterations of PPO as so many steps of trajectories leave after the stages before it, to the end.
+
+    Raises UsageError where they leave none.
+    """
+    rounds = recipe.lessons + recipe.improvements
+    before = rounds * min(recipe.improve_trajectories, len(data.train)) * data.train.steps
+    if recipe.sizes:
+        before += (1 + len(recipe.sizes)) * data.train.capacity.size
+    left = (steps - before) // (recipe.trajectories * data.train.steps)
+    if left < 1:
+        raise UsageError(
+            f"--steps {steps}: {before} are gone before {recipe.algorithm} begins, and an iteration takes "
+            f"{recipe.trajectories * data.train.steps}; give more"
+        )
+    return replace(recipe, iterations=left, patience=left)
 
 
 def plain(recipe: Recipe) -> dict[str, Any]:

@@ -28,9 +28,10 @@ def train_seeds(
     processes: int,
     show: bool,
 ) -> list[dict[str, Any]]:
-    """Train, and write FOLDER/NAME-sSEED.json and .npz; checkpoints and logs go to FOLDER/NAME-sSEED/.
+    """Train, and write FOLDER/NAME-sSEED.json and .npz; the states before, checkpoints and logs go to
+    FOLDER/NAME-sSEED/.
 
-    Returns {"model", "seed", "minutes", "figures"} of each. `show`: progress on standard error.
+    Returns {"model", "seed", "minutes", "cpu_minutes", "steps", "figures"} of each. `show`: progress on standard error.
     """
     numbers = list(seeds)
     one = partial(_train, recipe, data, name, folder, resume, minutes)
@@ -56,7 +57,7 @@ def _train(
 
     # one core a seed: the same sums in the same order, whatever the machine
     torch.set_num_threads(1)
-    begun = time.monotonic()
+    begun, cpu = time.monotonic(), time.process_time()
     called = f"{name}-s{seed}"
     training = Training(
         recipe,
@@ -67,15 +68,20 @@ def _train(
         resume=resume,
         report=partial(_say, called, begun) if show else None,
     )
-    model = training.run(minutes if minutes is not None else float("inf"))
-    took = (time.monotonic() - begun) / 60.0
-    described, weights = written(model)
-    for ending, content in (("npz", weights), ("json", described.encode())):
-        partly = folder / f"{called}.{ending}.part"
-        partly.write_bytes(content)
-        partly.replace(folder / f"{called}.{ending}")
-    figures = dict(training.progress.figures)
-    return {"model": str(folder / f"{called}.json"), "seed": seed, "minutes": took, "figures": figures}
+    training.run(minutes if minutes is not None else float("inf"))
+    took, cpu = (time.monotonic() - begun) / 60.0, (time.process_time() - cpu) / 60.0
+    for state in training.states:
+        described, weights = written(training.model(state))
+        # the best is the model; the others show what each stage added (asactl bench osdec --models)
+        file = called if state == "best" else f"{called}/{state}"
+        for ending, content in (("npz", weights), ("json", described.encode())):
+            partly = folder / f"{file}.{ending}.part"
+            partly.write_bytes(content)
+            partly.replace(folder / f"{file}.{ending}")
+    return {
+        "model": str(folder / f"{called}.json"), "seed": seed, "minutes": took, "cpu_minutes": cpu,
+        "steps": training.progress.steps, "figures": dict(training.progress.figures),
+    }  # fmt: skip
 
 
 def _say(name: str, begun: float, stage: str, step: int, steps: int, mean: float, best: float) -> None:

@@ -5,8 +5,11 @@ The stages of a recipe (`asad_papers.osdec.rl.recipes`):
 1. the scale and the forecast of the capacity are fitted to the training trajectories;
 2. a perceptron is evolved as a teacher (`asad_papers.osdec.rl.evolve`), if the recipe has generations;
 3. the network learns from it (`asad_papers.osdec.rl.imitate`), and its auxiliary tasks from what both saw;
-4. it learns what starting each job now is worth, played both ways ahead (`asad_papers.osdec.rl.improve`);
+4. it learns what starting each job now is worth, played both ways ahead (`asad_papers.osdec.rl.improve`), and the
+   size of its scores is set by playing the training trajectories;
 5. PPO goes on from there (Algorithm 1 of the paper); what is best on trajectories kept aside is the model.
+
+What each stage adds is measured on the same trajectories, so that the standard error of a difference is a paired one.
 
 The same recipe, trajectories and seed give the same bytes on the same machine, also when interrupted and resumed.
 """
@@ -30,6 +33,7 @@ from asad.defer.jobs import Trajectories
 from asad.defer.network import Model
 from asad.errors import UsageError
 from asad.model import Floats
+from asad_papers.osdec.deferral_figures import standard_error
 from asad_papers.osdec.deferral_fitting import fit_coming, fit_forecast, learned_rollout
 from asad_papers.osdec.rl import auxiliary, imitate, improve
 from asad_papers.osdec.rl.batch import Batch, Sight
@@ -37,7 +41,7 @@ from asad_papers.osdec.rl.checkpoint import Progress, load, save
 from asad_papers.osdec.rl.evolve import Teacher
 from asad_papers.osdec.rl.ppo import Gaussian, Lockstep, Ppo, Reinforce
 from asad_papers.osdec.rl.recipes import Data, Recipe, plain
-from asad_papers.osdec.rl.torch_network import arrays_of
+from asad_papers.osdec.rl.torch_network import arrays_of, set_arrays
 
 Report = Callable[[str, int, int, float, float], None]
 """Stage, step, steps of the stage, mean total in training, best so far on what is kept aside."""
@@ -90,7 +94,8 @@ class Training:
             self._next_trajectories,
         )
         self.progress = Progress()
-        self._best_arrays: dict[str, Floats] = {}
+        self.states: dict[str, dict[str, Floats]] = {}
+        """Weights: the `best`, those of `start` and `improved` (what PPO begins with), and the `last`."""
         learner = {"ppo": Ppo, "reinforce": Reinforce}[recipe.algorithm]
         with warnings.catch_warnings():
             # the last mini-batch of a pass may be a smaller one: so it is in the paper too (2048 are no 21 · 96)
@@ -132,7 +137,8 @@ class Training:
         for stage, work, after in (
             ("teacher", self._evolve, "lessons"),
             ("lessons", self._learn_lessons, "improve"),
-            ("improve", self._improve, "ppo"),
+            ("improve", self._improve, "resize"),
+            ("resize", self._resize, "ppo"),
         ):
             if progress.stage == stage:
                 work()
@@ -144,13 +150,15 @@ class Training:
             if late or idle:
                 break
             self._iterate()
+        self._consider("last", progress.iteration)
+        self._compare()
         return self.model()
 
-    def model(self) -> Model:
-        """The best so far."""
+    def model(self, state: str = "best") -> Model:
+        """With the weights of one of `states`."""
         recipe, sight = self.recipe, self.sight
         arrays = {
-            **self._best_arrays,
+            **self.states[state],
             "forecast": sight.forecast,
             "coming": sight.coming,
             "unknown": sight.unknown,
@@ -158,7 +166,9 @@ class Training:
         }
         made = {
             "seed": self.seed,
+            "state": state,
             "iterations_done": self.progress.iteration,
+            "steps": self.progress.steps,
             **plain(recipe),
             "figures": self.progress.figures,
         }
@@ -187,10 +197,12 @@ class Training:
         )
 
     def _learn_lessons(self) -> None:
-        recipe, batch = self.recipe, self._lockstep.batch
+        recipe, many = self.recipe, min(self.recipe.improve_trajectories, len(self.data.train))
+        batch = self._batch(many)
         if recipe.lessons:
-            scores = np.empty((recipe.trajectories, self.sight.most_rows))
-            self._set_spread(self._teacher.spread(batch, self._next_trajectories(), scores))
+            scores = np.empty((many, self.sight.most_rows))
+            self._set_spread(self._teacher.spread(batch, self._different(2, 0, many), scores))
+            batch.sight = self.sight
 
         def teacher(batch: Batch, _: Floats) -> Floats:
             self._teacher.ask(batch, scores)
@@ -200,8 +212,9 @@ class Training:
         lessons: list[imitate.Lesson] = []
         for k in range(recipe.lessons):
             lesson, earned = imitate.gather(
-                self.policy, teacher, batch, self._next_trajectories(), recipe.gamma, k > 0
+                self.policy, teacher, batch, self._different(2, k + 1, many), recipe.gamma, k > 0
             )
+            self.progress.steps += len(lesson.taught)
             lessons = [*lessons[-2:], lesson]
             self._learn_tasks(batch.history, batch.targets(), recipe.auxiliary_rate[0], 2)
             rate = recipe.lesson_rate * (1.0 - 0.9 * k / recipe.lessons)
@@ -235,10 +248,10 @@ class Training:
         mean = AveragedModel(scores, multi_avg_fn=get_ema_multi_avg_fn(1.0 - recipe.newest))
         lessons: list[imitate.Lesson] = []
         for k in range(recipe.improvements):
-            rows = np.random.default_rng((self.seed, 3, k)).choice(len(train), many, replace=False)
             lesson, earned = imitate.gather(
-                self.policy, improver, batch, train.take(rows), recipe.gamma, True
+                self.policy, improver, batch, self._different(3, k, many), recipe.gamma, True
             )
+            self.progress.steps += len(lesson.taught)
             lessons = [*lessons[1 - recipe.remembered :], lesson]
             rate = recipe.improve_rate * (1.0 - 0.9 * k / recipe.improvements)
             imitate.learn(self.policy, optimizer, lessons, rate, recipe.improve_passes, 256)
@@ -250,6 +263,32 @@ class Training:
                 scores.load_state_dict(newest)
             self._report("improve", k + 1, recipe.improvements, earned, self.progress.best)
 
+    def _resize(self) -> None:
+        """The size of the scores that earns most in training: what was learned of large gains is too small.
+
+        A mean of squashed gains lies below the squashed mean, and a knapsack adds gains up. What is kept aside does
+        not choose here: there are fewer trajectories of it, and sizes differ by less than its chance.
+        """
+        if not self.recipe.sizes:
+            return
+        train, head = self.data.train, self.policy.scores.mean
+        set_arrays(self.policy.scores, self.policy.auxiliary, self.states["best"])
+        plain = [(weights, weights.detach().clone()) for weights in head.parameters()]
+
+        def resize(factor: float) -> None:
+            with torch.no_grad():
+                for weights, was in plain:
+                    weights.copy_(factor * was)
+
+        def earned(factor: float) -> float:
+            resize(factor)
+            self.progress.steps += train.capacity.size
+            return float(imitate.played(self.policy, self._batch(len(train)), train).mean())
+
+        resize(max((1.0, *self.recipe.sizes), key=earned))
+        self.progress.best = -np.inf
+        self._consider("improved", 0)
+
     def _iterate(self) -> None:
         recipe, progress = self.recipe, self.progress
         warm = bool(recipe.lessons) and progress.iteration < recipe.value_only
@@ -259,6 +298,7 @@ class Training:
             self.ppo.n_steps * self.ppo.n_envs, reset_num_timesteps=False, log_interval=MOST_LOGGED
         )
         progress.iteration += 1
+        progress.steps += self.ppo.n_steps * self.ppo.n_envs
         history, targets = self._lockstep.seen[-1]
         self._lockstep.seen.clear()
         self._learn_tasks(history, targets, self._falling(recipe.auxiliary_rate), 1)
@@ -271,16 +311,36 @@ class Training:
         self._report("ppo", progress.iteration, recipe.iterations, earned, progress.best)
 
     def _consider(self, stage: str, iteration: int) -> None:
-        """Is what it plays now, without chance, the best so far? The figure of a stage before PPO has its name."""
+        """Is what it plays now, without chance, the best so far? What a stage reached is kept by its name."""
         progress, kept = self.progress, self.data.kept
-        reached = float(imitate.played(self.policy, self._batch(len(kept)), kept).mean())
+        totals = imitate.played(self.policy, self._batch(len(kept)), kept)
+        reached = float(totals.mean())
         self.ppo.logger.record("kept/total", reached)
-        if stage:
-            progress.figures[stage] = reached
-        if reached > progress.best:
+        better = reached > progress.best
+        if better:
             progress.best, progress.best_at = reached, iteration
-            self._best_arrays = arrays_of(self.policy.scores, self.policy.auxiliary)
-            progress.figures |= {"best": reached, "best_iteration": iteration}
+        arrays = arrays_of(self.policy.scores, self.policy.auxiliary)
+        for state in ([stage] if stage else []) + (["best"] if better else []):
+            self.states[state], progress.totals[state] = arrays, totals.tolist()
+
+    def _compare(self) -> None:
+        """What the stages reached on what is kept aside, and what they added: means, and their standard errors.
+
+        `best` was chosen there, so that it is never below where it began; `last` was not.
+        """
+        progress = self.progress
+        figures, totals = progress.figures, progress.totals
+        figures |= {state: float(np.mean(each)) for state, each in totals.items()}
+        figures |= {"best_iteration": progress.best_at}
+        began = "improved" if "improved" in totals else "start"
+        for name, after, before in (
+            ("gain", "best", "start"),
+            ("ppo_gain", "best", began),
+            ("ppo_last_gain", "last", began),
+        ):
+            difference = np.subtract(totals[after], totals[before])
+            figures[name] = float(difference.mean())
+            figures[f"{name}_error"] = standard_error(difference)
 
     # ------------------------------------------------------------------------------------------------- what goes on
 
@@ -290,6 +350,11 @@ class Training:
         many, size = len(self.data.train), self.recipe.trajectories // self.recipe.group
         rows = rng.choice(many, size, replace=many < size)
         return self.data.train.take(np.repeat(rows, self.recipe.group))
+
+    def _different(self, stage: int, round_: int, many: int) -> Trajectories:
+        """Trajectories of a round of a stage before PPO: nothing is by chance there, so that none is taken twice."""
+        rng = np.random.default_rng((self.seed, stage, round_))
+        return self.data.train.take(rng.choice(len(self.data.train), many, replace=False))
 
     def _falling(self, rate: tuple[float, float]) -> float:
         return rate[0] + (rate[1] - rate[0]) * (self.progress.iteration / max(self.recipe.iterations, 1))
@@ -310,7 +375,11 @@ class Training:
                 "timesteps": self.ppo.num_timesteps, "updates": self.ppo._n_updates,
             },
             {"teacher": self._teacher.weights}
-            | {f"best.{name}": array for name, array in self._best_arrays.items()},
+            | {
+                f"{state}.{name}": array
+                for state, arrays in self.states.items()
+                for name, array in arrays.items()
+            },
             self.policy,
             self._optimizers,
         )  # fmt: skip
@@ -321,8 +390,13 @@ class Training:
         # the trajectories drawn last were not begun
         self.progress.draws -= bool(self.progress.iteration)
         self._set_spread(kept["spread"])
-        self._best_arrays = {
-            name.removeprefix("best."): array for name, array in arrays.items() if name.startswith("best.")
+        self.states = {
+            state: {
+                name.removeprefix(f"{state}."): array
+                for name, array in arrays.items()
+                if name.startswith(f"{state}.")
+            }
+            for state in self.progress.totals
         }
         self._teacher.weights = arrays["teacher"]
         self.ppo.num_timesteps, self.ppo._n_updates = kept["timesteps"], kept["updates"]
