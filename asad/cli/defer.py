@@ -62,9 +62,27 @@ def _lines(found: Model) -> Iterator[str]:
     figures = found.recipe.get("figures")
     if isinstance(figures, Mapping):
         reported = ", ".join(
-            f"{plain(str(key), 20)} {value:,.1f}" for key, value in figures.items() if _is_number(value)
+            f"{plain(str(key), 20)} {value:,.1f}"
+            for key, value in figures.items()
+            if _is_number(value) and "gain" not in str(key)
         )
         yield f"reached: {reported}"
+        yield from _gains(found.recipe, figures)
+
+
+def _gains(recipe: Mapping[str, Any], figures: Mapping[str, Any]) -> Iterator[str]:
+    """What training added to the teacher's warm start, and what PPO or REINFORCE added to what they began with."""
+    learner = plain(str(recipe.get("algorithm", "ppo")), 20)
+    for words, after, before, error in (
+        ("training added to the warm start by a teacher", "best", "start", "gain_error"),
+        (f"of this {learner} added to what it began with", "best", "improved", "ppo_gain_error"),
+    ):
+        if _is_number(figures.get(after)) and _is_number(figures.get(before)):
+            chance = f" ± {figures[error]:.1f}" if _is_number(figures.get(error)) else ", chance not measured"
+            yield f"{words}: {figures[after] - figures[before]:+,.1f}{chance}"
+    last, error = (figures.get(key) for key in ("ppo_last_gain", "ppo_last_gain_error"))
+    if _is_number(last) and _is_number(error):
+        yield f"where {learner} ended, whichever state is kept: {last:+,.1f} ± {error:.1f}"
 
 
 def _is_number(value: Any) -> bool:

@@ -13,17 +13,19 @@ from click.testing import CliRunner
 
 from asad.cli.asactl import asactl
 from asad.defer.scorers import make_scorer
-from asad.errors import ConfigError, UsageError
+from asad.errors import AsadError, ConfigError, UsageError
 from asad_papers.osdec import deferral_figures as defer_bench
 from asad_papers.osdec import deferral_instances
 from asad_papers.osdec import deferral_page as report
 from asad_papers.osdec.deferral_instances import draw_trajectories, fresh_seed
+from asad_papers.osdec.trajectories import on_real_load, real_loads
 
 pytestmark = pytest.mark.slow
 
 REFERENCE = (Path(__file__).parents[2] / "docs" / "reference" / "bench-osdec.md").read_text(encoding="utf-8")
 POLICY = {
     "total_mean", "total_std", "utilization", "delay", "violation", "seeds", "seeds_std", "started", "capacity_used",
+    "total_error", "over_fifo_error", "endless_mean",
 }  # fmt: skip
 
 
@@ -62,7 +64,12 @@ def test_the_json_is_what_was_agreed(file: Path) -> None:
     assert document["steps_per_s"] > 0
     assert document["decide_ms"] == max(document["decide_ms_each"].values())
     # a planner's set fits whichever way it is packed
-    assert document["prefix"]["lookahead"] == document["skip_fit"]["lookahead"]
+    either = [document[key]["lookahead"] for key in ("prefix", "skip_fit")]
+    assert len({row["total_mean"] for row in either}) == len({row["endless_mean"] for row in either}) == 1
+    # a heuristic does not ask when the end is, a planner does
+    assert document["prefix"]["edf"]["endless_mean"] == document["prefix"]["edf"]["total_mean"]
+    assert either[0]["endless_mean"] != either[0]["total_mean"]
+    assert document["skip_fit"]["fifo"]["over_fifo_error"] == 0 < either[1]["over_fifo_error"]
 
 
 def keys(table: Any) -> set[str]:
@@ -73,14 +80,18 @@ def keys(table: Any) -> set[str]:
     return {key for row in table for key in keys(row)} if isinstance(table, list) else set()
 
 
-def test_all_keys_are_documented_and_the_page_shows_them(file: Path, tmp_path: Path) -> None:
+def test_all_keys_are_documented_and_the_page_shows_them(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = tmp_path / "page.html"
+    swf(tmp_path / "mine.swf", 12)
+    monkeypatch.setenv("ASAD_TRACES", str(tmp_path))
     document = json.loads(
         run("--instances", str(file), "--json", "--page", str(page), *FEW, "--offline", "1", "--time-limit", "1",
             "--seeds", "1")
     )  # fmt: skip
     names = {"fifo", "edf", "lookahead", "sjf", "tetris", "osdec"}
-    missing = {key for key in keys(document) if key not in names and f"`{key}`" not in REFERENCE}
+    missing = {key for key in keys(document) if key not in names | {"mine"} and f"`{key}`" not in REFERENCE}
     assert not missing
     text = page.read_text(encoding="utf-8")
     for words in (
@@ -90,6 +101,8 @@ def test_all_keys_are_documented_and_the_page_shows_them(file: Path, tmp_path: P
         "real-time",
         "cores-1",
         "durations-3",
+        "mine",
+        "end unknown",
         "ω1",
     ):
         assert words in text
@@ -116,6 +129,54 @@ def test_worth_and_the_letter_of_the_paper_are_respected(file: Path) -> None:
     assert letter["total_mean"] < usual["total_mean"]  # a step more of each job's cores
 
 
+def test_without_the_end_every_part_is_judged_so(file: Path) -> None:
+    words = ("--instances", str(file), "--policy", "lookahead", "--part", "instances", "--json")
+    known, unknown = (json.loads(run(*words, "--end", end)) for end in ("known", "unknown"))
+    assert unknown["about"]["end"] == "unknown"
+    row = unknown["prefix"]["lookahead"]
+    assert row["total_mean"] == row["endless_mean"] == known["prefix"]["lookahead"]["endless_mean"]
+
+
+def swf(path: Path, days: int) -> Path:
+    """A log of a cluster of 64 processors: one job of 16 from hour 0 to 12 of each day, and one of 32 all the time."""
+    lines = ["; MaxProcs: 64", f"1 0 0 {days * 86400} 32 -1 -1 32 {days * 86400} -1 1 1 1 1 -1 -1 -1 -1"]
+    for day in range(days):
+        lines.append(f"{day + 2} {day * 86400} 0 43200 16 -1 -1 16 43200 -1 1 1 1 1 -1 -1 -1 -1")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_the_load_of_a_log_is_what_its_jobs_leave(tmp_path: Path) -> None:
+    found, period = on_real_load(swf(tmp_path / "a.swf", 12), None)
+    assert period == 48 and len(found) == 6 and found.steps == 96
+    # half of 100 cores, and a quarter less in the morning
+    assert np.array_equal(found.capacity, np.tile([25.0] * 24 + [50.0] * 24, (6, 2)))
+    asked = (found.cores * found.duration).sum() / found.capacity.sum()
+    assert 0.8 < asked < 1.4
+
+
+def test_a_log_is_a_part_of_its_own(tmp_path: Path) -> None:
+    words = ("--part", "logs", "--policy", "fifo,linear,lookahead,rollout,ppo-att", "--seeds", "1")
+    log = swf(tmp_path / "mine.swf", 12)
+    (found,) = json.loads(run(*words, "--log", str(log), "--json"))["logs"].values()
+    assert (found["trajectories"], found["learned_from"]) == (1, 5)
+    assert found["policies"]["lookahead"]["total_mean"] > found["policies"]["fifo"]["total_mean"]
+    assert "mine" in run(*words[:3], "fifo,edf", "--seeds", "1", "--log", str(log))
+
+
+def test_logs_in_the_folder_of_traces_are_taken_and_what_cannot_be_read_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swf(tmp_path / "mine.swf", 12)
+    (tmp_path / "bare.sacct").write_text("1|2|3\n")
+    monkeypatch.setenv("ASAD_TRACES", str(tmp_path))
+    assert [name for name, _, _ in real_loads((), None)] == ["mine"]
+    with pytest.raises(AsadError, match=r"bare\.sacct"):
+        real_loads([tmp_path / "bare.sacct"], None)
+    monkeypatch.setenv("ASAD_TRACES", str(tmp_path / "nowhere"))
+    assert real_loads((), None) == []
+
+
 def test_drawn_trajectories_are_the_same_each_time() -> None:
     words = ("--seeds", "2", "--policy", "fifo", "--part", "instances", "--json")
     assert run(*words) == run(*words)
@@ -140,6 +201,8 @@ def test_hostile_names_do_not_reach_the_page() -> None:
         (["--policy", "best"], "--policy best: there are biggest, edf"),
         (["--part", "all"], "--part all: there are instances, offline"),
         (["--part", ","], "--part: name some of"),
+        (["--part", "trained"], "--part trained: name the folder"),
+        (["--part", "trained", "--models", "."], "--models .: holds no networks"),
         (["--page", "missing/page.html"], "there is no folder missing; make it first"),
         (["--instances", "missing.npz"], r"missing.npz: cannot be read as .npz \(No such file"),
     ],

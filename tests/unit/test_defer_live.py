@@ -521,6 +521,7 @@ def test_policies_see_the_world_in_steps() -> None:
     assert last.capacity == 6.0 and last.free == 6.0 and len(last.running_cores) == 0
     assert last.past.capacity.tolist() == [6.0] * len(last.past.capacity) and len(last.past.capacity) >= 2
     assert last.past.waiting[-1] == 2.0 and last.past.mean_cores[-1] == 2.0
+    assert {waiting.end for waiting in seen.seen} == {None}, "a cluster's time has no end that could be known"
 
 
 def test_what_runs_and_was_deferrable_is_no_on_demand_job() -> None:

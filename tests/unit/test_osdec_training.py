@@ -18,7 +18,12 @@ from asad_papers.osdec.deferral_instances import Setting, draw_trajectories
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 
-from asad_papers.osdec.rl.recipes import VARIANTS, Data, Recipe, changed  # noqa: E402
+from asad.defer.jobs import Trajectories  # noqa: E402
+from asad.model import Floats  # noqa: E402
+from asad_papers.osdec.rl import training as training_of  # noqa: E402
+from asad_papers.osdec.rl.batch import Batch  # noqa: E402
+from asad_papers.osdec.rl.ppo import Gaussian  # noqa: E402
+from asad_papers.osdec.rl.recipes import VARIANTS, Data, Recipe, changed, with_steps  # noqa: E402
 from asad_papers.osdec.rl.training import CHECKPOINT, Training  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -166,6 +171,10 @@ def test_the_command_trains_and_shows(tmp_path: Path) -> None:
     assert shown.exit_code == 0 and "osdec-s1: attention" in shown.output
     plain = json.loads(asked("show", row["model"], "--json").stdout)
     assert plain["schema"] == 2 and plain["recipe"]["iterations"] == 1
+    figures = plain["recipe"]["figures"]
+    assert figures["gain"] == pytest.approx(figures["best"] - figures["start"])
+    assert f"added to the warm start by a teacher: {figures['gain']:+,.1f} ±" in shown.output
+    assert f"whichever state is kept: {figures['ppo_last_gain']:+,.1f} ±" in shown.output
     assert "osdec: osdec-s1" in asked("show").output
 
 
@@ -183,6 +192,74 @@ def test_what_needs_no_network_is_fitted(tmp_path: Path, monkeypatch: pytest.Mon
     scorer = Rollout(expected=str(tmp_path / "expected.toml"), sample=str(tmp_path / "sample.toml"))
     assert scorer.sample is not None and len(scorer.sample[0]) == 400
     assert list(Linear(weights=str(tmp_path / "linear.toml")).weights) == list(range(8))
+
+
+def test_several_variants_learn_from_as_many_steps_and_are_held_against_what_they_began_with(
+    tmp_path: Path,
+) -> None:
+    small = ["trajectories=4", "group=2", "lessons=1", "epochs=1", "improvements=1", "improve_trajectories=2"]
+    words = [word for one in (*small, "futures=2") for word in ("--set", one)]
+    out = str(tmp_path / "out")
+    done = asked(
+        "train", "--generate", "8", "--seeds", "1", "--out", out, "--json", "--variant", "ppo-att,osdec", "--steps",
+        "3200", *words,
+    )  # fmt: skip
+    assert done.exit_code == 0, (done.output, done.exception)
+    rows = json.loads(done.stdout)["models"]
+    # two rounds of 2 trajectories, three plays of all 6 that are learned from, two iterations of 4; of 96 steps each
+    assert [row["steps"] for row in rows] == 2 * [96 * (2 * 2 + 3 * 6 + 2 * 4)]
+    held = CliRunner().invoke(
+        asactl,
+        [
+            "bench",
+            "osdec",
+            "--part",
+            "trained",
+            "--models",
+            out,
+            "--seeds",
+            "3",
+            "--first-seed",
+            "9",
+            "--json",
+        ],
+    )
+    assert held.exit_code == 0, (held.output, held.exception)
+    trained = {row["name"]: row for row in json.loads(held.stdout)["trained"]}
+    assert list(trained) == ["osdec-s1", "ppo-att-s1"]
+    for row in trained.values():
+        assert row["gain"] == pytest.approx(row["best"] - row["start"]) and row["gain_error"] >= 0
+        assert row["learner_gain"] == pytest.approx(row["last"] - row["improved"])
+    assert trained["osdec-s1"]["information"] == pytest.approx(
+        trained["osdec-s1"]["best"] - trained["ppo-att-s1"]["best"]
+    )
+    assert "information" not in trained["ppo-att-s1"]
+
+
+def test_steps_that_leave_none_for_ppo_are_refused(few: Data) -> None:
+    with pytest.raises(UsageError, match="are gone before ppo begins"):
+        with_steps(short("osdec"), few, 100)
+
+
+def test_scores_take_the_size_that_earns_most_in_training(few: Data, tmp_path: Path) -> None:
+    recipe = replace(short("ppo-att", iterations=0), sizes=(1e-9, 1.3))
+    training = Training(recipe, few, 1, tmp_path, "it")
+    tried: dict[float, float] = {}
+    played = training_of.imitate.played
+
+    def record(policy: Gaussian, batch: Batch, trajectories: Trajectories) -> Floats:
+        totals = played(policy, batch, trajectories)
+        if trajectories is few.train:
+            tried[float(policy.scores.mean.weight.abs().sum())] = float(totals.mean())
+        return totals
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_of.imitate, "played", record)
+        model = training.run()
+    size = float(np.abs(model.arrays["mean.weight"]).sum())
+    assert len(tried) == 3 and size == pytest.approx(max(tried, key=tried.__getitem__), rel=1e-6)
+    # who scores nothing starts hardly anybody
+    assert min(tried, key=tried.__getitem__) == min(tried)
 
 
 @pytest.mark.parametrize(

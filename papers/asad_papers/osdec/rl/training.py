@@ -7,7 +7,8 @@ The stages of a recipe (`asad_papers.osdec.rl.recipes`):
 3. the network learns from it (`asad_papers.osdec.rl.imitate`), and its auxiliary tasks from what both saw;
 4. it learns what starting each job now is worth, played both ways ahead (`asad_papers.osdec.rl.improve`), and the
    size of its scores is set by playing the training trajectories;
-5. PPO goes on from there (Algorithm 1 of the paper); what is best on trajectories kept aside is the model.
+5. PPO goes on from there (Algorithm 1 of the paper); what is best on trajectories kept aside is the model, of PPO only
+   what beats what it began with by more than its standard error.
 
 What each stage adds is measured on the same trajectories, so that the standard error of a difference is a paired one.
 
@@ -311,12 +312,16 @@ class Training:
         self._report("ppo", progress.iteration, recipe.iterations, earned, progress.best)
 
     def _consider(self, stage: str, iteration: int) -> None:
-        """Is what it plays now, without chance, the best so far? What a stage reached is kept by its name."""
+        """Is what it plays now, without chance, the best so far? What a stage reached is kept by its name.
+
+        Of what PPO tries, only what beats the best by more than the standard error does: the best of so many is not.
+        """
         progress, kept = self.progress, self.data.kept
         totals = imitate.played(self.policy, self._batch(len(kept)), kept)
         reached = float(totals.mean())
         self.ppo.logger.record("kept/total", reached)
-        better = reached > progress.best
+        chance = standard_error(np.subtract(totals, progress.totals["best"])) if iteration else 0.0
+        better = reached - progress.best > chance
         if better:
             progress.best, progress.best_at = reached, iteration
         arrays = arrays_of(self.policy.scores, self.policy.auxiliary)
@@ -326,7 +331,7 @@ class Training:
     def _compare(self) -> None:
         """What the stages reached on what is kept aside, and what they added: means, and their standard errors.
 
-        `best` was chosen there, so that it is never below where it began; `last` was not.
+        `best` was chosen there, so that it is hardly ever below what it began with; `last` was not.
         """
         progress = self.progress
         figures, totals = progress.figures, progress.totals
