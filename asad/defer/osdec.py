@@ -24,7 +24,7 @@ from asad.errors import ConfigError
 from asad.model import Floats, Ints
 
 SHIPPED = "asad_profiles.osdec"
-DEFAULT = "osdec-s2"
+DEFAULT = "osdec-s1"
 SCALES = np.array([0.0, 0.0, 0.0, 32.0, 16.0, 24.0, 0.0])
 """Of `STEP_COLUMNS`; 0 stands for the cores' scale."""
 

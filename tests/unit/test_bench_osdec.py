@@ -70,6 +70,11 @@ def test_the_json_is_what_was_agreed(file: Path) -> None:
     assert document["prefix"]["edf"]["endless_mean"] == document["prefix"]["edf"]["total_mean"]
     assert either[0]["endless_mean"] != either[0]["total_mean"]
     assert document["skip_fit"]["fifo"]["over_fifo_error"] == 0 < either[1]["over_fifo_error"]
+    backwards = json.loads(
+        run("--instances", str(file), "--json", "--part", "instances", "--policy", "edf,fifo")
+    )
+    error = backwards["skip_fit"]["edf"]["over_fifo_error"]
+    assert error == document["skip_fit"]["edf"]["over_fifo_error"] > 0
 
 
 def keys(table: Any) -> set[str]:

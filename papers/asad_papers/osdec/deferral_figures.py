@@ -124,20 +124,21 @@ def compare(
     found: dict[str, dict[str, Any]] = {}
     for packing in packings:
         table: dict[str, Any] = {}
-        fifo = None
+        earned: dict[str, Floats] = {}
         for name, make in rows:
             step(f"{name}, {packing}")
             scorers = make(packing)
             runs = [play(trajectories, one, packing, span, ends) for one in scorers]
-            totals = _totals(runs, worth)
-            fifo = totals if name == "fifo" else fifo
+            earned[name] = _totals(runs, worth)
             row = table[name] = _row(trajectories, runs, worth)
-            row["over_fifo_error"] = None if fifo is None else standard_error(totals - fifo)
             if both_ends:
                 blind = runs
                 if ends and not isinstance(scorers[0], Weighted):  # whose scores do not ask when the end is
                     blind = [play(trajectories, one, packing, span, False) for one in scorers]
                 row["endless_mean"] = float(_totals(blind, worth).mean())
+        for name, row in table.items():
+            paired = "fifo" in earned
+            row["over_fifo_error"] = standard_error(earned[name] - earned["fifo"]) if paired else None
         found[packing.replace("-", "_")] = table
     return found
 
