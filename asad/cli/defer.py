@@ -80,9 +80,9 @@ def _gains(recipe: Mapping[str, Any], figures: Mapping[str, Any]) -> Iterator[st
         if _is_number(figures.get(after)) and _is_number(figures.get(before)):
             chance = f" ± {figures[error]:.1f}" if _is_number(figures.get(error)) else ", chance not measured"
             yield f"{words}: {figures[after] - figures[before]:+,.1f}{chance}"
-    last, error = (figures.get(key) for key in ("ppo_last_gain", "ppo_last_gain_error"))
-    if _is_number(last) and _is_number(error):
-        yield f"where {learner} ended, whichever state is kept: {last:+,.1f} ± {error:.1f}"
+    last, chance_of_it = figures.get("ppo_last_gain"), figures.get("ppo_last_gain_error")
+    if _is_number(last) and _is_number(chance_of_it):
+        yield f"where {learner} ended, whichever state is kept: {last:+,.1f} ± {chance_of_it:.1f}"
 
 
 def _is_number(value: Any) -> bool:

@@ -103,6 +103,7 @@ def test_all_keys_are_documented_and_the_page_shows_them(
         "Prefix packing",
         "Skip-fit packing",
         "clairvoyant",
+        "MILP, within the capacity",
         "real-time",
         "cores-1",
         "durations-3",

@@ -251,9 +251,8 @@ def logs(
         learned, kept = split(trajectories, f"the log {log}", 5)
         some = kept.take(np.unique(np.linspace(0, len(kept) - 1, MOST_OF_A_LOG).round().astype(int)))
         rows = fitted_entrants(names, learned, int(period))
-        table = compare(
-            some, rows, worth, span, lambda text, log=log: step(f"{log}: {text}"), ("skip-fit",), False
-        )  # fmt: skip
+        step(f"the log {log}")
+        table = compare(some, rows, worth, span, quiet, ("skip-fit",), False)
         found[log] = {
             "trajectories": len(some), "learned_from": len(learned), "jobs": len(some.cores),
             "mean_capacity": float(some.capacity.mean()), "policies": table["skip_fit"],

@@ -155,6 +155,14 @@ def _policies(document: Document) -> Iterator[Piece]:
                     "" if share is None else f"{share:.1%}",
                 ]
                 for name, share in found["reached"].items()
+            ]
+            + [
+                [words, *2 * [units.number(found[key], 1)], f"{found[key] / found['bound_mean']:.1%}"]
+                for words, key in (
+                    ("MILP, within the capacity", "packed_total_mean"),
+                    ("MILP, (1) as printed", "total_mean"),
+                )
+                if found["bound_mean"] > 0
             ],
         )
         yield (
