@@ -250,7 +250,7 @@ def test_scores_take_the_size_that_earns_most_in_training(few: Data, tmp_path: P
     def record(policy: Gaussian, batch: Batch, trajectories: Trajectories) -> Floats:
         totals = played(policy, batch, trajectories)
         if trajectories is few.train:
-            tried[float(policy.scores.mean.weight.abs().sum())] = float(totals.mean())
+            tried[float(policy.scores.mean.weight.detach().abs().sum())] = float(totals.mean())
         return totals
 
     with pytest.MonkeyPatch.context() as patch:

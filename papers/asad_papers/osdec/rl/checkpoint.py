@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 
 from asad.bounded import BROKEN_ARCHIVE
 from asad.errors import UsageError
+from asad.model import Floats
+from asad_papers.osdec.deferral_figures import standard_error
 
 
 @dataclass(slots=True)
@@ -35,6 +37,35 @@ class Progress:
     """What was reached on each trajectory that is kept aside, by state."""
     figures: dict[str, float] = field(default_factory=dict)
     """The means of these, and what the stages added."""
+
+    def added(self) -> dict[str, float]:
+        """What the states reached on what is kept aside, and what was added: means, and paired standard errors.
+
+        `best` was chosen there, so that it is hardly ever below what it began with; `last` was not.
+        """
+        found = {state: float(np.mean(each)) for state, each in self.totals.items()}
+        found["best_iteration"] = self.best_at
+        began = "improved" if "improved" in self.totals else "start"
+        for name, after, before in (
+            ("gain", "best", "start"),
+            ("ppo_gain", "best", began),
+            ("ppo_last_gain", "last", began),
+        ):
+            difference = np.subtract(self.totals[after], self.totals[before])
+            found[name] = float(difference.mean())
+            found[f"{name}_error"] = standard_error(difference)
+        return found
+
+
+def joined(states: Mapping[str, Mapping[str, Floats]]) -> dict[str, Floats]:
+    """Weights of several states in one file, by `state.name`."""
+    return {f"{state}.{name}": array for state, arrays in states.items() for name, array in arrays.items()}
+
+
+def parted(arrays: Mapping[str, Floats], state: str) -> dict[str, Floats]:
+    """Those of one of them."""
+    before = f"{state}."
+    return {name.removeprefix(before): array for name, array in arrays.items() if name.startswith(before)}
 
 
 def save(

@@ -38,7 +38,7 @@ from asad_papers.osdec.deferral_figures import standard_error
 from asad_papers.osdec.deferral_fitting import fit_coming, fit_forecast, learned_rollout
 from asad_papers.osdec.rl import auxiliary, imitate, improve
 from asad_papers.osdec.rl.batch import Batch, Sight
-from asad_papers.osdec.rl.checkpoint import Progress, load, save
+from asad_papers.osdec.rl.checkpoint import Progress, joined, load, parted, save
 from asad_papers.osdec.rl.evolve import Teacher
 from asad_papers.osdec.rl.ppo import Gaussian, Lockstep, Ppo, Reinforce
 from asad_papers.osdec.rl.recipes import Data, Recipe, plain
@@ -76,18 +76,7 @@ class Training:
             )
         self.recipe, self.data, self.seed, self.folder, self.name = recipe, data, seed, folder, name
         self._report = report or (lambda *_: None)
-        scale = float(data.train.capacity.mean())
-        self.sight = Sight(
-            scale,
-            data.period,
-            fit_forecast(data.train.capacity, data.period, scale),
-            *fit_coming(data.train, data.period),
-            recipe.knows_end,
-            recipe.shape.running,
-            recipe.shape.window if recipe.shape.informed else 0,
-            future=recipe.shape.future,
-            hold=recipe.hold,
-        )
+        self.sight = _sight(recipe, data)
         folder.mkdir(parents=True, exist_ok=True)
         self._lockstep = Lockstep(
             self._batch(recipe.trajectories),
@@ -152,7 +141,7 @@ class Training:
                 break
             self._iterate()
         self._consider("last", progress.iteration)
-        self._compare()
+        progress.figures |= progress.added()
         return self.model()
 
     def model(self, state: str = "best") -> Model:
@@ -166,13 +155,12 @@ class Training:
             "worth": np.array(recipe.worth),
         }
         made = {
-            "seed": self.seed,
-            "state": state,
+            "seed": self.seed, "state": state,
             "iterations_done": self.progress.iteration,
             "steps": self.progress.steps,
             **plain(recipe),
             "figures": self.progress.figures,
-        }
+        }  # fmt: skip
         return Model(
             self.name, recipe.shape, sight.scale, sight.period, recipe.knows_end, recipe.hold, recipe.packing,
             sight.spread, arrays, made,
@@ -265,28 +253,17 @@ class Training:
             self._report("improve", k + 1, recipe.improvements, earned, self.progress.best)
 
     def _resize(self) -> None:
-        """The size of the scores that earns most in training: what was learned of large gains is too small.
-
-        A mean of squashed gains lies below the squashed mean, and a knapsack adds gains up. What is kept aside does
-        not choose here: there are fewer trajectories of it, and sizes differ by less than its chance.
-        """
         if not self.recipe.sizes:
             return
-        train, head = self.data.train, self.policy.scores.mean
-        set_arrays(self.policy.scores, self.policy.auxiliary, self.states["best"])
-        plain = [(weights, weights.detach().clone()) for weights in head.parameters()]
+        train = self.data.train
 
-        def resize(factor: float) -> None:
-            with torch.no_grad():
-                for weights, was in plain:
-                    weights.copy_(factor * was)
-
-        def earned(factor: float) -> float:
-            resize(factor)
+        def earned() -> float:
             self.progress.steps += train.capacity.size
             return float(imitate.played(self.policy, self._batch(len(train)), train).mean())
 
-        resize(max((1.0, *self.recipe.sizes), key=earned))
+        set_arrays(self.policy.scores, self.policy.auxiliary, self.states["best"])
+        improve.resize(self.policy.scores.mean, self.recipe.sizes, earned)
+        # not chosen on what is kept aside: there is less of it, and sizes differ by less than its chance
         self.progress.best = -np.inf
         self._consider("improved", 0)
 
@@ -328,25 +305,6 @@ class Training:
         for state in ([stage] if stage else []) + (["best"] if better else []):
             self.states[state], progress.totals[state] = arrays, totals.tolist()
 
-    def _compare(self) -> None:
-        """What the stages reached on what is kept aside, and what they added: means, and their standard errors.
-
-        `best` was chosen there, so that it is hardly ever below what it began with; `last` was not.
-        """
-        progress = self.progress
-        figures, totals = progress.figures, progress.totals
-        figures |= {state: float(np.mean(each)) for state, each in totals.items()}
-        figures |= {"best_iteration": progress.best_at}
-        began = "improved" if "improved" in totals else "start"
-        for name, after, before in (
-            ("gain", "best", "start"),
-            ("ppo_gain", "best", began),
-            ("ppo_last_gain", "last", began),
-        ):
-            difference = np.subtract(totals[after], totals[before])
-            figures[name] = float(difference.mean())
-            figures[f"{name}_error"] = standard_error(difference)
-
     # ------------------------------------------------------------------------------------------------- what goes on
 
     def _next_trajectories(self) -> Trajectories:
@@ -379,12 +337,7 @@ class Training:
                 **self._identity(), **asdict(self.progress), "spread": self.sight.spread,
                 "timesteps": self.ppo.num_timesteps, "updates": self.ppo._n_updates,
             },
-            {"teacher": self._teacher.weights}
-            | {
-                f"{state}.{name}": array
-                for state, arrays in self.states.items()
-                for name, array in arrays.items()
-            },
+            {"teacher": self._teacher.weights, **joined(self.states)},
             self.policy,
             self._optimizers,
         )  # fmt: skip
@@ -395,16 +348,25 @@ class Training:
         # the trajectories drawn last were not begun
         self.progress.draws -= bool(self.progress.iteration)
         self._set_spread(kept["spread"])
-        self.states = {
-            state: {
-                name.removeprefix(f"{state}."): array
-                for name, array in arrays.items()
-                if name.startswith(f"{state}.")
-            }
-            for state in self.progress.totals
-        }
+        self.states = {state: parted(arrays, state) for state in self.progress.totals}
         self._teacher.weights = arrays["teacher"]
         self.ppo.num_timesteps, self.ppo._n_updates = kept["timesteps"], kept["updates"]
+
+
+def _sight(recipe: Recipe, data: Data) -> Sight:
+    """What is seen, with what the training trajectories let expect."""
+    scale = float(data.train.capacity.mean())
+    return Sight(
+        scale,
+        data.period,
+        fit_forecast(data.train.capacity, data.period, scale),
+        *fit_coming(data.train, data.period),
+        recipe.knows_end,
+        recipe.shape.running,
+        recipe.shape.window if recipe.shape.informed else 0,
+        future=recipe.shape.future,
+        hold=recipe.hold,
+    )
 
 
 def _logger(folder: Path) -> Logger:
