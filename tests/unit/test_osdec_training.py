@@ -18,11 +18,7 @@ from asad_papers.osdec.deferral_instances import Setting, draw_trajectories
 torch = pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 
-from asad.defer.jobs import Trajectories  # noqa: E402
-from asad.model import Floats  # noqa: E402
-from asad_papers.osdec.rl import training as training_of  # noqa: E402
-from asad_papers.osdec.rl.batch import Batch  # noqa: E402
-from asad_papers.osdec.rl.ppo import Gaussian  # noqa: E402
+from asad_papers.osdec.rl.improve import resize  # noqa: E402
 from asad_papers.osdec.rl.recipes import VARIANTS, Data, Recipe, changed, with_steps  # noqa: E402
 from asad_papers.osdec.rl.training import CHECKPOINT, Training  # noqa: E402
 
@@ -241,25 +237,12 @@ def test_steps_that_leave_none_for_ppo_are_refused(few: Data) -> None:
         with_steps(short("osdec"), few, 100)
 
 
-def test_scores_take_the_size_that_earns_most_in_training(few: Data, tmp_path: Path) -> None:
-    recipe = replace(short("ppo-att", iterations=0), sizes=(1e-9, 1.3))
-    training = Training(recipe, few, 1, tmp_path, "it")
-    tried: dict[float, float] = {}
-    played = training_of.imitate.played
-
-    def record(policy: Gaussian, batch: Batch, trajectories: Trajectories) -> Floats:
-        totals = played(policy, batch, trajectories)
-        if trajectories is few.train:
-            tried[float(policy.scores.mean.weight.detach().abs().sum())] = float(totals.mean())
-        return totals
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_of.imitate, "played", record)
-        model = training.run()
-    size = float(np.abs(model.arrays["mean.weight"]).sum())
-    assert len(tried) == 3 and size == pytest.approx(max(tried, key=tried.__getitem__), rel=1e-6)
-    # who scores nothing starts hardly anybody
-    assert min(tried, key=tried.__getitem__) == min(tried)
+@pytest.mark.parametrize(("best", "size"), [(1.2, 1.3), (2.0, 1.6), (0.5, 1.0)])
+def test_scores_take_the_size_that_earns_most(best: float, size: float) -> None:
+    head = torch.nn.Linear(3, 1)
+    weight, bias = head.weight.detach().clone(), head.bias.detach().clone()
+    resize(head, (1.3, 1.6), lambda: -abs(float((head.bias / bias).detach()) - best))
+    assert torch.equal(head.weight, size * weight) and torch.equal(head.bias, size * bias)
 
 
 @pytest.mark.parametrize(
