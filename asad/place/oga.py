@@ -247,16 +247,46 @@ def ascend(
     `tau`, `reclaimed_tau` (R, K) are the last thresholds of either projection. An instance without an arrival stays.
     """
     ports, resources = before.shape
-    dominant = np.zeros(ports, np.int64)
-    for p in range(ports):
-        for k in range(1, resources):
-            if beta[k] * before[p, k] > beta[dominant[p]] * before[p, dominant[p]]:
-                dominant[p] = k
     after = np.zeros((ports, resources))
     widest = 1
     for r in range(len(first) - 1):
         widest = max(widest, first[r + 1] - first[r])
     z, most = np.empty((resources, widest + 1)), np.empty((resources, widest + 1))
+    _ascend(
+        first, port, requests, capacities, alpha, form, beta, x, eta, reclaim_eta, before, y, tau, reclaimed,
+        reclaimed_tau, np.zeros(ports, np.int64), after, z, most,
+    )  # fmt: skip
+    return after
+
+
+@compiled(error_model="numpy", _nrt=False)
+def _ascend(
+    first: Ints,
+    port: Ints,
+    requests: Floats,
+    capacities: Floats,
+    alpha: Floats,
+    form: Codes,
+    beta: Floats,
+    x: Floats,
+    eta: float,
+    reclaim_eta: float,
+    before: Floats,
+    y: Floats,
+    tau: Floats,
+    reclaimed: Floats,
+    reclaimed_tau: Floats,
+    dominant: Ints,
+    after: Floats,
+    z: Floats,
+    most: Floats,
+) -> None:
+    """The same on given scratch arrays, which it borrows; `after` (L, K) becomes the totals of the new y."""
+    ports, resources = before.shape
+    for p in range(ports):
+        for k in range(1, resources):
+            if beta[k] * before[p, k] > beta[dominant[p]] * before[p, dominant[p]]:
+                dominant[p] = k
     for r in range(len(first) - 1):
         begin, end = first[r], first[r + 1]
         many = end - begin
@@ -306,4 +336,3 @@ def ascend(
             for k in range(resources):
                 reclaimed[begin + i, k] = z[k, j] if present_here else 0.0
             j += present_here
-    return after

@@ -6,6 +6,9 @@ and z_l - a_l. τ is sought by Newton's method from where it was in the slot bef
 when the step stays within the piece on which it was computed, it is exact. Most of the time that is the first or
 second pass over the few ports of an instance. What rounding leaves above c is taken off the greatest y.
 
+What is called for each (r, k) borrows the arrays of its caller (`_nrt=False`, as `borrowing` in `asad.compiling`): to
+count references to them took a third of a slot.
+
 The paper's Algorithm 1 tests only its first port against its cap, and takes it that the capacity is always used up; so
 it does not project where another cap binds, or where there is slack.
 """
@@ -46,12 +49,15 @@ def project_all(
                 y[begin + i, k] = z[i]
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", _nrt=False)
 def project_one(z: Floats, most: Floats, many: int, capacity: float, guess: float) -> float:
     """Project z[:many] onto 0 <= y <= most, Σy <= capacity, where it stands.
 
     Returns τ; where there is slack, which needs none, `guess`: it may be of use again.
     """
+    if many == 1:  # nobody to divide with
+        z[0] = min(max(z[0], 0.0), most[0], capacity)
+        return guess
     tau = _exact_step(z, most, many, capacity, guess) if guess > 0.0 else -1.0
     if tau <= 0.0:
         total = 0.0
@@ -81,7 +87,7 @@ def project_one(z: Floats, most: Floats, many: int, capacity: float, guess: floa
     return tau
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", _nrt=False)
 def _exact_step(z: Floats, most: Floats, many: int, capacity: float, tau: float) -> float:
     """τ if one Newton step from `tau` gives it; else -1. What is above 0 and fills the capacity is τ."""
     total, falling, left, right = 0.0, 0, -np.inf, np.inf
@@ -98,7 +104,7 @@ def _exact_step(z: Floats, most: Floats, many: int, capacity: float, tau: float)
     return step if left <= step <= right else -1.0
 
 
-@compiled(error_model="numpy")
+@compiled(error_model="numpy", _nrt=False)
 def _threshold(z: Floats, most: Floats, many: int, capacity: float, guess: float) -> float:
     low, high = 0.0, 0.0
     for i in range(many):
