@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from asad.cli.asactl import asactl
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.place.ports import Ports
+from asad_papers.oga import port_beside_paper as beside
 from asad_papers.oga import port_figures as ports_bench
 from asad_papers.oga import port_page as report
 from asad_papers.oga.oga_command import PARTS
@@ -96,12 +97,13 @@ def small_document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_every_part_runs_and_every_key_is_documented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     document = small_document(monkeypatch)
     assert {row["by"] for row in document["sweep"]} == set(ports_bench.SWEEPS)
-    for part in ("seeds", "several", "gangs", "large", "growth"):
+    for part in ("figure2", "figure5", "seeds", "several", "gangs", "large", "growth"):
         assert document[part]
     missing = {key for key in keys(document) if f"`{key}`" not in REFERENCE}
     assert not missing, f"docs/reference/bench-oga.md does not say {sorted(missing)}"
     page = report.reading(document).page("asactl bench oga --part all")
-    assert page.count("<figure>") == len(report.AXES) + 2
+    assert page.count("<figure>") == len(report.AXES) + 2 + 3 * 3
+    assert "Beside the paper" in page
     assert "<script" not in page
     assert str(len(document["seeds"]["same_parameters"]["rows"])) == "10"
     table = run("--part", "seeds,gangs,utilities", "--repeat", "1", "--page", str(tmp_path / "oga.html"))
@@ -118,7 +120,7 @@ def test_parts_are_documented() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--part", "figure3"], "--part figure3: there are instance, seeds"),
+        (["--part", "figure3"], "--part figure3: there are instance, figure2"),
         (["--part", ","], "--part: name some of"),
         (["--page", "missing/page.html"], "there is no folder missing; make it first"),
         (["--instance", "missing.npz"], r"missing.npz: cannot be read as .npz \(No such file"),
@@ -260,3 +262,16 @@ def test_nothing_at_all_is_an_instance_too() -> None:
     found = ports_bench.compare(PortInstance("empty", ports, np.ones((3, 2)), None, 0.99))
     assert found["best_fixed"] == 0
     assert all(row["reward_mean"] == 0 for row in found["policies"].values())
+
+
+def test_a_difference_from_the_paper_is_explained_by_what_was_measured() -> None:
+    rewards = dict.fromkeys(ports_bench.POLICIES, 100.0) | {"oga-strict": 90.0, "oga-reclaim": 120.0}
+    row = {"utility": "mixed", "slots": 7, "reward_mean": rewards, "best_fixed": 95.0, "seconds": {"oga-strict": 7.0,
+           "oga-reclaim": 3.5}}  # fmt: skip
+    sweep = [{"by": "arrivals", "value": 0.3, "reward_mean": rewards | {"oga-strict": 150.0}}]
+    gains, speeds = beside.tables({"figure5": [row], "sweep": sweep})
+    (table, leads), (figure, cannot) = [(cells[1], cells[-1]) for cells in gains.rows]
+    assert (table, figure) == ("arrivals 0.3", "mixed utilities")
+    assert "by more" in leads
+    assert "No fixed allocation is worth more than 95" in cannot
+    assert speeds.rows == [("Figure 5", "mixed", "0.19", "1", "2")]

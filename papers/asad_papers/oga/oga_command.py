@@ -13,7 +13,8 @@ from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
 SWEEPS = (
     "horizon", "arrivals", "density", "nodes", "ports", "contention", "utilities", "eta", "decay",
 )  # fmt: skip
-PARTS = ("instance", "seeds", *SWEEPS, "several", "gangs", "large", "growth")
+FIGURES = ("figure2", "figure5")
+PARTS = ("instance", *FIGURES, "seeds", *SWEEPS, "several", "gangs", "large", "growth")
 
 
 @click.command("oga", short_help="Placement: OgaSched, its baselines and its sweeps.")
@@ -54,11 +55,12 @@ def oga(
 ) -> None:
     """OgaSched in three modes beside Fairness, DRF, BinPacking and Spreading, with the paper's figures.
 
-    Parts: instance; seeds (ten fresh instances); horizon, arrivals, density (Table III); nodes, ports, contention
-    (Figures 3 and 6); eta, decay (4); large (5); utilities (7); several (§3.4); gangs (§3.5); growth (of the time of a
-    slot). What the paper leaves open, and how it was filled, stands in docs/explanation/oga.md.
+    Parts: instance; figure2, figure5 (rewards over time); seeds (ten fresh instances); horizon, arrivals, density
+    (Table III); nodes, ports, contention (Figures 3 and 6); eta, decay (4); utilities (7); several (§3.4); gangs
+    (§3.5); large, growth (speed). What the paper leaves open, and how it was filled, stands in docs/explanation/oga.md.
     """
     from asad_papers.oga import port_figures as ports_bench
+    from asad_papers.oga.port_curves import figure
     from asad_papers.oga.port_instances import draw_port_instance, read_port_instance
     from asad_papers.oga.port_page import reading
 
@@ -69,8 +71,12 @@ def oga(
         def swept(name: str) -> dict[str, Any]:
             return {"sweep": ports_bench.sweep(name, step)}
 
+        def drawn(name: str) -> dict[str, Any]:
+            return {name: figure(name, step)}
+
         return {
             "instance": lambda: ports_bench.compare(instance, eta, step, repeat),
+            **{name: partial(drawn, name) for name in FIGURES},
             "seeds": lambda: {"seeds": ports_bench.seeds(range(seed + 1, seed + 11), step=step)},
             **{name: partial(swept, name) for name in SWEEPS},
             "several": lambda: {"several": ports_bench.several(step=step)},

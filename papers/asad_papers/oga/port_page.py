@@ -1,4 +1,4 @@
-"""How the document of `asactl bench oga` reads: Table III and figures 3 to 7 of the OgaSched paper, measured here."""
+"""How the document of `asactl bench oga` reads: Table III and figures 2 to 7 of the OgaSched paper, measured here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 
 from asad.report import units
 from asad_papers.harness import Document, Piece, Plot, Reading, Table
+from asad_papers.oga import port_beside_paper
 from asad_papers.plots import Curve, curves, logarithmic
 
 LOOKS: dict[str, tuple[str, Any]] = {
@@ -53,6 +54,7 @@ def reading(document: Document) -> Reading:
         _facts(document),
         _verdict(document),
         (
+            ("paper", "Beside the paper", list(port_beside_paper.tables(document))),
             ("policies", "Policies", list(_tables(document))),
             ("figures", "Figures", [*_rows_of_sweeps(document), *_figures(document)]),
         ),
@@ -77,6 +79,24 @@ def swept(document: Document, by: str, key: str, width: int) -> str:
     ]
     what = {"reward_mean": "reward", "overhead_mean": "overhead"}[key]
     return curves(f"oga-{by}-{key}", width, drawn, AXES[by][0], f"{what} a slot", finish, 4)
+
+
+def over_time(document: Document, part: str, number: int, what: str, width: int) -> str:
+    """Of the instance of that number of Figure 2 or 5: the "mean" reward until a slot, its "sum", or the "ratio" of the
+    strict mode's to each baseline's."""
+    row = document[part][number]
+    at, average = row["slot"], row["average"]
+    drawn = []
+    for name, look in LOOKS.items():
+        if what == "ratio" and name.startswith("oga"):
+            continue
+        y = [value * slot if what == "sum" else value for value, slot in zip(average[name], at, strict=True)]
+        if what == "ratio":
+            pairs = zip(average["oga-strict"], average[name], strict=True)
+            y = [ours / theirs if theirs > 0 else float("nan") for ours, theirs in pairs]
+        drawn.append(Curve(name, at, y, *look, mark=""))
+    words = {"mean": "mean reward until the slot", "sum": "reward until the slot", "ratio": "strict over it"}
+    return curves(f"oga-{part}-{number}-{what}", width, drawn, "slot", words[what], columns=4)
 
 
 def growth(document: Document, width: int) -> str:
@@ -257,6 +277,17 @@ def _rows_of_sweeps(document: Document) -> Iterator[Table]:
 
 
 def _figures(document: Document) -> Iterator[Plot]:
+    for part, letter in (("figure2", "Figure 2"), ("figure5", "Figure 5")):
+        for number, row in enumerate(document.get(part) or ()):
+            of = f"({row['utility']} utilities, {row['slots']} slots)"
+            for what, panel, words in (
+                ("mean", "a", "average rewards"),
+                ("sum", "b", "cumulative rewards"),
+                ("ratio", "c", "the strict mode’s mean reward over each baseline’s"),
+            ):
+                yield _plot(
+                    f"{letter}{panel}: {words} {of}.", partial(over_time, document, part, number, what)
+                )
     for by, (_, words) in AXES.items():
         yield _plot(words, partial(swept, document, by, "reward_mean"))
         if by == "contention":
