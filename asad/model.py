@@ -339,6 +339,9 @@ class Snapshot:
     """By number of a node: its GPUs; only of nodes that have some."""
     tres: Tres = field(default_factory=no_tres)
     """Gres and licences, GPUs among them; only where the cluster counts any."""
+    guest_nodes: Mapping[int, Ints] = field(default_factory=dict)
+    """By row of a job that waits or of a guest: the numbers of the nodes on which it may be one, by partition, features
+    and the nodes that its user names; only of jobs that may not be on all."""
     own_begins: Mapping[int, float] = field(default_factory=dict)
     """By row of a job that waits and begins when asad decides: the begin time that its user gave, NaN for none."""
     partition_nodes: Mapping[str, Ints] = field(default_factory=dict)

@@ -109,6 +109,8 @@ class FreeCapacity:
         usable &= (self.group == group) | (self.group == NOBODY)
         if jobs.memory_bound[guest]:
             usable &= ~self.bound
+        if (allowed := nodes_for(self.snapshot, guest)) is not None:
+            usable &= allowed
         holds = cores_with_memory(np.where(usable, self.open, 0), self.memory_free, need).astype(np.int64)
         largest = int(holds.max(initial=0))
         if largest == 0 or int(holds.sum()) < wanted:
@@ -267,6 +269,24 @@ class Uses:
             total, jobs = self._known.get(int(snapshot.jobs.application[row]), (1.0, 1))
             measured = total / jobs
         return max(0.01, measured)
+
+
+def nodes_for(snapshot: Snapshot, row: int) -> NDArray[np.bool_] | None:
+    """(N,) On which nodes a job may be a guest: `Snapshot.guest_nodes`, and those with GPUs if it wants some.
+
+    None where it may be on all.
+    """
+    nodes, wants = snapshot.guest_nodes.get(row), snapshot.node_gpus and snapshot.gpus.get(row, 0.0) > 0
+    if nodes is None and not wants:
+        return None
+    found = np.full(len(snapshot.machine.cores), nodes is None)
+    if nodes is not None:
+        found[nodes] = True
+    if wants:
+        of_gpus = np.zeros(len(found), np.bool_)
+        of_gpus[[node for node, count in snapshot.node_gpus.items() if count > 0]] = True
+        found &= of_gpus
+    return found
 
 
 def components_of(snapshot: Snapshot, guest: int, bounds: Components | None) -> Components:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from asad.applications import Turnover
 from asad.model import Floats, Json, Machine, Snapshot
 from asad.place import oga
+from asad.place.class_gains import ClassGains
+from asad.place.free_capacity import nodes_for
 from asad.place.ports import OgaOptions, Ports
 from asad.place.utilities import slope
 
@@ -45,6 +47,9 @@ class PortClasses:
         """Code of an application → its port."""
         self._asks: dict[str, Floats] = {}
         """(K,) by class."""
+        self._nodes: dict[str, frozenset[str]] = {}
+        """By class the nodes that it may use; of a class that is not here all."""
+        self.gains = ClassGains(options.utility)
         self._saved: Mapping[str, Mapping[str, Json]] = {}
         """What was learned by an earlier process, until a machine is seen."""
         self._described: Mapping[str, Mapping[str, Json]] = {}
@@ -66,7 +71,12 @@ class PortClasses:
         found: dict[str, dict[str, Json]] = {name: {"y": of} for name, of in learned["y"].items()}
         for name, asks in self._asks.items():
             found.setdefault(name, {})["asks"] = asks.tolist()
+        for name in found:
+            if (made := self.gains.state(name)) is not None:
+                found[name]["made"] = made
         found.setdefault(REST, {})["slot"] = learned["slot"]
+        if (lost := self.gains.lost) is not None:
+            found[REST]["lost"] = lost
         return found
 
     def changes(self) -> dict[str, dict[str, Json] | None]:
@@ -97,11 +107,16 @@ class PortClasses:
             asks = entry.get("asks")
             if isinstance(asks, list) and len(asks) == self.resources and all(map(_is_amount, asks)):
                 self._asks[name] = np.minimum(np.array(asks, np.float64), self._most_of_one_node)
+            of, machine = entry.get("y"), self._machine
+            if isinstance(of, dict) and of and machine is not None and not of.keys() >= {*machine.node_names}:
+                self._nodes[name] = frozenset(of)
         self._port_of.clear()
         self._rebuild()
         if self.oga is not None:
             y: dict[str, Json] = {name: entry.get("y") for name, entry in self._saved.items()}
             self.oga.restore({"slot": self._saved.get(REST, {}).get("slot"), "y": y})
+        made = {name: entry.get("made") for name, entry in self._saved.items()}
+        self.gains.restore(made, self._saved.get(REST, {}).get("lost"))
         self._saved = {}
 
     def _add(self, name: str) -> bool:
@@ -155,7 +170,7 @@ class PortClasses:
         self.ports = Ports.of(
             np.array([self._asks.get(name, nothing) for name in names]),
             self.whole,
-            np.ones((len(names), len(machine.cores)), np.bool_),
+            np.array([self._joined(name, machine) for name in names]).reshape(len(names), -1),
             alpha=o.alpha,
             form=o.utility,
             beta=o.beta,
@@ -167,6 +182,25 @@ class PortClasses:
         elif self._learns:
             self.oga = oga_of(self.ports, o)
 
+    def _joined(self, name: str, machine: Machine) -> list[bool]:
+        """On which nodes a class may have guests."""
+        nodes = self._nodes.get(name)
+        return [nodes is None or node in nodes for node in machine.node_names]
+
+    def _join(self, snapshot: Snapshot, rows: NDArray[np.int32], name_of: Sequence[str]) -> None:
+        """Where jobs of these classes may be. A class may use the nodes of all jobs of it that have been met."""
+        names = np.array(snapshot.machine.node_names)
+        first = {name for name in name_of if name not in self._asks}
+        for row, name in zip(rows.tolist(), name_of, strict=True):
+            if name not in first and name not in self._nodes:
+                continue
+            allowed, before = nodes_for(snapshot, row), self._nodes.pop(name, frozenset())
+            first.discard(name)
+            if allowed is not None:
+                self._nodes[name] = before | frozenset(names[allowed].tolist())
+            if self._nodes.get(name) != before:
+                self.ports = None
+
     def _forget(self) -> None:
         """Classes whose applications are forgotten give their ports to others."""
         for code, before in self._turnover.look().items():
@@ -174,6 +208,8 @@ class PortClasses:
             if before in self.names:
                 self.names.remove(before)
                 self._asks.pop(before, None)
+                self._nodes.pop(before, None)
+                self.gains.forget(before)
                 self._forgotten.add(before)
                 self._port_of.clear()
                 self.ports = None
@@ -181,6 +217,10 @@ class PortClasses:
     def port(self, code: int) -> int:
         """Of an application."""
         return self._port_of.get(code, len(self.names))
+
+    def name(self, code: int) -> str:
+        """Of the class of an application."""
+        return [*self.names, REST][self.port(code)]
 
     def _meet(self, snapshot: Snapshot, rows: NDArray[np.int32]) -> None:
         """Ports for classes that are new, and what each class could use on one node, with all jobs that it has."""
@@ -195,6 +235,7 @@ class PortClasses:
         port = np.array([self.port(code) for code in codes.tolist()], np.int64)
         self.present = np.zeros(len(self.names) + 1)
         self.present[port] = 1.0
+        self._join(snapshot, rows, [[*self.names, REST][number] for number in port.tolist()])
         wide = np.maximum(1, jobs.nodes[rows])
         cores = jobs.cores[rows] / wide
         wants = np.zeros((len(rows), self.resources))
@@ -215,16 +256,30 @@ class PortClasses:
         if self.ports is None:
             self._rebuild()
 
+    @property
+    def weights(self) -> Floats:
+        """(L,) Of the utilities of classes, as measured."""
+        names = [*self.names, REST]
+        return self.gains.weights(names) if self._options.measured else np.ones(len(names))
+
+    def charge(self) -> None:
+        """Overheads as measured."""
+        assert self.ports is not None
+        if self._options.measured:
+            self.ports.beta[CPU] = max(self._options.beta, self.gains.overhead)
+
     def table(self, y: Floats, resource: int) -> Floats:
-        """y of a resource as (L, N); every port is connected to every node."""
-        table: Floats = y[:, resource].reshape(len(self.whole), len(self.names) + 1).T
-        return table
+        """y of a resource as (L, N); 0 where a class may not be."""
+        assert self.ports is not None
+        found: Floats = self.ports.dense(y)[:, :, resource]
+        return found
 
     def detail(self, y: Floats, port: int, node: int) -> dict[str, Json]:
         """The class, its y on a node and the gradient there, for `asactl explain`."""
         ports, machine = self.ports, self._machine
         assert ports is not None and machine is not None
-        here = y[node * (len(self.names) + 1) + port]
+        edges = np.flatnonzero((ports.instance == node) & (ports.port == port))
+        here = y[edges[0]] if len(edges) else np.zeros(self.resources)
         known = not math.isnan(machine.memory_bytes[node])
         found: dict[str, Json] = {
             "class": ports.names[port] if port < len(self.names) else "the rest",
@@ -236,14 +291,18 @@ class PortClasses:
         if self.resources > GPU:
             found["y_gpus"] = float(here[GPU] * self.unit[GPU])
         if self.oga is not None:
-            totals = np.array([self.table(y, k)[port].sum() for k in range(self.resources)])
-            worst = int(np.argmax(ports.beta * totals))
+            worst = int(np.argmax(ports.beta * oga.totals(ports, y)[port]))
+            weight = float(self.weights[port])
             gradient = [
-                float(slope(int(ports.form[node, k]), float(ports.alpha[node, k]), float(here[k])))
-                - (float(ports.beta[k]) if k == worst else 0.0)
+                weight
+                * (
+                    float(slope(int(ports.form[node, k]), float(ports.alpha[node, k]), float(here[k])))
+                    - (float(ports.beta[k]) if k == worst else 0.0)
+                )
                 for k in range(self.resources)
             ]
             found |= {"gradient": list(gradient), "slot": self.oga.slot, "eta": self.oga.eta}
+            found |= {"weight": weight, "overhead": float(ports.beta[CPU])}
         return found
 
 

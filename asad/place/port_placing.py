@@ -32,6 +32,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from asad.capacity import ROOM
 from asad.catalog import policy_class
 from asad.decisions import Cause, Decision, SetMemory
 from asad.errors import ConfigError
@@ -40,6 +41,7 @@ from asad.model import Finished, Floats, Ints, Json, Snapshot
 from asad.place import PlacePolicy, oga
 from asad.place.free_capacity import (
     LEAST_QUOTA,
+    LEAST_RATE,
     PRESSURE,
     FreeCapacity,
     GangOffers,
@@ -47,8 +49,12 @@ from asad.place.free_capacity import (
     Places,
     Quotas,
     Uses,
+    bounds_of,
     candidates,
+    components_of,
+    gangs,
 )
+from asad.place.gang_rounds import whole_gangs
 from asad.place.port_classes import CPU, GPU, MEMORY, PortClasses, oga_of
 from asad.place.ports import OgaOptions, Options, PortPolicy, Ports
 from asad.place.projection import project
@@ -111,7 +117,26 @@ class PortPlacing(PlacePolicy):
         waiting = np.array(candidates(snapshot), np.int32)
         self._classes.see(snapshot, np.concatenate((waiting, snapshot.guests)).astype(np.int32))
         if self.oga is not None and self._classes.present.any():
-            self._y = self.oga.allot(self._classes.present)
+            if self.learning.measured:
+                self._measure(snapshot)
+            self._classes.charge()
+            self._y = self.oga.allot(self._classes.present * self._classes.weights)
+
+    def _measure(self, snapshot: Snapshot) -> None:
+        """What guests that run make of what they may use, and what being spread costs them."""
+        jobs, classes, places = snapshot.jobs, self._classes, Places(snapshot)
+        for guest, at in places:
+            pace, use, quota = (
+                float(jobs.pace[guest]),
+                float(jobs.cpu_fraction[guest]),
+                self._quotas.of(guest),
+            )
+            if math.isnan(quota) or not use > 0:
+                continue
+            class_ = classes.name(int(jobs.application[guest]))
+            for cores in (places.cores[at] / classes.unit[CPU]).tolist():
+                classes.gains.look(class_, quota * cores, pace * use * cores)
+            classes.gains.look_at_pace(len(at) > 1, pace, min(1.0, quota / use))
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Quotas and memory limits of guests by the y of their classes, places for jobs that wait in what is left."""
@@ -149,13 +174,66 @@ class PortPlacing(PlacePolicy):
         if classes.resources > GPU:
             now[:, GPU] = free.gpus_left / classes.unit[GPU]
         ports = replace(classes.ports, capacities=now)
-        if self.oga is None:
-            return self._kind(ports).allot(classes.present)
-        # of `strict` and `reactive`, what is kept for absent classes is lost, as in the paper
-        y = project(ports, self._y)
-        return self._gather(free, y, ports, guests) if self.learning.mode == "reclaim" else y
+        short_of, learner = self._short_of(free, ports, guests), self.oga
 
-    def _gather(self, free: FreeCapacity, y: Floats, ports: Ports, guests: _Guests) -> Floats:
+        def among(present: Floats) -> Floats:
+            return (
+                self._kind(ports).allot(present)
+                if learner is None
+                else learner.among(present * classes.weights)
+            )
+
+        def deal(y: Floats, present: Floats) -> tuple[Floats, Floats]:
+            if learner is not None:
+                # of `strict` and `reactive`, what is kept for absent classes is lost, as in the paper
+                y = project(ports, y)
+                if self.learning.mode == "reclaim":
+                    y = self._gather(free, y, ports, guests, present)
+            return y, short_of(y, present)
+
+        present = classes.present.copy()
+        return whole_gangs(among(present) if learner is None else self._y, present, deal, among)
+
+    def _short_of(
+        self, free: FreeCapacity, ports: Ports, guests: _Guests
+    ) -> Callable[[Floats, Floats], Floats]:
+        """By which share of its least number of components the gang of each class that waits falls short of y (L,).
+
+        Of several gangs the one that comes nearest counts. Classes with guests, or with jobs of one component, are
+        never short: they can use whatever they have.
+        """
+        snapshot, classes = free.snapshot, self._classes
+        least = self.options.least_share * free.cores
+        gangs_of: dict[int, list[tuple[int, bool, Floats]]] = {}
+        able = set(guests.port.tolist())
+        for gang in gangs(snapshot, candidates(snapshot)):
+            guest, jobs = gang[0], snapshot.jobs
+            port, tasks = classes.port(int(jobs.application[guest])), len(gang) > 1
+            fewest = len(gang) if tasks else components_of(snapshot, guest, bounds_of(snapshot, guest)).least
+            if fewest <= 1:
+                able.add(port)
+                continue
+            each = int(jobs.cores[guest]) / (1 if tasks else fewest)
+            need = np.minimum(least, LEAST_RATE * each * self._uses.of(snapshot, guest)) / classes.unit[CPU]
+            gangs_of.setdefault(port, []).append((fewest, tasks, need))
+        wanting = {port: found for port, found in gangs_of.items() if port not in able}
+
+        def short(y: Floats, present: Floats) -> Floats:
+            found = np.zeros(len(present))
+            cpu = ports.dense(y)[:, :, CPU] if wanting else y
+            for port, gangs_there in wanting.items():
+                if present[port] > 0:
+                    found[port] = min(
+                        max(0.0, 1.0 - _fits(cpu[port], need, several).sum() / fewest)
+                        for fewest, several, need in gangs_there
+                    )
+            return found
+
+        return short
+
+    def _gather(
+        self, free: FreeCapacity, y: Floats, ports: Ports, guests: _Guests, present: Floats
+    ) -> Floats:
         """What `reclaim` means on a node: who cannot be there is absent there, and leaves its part to those who can.
 
         There are the classes that have a guest on the node, and those that wait and have enough of it for one. If
@@ -163,19 +241,21 @@ class PortPlacing(PlacePolicy):
         from node to node.
         """
         now, count = ports.capacities, len(ports.requests)
-        table = y.reshape(len(now), count, -1)
+        table = ports.dense(y).transpose(1, 0, 2)
+        joined = np.zeros((len(now), count), np.bool_)
+        joined[ports.instance, ports.port] = True
         least = self.options.least_share * free.cores / self._classes.unit[CPU]
-        there = (self._classes.present > 0) & (table[:, :, CPU] >= least[:, None])
+        there = (present > 0) & joined & (table[:, :, CPU] >= least[:, None])
         there[guests.node, guests.port] = True
         nobody = np.flatnonzero(~there.any(axis=1) & (now[:, CPU] > 0))
         turn = (np.arange(count) - nobody[:, None]) % count
         most = np.argmax(np.round(table[nobody, :, CPU], 3) - 1e-6 * turn, axis=1)
-        there[nobody, most] = True
+        there[nobody, most] = joined[nobody, most]
         kept = np.where(there[:, :, None], table, 0.0)
         total = kept.sum(axis=1)
         scale = np.divide(now, total, out=np.ones_like(now), where=total > 0)
         gathered: Floats = np.minimum(kept * np.maximum(1.0, scale)[:, None, :], ports.requests[None])
-        return gathered.reshape(y.shape)
+        return gathered[ports.instance, ports.port]
 
     def _parts(self, y: Floats, resource: int, guests: _Guests, weights: Floats) -> tuple[Floats, Floats]:
         """What guests have of the y of their classes on each of their nodes, which they divide by `weights`; and
@@ -258,6 +338,12 @@ class _Guests(Places):
         self.port: Ints = np.array([of[one] for one in self.row.tolist()], np.int32)
         use = {row: uses.of(snapshot, row) for row in of}
         self.needs: Floats = self.cores * np.array([use[row] for row in self.row.tolist()])
+
+
+def _fits(y: Floats, need: Floats, several: bool) -> Floats:
+    """(N,) How many components have enough of y on each node; of a job with several nodes one a node."""
+    many = np.floor(y / need + ROOM)
+    return many if several else np.minimum(1.0, many)
 
 
 def _check(learning: OgaOptions) -> None:

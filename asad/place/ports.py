@@ -67,7 +67,10 @@ class OgaOptions(NamedTuple):
     """α of the utility."""
     beta: float = 0.0
     """Overhead a unit of the resource of which a class has most; above 0, shares swing where two resources nearly
-    tie."""
+    tie. With `measured`, that of CPU is no less than what guests on several nodes lose of their pace."""
+    measured: bool = True
+    """Weigh the utility of each class by what its guests make of the CPU that they may use, and charge overheads as
+    measured."""
 
 
 class PortPolicy(Policy):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Codes, Ints, Snapshot
 from asad.port import NodeLink
 from asad_slurm.changes import Changes, is_ours
-from asad_slurm.eligibility import node_ineligible, widened
+from asad_slurm.eligibility import may_be_guest_on, node_ineligible, widened
 from asad_slurm.jobs import JobTable
 from asad_slurm.lending import Shares
 from asad_slurm.measures import measure, samples_of
@@ -109,6 +109,7 @@ class Assembly:
             arrays=shown,
             hints=dict(rows.hints),
             classes=self._classes(queue, shown.waiting_row, waiting[jobs.begin_s[waiting] > now_s]),
+            guest_nodes=self._guest_nodes((*queue.tolist(), *guests.tolist())),
             own_begins=self._own_begins(),
             partition_nodes=self._nodes.of_partition,
             memory_used=memory_used(samples),
@@ -142,6 +143,20 @@ class Assembly:
         """Partition and QOS of what waits for its turn or for a begin time."""
         waiting = (*queue.tolist(), *of_arrays[of_arrays >= 0].tolist(), *deferred.tolist())
         return {row: ((record := self._rows.record(row)).partition, record.qos) for row in waiting}
+
+    def _guest_nodes(self, shown: Iterable[int]) -> dict[int, Ints]:
+        """By row, of jobs that may not be guests on every node: where they may be."""
+        found: dict[int, Ints] = {}
+        nodes, alike = self._nodes, dict[tuple[str, str, str], Ints]()
+        for row in shown:
+            record = self._rows.record(row)
+            key = record.partition, record.features, record.excluded_nodes
+            if key not in alike:
+                there = may_be_guest_on(record, nodes.records, nodes.takes_guests, self._settings)
+                alike[key] = np.flatnonzero(there).astype(np.int32)
+            if len(alike[key]) < len(nodes.records):
+                found[row] = alike[key]
+        return found
 
     def _own_begins(self) -> dict[int, float]:
         """By row, of what waits and begins when we have set: its user's own begin time."""

@@ -19,7 +19,7 @@ from asad.decisions import CoAllocate
 from asad.ineligible import Ineligible, NodeIneligible
 from asad.model import Codes, Snapshot
 from asad.port import NodeReport
-from asad_slurm.nodesets import expand
+from asad_slurm.nodesets import expand, expanded
 from asad_slurm.offers import nodes_asked
 from asad_slurm.records import MIB, JobRecord, NodeRecord
 from asad_slurm.settings import Settings
@@ -215,6 +215,25 @@ def group(job: JobRecord, settings: Settings, exclusive_user: bool = False) -> s
     if whose == "as-slurm" and not exclusive_user:
         return f"label {job.mcs_label}" if job.mcs_label else ""
     return {"any": "", "account": f"account {job.account}"}.get(whose, f"user {job.user}")
+
+
+def may_be_guest_on(
+    job: JobRecord,
+    nodes: Sequence[NodeRecord],
+    guest_nodes: Mapping[str, NDArray[np.bool_]],
+    settings: Settings,
+) -> NDArray[np.bool_]:
+    """(nodes,) On which a job that waits, or a guest, may be one: guest partition, features, nodes not excluded.
+
+    What is not understood excludes nothing: `refusal` and Slurm have the last word. `guest_nodes` as there.
+    """
+    partition = job.partition if job.partition in guest_nodes else guest_partition(job.partition, settings)
+    found = np.array(guest_nodes.get(partition, np.ones(len(nodes), np.bool_)))
+    if job.features:
+        found &= [has_features(job.features, node.features) for node in nodes]
+    if excluded := frozenset(expanded(job.excluded_nodes)):
+        found &= [node.name not in excluded for node in nodes]
+    return found
 
 
 def has_features(wanted: str, there: frozenset[str]) -> bool:

@@ -15,6 +15,7 @@ from asad.cli.asactl import asactl
 from asad.errors import AsadError, ConfigError, UsageError
 from asad.place.ports import Ports
 from asad_papers.oga import port_beside_paper as beside
+from asad_papers.oga import port_curves
 from asad_papers.oga import port_figures as ports_bench
 from asad_papers.oga import port_page as report
 from asad_papers.oga.oga_command import PARTS
@@ -84,11 +85,12 @@ def small_document(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """All parts, of few slots."""
     monkeypatch.setattr(ports_bench, "SWEEPS", {by: values[:2] for by, values in ports_bench.SWEEPS.items()})
     drawn = draw_port_instance
-    monkeypatch.setattr(
-        ports_bench,
-        "draw_port_instance",
-        lambda seed, **given: drawn(seed, **(given | {"slots": 20, "instances": 12})),
-    )
+    for module in (ports_bench, port_curves):
+        monkeypatch.setattr(
+            module,
+            "draw_port_instance",
+            lambda seed, **given: drawn(seed, **(given | {"slots": 20, "instances": 12})),
+        )
     monkeypatch.setattr(ports_bench, "large_arrivals", lambda ports: np.ones((5, ports)))
     found: dict[str, Any] = json.loads(run("--json", "--part", "all", "--repeat", "1"))
     return found

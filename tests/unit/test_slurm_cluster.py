@@ -522,6 +522,20 @@ def test_offers_that_are_not_made(make: Make, facts: dict[str, Any], why: str) -
     assert lab.slurm.updates == [] and not (lab.state_dir / "offers.journal").read_text()
 
 
+def test_a_snapshot_says_where_jobs_may_be_guests_where_that_is_not_everywhere(make: Make) -> None:
+    lab = make()
+    lab.slurm.nodes[0]["active_features"] = "fast,big"
+    lab.slurm.nodes[3]["partitions"] = ["batch"]
+    jobs = ({}, {"features": "big"}, {"excluded_nodes": "n[1-2]"}, {"features": "big|fast"})
+    lab.slurm.add(*(a_job(10 + number, **facts) for number, facts in enumerate(jobs)))
+    snapshot = lab.snapshot()
+    shown = [snapshot.guest_nodes[row(snapshot, str(10 + number))].tolist() for number in range(4)]
+    assert shown == [[0, 1, 2], [0], [2], [0, 1, 2]], "what is not understood is left to Slurm"
+    lab.slurm.nodes[3]["partitions"] = ["batch", "guest"]
+    again = lab.snapshot()
+    assert row(again, "10") not in again.guest_nodes, "everywhere"
+
+
 def test_no_offer_without_a_host_a_whole_node_or_an_actor(make: Make) -> None:
     lab = make()
     snapshot = lab.snapshot()

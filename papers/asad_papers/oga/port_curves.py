@@ -17,6 +17,7 @@ from asad.model import Json
 from asad_papers.harness import Step, quiet
 from asad_papers.oga import port_figures
 from asad_papers.oga.best_fixed import best_fixed
+from asad_papers.oga.port_instances import draw_port_instance
 
 FIGURES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "figure2": ({"slots": 8000, "beta": (0.4, 0.6), "contention": 11.0, "utility": "mixed"},),
@@ -38,7 +39,7 @@ def figure(name: str, step: Step = quiet) -> list[Json]:
 
 
 def _curves(title: str, given: Mapping[str, Any], step: Step) -> Json:
-    instance = port_figures.draw_port_instance(0, **given)
+    instance = draw_port_instance(0, **given)
     ports, arrivals = instance.ports, instance.arrivals
     slots = len(arrivals)
     spread = np.concatenate((np.geomspace(1, slots, POINTS), np.linspace(1, slots, POINTS)))

@@ -22,6 +22,7 @@ import numpy as np
 
 from asad.errors import UsageError
 from asad.model import Floats, Ints
+from asad.place.gang_rounds import whole_gangs
 from asad.place.oga import Mode, Oga, Options
 from asad.place.ports import PortPolicy, Ports
 
@@ -139,9 +140,4 @@ class GangOga(PortPolicy):
         y = self.oga.allot(x)
         # the strict mode knows of no arrivals: it deals to all gangs
         present = np.ones(len(x)) if self.oga.mode == "strict" else np.array(x, np.float64)
-        while True:
-            kept, short = self.gangs.all_or_nothing(y, present)
-            if not short.any():
-                return kept
-            present[int(np.argmax(short))] = 0.0
-            y = self.oga.among(present)
+        return whole_gangs(y, present, self.gangs.all_or_nothing, self.oga.among)
