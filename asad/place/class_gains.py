@@ -81,7 +81,7 @@ class ClassGains:
     @property
     def lost(self) -> Json:
         """What is kept of the overhead."""
-        return list(self._lost.tolist()) if self._lost.any() else None
+        return [list(row) for row in self._lost.tolist()] if self._lost.any() else None
 
     def restore(self, saved: Mapping[str, Json], lost: Json) -> None:
         """Go on from there; what cannot be read is passed over."""

@@ -1,16 +1,18 @@
 """The port policies on a cluster: `oga`, and beside it `fairness`, `drf`, `binpack` and `spread`.
 
 Ports are application classes (user, name, size): the first `ports` of them that are met, and one port for the rest.
-Instances are nodes. Resources are CPU and memory, and GPUs where a gres or an offer says so. All are counted in
-quarters of what a node has in the mean, since one η serves all. y is what the guests of a class may use on a node. In
-these units η = 1 is below 2 / max |f''| of every utility with α = 1 but `reciprocal` with less: with a larger one the
-allocation of two classes swings from cycle to cycle, which is no harm to a mean reward and much to a job.
+Instances are nodes; a class is joined to those that its jobs may use (`free_capacity.nodes_for`). Resources are CPU and
+memory, and GPUs where a gres or an offer says so. All are counted in quarters of what a node has in the mean, since one
+η serves all. y is what the guests of a class may use on a node. In these units η = 1 is below 2 / max |f''| of every
+utility with α = 1 but `reciprocal` with less: with a larger one the allocation of two classes swings from cycle to
+cycle, which is no harm to a mean reward and much to a job.
 
 x(t): the classes that have a job that waits and may be a guest, or a guest that runs. `oga` learns of whole nodes,
 since who lends what changes from cycle to cycle; its y is then projected (32) onto what nodes lend now: what their
 batch jobs leave beyond the 95th percentile of their use and headroom, and what free cores give where the cluster lends
 those. In mode `reclaim` classes that cannot be on a node leave their part of it to those that can (`_gather`). The
-baselines divide directly.
+baselines divide directly. How much a class counts and what overhead is charged is measured (`class_gains`). A gang that
+falls short is dealt nothing, and others share in what it leaves (`gang_rounds`).
 
 What follows from y: guests that run divide the y of their class on each node by what they use of their cores, as
 measured, and each has the part of its cores that the least of its nodes gives (`SetQuota`); `SetMemory` likewise, never
