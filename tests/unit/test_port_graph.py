@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_cluster import NOW
-from test_placing import NAMES, cycle, offers, placing, wide
+from small_cluster import GUEST, NOW
+from test_placing import NAMES, cycle, offers, placing, running, wide
 
+from asad.decisions import SetQuota
 from asad.model import Snapshot
 from asad.place.class_gains import LEAST_WEIGHT, LOOKS, ClassGains
 from asad.place.first_fit import FirstFit
@@ -147,6 +148,23 @@ def test_what_is_measured_moves_y_and_can_be_switched_off() -> None:
     assert first > 1.5 * second > 0 and charged == pytest.approx(0.2)
     first, second, charged = held(False)
     assert first == pytest.approx(second) and charged == 0.0
+
+
+def test_guests_that_run_are_looked_at_once_they_have_a_quota() -> None:
+    policy, snapshot = placing(), running(pace={GUEST: 0.7}, cpu_fraction={GUEST: 0.6})
+    (quota,) = [made for made in cycle(policy, snapshot) if isinstance(made, SetQuota)]
+    name = policy._classes.name(int(snapshot.jobs.application[GUEST]))
+    assert "made" not in policy.state().get(name, {}), "nothing had been decided"
+    cycle(policy, snapshot)
+    # a core is a unit of y here
+    of_it = gain(LOG, 1.0, quota.cores[0])
+    assert policy.state()[name]["made"] == pytest.approx([0.7 * 0.6 * 2 * of_it, of_it**2, 1.0])
+    again = placing()
+    again.restore(policy.state())
+    cycle(again, snapshot)
+    assert again._classes.gains.state(name) == policy._classes.gains.state(name), (
+        "it has no quota by this one yet"
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------- gangs
