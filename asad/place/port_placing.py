@@ -65,6 +65,9 @@ from asad.policy import POOL_PROPERTIES, check_options
 
 SLACK = 0.2
 """Memory limits are asked for this part above what is used: the guard and the node actor insist on less."""
+SHORTEST_POLLS = 4
+"""A job with a time limit of fewer polls is no guest: it is at its limit before it is seen that its quota slows it, and
+the limit is moved."""
 MEMORY_STEP = 0.1
 """A memory limit changes by no less than this part of it."""
 
@@ -162,7 +165,9 @@ class PortPlacing(PlacePolicy):
 
         least = self.options.least_share * free.cores.astype(np.float64)
         limits = Limits(least, left, class_of, together=True)
-        return decisions + self._offers.make(free, self._offers.candidates(snapshot), limits, explain)
+        limit_s, shortest_s = snapshot.jobs.time_limit_s, SHORTEST_POLLS * self.poll_s
+        waiting = [row for row in self._offers.candidates(snapshot) if limit_s[row] >= shortest_s]
+        return decisions + self._offers.make(free, waiting, limits, explain)
 
     def _divide(self, free: FreeCapacity, guests: _Guests) -> Floats:
         """y (E, K), feasible by what nodes lend now."""

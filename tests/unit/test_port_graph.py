@@ -81,6 +81,11 @@ def test_every_port_policy_holds_to_the_graph(name: str) -> None:
         assert offer.nodes == ((0,) if offer.guest == 1 else (1,))
 
 
+def test_who_would_be_at_its_limit_before_that_is_moved_is_no_guest() -> None:
+    made = offers(cycle(placing(), wide(3, time_limit_s={1: 119.0, 2: 120.0})))
+    assert [offer.guest for offer in made] == [2, 3]
+
+
 # ------------------------------------------------------------------------------------------- what classes make of it
 
 
