@@ -272,12 +272,13 @@ class Uses:
 
 
 def nodes_for(snapshot: Snapshot, row: int) -> NDArray[np.bool_] | None:
-    """(N,) On which nodes a job may be a guest: `Snapshot.guest_nodes`, and those with GPUs if it wants some.
+    """(N,) On which nodes a job may be a guest; None where it may be on all.
 
-    None where it may be on all.
+    They are those of `Snapshot.guest_nodes` that have some of all gres that it wants.
     """
-    nodes, wants = snapshot.guest_nodes.get(row), snapshot.node_gpus and snapshot.gpus.get(row, 0.0) > 0
-    if nodes is None and not wants:
+    nodes, gres = snapshot.guest_nodes.get(row), snapshot.tres.jobs.get(row)
+    wants = snapshot.node_gpus and snapshot.gpus.get(row, 0.0) > 0
+    if nodes is None and not wants and gres is None:
         return None
     found = np.full(len(snapshot.machine.cores), nodes is None)
     if nodes is not None:
@@ -286,6 +287,9 @@ def nodes_for(snapshot: Snapshot, row: int) -> NDArray[np.bool_] | None:
         of_gpus = np.zeros(len(found), np.bool_)
         of_gpus[[node for node, count in snapshot.node_gpus.items() if count > 0]] = True
         found &= of_gpus
+    if gres is not None:
+        there = snapshot.tres.nodes > 0
+        found &= there[:, (gres > 0) & there.any(axis=0)].all(axis=1)  # licences are on no node
     return found
 
 

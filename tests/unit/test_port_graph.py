@@ -13,7 +13,7 @@ from small_cluster import GUEST, NOW
 from test_placing import NAMES, cycle, offers, placing, running, wide
 
 from asad.decisions import SetQuota
-from asad.model import Snapshot
+from asad.model import Snapshot, Tres
 from asad.place.class_gains import LEAST_WEIGHT, LOOKS, ClassGains
 from asad.place.first_fit import FirstFit
 from asad.place.gang_rounds import whole_gangs
@@ -73,6 +73,15 @@ def test_who_wants_gpus_has_y_where_there_are_some() -> None:
     made = cycle(policy, dataclasses.replace(wide(3), node_gpus={1: 2.0}, gpus={1: 1.0}))
     assert nodes_of(policy, NAMES[0]) == {"n1"}
     assert {offer.guest: offer.nodes for offer in offers(made)}[1] == (1,)
+
+
+def test_who_wants_gres_has_y_where_there_is_all_of_it() -> None:
+    names = ("gres/gpu", "gres/fpga", "license/abaqus")
+    there = np.array([[2.0, 0.0, 0.0], [2.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    tres = Tres(names, there, np.array([0.0, 0.0, 5.0]), {1: np.ones(3), 2: np.array([1.0, 0.0, 0.0])}, {})
+    policy = placing()
+    cycle(policy, dataclasses.replace(wide(3), tres=tres))
+    assert [nodes_of(policy, name) for name in NAMES[:3]] == [{"n1"}, {"n0", "n1"}, {"n0", "n1", "n2"}]
 
 
 @pytest.mark.parametrize("name", ["oga", "drf", "fairness", "binpack", "spread"])
