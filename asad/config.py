@@ -42,6 +42,20 @@ def _address(text: str) -> str:
     return text
 
 
+class _Several(tuple[str, ...]):
+    """Names, of which several may be given with `+` between them."""
+
+    def __contains__(self, text: object) -> bool:
+        return isinstance(text, str) and all(
+            super(_Several, self).__contains__(one) for one in text.split("+")
+        )
+
+
+def _admit_names() -> _Several:
+    """Of policies of the admit stage."""
+    return _Several(policy_names("admit"))
+
+
 def _addresses(text: str) -> str:
     """One address or several, with commas between them; or empty."""
     for one in text.split(",") if text else ():
@@ -79,7 +93,7 @@ class DaemonSettings:
 class PolicySettings:
     """`[policies]`"""
 
-    admit: Annotated[str, Is(choices=partial(policy_names, "admit"))] = "everyone"
+    admit: Annotated[str, Is(choices=_admit_names)] = "everyone"
     """Who may run, when and how wide."""
     defer: Annotated[str, Is(choices=partial(policy_names, "defer"))] = "at-once"
     """When deferrable jobs start."""

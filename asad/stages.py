@@ -127,7 +127,13 @@ def stages_of(config: Config, applications: Sequence[str], seed: int | None = No
 
 def make_stages(config: Config, made_in: Circumstances) -> Stages:
     """`stages_of` in any circumstances."""
-    made = Stages(**{stage: policy_of(config, stage, made_in) for stage in STAGES})
+    names = config.policies.admit.split("+")
+    of_one = {
+        stage: policy_of(config, stage, made_in) for stage in STAGES if stage != "admit" or not names[1:]
+    }
+    if names[1:]:
+        of_one["admit"] = _side_by_side(config, names, made_in)
+    made = Stages(**of_one)
     lends_by_itself = made.place.held is not None and made.place.properties
     if lends_by_itself and made.share.held is not None:
         raise ConfigError(
@@ -135,6 +141,22 @@ def make_stages(config: Config, made_in: Circumstances) -> Stages:
             'write share = "exclusive"'
         )
     return made
+
+
+def _side_by_side(config: Config, names: Sequence[str], made_in: Circumstances) -> AdmitPolicy:
+    """Several admit policies, each by its own table of options. Raises ConfigError."""
+    from asad.admit.side_by_side import SideBySide  # who names one alone needs none of it
+
+    if made_in.truth is None:
+        raise ConfigError(
+            f'[policies] admit = "{"+".join(names)}": only a replay runs several admit policies side by side; name one'
+        )
+    if len(set(names)) < len(names) or BASELINES["admit"] in names:
+        raise ConfigError(
+            f'[policies] admit = "{"+".join(names)}": name different ones, and not {BASELINES["admit"]}'
+        )
+    alone = (replace(config, policies=replace(config.policies, admit=name)) for name in names)
+    return SideBySide([policy_of(one, "admit", made_in) for one in alone])
 
 
 def policy_of(config: Config, stage: str, made_in: Circumstances | None = None) -> Any:

@@ -29,6 +29,9 @@ class AdmitPolicy(Policy):
     consents: Mapping[str, str] = MappingProxyType({})
     """By number of a job that may be evicted: how its owner agreed to that."""
 
+    parts: tuple[AdmitPolicy, ...] = ()
+    """Of several side by side (`asad.admit.side_by_side`): each of them."""
+
     @property
     def changed(self) -> bool:
         """Has a promise changed since it was kept last?"""

@@ -13,6 +13,7 @@ PAPERS = {
     "oga": "Placement: OgaSched, its baselines and its sweeps.",
     "osdec": "Deferral: OSDEC, its baselines and the offline optimum.",
     "sow": "Statements of work: welfare, truthfulness, speed.",
+    "together": "All stages at once, on jobs of all kinds.",
 }
 
 

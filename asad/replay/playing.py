@@ -202,18 +202,28 @@ def beside(
     cycle = Cycle(cluster, *stages, guard)
     managed = Managed(workload) if stages.holds_back else None
     played = _play(bench, cluster, cycle, run, what or name, managed)
-    if isinstance(stages.admit, Foretold):
-        played.foretold = stages.admit
+    played.foretold = _foretold(stages)
     return played
+
+
+def _foretold(stages: Stages) -> Foretold | None:
+    """Who plans the statements of work of a replay, alone or beside another."""
+    parts = stages.admit.parts or (stages.admit,)
+    return next((one for one in parts if isinstance(one, Foretold)), None)
 
 
 def _shown_to(bench: Bench, stages: Stages) -> tuple[Workload, bool]:
     """The workload with the arrays, hints and deadlines that the stages want to know, and whether the cluster shows
     them."""
     jobs, workload = bench.recorded.jobs, bench.workload
-    if isinstance(stages.admit, Foretold):
+    if _foretold(stages) is not None:
         assert bench.stated is not None
-        workload = replace(workload, array=arrays_of(jobs.job_id, jobs.user), hints=bench.stated.hints)
+        # a number that a log still has was of other statements: ours is read first
+        own = dict(workload.hints or hints_of(jobs, ()))
+        hints = own | {
+            row: f"{text};{own[row]}" if own.get(row) else text for row, text in bench.stated.hints.items()
+        }
+        workload = replace(workload, array=arrays_of(jobs.job_id, jobs.user), hints=hints)
     if stages.defer.holds:
         assert bench.deferrable is not None
         hints = workload.hints if stages.admit.promises else hints_of(jobs, ())

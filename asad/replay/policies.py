@@ -48,17 +48,17 @@ def with_policy(config: Config, name: str) -> Config:
 
 def lends(config: Config) -> bool:
     """Does a stage lend?"""
-    return any(_kind(config, stage).held is not None for stage in ("share", "place"))
+    return any(kind.held is not None for stage in ("share", "place") for kind in _kinds(config, stage))
 
 
 def admits(config: Config) -> bool:
     """Does a scheme of the admit stage ask what jobs are worth?"""
-    return issubclass(_kind(config, "admit"), Scheme)
+    return any(issubclass(kind, Scheme) for kind in _kinds(config, "admit"))
 
 
 def states(config: Config) -> bool:
     """Does the admit stage plan statements of work?"""
-    return issubclass(_kind(config, "admit"), Posted)
+    return any(issubclass(kind, Posted) for kind in _kinds(config, "admit"))
 
 
 def defers(config: Config) -> bool:
@@ -66,6 +66,12 @@ def defers(config: Config) -> bool:
     return config.policies.defer != BASELINES["defer"]
 
 
-def _kind(config: Config, stage: str) -> type[Policy]:
-    kind: type[Policy] = policy_class(stage, getattr(config.policies, stage), yardsticks=True)
-    return kind
+def named(config: Config, kind: type[Policy]) -> list[str]:
+    """Names of the admit policies of the configuration that derive from that class."""
+    names = config.policies.admit.split("+")
+    return [name for name in names if issubclass(policy_class("admit", name, yardsticks=True), kind)]
+
+
+def _kinds(config: Config, stage: str) -> list[type[Policy]]:
+    names = getattr(config.policies, stage).split("+")
+    return [policy_class(stage, name, yardsticks=True) for name in names]

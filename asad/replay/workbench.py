@@ -12,7 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asad.admit.admission_options import Options as AdmitOptions
+from asad.admit.elastic import Scheme
+from asad.admit.side_by_side import SideBySide
 from asad.admit.sow.infer import LEAST_RUNS
+from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.mechanisms import mechanism_of
 from asad.admit.utility import site_utilities
 from asad.config import Config
@@ -23,7 +26,7 @@ from asad.model import Machine
 from asad.policy import Truth
 from asad.replay.cpu_demand import Demand
 from asad.replay.deferrable_in_log import Deferrable, deferrable_of, read_declared
-from asad.replay.policies import admits, defers, states, with_policy
+from asad.replay.policies import admits, defers, named, states, with_policy
 from asad.replay.readers import Recorded
 from asad.replay.recorded_cluster import RecordedCluster, Workload
 from asad.replay.replay_settings import Settings
@@ -105,7 +108,12 @@ class Bench:
         stages = make_stages(config, made_in)
         if states(config):
             assert self.stated is not None
-            mechanism = partial(mechanism_of, config.policies.admit)
+            (part,) = named(config, Posted)
+            mechanism = partial(mechanism_of, part)
+            if stages.admit.parts:
+                foretold = self.stated.policy(part, mechanism, self.application_names)
+                parts = (foretold if one.name == part else one for one in stages.admit.parts)
+                return stages._replace(admit=SideBySide(tuple(parts)))
             stages = stages._replace(admit=self.stated.policy(name, mechanism, self.application_names))
         return stages
 
@@ -117,17 +125,18 @@ class Bench:
         whole = bool((self.workload.cores > self.machine.cores.max()).any())
         if admits(config):
             own = {"slot_s": settings.slot_s, "whole": whole, "budget": settings.budget}
-            config = _with_options(config, "admit", own)
+            for scheme in named(config, Scheme):
+                config = _with_options(config, "admit", scheme, own)
         if defers(config):
             # the recorded cluster puts jobs on any nodes, so none is looked for
             own = {"lease_s": LEASE_S, "deadline_alone": True, "by_node": False}
-            config = _with_options(config, "defer", own)
+            config = _with_options(config, "defer", config.policies.defer, own)
         return config
 
 
-def _with_options(config: Config, stage: str, own: Mapping[str, Any]) -> Config:
-    """With these options of the stage's policy, beside those that the configuration gives."""
-    tables, name = getattr(config, stage), getattr(config.policies, stage)
+def _with_options(config: Config, stage: str, name: str, own: Mapping[str, Any]) -> Config:
+    """With these options of a policy of the stage, beside those that the configuration gives."""
+    tables = getattr(config, stage)
     options: dict[str, Any] = {stage: {**tables, name: {**own, **tables.get(name, {})}}}
     return replace(config, **options)
 
@@ -139,8 +148,11 @@ def prepare(
     demand: Demand,
     notes: list[str],
     progress: Progress | None = None,
+    stated: Stated | None = None,
 ) -> Bench:
     """What the runs of a replay share; what is assumed of the jobs is added to `notes`.
+
+    `stated` are its statements of work, where they are not to be found by `settings`.
 
     Raises MachineError for a job that could not run even on the empty machine, UsageError where a policy would have
     no job to decide about, ConfigError for files that cannot be read.
@@ -156,7 +168,9 @@ def prepare(
     bench = Bench(recorded, machine, settings, workload, names, experts, overran, progress)
     _value(bench, notes)
     _declare(bench, notes)
-    _state(bench, notes)
+    if stated is None:
+        _state(bench, notes)
+    bench.stated = stated or bench.stated
     return bench
 
 

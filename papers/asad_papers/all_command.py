@@ -19,6 +19,7 @@ from asad_papers.oasis.oasis_command import oasis
 from asad_papers.oga.oga_command import oga
 from asad_papers.osdec.osdec_command import osdec
 from asad_papers.sow.sow_command import sow
+from asad_papers.together.together_command import together
 
 EVALUATIONS: tuple[tuple[click.Command, tuple[str, ...]], ...] = (
     (asax_paper, ("--chained", "--static-fit")),
@@ -26,6 +27,7 @@ EVALUATIONS: tuple[tuple[click.Command, tuple[str, ...]], ...] = (
     (oga, ("--part", "all")),
     (osdec, ()),
     (sow, ("--part", "all")),
+    (together, ()),
 )
 """The commands, with what each needs to run all of its parts."""
 

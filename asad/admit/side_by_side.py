@@ -1,0 +1,93 @@
+"""Several admit policies at once (`[policies] admit = "sow+oasis"`), each for its own jobs, by its own options.
+
+A job is of the first policy that says that it decides its start; what a later one decides of it is left out, so that
+two never decide about one job. Each counts what the jobs of the others hold as held by others, as far as it runs.
+Promises of a later one therefore never move what an earlier one has promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from asad.admit import AdmitPolicy
+from asad.decisions import Admit, Decision, Decline, Defer, Outcome, SetThrottle, Start
+from asad.model import Finished, Snapshot
+
+
+class SideBySide(AdmitPolicy):
+    """Policies in the order in which they are asked."""
+
+    promises = True
+
+    def __init__(self, parts: Sequence[AdmitPolicy]) -> None:
+        """Two or more, of different names."""
+        self.parts = tuple(parts)
+        self.name = "+".join(part.name for part in parts)
+
+    @property
+    def consents(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Of all of them."""
+        return {job: how for part in self.parts for job, how in part.consents.items()}
+
+    @property
+    def changed(self) -> bool:
+        """Has any of their promises changed?"""
+        return any(part.changed for part in self.parts)
+
+    @property
+    def ready(self) -> bool:
+        """Does each know what it has promised before?"""
+        return all(part.ready for part in self.parts)
+
+    @property
+    def slot_s(self) -> float:
+        """Of the first that counts in slots."""
+        return next((part.slot_s for part in self.parts if part.slot_s), 0.0)
+
+    def learn(self, snapshot: Snapshot, finished: Finished) -> None:
+        """Each learns of all jobs."""
+        for part in self.parts:
+            part.learn(snapshot, finished)
+
+    def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """Of each what it decides about its own jobs."""
+        return self._each(snapshot, lambda part: part.decide(snapshot))
+
+    def decide_while_paused(self, snapshot: Snapshot) -> Sequence[Decision]:
+        """Likewise."""
+        return self._each(snapshot, lambda part: part.decide_while_paused(snapshot))
+
+    def _each(
+        self, snapshot: Snapshot, decide: Callable[[AdmitPolicy], Sequence[Decision]]
+    ) -> list[Decision]:
+        decisions: list[Decision] = []
+        for number, part in enumerate(self.parts):
+            for decision in decide(part):
+                whose = isinstance(decision, Admit | Decline | Defer | Start | SetThrottle)
+                before = self.parts[:number] if whose else ()
+                if not (whose and any(other.decides_start(snapshot, decision.job) for other in before)):
+                    decisions.append(decision)
+        return decisions
+
+    def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Each knows its own by its name."""
+        for part in self.parts:
+            part.on_outcomes(outcomes)
+
+    def on_withdrawn(self) -> None:
+        """Of each."""
+        for part in self.parts:
+            part.on_withdrawn()
+
+    def decides_start(self, snapshot: Snapshot, row: int) -> bool:
+        """Is it any of theirs?"""
+        return any(part.decides_start(snapshot, row) for part in self.parts)
+
+    def wake_s(self) -> float:
+        """The earliest of theirs."""
+        return min(part.wake_s() for part in self.parts)
+
+    def warm_up(self) -> None:
+        """Of each."""
+        for part in self.parts:
+            part.warm_up()

@@ -1,0 +1,121 @@
+"""No stage takes back what another gave: all stages at once over drawn mixes of jobs of all kinds.
+
+That means: a job is held back by one policy alone, ever; in no cycle is it both held and let go; who was let go because
+his latest start came is held by nobody again; nobody is made a guest while he is held; nobody is evicted but whose
+statement says so, and by who planned it; and every job is run to an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from asad.config import Config, load
+from asad.decisions import CoAllocate, Defer, Evict, Outcome, Start
+from asad.errors import ConfigError
+from asad.replay.cpu_demand import assign
+from asad.replay.machine import from_flags
+from asad.replay.playing import beside
+from asad.replay.policies import CONFIGURED
+from asad.replay.readers import read_log
+from asad.replay.replay_settings import Settings
+from asad.replay.stated import Stated
+from asad.replay.workbench import prepare
+from asad.stages import stages_of
+from asad_papers.together.mixed_kinds import mixed
+
+SHARES = {"statement": 0.2, "deferrable": 0.3, "elastic": 0.2}
+
+
+class Watch:
+    """A run that keeps what was done, by cycle."""
+
+    def __init__(self) -> None:
+        self.cycles: list[tuple[float, list[Outcome]]] = []
+
+    def record(self, number: int, time_s: float, outcomes: Sequence[Outcome], *_: Any, **__: Any) -> None:
+        self.cycles.append((time_s, [one for one in outcomes if one.done]))
+
+
+def configured(path: Path, admit: str, defer: str) -> Config:
+    file = path / "asad.toml"
+    file.write_text(f'[policies]\nadmit = "{admit}"\ndefer = "{defer}"\nshare = "measured"\n')
+    return load(file)
+
+
+@pytest.mark.slow
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.integers(0, 10_000), st.sampled_from(("sow+oasis", "oasis+sow")), st.sampled_from(("edf", "lookahead"))
+)
+def test_no_stage_takes_back_what_another_gave(tmp_path: Path, seed: int, admit: str, defer: str) -> None:
+    chance = np.random.default_rng(seed)
+    lines, at = ["; MaxNodes: 4", "; MaxProcs: 16"], 0
+    for number in range(1, 81):
+        at += int(chance.exponential(400)) + 1
+        run, cores = int(chance.exponential(2500)) + 60, int(chance.choice([1, 2, 4, 8]))
+        name, user, limit = int(chance.integers(4)), int(chance.integers(3)), int(run * chance.uniform(1, 3))
+        cpu = int(run * chance.uniform(0.2, 1))
+        lines.append(
+            f"{number} {at} -1 {run} {cores} {cpu} -1 {cores} {limit} -1 1 {user} 1 {name} -1 -1 -1 -1"
+        )
+    log = tmp_path / "log.swf"
+    log.write_text("\n".join(lines) + "\n")
+    recorded = read_log(str(log))
+    drawn = mixed(recorded.jobs, seed, SHARES)
+    fingerprint, names = drawn.jobs.fingerprints()
+    asked = Settings((CONFIGURED,), seed, config=configured(tmp_path, admit, defer))
+    demand = assign(drawn.jobs, fingerprint, names, asked.demand, seed)
+    stated = Stated(drawn.made, drawn.jobs, asked.slot_s, inferred=False)
+    mix = replace(recorded, jobs=drawn.jobs)
+    bench = prepare(mix, from_flags(4, 4, None), asked, demand, [], stated=stated)
+    watch = Watch()
+    played = beside(bench, CONFIGURED, watch)  # type: ignore[arg-type]
+
+    array = played.cluster.workload.array
+    assert array is not None
+
+    def key(row: int) -> int:
+        return row if array[row] < 0 else -1 - int(array[row])
+
+    held_by: dict[int, str] = {}
+    until: dict[int, float] = {}
+    urgent: set[int] = set()
+    announced = {row for _, row in stated.pairs}
+    for time_s, outcomes in watch.cycles:
+        held, let_go = set(), set()
+        for outcome in outcomes:
+            decision = outcome.decision
+            if isinstance(decision, Defer):
+                job = key(decision.job)
+                assert held_by.setdefault(job, decision.cause.policy) == decision.cause.policy
+                assert job not in urgent
+                held.add(job)
+                until[job] = decision.until_s
+            elif isinstance(decision, Start):
+                job = key(decision.job)
+                let_go.add(job)
+                until.pop(job, None)
+                if decision.cause.detail.get("urgent") is True:
+                    urgent.add(job)
+            elif isinstance(decision, CoAllocate):
+                assert until.get(key(decision.guest), 0.0) <= time_s
+            elif isinstance(decision, Evict):
+                assert decision.job in announced and decision.cause.policy == "sow"
+        assert not held & let_go
+    assert held_by
+    assert np.isfinite(played.column("end").astype(float)).all()
+
+
+def test_several_admit_policies_are_for_replays_so_far(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only a replay runs several admit policies side by side"):
+        stages_of(configured(tmp_path, "sow+oasis", "edf"), [])
+    with pytest.raises(ConfigError, match="none of the choices"):
+        configured(tmp_path, "sow+nothing", "edf")
