@@ -63,10 +63,11 @@ class SideBySide(AdmitPolicy):
         decisions: list[Decision] = []
         for number, part in enumerate(self.parts):
             for decision in decide(part):
-                whose = isinstance(decision, Admit | Decline | Defer | Start | SetThrottle)
-                before = self.parts[:number] if whose else ()
-                if not (whose and any(other.decides_start(snapshot, decision.job) for other in before)):
-                    decisions.append(decision)
+                if isinstance(decision, Admit | Decline | Defer | Start | SetThrottle):
+                    row, before = decision.job, self.parts[:number]
+                    if any(other.decides_start(snapshot, row) for other in before):
+                        continue
+                decisions.append(decision)
         return decisions
 
     def on_outcomes(self, outcomes: Sequence[Outcome]) -> None:
