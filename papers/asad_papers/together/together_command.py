@@ -56,10 +56,10 @@ def together(
     from asad_papers.together.mixed_kinds import compare
 
     if log is None:
-        name, *shape = SAMPLE
+        name, nodes, cores, memory = SAMPLE
         with as_file(files("asad_profiles") / name) as path:
             recorded = read_log(str(path))
-        machine, use_memory = from_flags(*shape), True
+        machine, use_memory = from_flags(nodes, cores, memory), True
     else:
         recorded, use_memory = read_log(log), False
         machine = from_flags(nodes, cores, None) if nodes and cores else infer(recorded)
