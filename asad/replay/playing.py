@@ -220,10 +220,10 @@ def _shown_to(bench: Bench, stages: Stages) -> tuple[Workload, bool]:
         assert bench.stated is not None
         # a number that a log still has was of other statements: ours is read first
         own = dict(workload.hints or hints_of(jobs, ()))
-        hints = own | {
+        ours = {
             row: f"{text};{own[row]}" if own.get(row) else text for row, text in bench.stated.hints.items()
         }
-        workload = replace(workload, array=arrays_of(jobs.job_id, jobs.user), hints=hints)
+        workload = replace(workload, array=arrays_of(jobs.job_id, jobs.user), hints=own | ours)
     if stages.defer.holds:
         assert bench.deferrable is not None
         hints = workload.hints if stages.admit.promises else hints_of(jobs, ())
