@@ -55,9 +55,9 @@ class Stages(NamedTuple):
         return f"{self.admit.name}, {self.defer.name}, {self.place.name} and {self.share.name}"
 
     @property
-    def slots(self) -> tuple[str, float]:
-        """By which policy and in which slots jobs are promised something."""
-        return self.admit.name, self.admit.slot_s
+    def slots(self) -> list[tuple[str, float]]:
+        """By which policies and in which slots jobs are promised something."""
+        return [(policy.name, policy.slot_s) for policy in self.admitting.values()]
 
     @property
     def lending(self) -> SharePolicy | PlacePolicy:
@@ -70,14 +70,25 @@ class Stages(NamedTuple):
         return self.admit.promises or self.defer.holds
 
     @property
+    def admitting(self) -> dict[str, AdmitPolicy]:
+        """The admit policy as `admit`; several side by side each as `admit/NAME`."""
+        parts = self.admit.parts
+        return {f"admit/{part.name}": part for part in parts} if parts else {"admit": self.admit}
+
+    @property
     def learners(self) -> dict[str, Stateful]:
-        """By stage, the policies whose knowledge outlives the process."""
-        return {stage: policy for stage, policy in self._asdict().items() if isinstance(policy, Stateful)}
+        """By stage, the policies whose knowledge outlives the process; those of the admit stage as `admitting` has
+        them."""
+        policies = {**self.admitting, "defer": self.defer, "place": self.place, "share": self.share}
+        return {stage: policy for stage, policy in policies.items() if isinstance(policy, Stateful)}
 
     def scope(self, stage: str) -> str:
-        """Under which the knowledge of a stage's policy is kept, among all of a cluster."""
+        """Under which the knowledge of a stage's policy is kept, among all of a cluster: by the policy's own name,
+        whether alone or beside others."""
         if stage == "defer":  # what it knows of the cluster is the same for every policy
             return "defer"
+        if "/" in stage:
+            return stage
         name: str = getattr(self, stage).name
         return name if stage == "share" else f"{stage}/{name}"
 
@@ -94,10 +105,12 @@ class Stages(NamedTuple):
     def take_over(self, before: Stages) -> None:
         """Know what policies of the same name knew before; of the cluster deferral knows the same by any name."""
         for stage, policy in self.learners.items():
-            earlier = before.learners.get(stage)
-            if earlier is None or self.scope(stage) != before.scope(stage):
+            earlier = {before.scope(name): one for name, one in before.learners.items()}.get(
+                self.scope(stage)
+            )
+            if earlier is None:
                 continue
-            if stage == "admit" and not before.admit.ready:
+            if stage in self.admitting and not before.admit.ready:
                 continue  # the store has still to give both of them what was promised, and which numbers are taken
             policy.restore(earlier.state())
 
@@ -147,10 +160,6 @@ def _side_by_side(config: Config, names: Sequence[str], made_in: Circumstances) 
     """Several admit policies, each by its own table of options. Raises ConfigError."""
     from asad.admit.side_by_side import SideBySide  # who names one alone needs none of it
 
-    if made_in.truth is None:
-        raise ConfigError(
-            f'[policies] admit = "{"+".join(names)}": only a replay runs several admit policies side by side; name one'
-        )
     if len(set(names)) < len(names) or BASELINES["admit"] in names:
         raise ConfigError(
             f'[policies] admit = "{"+".join(names)}": name different ones, and not {BASELINES["admit"]}'

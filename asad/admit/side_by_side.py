@@ -7,11 +7,18 @@ Promises of a later one therefore never move what an earlier one has promised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from asad.admit import AdmitPolicy
 from asad.decisions import Admit, Decision, Decline, Defer, Outcome, SetThrottle, Start
+from asad.errors import UsageError
 from asad.model import Finished, Snapshot
+
+if TYPE_CHECKING:
+    from asad.admit.admission_policy import Admission
+    from asad.admit.sow.statements_policy import Statements
 
 
 class SideBySide(AdmitPolicy):
@@ -23,11 +30,21 @@ class SideBySide(AdmitPolicy):
         """Two or more, of different names."""
         self.parts = tuple(parts)
         self.name = "+".join(part.name for part in parts)
+        # a view, not a copy: the guard keeps it for life, and looks at it anew in every check
+        self.consents = ChainMap(*(cast("dict[str, str]", part.consents) for part in parts))
 
     @property
-    def consents(self) -> Mapping[str, str]:  # type: ignore[override]
-        """Of all of them."""
-        return {job: how for part in self.parts for job, how in part.consents.items()}
+    def admission(self) -> Admission:
+        """The first of them that plans jobs in slots. Raises UsageError."""
+        for part in self.parts:
+            if not part.takes_statements:
+                return part.admission
+        raise UsageError(f"no jobs are planned by utility here: [policies] admit is {self.name}")
+
+    @property
+    def statements(self) -> Statements:
+        """The first of them that takes statements of work. Raises UsageError."""
+        return next((part for part in self.parts if part.takes_statements), self.parts[0]).statements
 
     @property
     def changed(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from asad.admit import AdmitPolicy
 from asad.config import Config
 from asad.errors import AsadError
 from asad.model import Json
@@ -64,6 +65,11 @@ class PolicyState:
         """Under which the store keeps what a stage's policy knows."""
         return f"{self._cluster}/{self.stages.scope(stage)}"
 
+    @property
+    def ledger_scope(self) -> str:
+        """Under which the store keeps the ledger of statements of work."""
+        return self.scope(next(iter(self._statements), "admit"))
+
     # -------------------------------------------------------------------------------------------------- known again
 
     def load(self) -> None:
@@ -78,7 +84,7 @@ class PolicyState:
 
         def read() -> dict[str, dict[str, Json]]:
             with Store.open(url) as store:
-                if stage == "admit" and self.stages.admit.takes_statements:
+                if stage in self._statements:
                     return stated.memory(store, scope)
                 return learned.load(store, scope)
 
@@ -102,7 +108,7 @@ class PolicyState:
         """Keep at once what others rely on, and everything that was learned once in a while."""
         admit, defer = self.stages.admit, self.stages.defer
         if admit.changed:
-            self.save_stage("admit")
+            self._save_admit()
         if defer.changed:
             self.save_stage("defer")
         if self._monotonic() - self._saved_at >= SAVE_S:
@@ -120,9 +126,10 @@ class PolicyState:
         """Keep what one stage has learned since the last time."""
         if stage not in self.loaded:
             return  # what is kept is more than what a few minutes have taught
-        policy, admit = self.stages.learners[stage], self.stages.admit
-        if stage == "admit" and admit.takes_statements:
-            self._writer.save_statements(self.scope(stage), stated.changes_of(admit.statements.unkept()))
+        policy = self.stages.learners[stage]
+        if stage in self._statements:
+            changes = stated.changes_of(self._statements[stage].statements.unkept())
+            self._writer.save_statements(self.scope(stage), changes)
             return
         try:
             changed = (
@@ -143,7 +150,7 @@ class PolicyState:
         """What admission has promised is in the store before the cluster is informed of it, unless the store is
         away."""
         admit = self.stages.admit
-        if not admit.changed or "admit" not in self.loaded:
+        if not admit.changed or not self._admit_loaded:
             return
         if not self.kept_now() and not self._writer.trouble:
             log.warning("the state store did not take within %g s what admission has promised", KEEP_S)
@@ -151,14 +158,27 @@ class PolicyState:
     def kept_now(self) -> bool:
         """Keep what admission has promised, and wait for it; False if the store is away, or has not reported yet what
         was promised before."""
-        self.save_stage("admit")
-        known = "admit" in self.loaded
-        return known and not self._writer.trouble and self._writer.wait_until_written(KEEP_S)
+        self._save_admit()
+        return self._admit_loaded and not self._writer.trouble and self._writer.wait_until_written(KEEP_S)
+
+    @property
+    def _statements(self) -> dict[str, AdmitPolicy]:
+        """Those of the admit stage that take statements of work, which the store keeps as such."""
+        return {stage: policy for stage, policy in self.stages.admitting.items() if policy.takes_statements}
+
+    @property
+    def _admit_loaded(self) -> bool:
+        """Does each of the admit stage know what it had promised?"""
+        return self.loaded.issuperset(self.stages.admitting)
+
+    def _save_admit(self) -> None:
+        for stage in self.stages.admitting:
+            self.save_stage(stage)
 
     def switch(self, stages: Stages) -> None:
         """Others take over. What those of another name knew is kept first; `load` asks what the new ones knew."""
         before, now = self.stages.scopes, stages.scopes
-        changed = [stage for stage in stages._fields if before.get(stage) != now.get(stage)]
+        changed = [stage for stage in {**before, **now} if before.get(stage) != now.get(stage)]
         if changed:
             self.save()
         for stage in changed:
@@ -171,7 +191,7 @@ def _reported(stage: str, memory: Memory) -> str:
     """What was saved, for the log."""
     if stage == "defer":
         return f"{len(memory) - ('*' in memory)} days of what on-demand jobs left"
-    if stage == "admit":
+    if stage.partition("/")[0] == "admit":
         promised = sum(
             name.partition(" ")[0] in ("seat", "statement") and bool(known) for name, known in memory.items()
         )

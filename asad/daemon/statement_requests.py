@@ -78,7 +78,7 @@ class StatementRequests:
             daemon.writer.wait_until_written(WRITTEN_S)
         account = None if may_change(peer, daemon.control.operators) else peer.user
         with Store.open(daemon.config.store_url, create=False) as store:
-            return cast(Json, stated.ledger(store, daemon.policy_state.scope("admit"), account))
+            return cast(Json, stated.ledger(store, daemon.policy_state.ledger_scope, account))
 
 
 def _announced(request: Request, now_s: float) -> list[Announcement]:

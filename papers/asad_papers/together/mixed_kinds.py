@@ -14,7 +14,7 @@ that others depend on or that depend on others, stay ordinary. What a kind means
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -160,7 +160,39 @@ def compare(
             "killed": int(played.column("killed").sum()),
             "guests": int(result.guest.sum()),
             "response_mean_s": {
-                kind: float(response_s[found.kind == kind].mean()) for kind in np.unique(found.kind).tolist()
+                kind: float(response_s[found.kind == kind].mean()) if (found.kind == kind).any() else None
+                for kind in (*SHARES, "ordinary")
             },
+        }
+    return figures
+
+
+def over_seeds(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """By what is on, each figure of `compare` over several seeds: `mean`, and `error`, its standard error (None of one
+    seed; both None where no run has the figure). `welfare_over_sow` and `ordinary_over_lending` are ratios within each
+    seed, so that what the seeds differ by is not in their errors."""
+    for run in runs:
+        for one in run.values():
+            one["welfare_over_sow"] = _ratio(one["welfare"], run["sow"]["welfare"]) if "sow" in run else None
+            ordinary = one["response_mean_s"].get("ordinary")
+            one["ordinary_over_lending"] = _ratio(ordinary, run["lending"]["response_mean_s"].get("ordinary"))
+    return {name: _figures([run[name] for run in runs]) for name in runs[0]}
+
+
+def _ratio(of: float | None, over: float | None) -> float | None:
+    return None if of is None or not over else of / over
+
+
+def _figures(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for key, first in found[0].items():
+        if isinstance(first, Mapping):
+            figures[key] = _figures([one[key] for one in found])
+            continue
+        values = np.array([one[key] for one in found if one[key] is not None], float)
+        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
+        figures[key] = {
+            "mean": float(values.mean()) if len(values) else None,
+            "error": None if error is None else float(error),
         }
     return figures

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,18 @@ from asad_papers.harness import JSON, PAGE, Document, Parts, Reading, Step, Tabl
 
 CONFIGURATION = '[policies]\nadmit = "sow+oasis"\ndefer = "lookahead"\nshare = "asax"\n'
 SAMPLE = ("samples/generated-cluster.sacct.gz", 16, 32, "128G")
-HEADS = {
-    "missed": "latest starts missed",
-    "welfare": "welfare",
-    "utility": "utility",
-    "cpu_utilization": "CPU used",
-    "killed": "killed",
-    "evicted": "evicted",
-    "guests": "guests",
+ROWS = {
+    "missed": ("missed starts", 1),
+    "welfare": ("welfare", 0),
+    "welfare_over_sow": ("over sow's", 3),
+    "ordinary_over_lending": ("ordinary/lending", 3),
+    "utility": ("utility", 0),
+    "cpu_utilization": ("CPU used", 3),
+    "killed": ("killed", 1),
+    "evicted": ("evicted", 1),
+    "guests": ("guests", 0),
 }
+"""Key, its name in the table, and decimals."""
 
 
 @click.command("together", short_help="All stages at once, on jobs of all kinds.")
@@ -28,7 +33,15 @@ HEADS = {
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of each node.")
 @click.option("--first", type=click.IntRange(1), metavar="N", help="Take the first N jobs of the log alone.")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Of what is drawn."
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The first seed of what is drawn.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1, 100), default=5, show_default=True, metavar="N", help="Number of seeds."
 )
 @JSON
 @PAGE
@@ -38,12 +51,14 @@ def together(
     cores: int | None,
     first: int | None,
     seed: int,
+    seeds: int,
     as_json: bool,
     page: Path | None,
 ) -> None:
     """A tenth of the core-hours is announced, a fifth deferrable, a tenth elastic arrays with utilities, a tenth gangs.
 
     One configuration (sow+oasis, lookahead, asax) runs whole, and each of its stages alone, beside Slurm left alone.
+    Figures are means over the seeds.
     """
     import dataclasses
     from importlib.resources import as_file, files
@@ -53,7 +68,7 @@ def together(
     from asad.config import parse
     from asad.replay.machine import from_flags, infer
     from asad.replay.readers import read_log
-    from asad_papers.together.mixed_kinds import compare
+    from asad_papers.together.mixed_kinds import compare, over_seeds
 
     if log is None:
         name, nodes, cores, memory = SAMPLE
@@ -68,40 +83,55 @@ def together(
         recorded = dataclasses.replace(recorded, jobs=recorded.jobs.take(rows))
     config = parse(CONFIGURATION, Path("together"))
 
+    def played(step: Step) -> dict[str, Any]:
+        runs = []
+        for number in range(seed, seed + seeds):
+            seen = partial(_seeded, step, number)
+            runs.append(compare(recorded, machine, config, number, use_memory, seen))
+        return {"seeds": seeds, "first_seed": seed, "on": over_seeds(runs)}
+
     def parts(step: Step) -> Parts:
-        return {"together": lambda: {"together": compare(recorded, machine, config, seed, use_memory, step)}}
+        return {"together": lambda: {"together": played(step)}}
 
     evaluate(parts, ("together",), lambda: None, _reading, as_json, page)
 
 
+def _seeded(step: Step, seed: int, name: str) -> None:
+    step(f"seed {seed}: {name}")
+
+
 def _reading(document: Document) -> Reading:
-    figures = document["together"]
-    kinds = list(figures["slurm"]["response_mean_s"])
-    heads = ["on", *(f"response of {kind}, min" for kind in kinds), *HEADS.values()]
-    rows = [
-        [
-            name,
-            *(f"{one['response_mean_s'][kind] / 60:.1f}" for kind in kinds),
-            *(_cell(one[k]) for k in HEADS),
-        ]
-        for name, one in figures.items()
-    ]
+    figures = document["together"]["on"]
+    heads = ["", *figures]
+    means, errors = ([*_rows(figures, key)] for key in ("mean", "error"))
+    shown = Table("What is on", heads, means)
     return Reading(
         kicker="One cluster, jobs of all kinds",
         heading="All stages at once",
         title="All stages at once",
-        facts="each stage alone and all together, over the same drawn jobs",
-        verdict=["Each row is one replay of the same jobs; what is on is named first."],
-        sections=[("table", "What is on", [Table("What is on", heads, rows)])],
-        method="Kinds are drawn onto the jobs of a log by a seed; each row is a replay of its own.",
+        facts=f"each stage alone and all together, over the same drawn jobs, {document['together']['seeds']} seeds",
+        verdict=["Each column is what is on; figures are means over the seeds."],
+        sections=[
+            (
+                "table",
+                "What is on",
+                [Table("What is on", heads, means), Table("Standard errors", heads, errors, folded=True)],
+            )
+        ],
+        method="Kinds are drawn onto the jobs of a log by a seed; each column of each seed is a replay of its own.",
     )
 
 
-def _cell(value: Any) -> str:
-    return (
-        "-"
-        if value is None
-        else f"{value:.3f}"
-        if isinstance(value, float) and value < 10
-        else f"{value:.0f}"
-    )
+def _rows(figures: Mapping[str, Any], key: str) -> Iterator[list[str]]:
+    """Of each figure its mean or standard error, by what is on."""
+    for kind in figures["slurm"]["response_mean_s"]:
+        yield [
+            f"{kind}, min",
+            *(_cell(one["response_mean_s"][kind][key], 1, 60.0) for one in figures.values()),
+        ]
+    for name, (text, digits) in ROWS.items():
+        yield [text, *(_cell(one[name][key], digits) for one in figures.values())]
+
+
+def _cell(value: float | None, digits: int, unit: float = 1.0) -> str:
+    return "-" if value is None else f"{value / unit:.{digits}f}"
