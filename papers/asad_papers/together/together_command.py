@@ -104,20 +104,14 @@ def _reading(document: Document) -> Reading:
     figures = document["together"]["on"]
     heads = ["", *figures]
     means, errors = ([*_rows(figures, key)] for key in ("mean", "error"))
-    shown = Table("What is on", heads, means)
+    tables = [Table("What is on", heads, means), Table("Standard errors", heads, errors, folded=True)]
     return Reading(
         kicker="One cluster, jobs of all kinds",
         heading="All stages at once",
         title="All stages at once",
         facts=f"each stage alone and all together, over the same drawn jobs, {document['together']['seeds']} seeds",
         verdict=["Each column is what is on; figures are means over the seeds."],
-        sections=[
-            (
-                "table",
-                "What is on",
-                [Table("What is on", heads, means), Table("Standard errors", heads, errors, folded=True)],
-            )
-        ],
+        sections=[("table", "What is on", tables)],
         method="Kinds are drawn onto the jobs of a log by a seed; each column of each seed is a replay of its own.",
     )
 
