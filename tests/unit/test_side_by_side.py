@@ -51,7 +51,7 @@ def test_each_answers_for_its_own_kind() -> None:
         _ = SideBySide([policy.parts[1], Everyone()]).statements
 
 
-def test_knowledge_goes_by_the_name_of_the_part() -> None:
+def test_what_is_learned_goes_by_the_name_of_the_part() -> None:
     made = stages_of(parse('[policies]\nadmit = "sow+oasis"\nshare = "exclusive"\n', Path("x")), ())
     assert made.scopes == {"admit/sow": "admit/sow", "admit/oasis": "admit/oasis"}
     single = stages_of(parse('[policies]\nadmit = "sow"\nshare = "exclusive"\n', Path("x")), ())
