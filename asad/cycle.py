@@ -12,7 +12,7 @@ from math import inf
 from typing import Literal
 
 from asad.admit import AdmitPolicy
-from asad.decisions import Decision, Defer, ExtendLimit, Outcome, SetThrottle, Start, vetoed
+from asad.decisions import CoAllocate, Decision, Defer, ExtendLimit, Outcome, SetThrottle, Start, vetoed
 from asad.defer import DeferPolicy
 from asad.guard import Guard
 from asad.limits import extensions
@@ -115,6 +115,8 @@ class Cycle:
             self.defer.on_outcomes(outcomes)
             self.decisions += sum(outcome.done for outcome in outcomes)
             self.outcomes = outcomes
+            if any(outcome.done and isinstance(outcome.decision, CoAllocate) for outcome in outcomes):
+                self._look_soon(snapshot.time_s)
             # 9. record: only a cycle that decided something leaves a trace
             if self.record is not None:
                 self.record(self.number, snapshot, outcomes)
@@ -124,6 +126,13 @@ class Cycle:
         """The earliest time at which a stage wants to look again."""
         stages = self.admit, self.defer, self.place, self.share
         return min(self.limits_s, *(policy.wake_s() for policy in stages))
+
+    def _look_soon(self, now_s: float) -> None:
+        """Look at limits at the next poll: what a new guest takes of others shows there for the first time, and an
+        empty queue calls for no look before they may be at their limits."""
+        for policy in (self.place, self.share):
+            if policy.extends_limits:
+                self.limits_s = min(self.limits_s, now_s + policy.poll_s)
 
     def _held_elsewhere(self) -> Callable[[Snapshot, int], bool] | None:
         """Whose start is a matter of admission; None if nobody's is. One stage alone decides about a job."""
