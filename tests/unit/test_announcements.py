@@ -89,6 +89,8 @@ def test_a_file_is_read() -> None:
         ("version = 1", "version = 1\ncolour = 3", "jobs.toml: unknown key 'colour'"),
         ("cores = 8", "cores = 0", "jobs.toml:6: statement 1: cores: 0 is no number of cores"),
         ("cores = 8", "cores = 8\ncolour = 3", "jobs.toml:7: statement 1: colour: unknown key"),
+        ("cores = 8", "cores = 8\ngpus = 4", "jobs.toml:7: statement 1: gpus: statements price cores alone"),
+        ("cores = 8", 'cores = 8\ngres = "gpu:a100=4"', "jobs.toml:7: statement 1: gres: statements price"),
         ("cores = 8\n", "", "jobs.toml:4: statement 1: `cores` is missing; write cores = … below"),
         (
             "2027-01-31T02:00:00Z",

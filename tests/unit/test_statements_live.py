@@ -15,7 +15,7 @@ from asad.admit.sow.mechanisms import mechanism_of
 from asad.admit.sow.statements_policy import Statements
 from asad.decisions import Decline, Defer, Evict
 from asad.errors import AsadError, UsageError
-from asad.model import HOUSE, Finished
+from asad.model import HOUSE, Finished, Snapshot, Tres
 
 
 def round_of(time_s: float) -> float:
@@ -107,6 +107,37 @@ def test_a_wrong_hint_is_reported_once_and_the_job_let_be(hint: str, facts: dict
     assert [why in decision.cause.reason for decision in declined] == [True]
     assert len(world.cluster.done) == 1
     world.run(9)
+    assert not math.isnan(world.cluster.jobs[1].all[0].end_s)
+
+
+@pytest.mark.parametrize("hint", ["sow=1", ""])
+@pytest.mark.parametrize(
+    ("amounts", "unknown", "why"),
+    [
+        ((2.0, 1.0), "", "it asks for 2 of gres/gpu, 1 of license/abaqus, and statement 1 is of cores alone"),
+        ((0.0, 0.0), "it has gres by task", "takes beside cannot be counted: it has gres by task"),
+        ((0.0, 0.0), "", None),
+    ],
+)
+def test_who_wants_more_than_cores_is_not_priced_as_cores(
+    monkeypatch: pytest.MonkeyPatch, hint: str, amounts: tuple[float, float], unknown: str, why: str | None
+) -> None:
+    world = World([job("1", run=2, cores=4), job("7", at=1, hint=hint)])
+    world.submit(announced(due=3, runs=[(0, 2, 1.0)]))
+    seen = world.cluster.snapshot
+
+    def with_tres() -> Snapshot:
+        names = ("gres/gpu", "license/abaqus")
+        reasons = {1: unknown} if unknown else {}
+        tres = Tres(names, np.array([[4.0, 0.0]]), np.array([0.0, 2.0]), {1: np.array(amounts)}, reasons)
+        return replace(seen(), tres=tres)
+
+    monkeypatch.setattr(world.cluster, "snapshot", with_tres)
+    world.run(16)
+    declined = [decision for _, decision in world.cluster.done if isinstance(decision, Decline)]
+    assert [(one.job, str(why) in one.cause.reason) for one in declined] == ([(1, True)] if why else [])
+    assert (world.rows[1]["job"] == "7") == (why is None)
+    assert world.charged(1) == ({"ann": -2_000_000, HOUSE: 2_000_000} if why is None else {})
     assert not math.isnan(world.cluster.jobs[1].all[0].end_s)
 
 

@@ -32,6 +32,8 @@ from asad.tables import NEEDED, Column, Fault, Is, Words, key_lines, read
 
 SHAPES = ("deadline", "linear")
 KEYS = ("name", "cores", "due", "every", "runs", "value", "shape", "deadline", "eviction")
+BEYOND_CORES = ("gpus", "gres", "tres", "licenses", "memory")
+"""What jobs ask of Slurm beside cores. A job that came with GPUs, gres or licences is not priced as cores either."""
 MOST_CHARACTERS = 256 * 1024
 MOST_STATEMENTS = 1000
 MOST_ROWS = 64
@@ -198,6 +200,10 @@ WORDS = Words(
 
 def _checked(plain: Mapping[str, Any], now_s: float) -> tuple[Announcement | None, list[Fault]]:
     """The announcement, or what is wrong."""
+    for key in BEYOND_CORES:
+        if key in plain:
+            text = f"{key}: statements price cores alone; leave it out, and state no job that needs it"
+            return None, [Fault((key,), text)]
     columns = COLUMNS | {"due": _that(partial(_due_s, now_s=now_s), "time", DUE)}
     values, faults = read(columns, plain, WORDS, ())
     if faults:

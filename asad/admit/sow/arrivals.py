@@ -11,6 +11,7 @@ import numpy as np
 
 from asad.admit.run_times import application_of
 from asad.admit.seen import name_of
+from asad.admit.slot_servers import wanted
 from asad.admit.sow.promises import Promise
 from asad.admit.sow.statement_options import Options
 from asad.ineligible import OPTED_OUT, Ineligible
@@ -41,7 +42,7 @@ class Arrival(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """A job whose hint names a statement that it may not have."""
+    """A job that came for a statement that it may not have."""
 
     job: str
     row: int
@@ -71,7 +72,12 @@ class Arrivals:
                 key = promise.owner, promise.announced.name, promise.announced.cores
                 by_name.setdefault(key, []).append(promise)
         if by_name:
-            found += self._by_name(snapshot, by_name, taken, queued, running)
+            for one in self._by_name(snapshot, by_name, taken, queued, running):
+                if isinstance(one, Arrival):
+                    found.append(one)
+                elif one.row not in running and self._reported.get(one.job) != one.why:
+                    self._reported[one.job] = one.why
+                    wrong.append(one)
         return found, wrong
 
     def _by_hint(
@@ -109,7 +115,7 @@ class Arrivals:
             from_s = float(jobs.start_s[row]) if row in running else max(now_s, np.nan_to_num(begin_s))
             found.append(Arrival(promise, row, job, float(from_s)))
         if self._reported:
-            there = {str(jobs.job_id[row]) for row in snapshot.hints}
+            there = {str(jobs.job_id[row]) for row in snapshot.hints.keys() | queued}
             self._reported = {job: why for job, why in self._reported.items() if job in there}
         return found, wrong
 
@@ -127,6 +133,8 @@ class Arrivals:
             return (
                 f"it asks for {jobs.cores[row]} cores, and statement {number} is of {promise.announced.cores}"
             )
+        if why := beyond_cores(snapshot, row, number):
+            return why
         bar = int(jobs.guest_bar[row])
         return "it is left alone: it opted out" if bar in OPTED_OUT else ""
 
@@ -137,8 +145,8 @@ class Arrivals:
         taken: Mapping[str, int],
         queued: set[int],
         running: set[int],
-    ) -> Iterator[Arrival]:
-        """Jobs without a hint that came as a statement says, by user, name and cores."""
+    ) -> Iterator[Arrival | Wrong]:
+        """Jobs without a hint that came as a statement says, by user, name and cores; those that want more beside."""
         jobs, now_s, options = snapshot.jobs, snapshot.time_s, self._options
         born_s = min(promise.born_s for waits in by_name.values() for promise in waits)
         anybody = {key[1:]: waits for key, waits in by_name.items() if not key[0]}
@@ -157,7 +165,23 @@ class Arrivals:
                 early_s = promise.first_arrival * options.round_s - options.window_s
                 late_s = (promise.last_arrival + 1) * options.round_s
                 if promise.born_s <= jobs.submit_s[row] and early_s <= now_s <= late_s:
+                    if why := beyond_cores(snapshot, row, promise.number):
+                        yield Wrong(job, row, why)
+                        break
                     waits.remove(promise)
                     from_s = float(jobs.start_s[row]) if row in running else now_s
                     yield Arrival(promise, row, job, from_s)
                     break
+
+
+def beyond_cores(snapshot: Snapshot, row: int, number: int) -> str:
+    """Why a job is not that of statement `number`, which states and prices cores alone; the empty string if it may be.
+
+    A job that wants GPUs, other gres or licences is not, nor one of which it is not known how many of them it takes.
+    """
+    if asked := wanted(snapshot.tres, row):
+        more = ", ".join(f"{amount:g} of {name}" for name, amount in asked.items())
+        return f"it asks for {more}, and statement {number} is of cores alone: statements cannot price anything else"
+    if why := snapshot.tres.unknown.get(row, ""):
+        return f"statement {number} is of cores alone, and what it takes beside cannot be counted: {why}"
+    return ""
