@@ -1,0 +1,1 @@
+"""Rules for Prometheus: what it computes beforehand, and when it calls an operator."""
