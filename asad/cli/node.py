@@ -110,6 +110,8 @@ def run(config: Config, node: str, cgroups: Cgroups) -> None:
     actor.link = clients
     for which in (signal.SIGTERM, signal.SIGINT):
         signal.signal(which, lambda *_: actor.stop())
+    # the kernel's word that somebody opens a file of which we hold the lease for a moment would end us
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
     clients.start()
     try:
         actor.run()

@@ -33,6 +33,7 @@ from lab.measure import (  # noqa: E402
 from lab.mix import MIXES, Mix, MixJob, Shape, read_mix  # noqa: E402
 from lab.run import look_at_arrays, own_elapsed_s  # noqa: E402
 from lab.slurm import duration_s, first_job_id, free_ports, owner_is_gone, plain  # noqa: E402
+from lab.testbed import figures  # noqa: E402
 
 
 def job_run(number: int, start_s: float, end_s: float, **changes: object) -> JobRun:
@@ -377,3 +378,22 @@ def test_a_mix_knows_its_core_seconds() -> None:
     wide = MixJob(name="a", user="nobody", cpu_s=40, busy=0.5, cores=2, nodes=2)
     assert wide.alone_s == 20
     assert Mix("m", (wide,)).core_s == 80
+
+
+def test_the_testbed_counts_completion_less_target_in_slots_and_who_failed_as_not_done() -> None:
+    def job(name: str, utility: str) -> MixJob:
+        return MixJob(name, "nobody", 1.0, 1.0, tasks=2, utility=utility)
+
+    jobs = (job("sensitive", "sigmoid(40, 0.1/s, 20s)"), job("critical", "sigmoid(80, 1/s, 20s)"))
+    mix = Mix("testbed", (*jobs, job("insensitive", "constant(10)")), Shape(slot_s=5.0))
+    run = [job_run(0, 0.0, 10.0), job_run(0, 10.0, 30.0), job_run(1, 0.0, 20.0)]
+    run += [job_run(1, 0.0, 9.0, state="FAILED"), job_run(2, 0.0, 30.0), job_run(2, 0.0, 40.0)]
+    found = figures(mix, {"oasis": [run], "drf": []})
+    # 30 s is ten seconds, two slots, after the target; who failed is worth nothing
+    assert found["timeliness"] == {
+        "oasis": {
+            "sensitive": {"jobs": 1, "done": 1, "median": 2.0, "sd": 0.0},
+            "critical": {"jobs": 1, "done": 0, "median": None, "sd": None},
+        }
+    }
+    assert found["utility"] == {"oasis": pytest.approx(40 / (1 + math.e) + 10)}
