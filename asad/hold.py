@@ -184,6 +184,10 @@ class HeldJob:
         # a begin time that is not ours is its user's, and never moved to an earlier one
         sooner = self.defers(begin_s) and until_s < begin_s - EXACT_S
         if until_s > now_s + EXACT_S and (later or sooner):
+            if abs(begin_s - self.wished_s) < EXACT_S:
+                # asked for by one who never learned of it: if what is wished now is refused, it still holds the job
+                self.until_s = begin_s
+                self.on(Event.CONFIRMED)
             return Step.HOLD, self.ask(until_s)
         return Step.NOTHING, False
 

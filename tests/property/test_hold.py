@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as some
 
 from asad.decisions import Cause, Defer, Outcome, Start
@@ -96,6 +96,7 @@ OPS = some.lists(
 
 
 @given(OPS, some.floats(1100.0, 3000.0))
+@example([("die", 0.0, 400.0), ("refuse", 0.0, 200.0)], 2000.0)
 def test_no_path_holds_a_job_beyond_its_latest_begin(
     ops: list[tuple[str, float, float]], latest_s: float
 ) -> None:
