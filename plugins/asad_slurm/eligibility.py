@@ -230,9 +230,9 @@ def may_be_guest_on(
     partition = job.partition if job.partition in guest_nodes else guest_partition(job.partition, settings)
     found = np.array(guest_nodes.get(partition, np.ones(len(nodes), np.bool_)))
     if job.features:
-        found &= [has_features(job.features, node.features) for node in nodes]
+        found &= np.array([has_features(job.features, node.features) for node in nodes], np.bool_)
     if excluded := frozenset(expanded(job.excluded_nodes)):
-        found &= [node.name not in excluded for node in nodes]
+        found &= np.array([node.name not in excluded for node in nodes], np.bool_)
     return found
 
 

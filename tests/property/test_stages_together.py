@@ -114,8 +114,8 @@ def test_no_stage_takes_back_what_another_gave(tmp_path: Path, seed: int, admit:
     assert np.isfinite(played.column("end").astype(float)).all()
 
 
-def test_several_admit_policies_are_for_replays_so_far(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only a replay runs several admit policies side by side"):
-        stages_of(configured(tmp_path, "sow+oasis", "edf"), [])
+def test_what_stands_side_by_side_is_named_and_known(tmp_path: Path) -> None:
+    stages = stages_of(configured(tmp_path, "sow+oasis", "edf"), [])
+    assert [part.name for part in stages.admit.parts] == ["sow", "oasis"]
     with pytest.raises(ConfigError, match="none of the choices"):
         configured(tmp_path, "sow+nothing", "edf")

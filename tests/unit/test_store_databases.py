@@ -405,7 +405,7 @@ def kill_a_run(url: str, policy: str = "asax", sha256: str = "aa", seed: int = 1
 def test_a_killed_run_is_whole_up_to_its_last_flush(url: str) -> None:
     kill_a_run(url)
     with Store.open(url) as opened:
-        [record] = opened.interrupted()
+        [record] = [run for run in opened.runs() if run.state == "killed"]
         assert (record.state, record.decisions, record.checkpoint_s) == ("killed", 200, 199.0)
         assert "went away" in record.failure
         assert [decision.seq for decision in opened.decisions(record.id)] == list(range(200))
@@ -428,7 +428,7 @@ def test_starting_again_supersedes_the_killed_run_and_no_other(url: str) -> None
         )
         assert [record.id for record in opened.runs()] == [again.id, live.id, 4, 3, 2]
         assert list(opened.decisions(1)) == []
-        assert [record.id for record in opened.interrupted()] == [4, 3, 2]
+        assert [run.id for run in opened.runs() if run.state == "killed"] == [4, 3, 2]
         with opened.reading("test") as connection:
             stored = connection.exec_driver_sql(
                 "SELECT id FROM runs WHERE state = 'killed' ORDER BY id"
