@@ -19,7 +19,7 @@ from asad_papers.sow import statement_figures as sow_bench
 from asad_papers.sow.hindsight import hindsight_lp
 from asad_papers.sow.rounds import Instance, Job, simulate
 from asad_papers.sow.sow_command import PARTS
-from asad_papers.sow.statement_instances import draw_sow_instance, read_sow_instance, to_document
+from asad_papers.sow.statement_instances import draw_sow_instance, fresh_seed, read_sow_instance, to_document
 
 pytestmark = pytest.mark.slow
 
@@ -197,3 +197,10 @@ def test_welfare_on_the_recorded_instances(load: int, paper: float, default: flo
     assert found["sow"].welfare >= default * best
     assert found["sow"].evicted <= 0.05 * found["sow"].planned
     assert found["sow"].welfare >= 1.5 * found["reservation"].welfare
+
+
+def test_a_constant_of_a_mechanism_changes_which_instances_are_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fresh_seed()
+    assert first == fresh_seed() and first > 1000
+    monkeypatch.setattr("asad.admit.sow.sow.FILL", 0.5)
+    assert fresh_seed() != first

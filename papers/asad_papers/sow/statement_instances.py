@@ -14,6 +14,8 @@ shape.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,14 +23,33 @@ from typing import Any
 
 import numpy as np
 
+from asad.admit.sow import demand, sow, unit_prices
+from asad.admit.sow.sow_paper import SowPaper
 from asad.admit.sow.statement import Bounds, Statement, Worth
 from asad.errors import UsageError
 from asad.model import Floats
+from asad.policy import parameters
 from asad_papers.instance_files import JsonTable, is_count, is_number, short
 from asad_papers.sow.rounds import Instance, Job
 
 MOST_STATEMENTS = 1_000_000
 MOST_ROUNDS = 1_000_000
+
+
+def fresh_seed() -> int:
+    """The first seed of instances that nobody has looked at: of the SHA-256 of all constants and defaults of the
+    mechanisms.
+
+    Whoever changes one of them meets other instances, that no choice about it was made on.
+    """
+    constants = {
+        f"{module.__name__}.{name}": value
+        for module in (sow, demand, unit_prices)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, int | float)
+    }
+    chosen = [sorted(constants.items()), parameters(sow.Sow), parameters(SowPaper)]
+    return int.from_bytes(hashlib.sha256(json.dumps(chosen).encode()).digest()[:6], "big")
 
 
 def read_sow_instance(path: Path) -> Instance:
