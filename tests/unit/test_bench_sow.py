@@ -204,3 +204,11 @@ def test_a_constant_of_a_mechanism_changes_which_instances_are_fresh(monkeypatch
     assert first == fresh_seed() and first > 1000
     monkeypatch.setattr("asad.admit.sow.sow.FILL", 0.5)
     assert fresh_seed() != first
+
+
+def test_more_futures_are_drawn_for_a_smaller_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sow_bench, "ERRORS", (0.4, 0.2))
+    rows = sow_bench.samples(draw_sow_instance(1.0, 0, rounds=40))
+    assert [row["error"] for row in rows] == [0.4, 0.2]
+    assert 0 < rows[0]["samples"] < rows[1]["samples"]
+    assert all(0.0 < row["welfare_ratio"] <= 1.0 + 1e-9 for row in rows)

@@ -40,6 +40,8 @@ JOBS_TRIED, TRIES, DELAYS, PATHS = 50, 20, (1, 4), 5
 """Of `truthfulness`: jobs, misreports of each kind, rounds by which births are delayed, histories of the others."""
 SAMPLES_TIMES = 16
 """So many times the mechanism's own samples estimate the independent failure probabilities."""
+ERRORS = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125)
+"""Of `samples`: errors μ; 0.05 is the default."""
 SPEED_STATEMENTS, SPEED_RUNS = 4_000, 5
 GROWTH_STATEMENTS = 40_000
 
@@ -92,6 +94,32 @@ def seeds(which: Iterable[int], step: Step = quiet) -> list[dict[str, Any]]:
         for load in LOADS
         for seed in which
     ]
+
+
+def samples(instance: Instance, step: Step = quiet) -> list[dict[str, Any]]:
+    """`sow` with other errors μ of its failure probabilities, and so with other numbers of futures drawn; a row each.
+
+    `sow-paper` is no part of it: its threshold is tied to μ, so that two things would change at once.
+    """
+    best, rows = best_of(instance), list[dict[str, Any]]()
+    for error in ERRORS:
+        step(f"{instance.name}: error {error:g}")
+        mechanism = mechanism_of("sow", instance.bounds, {"error": error})
+        assert isinstance(mechanism, Posted)
+        begun_s = time.process_time()
+        outcome = simulate(instance, mechanism)
+        spent_s = time.process_time() - begun_s
+        rows.append(
+            {
+                "error": error,
+                "samples": mechanism.samples,
+                "welfare_ratio": outcome.welfare / best if best > 0.0 else 1.0,
+                "planned": outcome.planned,
+                "evicted": outcome.evicted,
+                "statements_per_s": len(instance.jobs) / max(spent_s, 1e-9),
+            }
+        )
+    return rows
 
 
 def truthfulness(

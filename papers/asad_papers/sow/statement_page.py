@@ -44,6 +44,7 @@ def reading(document: Document, instance: str) -> Reading:
             ("policies", "Policies", list(_policies(document))),
             ("truthfulness", "Truthfulness and speed", list(_others(document))),
             ("seeds", "Fresh instances", list(_seeds(document))),
+            ("samples", "How many futures are drawn", list(_samples(document))),
         ),
         METHOD,
     )
@@ -181,6 +182,26 @@ def _seeds(document: Document) -> Iterator[Piece]:
                     units.number(row["seed"]),
                     *(f"{row['policies'][name]['welfare_ratio']:.3f}" for name in names),
                     _evicted(row["policies"]["sow"]),
+                ]
+                for row in rows
+            ],
+        )
+
+
+def _samples(document: Document) -> Iterator[Piece]:
+    rows = document.get("samples") or []
+    if rows:
+        yield Table(
+            "sow by the number of futures that it draws",
+            ("futures", "error", "welfare over the LP", "planned", "evicted", "statements/s"),
+            [
+                [
+                    units.number(row["samples"]),
+                    f"{row['error']:g}",
+                    f"{row['welfare_ratio']:.3f}",
+                    units.number(row["planned"]),
+                    units.number(row["evicted"]),
+                    units.number(row["statements_per_s"]),
                 ]
                 for row in rows
             ],
