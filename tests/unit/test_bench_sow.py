@@ -16,6 +16,7 @@ from asad.admit.sow.statement import Bounds, Statement, Worth
 from asad.cli.asactl import asactl
 from asad.errors import AsadError, ConfigError, UsageError
 from asad_papers.sow import statement_figures as sow_bench
+from asad_papers.sow import statement_page
 from asad_papers.sow.hindsight import hindsight_lp
 from asad_papers.sow.rounds import Instance, Job, simulate
 from asad_papers.sow.sow_command import PARTS
@@ -212,3 +213,14 @@ def test_more_futures_are_drawn_for_a_smaller_error(monkeypatch: pytest.MonkeyPa
     assert [row["error"] for row in rows] == [0.4, 0.2]
     assert 0 < rows[0]["samples"] < rows[1]["samples"]
     assert all(0.0 < row["welfare_ratio"] <= 1.0 + 1e-9 for row in rows)
+
+
+def test_what_the_paper_proves_stands_beside_what_came_out() -> None:
+    truth = {"misreport_gain_max": 3.0, "allowed": 2.0}
+    stochastic = [{"load": 1.0, "welfare_ratio": 0.9, "proven": 0.4}]
+    (table,) = statement_page._beside_paper({"truthfulness": truth, "stochastic": stochastic})
+    assert [row[1:] for row in table.rows] == [
+        ("2", "3", "exceeded"),
+        ("0.400", "0.900", "more than proven"),
+    ]
+    assert not [*statement_page._beside_paper({})]

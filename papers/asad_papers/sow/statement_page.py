@@ -41,6 +41,7 @@ def reading(document: Document, instance: str) -> Reading:
         units.plain(instance, 60),
         _verdict(document),
         (
+            ("paper", "Beside the paper", list(_beside_paper(document))),
             ("policies", "Policies", list(_policies(document))),
             ("truthfulness", "Truthfulness and speed", list(_others(document))),
             ("seeds", "Fresh instances", list(_seeds(document))),
@@ -205,4 +206,34 @@ def _samples(document: Document) -> Iterator[Piece]:
                 ]
                 for row in rows
             ],
+        )
+
+
+def _beside_paper(document: Document) -> Iterator[Piece]:
+    """The paper measures nothing and has no figure: what it proves stands beside what came out."""
+    rows = []
+    truth = document.get("truthfulness")
+    if truth:
+        best = truth["misreport_gain_max"]
+        rows.append(
+            (
+                "Theorem 3.2: 2·μ·v_max",
+                f"{truth['allowed']:.3g}",
+                f"{best:.3g}",
+                "held" if best <= truth["allowed"] else "exceeded",
+            )
+        )
+    for row in document.get("stochastic") or []:
+        held = row["welfare_ratio"] >= row["proven"]
+        rows.append(
+            (
+                f"Lemma E.3, load {row['load']:g}",
+                f"{row['proven']:.3f}",
+                f"{row['welfare_ratio']:.3f}",
+                "more than proven" if held else "less, on one draw",
+            )
+        )
+    if rows:
+        yield Table(
+            "What the paper proves, and what came out", ("proven", "bound", "here", "difference"), rows
         )
