@@ -25,7 +25,9 @@ from lab.run import MixRunner
 from lab.slurm import RealSlurm
 
 ALONE = "slurm"
-SCHEMES = (ALONE, "fifo", "drf", "rrh", "dorm", "oasis")
+EARLY = "oasis-early"
+SCHEMES = (ALONE, "fifo", "drf", "rrh", "dorm", "oasis", EARLY)
+"""Slurm alone, and schemes of the admit stage; `oasis-early` is `oasis` with `early`."""
 
 
 def timeliness(mix: Mix, runs: Sequence[Sequence[JobRun]]) -> dict[str, dict[str, float | None]]:
@@ -63,7 +65,11 @@ def figures(mix: Mix, done: Mapping[str, Sequence[Sequence[JobRun]]]) -> dict[st
 @click.option("--mix", default="testbed", show_default=True, help="A mix of which all jobs state a utility.")
 @click.option("--runs", type=click.IntRange(1, 100), default=2, show_default=True, help="Measured runs.")
 @click.option(
-    "--learning", type=click.IntRange(0, 100), default=1, show_default=True, help="Runs before, for asad."
+    "--learning",
+    type=click.IntRange(0, 100),
+    default=1,
+    show_default=True,
+    help="Runs before the first, for asad.",
 )
 @click.option(
     "--scheme", "schemes", multiple=True, type=click.Choice(SCHEMES), help="Only these (repeat it)."
@@ -72,7 +78,7 @@ def figures(mix: Mix, done: Mapping[str, Sequence[Sequence[JobRun]]]) -> dict[st
 def main(mix: str, runs: int, learning: int, schemes: tuple[str, ...], out: Path) -> None:
     """Run the mix under every scheme and write total utility and timeliness, from accounting.
 
-    The file is written after each scheme, so that what has been measured is not lost.
+    The file is written after each run, so that what has been measured is not lost.
     """
     try:
         jobs, done = read_mix(Path(mix)), dict[str, list[list[JobRun]]]()
@@ -81,35 +87,40 @@ def main(mix: str, runs: int, learning: int, schemes: tuple[str, ...], out: Path
         with RealSlurm(nodes=shape.nodes, cpus=shape.cpus, pin=shape.pin) as slurm:
             runner = MixRunner(slurm, lambda line: click.echo(line, err=True))
             runner.calibrate()
-            for scheme in schemes or SCHEMES:
-                done[scheme] = measured(runner, jobs, scheme, runs, learning)
-                out.write_text(json.dumps(figures(jobs, done), indent=2) + "\n", encoding="utf-8")
+            for number in range(runs):  # in turn, so that whatever else the machine does hits all of them
+                for scheme in schemes or SCHEMES:
+                    ran = measured(runner, jobs, scheme, learning if number == 0 else 0, fresh=number == 0)
+                    done.setdefault(scheme, []).append(ran)
+                    out.write_text(json.dumps(figures(jobs, done), indent=2) + "\n", encoding="utf-8")
     except (LabError, OSError) as error:
         click.echo(f"lab: {error}", err=True)
         sys.exit(1)
 
 
-def measured(runner: MixRunner, mix: Mix, scheme: str, runs: int, learning: int) -> list[list[JobRun]]:
-    """The measured runs under a scheme. Raises LabError where asad ends or has a fault of its own."""
-    found, slurm = [], runner.slurm
-    alone = scheme == ALONE
-    asad = contextlib.nullcontext() if alone else LiveAsad(slurm, "exclusive", scheme, mix.shape.slot_s)
+def measured(runner: MixRunner, mix: Mix, scheme: str, learning: int, fresh: bool) -> list[JobRun]:
+    """One run under a scheme, after so many that asad learns from; where asad is not `fresh`, it still knows what it
+    learned before. Raises LabError where it ends or has a fault of its own."""
+    slurm, alone = runner.slurm, scheme == ALONE
+    admit, more = ("oasis", "early = true") if scheme == EARLY else (scheme, "")
+    asad = (
+        contextlib.nullcontext()
+        if alone
+        else LiveAsad(slurm, "exclusive", admit, mix.shape.slot_s, fresh=fresh, more=more, name=scheme)
+    )
     with asad as live:
-        for number in range(runs if alone else learning + runs):
+        for number in range(1 if alone else learning + 1):
             ran = runner.run(mix, lambda ended, total: None, live.check if live else None)
             if live is not None and live.faults():
                 raise LabError(f"{scheme}: asad had faults of its own; it said:\n{live.last_words()}")
-            learns = not alone and number < learning
-            if not learns:
-                found.append(ran)
             (total,) = figures(mix, {scheme: [ran]})["utility"].values()
+            learns = not alone and number < learning
             click.echo(
                 f"{scheme}: {total:.1f}{' (learning)' if learns else ''}, most tasks at a time set: "
                 f"{sorted({look.throttle for look in runner.trace if look.waits})}",
                 err=True,
             )
     slurm.clear()
-    return found
+    return ran
 
 
 if __name__ == "__main__":
