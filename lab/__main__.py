@@ -22,10 +22,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from asad.admit.utility import parse_utility
 from lab import LabError
 from lab.live import LiveAsad
-from lab.measure import ALONE, ArrayLook, Comparison, JobRun, Worth, by_slot, compare, worths
+from lab.measure import ALONE, ArrayLook, Comparison, JobRun, by_slot, compare, worths
 from lab.mix import Mix, read_mix
 from lab.run import MixRunner
 from lab.slurm import RealSlurm
@@ -78,17 +77,6 @@ class Lab:
         self.looks: dict[str, list[list[ArrayLook]]] = {}
         """Of each run that was measured, how its arrays were seen."""
 
-    @property
-    def worth(self) -> Worth:
-        """What the jobs that state it are worth by the seconds they took."""
-        slot_s = self.mix.shape.slot_s
-
-        def of(utility: str) -> Callable[[float], float]:
-            reported = parse_utility(utility, slot_s)
-            return lambda took_s: reported(took_s / slot_s)
-
-        return {number: of(job.utility) for number, job in enumerate(self.mix.jobs) if job.utility}
-
     def show(self, text: str) -> None:
         """A line for whoever watches; jobs' names may be in it, so control characters are left out."""
         printable = "".join(letter if letter.isprintable() else " " for letter in text)
@@ -134,7 +122,7 @@ class Lab:
                         looks.append(self.runner.trace)
                     makespan_s = max(job.end_s for job in jobs) - min(job.submit_s for job in jobs)
                     if self.mix.has_worth:
-                        utility = sum(worths(jobs, self.worth).values())
+                        utility = sum(worths(jobs, self.mix.worth).values())
                         self.show(f"{title}: {makespan_s:.0f} s, total utility {utility:.1f}")
                     else:
                         guests = sum(job.guest for job in jobs)
@@ -177,7 +165,7 @@ def worth_table(lab: Lab, title: str) -> Table:
     for column in ("job", "tasks", "utility"):
         made.add_column(column)
     last = {policy: runs[-1] for policy, runs in lab.done.items() if runs}
-    came = {policy: worths(jobs, lab.worth) for policy, jobs in last.items()}
+    came = {policy: worths(jobs, lab.mix.worth) for policy, jobs in last.items()}
     for policy in last:
         made.add_column(policy, justify="right", no_wrap=True)
     for number, job in enumerate(lab.mix.jobs):
@@ -347,7 +335,7 @@ def main(
                 if logs is not None:
                     lab.keep_logs(logs / jobs.name if len(read) > 1 else logs)
             cores = shape.nodes * shape.cpus
-            comparison = compare(lab.done, cores, lab.nominal_s, lab.worth, lab.looks)
+            comparison = compare(lab.done, cores, lab.nominal_s, lab.mix.worth, lab.looks)
             Console().print(table(comparison, f"{jobs.name}, median of {runs}"))
             if jobs.has_worth:
                 Console().print(worth_table(lab, f"{jobs.name}: the last run, job by job"))

@@ -43,13 +43,14 @@ def asad_toml(
     admit: str = "everyone",
     slot_s: float = 10.0,
     place: str = "native",
+    more: str = "",
 ) -> str:
     """A configuration that lends between all users' jobs, acts, and decides every second; with admission in slots
     of so many seconds every second.
     """
     slots = ""
     if admit != "everyone":  # the users of a mix are honest, and none has a budget
-        slots = f"[admit.{admit}]\nslot_s = {slot_s}\nhorizon = {HORIZON}\nbudget = 0.0\n"
+        slots = f"[admit.{admit}]\nslot_s = {slot_s}\nhorizon = {HORIZON}\nbudget = 0.0\n{more}\n"
     return f"""[daemon]
 mode = "enforce"
 cluster = "slurm"
@@ -89,10 +90,11 @@ window_s = {WINDOW_S}
 class LiveAsad:
     """A context manager: on entry the daemon cycles and hears all node actors, on exit they have been stopped.
 
-    `share`, `admit` and `place` are policies of the stages of that name.
+    `share`, `admit` and `place` are policies of the stages of that name, `more` lines for the table of the admit
+    policy; `name` is of the folder, that which decides by default. One that is not `fresh` goes on with what the one
+    before it in that folder had learned.
 
-    Raises LabError if asad does not come up; the message
-    holds what it said.
+    Raises LabError if asad does not come up; the message holds what it said.
     """
 
     def __init__(
@@ -102,18 +104,24 @@ class LiveAsad:
         admit: str = "everyone",
         slot_s: float = 10.0,
         place: str = "native",
+        *,
+        fresh: bool = True,
+        more: str = "",
+        name: str = "",
     ) -> None:
+        self.fresh, self.more = fresh, more
         self.slurm, self.share, self.admit, self.slot_s, self.place = slurm, share, admit, slot_s, place
         decides = place if place != "native" else share if admit == "everyone" else admit
-        self.folder = slurm.folder / f"asad-{decides}"
+        self.folder = slurm.folder / f"asad-{name or decides}"
         self.socket = self.folder / "asad.sock"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = slurm.env
 
     def __enter__(self) -> Self:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.fresh:
+            shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("state", "node"):
-            (self.folder / name).mkdir(parents=True)
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.config.write_text(self.configuration(free_ports(2)))
         try:
             for name in ("asad", *self.slurm.node_names):
@@ -131,7 +139,9 @@ class LiveAsad:
 
     def configuration(self, ports: list[int]) -> str:
         """What stands there; the ports are of the daemon and of its metrics."""
-        return asad_toml(self.slurm, self.folder, self.share, ports, self.admit, self.slot_s, self.place)
+        return asad_toml(
+            self.slurm, self.folder, self.share, ports, self.admit, self.slot_s, self.place, self.more
+        )
 
     def start(self, name: str) -> None:
         """Start the daemon (`asad`) or the actor of a node."""

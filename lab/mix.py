@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from asad.bounded import toml_of
 from asad.errors import UsageError
 from asad.tables import Is, Words, read_table
 from lab import LabError
+from lab.measure import Worth
 from lab.slurm import USERS
 from lab.workloads import KINDS, stage_rates
 
@@ -93,6 +95,17 @@ class Mix:
     def has_worth(self) -> bool:
         """Do its jobs state what they are worth? Then admission is what it is there for."""
         return any(job.utility for job in self.jobs)
+
+    @property
+    def worth(self) -> Worth:
+        """What the jobs that state it are worth by the seconds they took."""
+        slot_s = self.shape.slot_s
+
+        def of(utility: str) -> Callable[[float], float]:
+            stated = parse_utility(utility, slot_s)
+            return lambda took_s: stated(took_s / slot_s)
+
+        return {number: of(job.utility) for number, job in enumerate(self.jobs) if job.utility}
 
     @property
     def core_s(self) -> float:

@@ -221,6 +221,7 @@ class Admission(AdmitPolicy):
     ) -> list[Decision]:
         """What makes the cluster follow the plans, and the verdicts for its users."""
         decisions: list[Decision] = []
+        early = self.planning.early(snapshot, seen, slot)
         for key, entry in self.book.jobs.items():
             there = seen.get(key)
             if there is None or there.row < 0 or snapshot.time_s < entry.retry_s:
@@ -229,7 +230,7 @@ class Admission(AdmitPolicy):
             if not entry.reported and entry.state not in ("ended", "released"):
                 decisions.append(verdict(entry, self.planning.terms))
             if entry.state == "admitted":
-                width = self._width_now(entry, seen, widths)
+                width = early.get(entry.number) or self._width_now(entry, seen, widths)
                 found, new = follow_plan(snapshot, entry, there, slot, width, self.planning.terms)
                 self.book.changed = new or self.book.changed
                 decisions += found

@@ -192,6 +192,8 @@ class SchemePlans:
                 entry.turn_came = True
             left = self.sizes.work_left(snapshot, entry, there)
             planned = entry.planned(slot)
+            if self.options.early and entry.array and left < planned:
+                self._trim(entry, slot, planned - left)
             if left > planned:
                 more = self.ahead.extend(entry.number, slot, left - planned)
                 past = {at: there for at, there in entry.schedule.items() if at < slot}
@@ -217,6 +219,61 @@ class SchemePlans:
             self.allotted = slot, self.scheme.allot(slot, left)
             self.stale = False
         return self.allotted[1]
+
+    def _trim(self, entry: Commitment, slot: int, surplus: int) -> None:
+        """Its last slots are free again: so much of its work was done before they have come."""
+        assert self.ahead is not None
+        for at in sorted(entry.schedule, reverse=True):
+            surplus -= entry.width(at)
+            if at <= slot or surplus < 0:
+                break
+            del entry.schedule[at]
+            self.book.changed = self.stale = True
+        self.take_up(entry, slot)
+
+    def early(self, snapshot: Snapshot, seen: Mapping[str, Seen], slot: int) -> dict[int, int]:
+        """Tasks at one time that admitted jobs can have in this slot beyond their plans, by number.
+
+        Where the plans of all others, and what of them runs beyond its plan, leave room for as long as a task runs.
+        Who arrived first is served first. What has no plan counts as nothing here: beside it these jobs only wait in
+        the queue, as they would without a plan.
+        """
+        world = self.world
+        if world is None or self.ahead is None or not self.options.early:
+            return {}
+        held = np.zeros((self.options.horizon, world.resources))
+        mine: list[tuple[Commitment, Seen, Floats, Floats]] = []
+        for key, entry in self.book.jobs.items():
+            there = seen.get(key)
+            if there is None or entry.beside or entry.state not in ("admitted", "ended"):
+                continue
+            demand = world.demand(entry.cores, entry.memory_bytes_per_core, entry.tres)
+            takes = np.zeros(self.options.horizon)
+            for at, planned in entry.schedule.items():
+                if 0 <= at - slot < len(takes):
+                    takes[at - slot] = planned.width
+            tasks = np.maximum(takes[: self._slots(snapshot, entry, there)], len(there.running))
+            takes[: len(tasks)] = tasks
+            own = takes[:, None] * demand
+            held += own
+            if entry.state == "admitted" and there.row >= 0 and not entry.companion:
+                mine.append((entry, there, demand, own))
+        total = world.servers.total(world.servers.workers)
+        found: dict[int, int] = {}
+        for entry, there, demand, own in sorted(mine, key=lambda one: one[0].number):
+            slots = self._slots(snapshot, entry, there)
+            room = (total - held[:slots] + own[:slots]).min(axis=0) + 1e-9
+            most = np.floor(room[demand > 0] / demand[demand > 0]).min(initial=np.inf)
+            width = int(min(most, entry.most_workers, there.tasks))
+            if width > entry.width(slot):
+                found[entry.number] = width
+                held[:slots] += max(0, width - max(entry.width(slot), len(there.running))) * demand
+        return found
+
+    def _slots(self, snapshot: Snapshot, entry: Commitment, there: Seen) -> int:
+        """That a task of it runs."""
+        task_s = self.book.run_times.task_s(snapshot, there.any_row)
+        return max(1, math.ceil((entry.task_s if math.isnan(task_s) else task_s) / self.options.slot_s))
 
     def prices(self, entry: Commitment, slot: int) -> Json:
         """What one worker of the job costs now, by slot: least over the servers. None of schemes without prices."""

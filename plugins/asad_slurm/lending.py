@@ -224,8 +224,7 @@ class Lending:
             limit_s=guest.time_limit_s if math.isfinite(guest.time_limit_s) else NAN,
             restarts=guest.restarts,
         )
-        self._mark(guest, offer)
-        if why := self._offers.offer(offer):
+        if why := self._mark(guest, offer) or self._offers.offer(offer):
             return why
         jobs.offered_s[row] = offer.time_s
         if pooled:
@@ -237,17 +236,24 @@ class Lending:
         nodes.keep(snapshot.core_guest, row, jobs.cores[row], decision.nodes)
         return ""
 
-    def _mark(self, guest: JobRecord, offer: Offer) -> None:
-        """Where its user wants certain nodes, or so many, the job itself shows so while it is offered others."""
+    def _mark(self, guest: JobRecord, offer: Offer) -> str:
+        """Where its user wants certain nodes, or so many, the job itself shows so while it is offered others.
+
+        Why that failed, or the empty string: where it may be marked, an offer without its mark would lose the user's
+        wish with this head node. Where marks may not be written, offers do without.
+        """
         bound = offer.num_nodes not in ("", f"1-{ANY_NODES}")
         wanted = self._may_mark and (offer.required_nodes or bound)
         if not wanted or not (marked := self._marks.marked(guest, offer.num_nodes)):
-            return
+            return ""
         answer = self._transport.update(offer.job, {"AdminComment": marked})
         if answer.done:
             offer.admin_comment = unmarked(guest.admin_comment)
         elif answer.certain and DENIED in answer.why:
             self._may_mark = False
+        else:
+            return f"what its user wants could not be noted on it: {answer.why}"
+        return ""
 
     def withdraw(self, snapshot: Snapshot, decision: Withdraw) -> str:
         """Take back the offer to a job that has not taken it."""

@@ -99,6 +99,42 @@ def test_a_rigid_job_starts_in_its_slot() -> None:
     assert cluster.over and cluster.illegal == []
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_capacity_that_no_plan_has_is_given_early(early: bool) -> None:
+    # the two ordinary jobs hold every core until their limits, as far as anybody knows, and end soon
+    ordinary = [Job(name, 150.0, limit_s=1500.0) for name in ("5", "6")]
+    arrays = [Job("7", 90.0, 4, hint=WORTH, array=True), Job("8", 90.0, 4, hint=WORTH, array=True)]
+    cluster = Obedient([2], [*ordinary, *arrays])
+    cycle = cycle_of(cluster, admission(options=OPTIONS._replace(early=early)))
+    cluster.run(EPOCH + 20.0)  # they run
+    cycle.run_once()
+    planned = EPOCH + 15 * SLOT
+    if early:
+        assert math.isnan(arrays[0].begin_s) and arrays[0].throttle == 2, (
+            "it waits in the queue for its cores"
+        )
+        assert arrays[1].begin_s > planned, "its slots are no earlier, and 7 has what no plan has now"
+    else:
+        assert arrays[0].begin_s == planned
+    live(cluster, cycle)
+    assert cluster.over and cluster.illegal == []
+    for job in arrays:
+        ended_s = max(task.end_s for task in job.all)
+        assert (ended_s < planned) == early, f"{job.name} ended {ended_s - planned:g} s after the slots began"
+
+
+def test_what_runs_early_takes_nothing_that_another_has_planned() -> None:
+    cluster = Obedient(
+        [2],
+        [Job("7", 90.0, 6, hint=f"{WORTH};workers=1", array=True), Job("8", 90.0, 4, hint=WORTH, array=True)],
+    )
+    cycle = cycle_of(cluster, admission(options=OPTIONS._replace(early=True)))
+    cycle.run_once()
+    assert [job.throttle for job in cluster.jobs] == [1, 1], "8 has the other core, and not that of 7"
+    live(cluster, cycle)
+    assert cluster.over and cluster.illegal == [] and cluster.most_used <= 2
+
+
 @pytest.mark.parametrize(
     ("job", "reason"),
     [

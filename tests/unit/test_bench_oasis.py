@@ -16,7 +16,7 @@ from asad_papers.oasis import scheme_figures as admission
 from asad_papers.oasis import scheme_page as report
 from asad_papers.oasis.oasis_command import PARTS
 from asad_papers.oasis.paper_claims import claims
-from asad_papers.oasis.scheme_instances import Instance, draw_instance, read_testbed
+from asad_papers.oasis.scheme_instances import Instance, draw_instance, lateness, read_testbed
 
 pytestmark = pytest.mark.slow
 
@@ -58,10 +58,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def a_testbed(folder: Path, **wrong: Any) -> Path:
-    row = {"jobs": 6, "done": 4, "median": -1.5, "sd": 2.0}
-    late = row | {"median": 3.0, "sd": 1.0}
+    row = lateness([-3.5, -2.5, -0.5, 1.5], 4)
+    late = lateness([2.0, 3.0, 4.0], 4)
     found = {
         "utility": {"oasis": 40.0, "drf": 32.0},
+        "runs": {"oasis": [38.0, 42.0], "drf": [32.0]},
         "timeliness": {"oasis": {"sensitive": row}, "drf": {"sensitive": late}},
     }
     path = folder / "testbed.json"
@@ -218,9 +219,11 @@ def test_paragraphs_say_where_oasis_is_beaten() -> None:
     [
         ({"utility": 3}, "utility is not a table"),
         ({"utility": {"oasis": "many"}}, "utility.oasis is"),
+        ({"runs": {"oasis": [1.0]}}, "runs.drf is missing"),
+        ({"runs": {"oasis": [1.0], "drf": []}}, "runs.drf is"),
         ({"timeliness": {"oasis": {"critical": {"jobs": 1}}}}, "timeliness.oasis.critical.done is missing"),
         (
-            {"timeliness": {"oasis": {"critical": {"jobs": 1, "done": 0, "median": "x", "sd": None}}}},
+            {"timeliness": {"oasis": {"critical": lateness([], 1) | {"median": "x"}}}},
             "median is .x.; write slots, or null",
         ),
     ],
@@ -233,8 +236,8 @@ def test_a_wrong_testbed_is_refused(tmp_path: Path, wrong: dict[str, Any], text:
 def test_the_page_is_whole_and_asks_for_nothing(document: dict[str, Any]) -> None:
     page = document["page"]
     assert page.startswith("<!doctype html>")
-    assert page.count('class="drawing wide"') == 8  # three sweeps, timeliness, ratio, U, L, growth
-    assert page.count("<svg") == 16  # each for a page and for a telephone
+    assert page.count('class="drawing wide"') == 10  # three sweeps, timeliness, testbed, ratio, U, L, growth
+    assert page.count("<svg") == 20  # each for a page and for a telephone
     assert not re.search(r'(?:src|href)="(?!#|data:)', page)
     assert "case0" in page
     ids = re.findall(r'id="([^"]+)"', page)

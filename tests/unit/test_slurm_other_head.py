@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asad_slurm.command import Answer
 from asad_slurm.marks import Marks, unmarked
 from slurm_samples import Lab, SlurmInMemory, a_job, running, sample
 
@@ -95,6 +96,22 @@ def test_where_marks_may_not_be_written_offers_are_made_all_the_same(make: Make)
     lab.now_s += 3600.0
     assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
     assert sum("AdminComment" in changes for _, changes in lab.slurm.updates) == 1, "it is tried once"
+
+
+def test_a_job_that_could_not_be_marked_is_not_offered_anything_yet(make: Make) -> None:
+    lab = make(required_nodes="n1")
+    snapshot = lab.snapshot()
+    update = lab.slurm.update
+    lab.slurm.update = lambda raw, changes: (  # type: ignore[method-assign]
+        Answer(False, "scontrol: no answer within 3 s", certain=False)
+        if "AdminComment" in changes
+        else update(raw, changes)
+    )
+    assert "could not be noted on it: scontrol: no answer" in lab.offer(snapshot, "10", "1", "n1")
+    assert lab.slurm.jobs[10]["partition"] == "batch" and not lab.slurm.updates
+    lab.slurm.update = update  # type: ignore[method-assign]
+    assert lab.offer(lab.snapshot(), "10", "1", "n1") == ""
+    assert "asad-home=" in lab.slurm.jobs[10]["admin_comment"]
 
 
 @pytest.mark.parametrize("forged", ["another key", "another job", "another node list", "nonsense"])

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from asad.admit.elastic import ElasticJob, Scheme
+from asad.admit.elastic import Scheme
 from asad.admit.first_fit_servers import most_at_once
 from asad.admit.oasis import Oasis
 from asad.admit.prices import Bounds, bounds_of
@@ -32,7 +32,7 @@ from asad.model import Json
 from asad_papers.harness import Step, quiet
 from asad_papers.oasis.constraints import violation
 from asad_papers.oasis.offline_schedule import optimum
-from asad_papers.oasis.scheme_instances import Instance, draw_instance, kind_of
+from asad_papers.oasis.scheme_instances import Instance, draw_instance, kind_of, lateness
 from asad_papers.oasis.slots import Outcome, simulate
 
 INFORMED = "oasis-informed"
@@ -248,24 +248,18 @@ def timeliness(seed: int, schemes: Sequence[str], step: Step = quiet) -> dict[st
     for name in schemes:
         ran = list(zip(instance.jobs, play(instance, name).jobs, strict=True))
         found[name] = {
-            kind: _lateness([(job, of.finished) for job, of in ran if kind_of(job) == kind])
+            kind: lateness(
+                [
+                    of.finished - job.arrival + 1 - job.target_slots
+                    for job, of in ran
+                    if kind_of(job) == kind and of.finished is not None
+                ],
+                sum(kind_of(job) == kind for job, _ in ran),
+            )
             for kind, _ in halves
         }
         step(f"timeliness, {name}")
     return found
-
-
-def _lateness(of_kind: Sequence[tuple[ElasticJob, int | None]]) -> Json:
-    """Of jobs with the slots in which they were done."""
-    late = np.array(
-        [end - job.arrival + 1 - job.target_slots for job, end in of_kind if end is not None], np.float64
-    )
-    keys = ("p10", "p25", "median", "p75", "p90", "mean", "sd")
-    values = (
-        [*np.percentile(late, [10, 25, 50, 75, 90]), late.mean(), late.std()] if len(late) else [None] * 7
-    )
-    row = {key: None if value is None else float(value) for key, value in zip(keys, values, strict=True)}
-    return {"jobs": len(of_kind), "done": len(late), **row}
 
 
 def small_cases(cases: int, step: Step = quiet) -> dict[str, Json]:

@@ -108,22 +108,43 @@ def read_instance(path: Path) -> Instance:
 
 
 def read_testbed(path: Path) -> dict[str, Any]:
-    """What schemes reached on a testbed: `utility` by scheme, and `timeliness` by scheme and kind of job as the bench
-    has it. Raises ConfigError that names the file, the key and the remedy."""
+    """What schemes reached on a testbed: `utility` by scheme, `runs` (the utility of each run) and `timeliness` by
+    scheme and kind of job as the bench has it. Raises ConfigError that names the file, the key and the remedy."""
     file = JsonTable.of_file(path, "docs/reference/bench-oasis.md")
     utility = JsonTable(path, file.get("utility"), "utility.")
+    runs = JsonTable(path, file.get("runs"), "runs.")
     timeliness: dict[str, Any] = {}
     for name, kinds in JsonTable(path, file.get("timeliness"), "timeliness.").plain.items():
         rows = JsonTable(path, kinds, f"timeliness.{name}.").plain
         timeliness[name] = {
             kind: _lateness(JsonTable(path, row, f"timeliness.{name}.{kind}.")) for kind, row in rows.items()
         }
-    return {"utility": {name: utility.number(name) for name in utility.plain}, "timeliness": timeliness}
+    each = {}
+    for name in utility.plain:
+        rows = runs.rows(name, "is not a list of numbers", "write [57.1, …], one for each run")
+        each[name] = runs.numbers(name, rows, max(1, len(rows))).tolist()
+    return {
+        "utility": {name: utility.number(name) for name in utility.plain},
+        "runs": each,
+        "timeliness": timeliness,
+    }
+
+
+LATENESS = ("p10", "p25", "median", "p75", "p90", "mean", "sd")
+"""Of completion less target: percentiles, mean and standard deviation, in slots."""
+
+
+def lateness(late: Sequence[float], jobs: int) -> dict[str, float | None]:
+    """`jobs`, `done` and `LATENESS` of so many jobs of which those that were done completed so `late` (slots); None
+    where none was."""
+    values = np.percentile(late, [10, 25, 50, 75, 90]).tolist() if late else [None] * 5
+    values += [float(np.mean(late)), float(np.std(late))] if late else [None] * 2
+    return {"jobs": jobs, "done": len(late), **dict(zip(LATENESS, values, strict=True))}
 
 
 def _lateness(row: JsonTable) -> dict[str, float | None]:
     found: dict[str, float | None] = {key: row.count(key, 0) for key in ("jobs", "done")}
-    for key in ("median", "sd"):
+    for key in LATENESS:
         value = row.get(key)
         if value is not None and not is_number(abs(value) if isinstance(value, int | float) else value):
             raise row.wrong(key, f"is {short(value)}", "write slots, or null where no job was done")

@@ -1,4 +1,4 @@
-"""How the document of `asactl bench oasis` reads: figures 3 to 6 of the OASiS paper, measured here."""
+"""How the document of `asactl bench oasis` reads: figures 3 to 6, 8 and 9 of the OASiS paper, measured here."""
 
 from __future__ import annotations
 
@@ -85,9 +85,32 @@ def total_utility(document: Document, by: str, width: int) -> str:
     return curves(f"utility-{by}", width, drawn, AXES[by], "total utility", finish)
 
 
-def timeliness(document: Document, width: int) -> str:
-    """Figure 4: completion less target: median, middle half and middle 80 %, by scheme and kind of job."""
-    table = document.get("timeliness") or {}
+def testbed_utility(testbed: Mapping[str, Any], width: int) -> str:
+    """Figure 8: total utility by scheme, the mean of its runs as a bar and each run as a mark."""
+    schemes = list(testbed["utility"])
+    left, right, pitch = (130, 130, 30) if width >= 600 else (96, 64, 30)
+
+    def draw(figure: Figure) -> None:
+        axes = axes_at(figure, left, 8, width - left - right, len(schemes) * pitch)
+        for number, name in enumerate(schemes):
+            mean, runs, (colour, _) = testbed["utility"][name], testbed["runs"][name], look(name)
+            axes.barh(number, mean, 0.6, color=colour, alpha=0.55)
+            axes.plot(runs, [number] * len(runs), "o", color=colour, markersize=5)
+            axes.annotate(
+                f"{mean:.1f}", (1, number), xycoords=("axes fraction", "data"), xytext=(8, 0),
+                textcoords="offset points", va="center", fontsize=10,
+            )  # fmt: skip
+        axes.set_yticks(range(len(schemes)), schemes)
+        axes.set_ylim(len(schemes) - 0.5, -0.5)
+        axes.set_xlim(left=0)
+        axes.grid(axis="x", color=INK, alpha=0.12, linewidth=0.8)
+        axes.set_xlabel("total utility")
+
+    return svg("testbed-utility", width, 8 + len(schemes) * pitch + 46, draw)
+
+
+def timeliness(table: Mapping[str, Any], key: str, width: int) -> str:
+    """Figures 4 and 9: completion less target: median, middle half and middle 80 %, by scheme and kind of job."""
     if not table:
         return ""
     schemes = list(table)
@@ -100,7 +123,9 @@ def timeliness(document: Document, width: int) -> str:
         for number, name in enumerate(schemes):
             colour, _ = look(name)
             for kind, offset in (("sensitive", -0.17), ("critical", 0.17)):
-                row = table[name][kind]
+                row = table[name].get(kind)
+                if row is None:
+                    continue
                 y = number + offset
                 if row["median"] is not None:
                     axes.plot([row["p10"], row["p90"]], [y, y], color=colour, linewidth=1.2)
@@ -130,7 +155,7 @@ def timeliness(document: Document, width: int) -> str:
         ]
         legend(figure, marks, [f"time-{kind}" for kind in MARKS], left)
 
-    return svg("timeliness", width, 30 + len(schemes) * pitch + 46, draw)
+    return svg(key, width, 30 + len(schemes) * pitch + 46, draw)
 
 
 def performance_ratio(document: Document, width: int) -> str:
@@ -354,21 +379,20 @@ def _tables(document: Document) -> Iterator[Piece]:
             ],
         )
     if document.get("timeliness"):
-        keys = ("p10", "p25", "median", "p75", "p90", "sd")
+        yield _lateness("Completion less target, slots (Figure 4)", document["timeliness"])
+    if testbed := document.get("testbed"):
+        most = max(len(runs) for runs in testbed["runs"].values())
         yield Table(
-            "Completion less target, slots (Figure 4)",
-            ("scheme", "jobs", "done", *keys),
+            "Total utility on a testbed (Figure 8)",
+            ("scheme", "mean", *(f"run {number}" for number in range(1, most + 1))),
             [
-                [
-                    name,
-                    f"time-{kind}",
-                    f"{row['done']} of {row['jobs']}",
-                    *("" if row[key] is None else f"{row[key]:.1f}" for key in keys),
-                ]
-                for name, kinds in document["timeliness"].items()
-                for kind, row in kinds.items()
+                [name, units.number(mean, 1)]
+                + [units.number(one, 1) for one in testbed["runs"][name]]
+                + [""] * (most - len(testbed["runs"][name]))
+                for name, mean in testbed["utility"].items()
             ],
         )
+        yield _lateness("Completion less target on a testbed, slots (Figure 9)", testbed["timeliness"])
     rows = document.get("sensitivity")
     if rows:
         utility = {(row["of"], row["factor"], row["jobs"]): row["utility"] for row in rows}
@@ -393,6 +417,24 @@ def _tables(document: Document) -> Iterator[Piece]:
         )
 
 
+def _lateness(title: str, table: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Table:
+    keys = ("p10", "p25", "median", "p75", "p90", "sd")
+    return Table(
+        title,
+        ("scheme", "jobs", "done", *keys),
+        [
+            [
+                name,
+                f"time-{kind}",
+                f"{row['done']} of {row['jobs']}",
+                *("" if row[key] is None else f"{row[key]:.1f}" for key in keys),
+            ]
+            for name, kinds in table.items()
+            for kind, row in kinds.items()
+        ],
+    )
+
+
 def _figures(document: Document) -> Iterator[Plot]:
     small = document.get("small") or {}
     for by, words in (
@@ -409,8 +451,19 @@ def _figures(document: Document) -> Iterator[Plot]:
         "How well targets are met",
         "Figure 4 of the paper: completion less target (γ3) of the jobs that were done, half of them time-sensitive, "
         "half time-critical. The mark is the median, the bar the middle half, the line the middle 80 %.",
-        partial(timeliness, document),
+        partial(timeliness, document.get("timeliness") or {}, "timeliness"),
     )
+    if testbed := document.get("testbed"):
+        yield Plot(
+            "Total utility on a testbed",
+            "Figure 8 of the paper: real arrays under real throttles. The bar is the mean, each mark a run.",
+            partial(testbed_utility, testbed),
+        )
+        yield Plot(
+            "How well targets are met on a testbed",
+            "Figure 9 of the paper: as above, of the jobs of all runs that were done.",
+            partial(timeliness, testbed["timeliness"], "testbed-timeliness"),
+        )
     if small:
         explanation = "Figure 5 of the paper: 10 jobs in 10 slots; the optimum is a solver’s."
         if small["proven"] < small["cases"]:
