@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal
 
@@ -20,6 +20,7 @@ from asad.model import Finished, Snapshot
 from asad.place import PlacePolicy
 from asad.port import Cluster
 from asad.share import SharePolicy
+from asad.two_lenders import Lenders, TwoLenders, both_lend, promise
 
 DEEDS = {
     "co-allocate": ("job is offered a place as a guest", "jobs are offered a place as guests"),
@@ -68,6 +69,9 @@ class Cycle:
     """What the last cycle saw, who had ended, and what became of its decisions."""
     finished: Finished | None = None
     outcomes: Sequence[Outcome] = ()
+    lenders: Lenders | None = None
+    """What each policy that lends saw of the last cycle, where there are two."""
+    _two: TwoLenders = field(default_factory=TwoLenders)
 
     def run_once(self) -> float:
         """One cycle over what the cluster shows now; when the policies want the next one at the latest (s).
@@ -84,8 +88,10 @@ class Cycle:
         # 2. learn from what has happened since, before anything new is decided
         self.admit.learn(snapshot, finished)
         self.defer.learn(snapshot, finished, self._held_elsewhere())
-        self.place.learn(snapshot, finished)
-        self.share.learn(snapshot, finished)
+        self.lenders = self._two.see(snapshot) if both_lend(self.place, self.share) else None
+        for_place, for_share = self._shown(snapshot)
+        self.place.learn(for_place, finished)
+        self.share.learn(for_share, finished)
         if self.mode == "observe":
             return self._wake_s()
         # what the guard takes back comes before all that is asked of it
@@ -134,6 +140,16 @@ class Cycle:
             if policy.extends_limits:
                 self.limits_s = min(self.limits_s, now_s + policy.poll_s)
 
+    def _shown(self, snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
+        """The snapshot as the policies of place and share see it: each its own guests, where both lend."""
+        return (snapshot, snapshot) if self.lenders is None else (self.lenders.place, self.lenders.share)
+
+    def lends_to(self, row: int) -> str:
+        """Name of the policy that holds the guest in a row of the last snapshot, or would make it one."""
+        if self.lenders is not None:
+            return self.place.name if self.lenders.gangs[row] else self.share.name
+        return self.share.name if self.share.held is not None else self.place.name
+
     def _held_elsewhere(self) -> Callable[[Snapshot, int], bool] | None:
         """Whose start is a matter of admission; None if nobody's is. One stage alone decides about a job."""
         return self.admit.decides_start if self.admit.promises else None
@@ -145,11 +161,13 @@ class Cycle:
         decisions += self.defer.decide(snapshot)
         # lending never kills: before anything is lent, limits of those who have lent move
         decisions += self._extensions(snapshot)
+        for_place, for_share = self._shown(snapshot)
         # 5. place: which nodes, and how much of them
-        decisions += self.place.decide(snapshot)
+        placed = self.place.decide(for_place)
         # 6. share: how much of running allocations is lent, and to whom
-        decisions += self.share.decide(snapshot)
-        return decisions
+        if self.lenders is not None:
+            promise(for_share, placed)  # what was offered just now is not there to be lent once more
+        return [*decisions, *placed, *self.share.decide(for_share)]
 
     def _paused(self, snapshot: Snapshot) -> list[Decision]:
         """Nobody waits, as far as those see who lend, and of what they decide only limits move.
@@ -158,21 +176,27 @@ class Cycle:
         """
         decisions = [*self.admit.decide_while_paused(snapshot), *self.defer.decide_while_paused(snapshot)]
         # without a queue no policy that lends makes an offer, and none has to know of pauses
-        nobody = replace(snapshot, queue=snapshot.queue[:0])
+        policies = zip((self.place, self.share), self._shown(snapshot), strict=True)
+        # they go on to account for what is idle
         lent = (
-            *self.place.decide(nobody),
-            *self.share.decide(nobody),
-        )  # they go on to account for what is idle
+            decision
+            for policy, seen in policies
+            for decision in policy.decide(replace(seen, queue=seen.queue[:0]))
+        )
         decisions += [decision for decision in lent if isinstance(decision, ExtendLimit)]
         return decisions + self._extensions(snapshot)
 
     def _extensions(self, snapshot: Snapshot) -> list[Decision]:
-        """Limits that lending has used up, in the name of the policy that lends."""
+        """Limits that lending has used up, in the name of the policy that lends; where two do, in that of the share
+        policy for batch jobs, and in that of who holds them for guests."""
         decisions: list[Decision] = []
         self.limits_s = inf
-        for policy in (self.place, self.share):
+        for_place, for_share = self._shown(snapshot)
+        if self.lenders is not None:
+            for_place = replace(for_place, running=snapshot.running[:0])
+        for policy, seen in ((self.place, for_place), (self.share, for_share)):
             if policy.extends_limits:
-                moved, again_s = extensions(snapshot, policy.name, policy.poll_s)
+                moved, again_s = extensions(seen, policy.name, policy.poll_s)
                 decisions += moved
                 self.limits_s = min(self.limits_s, again_s)
         return decisions

@@ -44,6 +44,7 @@ class Ineligible(_Reason):
     OTHER_USERS = 18, "its user's jobs may share with that user's alone"
     NODE_TAKES_NO_GUESTS = 19, "its node takes no guests"
     HETEROGENEOUS = 20, "it is a part of a heterogeneous job, whose parts wait for each other"
+    OTHER_POLICY = 21, "another policy lends to it"
 
 
 class NodeIneligible(_Reason):

@@ -30,6 +30,7 @@ from asad.place import PlacePolicy
 from asad.policy import Given, Policy, Stateful, Truth
 from asad.share import SharePolicy
 from asad.tables import OPTION_WORDS, Column, Is, columns_of, read
+from asad.two_lenders import both_lend, can_both
 from asad.warm_up import warm_up as warm_up_lending
 
 CHANCE = 0xA5
@@ -147,11 +148,10 @@ def make_stages(config: Config, made_in: Circumstances) -> Stages:
     if names[1:]:
         of_one["admit"] = _side_by_side(config, names, made_in)
     made = Stages(**of_one)
-    lends_by_itself = made.place.held is not None and made.place.properties
-    if lends_by_itself and made.share.held is not None:
+    if both_lend(made.place, made.share) and not can_both(made.place, made.share):
         raise ConfigError(
-            f'[policies] place = "{made.place.name}": it lends by itself, and so does share = "{made.share.name}"; '
-            'write share = "exclusive"'
+            f'[policies] place = "{made.place.name}": it lends from the pools of nodes, and share = '
+            f'"{made.share.name}" otherwise; write share = "asax", or share = "exclusive"'
         )
     return made
 

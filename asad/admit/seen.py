@@ -10,7 +10,7 @@ import numpy as np
 
 from asad.admit.commitments import Commitment
 from asad.hold import find_rows, key_of
-from asad.ineligible import NEVER_HELD
+from asad.ineligible import NEVER_HELD, Ineligible
 from asad.model import Snapshot
 
 
@@ -37,16 +37,25 @@ class Seen:
 
 
 def look(snapshot: Snapshot, known: Mapping[str, Commitment], gone: Set[str]) -> dict[str, Seen]:
-    """By number: arrays, the jobs of the queue that are none, and those that are known and not among the `gone`."""
+    """By number: arrays, the jobs of the queue that are none, and those that are known and not among the `gone`.
+
+    Jobs of another policy are left out.
+    """
     jobs, arrays = snapshot.jobs, snapshot.arrays
     seen: dict[str, Seen] = {}
     of_array: dict[int, Seen] = {}
+    of_others: set[int] = set()
     for array in np.flatnonzero(arrays.waiting_row >= 0).tolist():
         row = int(arrays.waiting_row[array])
+        if jobs.guest_bar[row] == Ineligible.OTHER_POLICY:
+            of_others.add(array)
+            continue
         of_array[array] = seen[key_of(snapshot, row)] = Seen(row, array, int(arrays.waiting[array]))
     running = np.concatenate((snapshot.running, snapshot.guests))
     for row in running[jobs.array[running] >= 0].tolist():
         array = int(jobs.array[row])
+        if array in of_others:
+            continue
         there = of_array.get(array)
         if there is None:
             there = of_array[array] = seen[key_of(snapshot, row)] = Seen(-1, array)
@@ -56,7 +65,7 @@ def look(snapshot: Snapshot, known: Mapping[str, Commitment], gone: Set[str]) ->
             found = of_array.get(int(jobs.array[row]))
             if found is not None:
                 found.in_queue = True
-        else:
+        elif jobs.guest_bar[row] != Ineligible.OTHER_POLICY:
             seen[str(jobs.job_id[row])] = Seen(row, -1, 1, in_queue=True)
     _look_for_rigid(snapshot, known, gone, seen)
     return seen
@@ -74,7 +83,7 @@ def _look_for_rigid(
     for entry in missing:
         row = entry.row
         there = 0 <= row < len(jobs.job_id) and str(jobs.job_id[row]) == entry.key
-        if not there or entry.key in gone:
+        if not there or entry.key in gone or jobs.guest_bar[row] == Ineligible.OTHER_POLICY:
             continue
         if math.isnan(jobs.start_s[row]):
             seen[entry.key] = Seen(row, -1, 1)

@@ -1,7 +1,10 @@
 """Several admit policies at once (`[policies] admit = "sow+oasis"`), each for its own jobs, by its own options.
 
-A job is of the first policy that says that it decides its start; what a later one decides of it is left out, so that
-two never decide about one job. Each counts what the jobs of the others hold as held by others, as far as it runs.
+A job is of the first policy that says that it decides its start. Later ones are shown it as another policy's, and so
+plan nothing for it; what one had planned before is free again. What a later one decides of it all the same is left out,
+so that two never decide about one job. Each counts what the jobs of the others hold as held by others, as far as it
+runs. While an earlier one does not know yet which jobs are its own, later ones decide nothing.
+
 Promises of a later one therefore never move what an earlier one has promised.
 """
 
@@ -9,11 +12,15 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from asad.admit import AdmitPolicy
 from asad.decisions import Admit, Decision, Decline, Defer, Outcome, SetThrottle, Start
 from asad.errors import UsageError
+from asad.ineligible import Ineligible
 from asad.model import Finished, Snapshot
 
 if TYPE_CHECKING:
@@ -68,21 +75,27 @@ class SideBySide(AdmitPolicy):
 
     def decide(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Of each what it decides about its own jobs."""
-        return self._each(snapshot, lambda part: part.decide(snapshot))
+        return self._each(snapshot, lambda part, seen: part.decide(seen))
 
     def decide_while_paused(self, snapshot: Snapshot) -> Sequence[Decision]:
         """Likewise."""
-        return self._each(snapshot, lambda part: part.decide_while_paused(snapshot))
+        return self._each(snapshot, lambda part, seen: part.decide_while_paused(seen))
 
     def _each(
-        self, snapshot: Snapshot, decide: Callable[[AdmitPolicy], Sequence[Decision]]
+        self, snapshot: Snapshot, decide: Callable[[AdmitPolicy, Snapshot], Sequence[Decision]]
     ) -> list[Decision]:
         decisions: list[Decision] = []
+        of_others: set[int] = set()
         for number, part in enumerate(self.parts):
-            for decision in decide(part):
+            before = self.parts[:number]
+            if not all(other.ready for other in before):
+                break
+            if number:
+                of_others |= {row for row in _rows(snapshot) if before[-1].decides_start(snapshot, row)}
+            for decision in decide(part, _without(snapshot, of_others)):
                 if isinstance(decision, Admit | Decline | Defer | Start | SetThrottle):
-                    row, before = decision.job, self.parts[:number]
-                    if any(other.decides_start(snapshot, row) for other in before):
+                    row = decision.job
+                    if row in of_others or any(other.decides_start(snapshot, row) for other in before):
                         continue
                 decisions.append(decision)
         return decisions
@@ -109,3 +122,19 @@ class SideBySide(AdmitPolicy):
         """Of each."""
         for part in self.parts:
             part.warm_up()
+
+
+def _rows(snapshot: Snapshot) -> set[int]:
+    """Of all jobs that wait; those with hints may be deferred and in no queue."""
+    arrays, hinted = snapshot.arrays.waiting_row, np.fromiter(snapshot.hints, np.intp, len(snapshot.hints))
+    waiting = hinted[np.isnan(snapshot.jobs.start_s[hinted])]
+    return {*snapshot.queue.tolist(), *arrays[arrays >= 0].tolist(), *waiting.tolist()}
+
+
+def _without(snapshot: Snapshot, rows: set[int]) -> Snapshot:
+    """The same, with the jobs of these rows as another policy's."""
+    if not rows:
+        return snapshot
+    reason = snapshot.jobs.guest_bar.copy()
+    reason[np.array(sorted(rows))] = Ineligible.OTHER_POLICY
+    return replace(snapshot, jobs=replace(snapshot.jobs, guest_bar=reason))

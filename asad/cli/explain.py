@@ -190,6 +190,8 @@ def _now(job: Mapping[str, Any]) -> str:
     """How a job is, in one line."""
     cores = "1 core" if job.get("cores") == 1 else f"{job.get('cores', '-')} cores"
     words = [f"{job.get('state', '-')} of {job.get('user', '-')}, {cores}"]
+    if job.get("lent_by"):
+        words.append(f"{job['lent_by']} looks after it")
     needs = job.get("needs")
     if isinstance(needs, Mapping) and needs:
         words.append(f"needs {cores_on(needs, sources_of(job))}")
@@ -281,9 +283,9 @@ def _deed(job: str, decision: DecisionRecord) -> str:
     of_host = f" of {decision.host}'s CPU" if decision.host is not None else " of its host's CPU"
     if decision.kind == CoAllocate.kind:
         if decision.more.get("demands"):
-            deed = f"guest: needs {_on_nodes(decision, 'demands')}"
+            deed = f"guest of {decision.policy}: needs {_on_nodes(decision, 'demands')}"
         elif decision.job == job:
-            deed = f"guest: starts beside {decision.host}, with up to {share} of its CPU"
+            deed = f"guest of {decision.policy}: starts beside {decision.host}, with up to {share} of its CPU"
         else:
             deed = f"host: lends up to {share} of its CPU to {decision.job}, which starts beside it"
     elif decision.kind == SetQuota.kind:

@@ -11,6 +11,7 @@ from asad.config import Config
 from asad.daemon.clusters import LiveCluster, settings_of
 from asad.guard import Guard
 from asad.stages import Stages, decided_by, live_guard, stages_of
+from asad.two_lenders import both_lend
 
 log = logging.getLogger(__name__)
 
@@ -69,5 +70,7 @@ def leaves_behind(before: Stages, now: Stages) -> bool:
     return (
         now.slots != before.slots  # what was promised by other slots is no promise any more
         or (before.defer.holds and not now.defer.holds)  # nobody renews or ends what is held back
-        or now.place.name != before.place.name  # shares and memory limits that another policy has set
+        # shares and memory limits that another policy has set, or that this one has set of jobs that are another's now
+        or (now.place.name, both_lend(now.place, now.share))
+        != (before.place.name, both_lend(before.place, before.share))
     )

@@ -175,7 +175,12 @@ class Requests:
     def _as_it_is(self, job: str) -> tuple[Json, Json]:
         """A job as the last cycle saw it, and what the defer stage says of it; None each, if it is not known."""
         cycle = self._daemon.cycle
-        rows = self._rows(job) if cycle.snapshot is not None else []
+        rows, seen = [], cycle.snapshot
+        if seen is not None:
+            rows = self._rows(job)
+            guest = next((row for row in seen.guests.tolist() if str(seen.jobs.job_id[row]) == job), None)
+            if guest is not None:
+                rows[0]["lent_by"] = cycle.lends_to(guest)
         deferral = cycle.defer.explain(job)
         return (cast(Json, rows[0]) if rows else None), cast(Json, deferral)
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from asad.applications import Turnover
 from asad.capacity import NOBODY, ROOM, cores_with_memory, held_memory, node_of_core, peaks, pools_of, spread
 from asad.decisions import Cause, CoAllocate, SetQuota
+from asad.ineligible import Ineligible
 from asad.model import Finished, Floats, Ints, Json, Snapshot
 from asad.place.components import Components, read_components
 
@@ -38,7 +39,7 @@ class FreeCapacity:
     cores: Ints
     """(N,) Cores of each node."""
     ceiling: Floats
-    """(N,) What all guests of a node together may take, those that are there included. Hosts that have not been
+    """(N,) What all guests of this policy on a node may take, those that are there included. Hosts that have not been
     measured are counted as usual ones."""
     lends: NDArray[np.bool_]
     """(N,) Is the node shared with a batch job, so that guests have to divide the ceiling?"""
@@ -47,7 +48,7 @@ class FreeCapacity:
     open: Ints
     """(N,) Cores without a guest."""
     memory: Floats
-    """(N,) Bytes that all guests together may have; inf where memory is not known."""
+    """(N,) Bytes that all of them together may have; inf where memory is not known."""
     memory_free: Floats
     """(N,) Those that are left."""
     group: Ints
@@ -55,7 +56,7 @@ class FreeCapacity:
     bound: NDArray[np.bool_]
     """(N,) Is one of them bound by memory bandwidth?"""
     gpus_left: Floats
-    """(N,) GPUs that batch jobs have not; devices are given whole."""
+    """(N,) GPUs that batch jobs and guests of another policy have not; devices are given whole."""
     gpus_free: Floats
     """(N,) Those that no guest has either."""
 
@@ -75,8 +76,15 @@ class FreeCapacity:
         unmeasured = lends[node] & (owner >= 0) & (jobs.host_bar[owner] == 0) & np.isnan(peaks(snapshot))
         usual = max(0.0, 1.0 - float(pools.usual[0]) - headroom)
         ceiling = pools.lent + pools.free + usual * np.bincount(node[unmeasured], minlength=count)
-        memory = pools.memory + held_memory(snapshot, guest)
-        gpus_left, gpus_free = _gpus(snapshot, node, lends)
+        # guests of another policy keep what they would take if they got it all, so that neither squeezes the other
+        theirs = (guest >= 0) & (jobs.guest_bar[guest] == Ineligible.OTHER_POLICY)
+        if theirs.any():
+            rows = guest[theirs]
+            wants = np.where(np.isnan(jobs.cpu_fraction[rows]), jobs.demand[rows], jobs.cpu_fraction[rows])
+            taken = np.bincount(node[theirs], np.nan_to_num(wants, nan=1.0), minlength=count)
+            ceiling = np.maximum(0.0, ceiling - taken)
+        memory = pools.memory + held_memory(snapshot, np.where(theirs, -1, guest))
+        gpus_left, gpus_free = _gpus(snapshot, node, lends, theirs)
         return cls(
             snapshot, cores, ceiling, lends, pools.pool, pools.open, memory, pools.memory,
             pools.group, pools.bound.astype(np.bool_), gpus_left, gpus_free,
@@ -164,15 +172,20 @@ class FreeCapacity:
             self.gpus_free[nodes] -= math.ceil(self.snapshot.gpus.get(guest, 0.0) / len(nodes))
 
 
-def _gpus(snapshot: Snapshot, node: NDArray[np.intp], lends: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """`gpus_left` and `gpus_free`; `node` is the node of every core. A job has its GPUs evenly over its nodes."""
+def _gpus(
+    snapshot: Snapshot, node: NDArray[np.intp], lends: NDArray[np.bool_], theirs: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """`gpus_left` and `gpus_free`; `node` is the node of each core, `theirs` the cores of another policy's guests.
+    A job has its GPUs evenly over its nodes."""
     left = np.zeros(len(lends))
     if not snapshot.node_gpus:
         return left, left
     for at, count in snapshot.node_gpus.items():
         left[at] = count if lends[at] else 0.0
-    free = left.copy()
-    for holder, tables in ((snapshot.core_owner, (left, free)), (snapshot.core_guest, (free,))):
+    free, guest = left.copy(), snapshot.core_guest
+    of_policy, of_other = np.where(theirs, -1, guest), np.where(theirs, guest, -1)
+    both = left, free
+    for holder, tables in ((snapshot.core_owner, both), (of_other, both), (of_policy, (free,))):
         for row, count in snapshot.gpus.items():
             there = np.unique(node[holder == row])
             for table in tables:

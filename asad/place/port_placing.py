@@ -14,6 +14,9 @@ those. In mode `reclaim` classes that cannot be on a node leave their part of it
 baselines divide directly. How much a class counts and what overhead is charged is measured (`class_gains`). A gang that
 falls short is dealt nothing, and others share in what it leaves (`gang_rounds`).
 
+Beside a share policy that lends, all of this is about gangs alone, and what its guests would use is not there
+(`asad.two_lenders`).
+
 What follows from y: guests that run divide the y of their class on each node by what they use of their cores, as
 measured, and each has the part of its cores that the least of its nodes gives (`SetQuota`); `SetMemory` likewise, never
 below what they use and some slack. What their class does not use of y is room for its jobs that wait, as far as pools

@@ -1,8 +1,9 @@
 """No stage takes back what another gave: all stages at once over drawn mixes of jobs of all kinds.
 
-That means: a job is held back by one policy alone, ever; in no cycle is it both held and let go; who was let go because
-his latest start came is held by nobody again; nobody is made a guest while he is held; nobody is evicted but whose
-statement says so, and by who planned it; and every job is run to an end.
+That means: a job is held back by one policy alone, ever; a guest is made, and its quota and limit set, by one alone,
+the place policy if it is a gang and the share policy if not, and no offer is made of what another has; in no cycle is a
+job both held and let go; who was let go because his latest start came is held by nobody again; nobody is made a guest
+while he is held; nobody is evicted but whose statement says so, and by who planned it; and every job is run to an end.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from asad.config import Config, load
-from asad.decisions import CoAllocate, Defer, Evict, Outcome, Start
+from asad.decisions import CoAllocate, Defer, Evict, ExtendLimit, Outcome, SetMemory, SetQuota, Start
 from asad.errors import ConfigError
 from asad.replay.cpu_demand import assign
 from asad.replay.machine import from_flags
@@ -29,9 +30,10 @@ from asad.replay.replay_settings import Settings
 from asad.replay.stated import Stated
 from asad.replay.workbench import prepare
 from asad.stages import stages_of
+from asad.two_lenders import is_gang
 from asad_papers.together.mixed_kinds import mixed
 
-SHARES = {"statement": 0.2, "deferrable": 0.3, "elastic": 0.2}
+SHARES = {"statement": 0.2, "deferrable": 0.2, "elastic": 0.2, "gang": 0.2}
 
 
 class Watch:
@@ -42,20 +44,29 @@ class Watch:
 
     def record(self, number: int, time_s: float, outcomes: Sequence[Outcome], *_: Any, **__: Any) -> None:
         self.cycles.append((time_s, [one for one in outcomes if one.done]))
+        twice = [one.reason for one in outcomes if one.veto in ("pool", "memory", "one guest a core")]
+        assert not twice
 
 
-def configured(path: Path, admit: str, defer: str) -> Config:
+def configured(path: Path, admit: str, defer: str, place: str = "native") -> Config:
     file = path / "asad.toml"
-    file.write_text(f'[policies]\nadmit = "{admit}"\ndefer = "{defer}"\nshare = "measured"\n')
+    file.write_text(
+        f'[policies]\nadmit = "{admit}"\ndefer = "{defer}"\nplace = "{place}"\nshare = "measured"\n'
+    )
     return load(file)
 
 
 @pytest.mark.slow
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.integers(0, 10_000), st.sampled_from(("sow+oasis", "oasis+sow")), st.sampled_from(("edf", "lookahead"))
+    st.integers(0, 10_000),
+    st.sampled_from(("sow+oasis", "oasis+sow")),
+    st.sampled_from(("edf", "lookahead")),
+    st.sampled_from(("oga", "drf", "native")),
 )
-def test_no_stage_takes_back_what_another_gave(tmp_path: Path, seed: int, admit: str, defer: str) -> None:
+def test_no_stage_takes_back_what_another_gave(
+    tmp_path: Path, seed: int, admit: str, defer: str, place: str
+) -> None:
     chance = np.random.default_rng(seed)
     lines, at = ["; MaxNodes: 4", "; MaxProcs: 16"], 0
     for number in range(1, 81):
@@ -71,7 +82,7 @@ def test_no_stage_takes_back_what_another_gave(tmp_path: Path, seed: int, admit:
     recorded = read_log(str(log))
     drawn = mixed(recorded.jobs, seed, SHARES)
     fingerprint, names = drawn.jobs.fingerprints()
-    asked = Settings((CONFIGURED,), seed, config=configured(tmp_path, admit, defer))
+    asked = Settings((CONFIGURED,), seed, config=configured(tmp_path, admit, defer, place))
     demand = assign(drawn.jobs, fingerprint, names, asked.demand, seed)
     stated = Stated(drawn.made, drawn.jobs, asked.slot_s, inferred=False)
     mix = replace(recorded, jobs=drawn.jobs)
@@ -85,6 +96,10 @@ def test_no_stage_takes_back_what_another_gave(tmp_path: Path, seed: int, admit:
     def key(row: int) -> int:
         return row if array[row] < 0 else -1 - int(array[row])
 
+    hint, hints = drawn.jobs.hint, drawn.jobs.hints
+    assert hint is not None
+    row_is_gang = [code >= 0 and is_gang(hints[code]) for code in hint.tolist()]
+    lent_by: dict[int, str] = {}
     held_by: dict[int, str] = {}
     until: dict[int, float] = {}
     urgent: set[int] = set()
@@ -105,7 +120,13 @@ def test_no_stage_takes_back_what_another_gave(tmp_path: Path, seed: int, admit:
                 until.pop(job, None)
                 if decision.cause.detail.get("urgent") is True:
                     urgent.add(job)
+            elif isinstance(decision, SetQuota | SetMemory | ExtendLimit):
+                row = decision.guest if isinstance(decision, SetQuota) else decision.job
+                if row in lent_by:  # else a batch job
+                    assert decision.cause.policy == lent_by[row]
             elif isinstance(decision, CoAllocate):
+                lender = place if place != "native" and row_is_gang[decision.guest] else "measured"
+                assert decision.cause.policy == lent_by.setdefault(decision.guest, lender)
                 assert until.get(key(decision.guest), 0.0) <= time_s
             elif isinstance(decision, Evict):
                 assert decision.job in announced and decision.cause.policy == "sow"

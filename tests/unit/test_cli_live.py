@@ -561,7 +561,7 @@ def test_a_live_job_is_explained_by_the_daemon(daemon: Daemon) -> None:
     lines = output_of("explain", "101").splitlines()
     assert lines[0] == "job 101 now: guest of ann, 2 cores, beside 77, may take 40% of it, happiness 1.20"
     assert lines[1] == "job 101 in run 7: live under asax, 2024-01-01 00:00 UTC, running"
-    assert "guest: starts beside 77, with up to 40 % of its CPU" in "\n".join(lines)
+    assert "guest of asax: starts beside 77, with up to 40 % of its CPU" in "\n".join(lines)
     assert lines[-1].strip() == "because idle \\x1b[2JCPU"
     assert "n1: cpu.max max → 40000 (lease)" in output_of("explain", "101", "--verbose")
     assert json.loads(output_of("explain", "101", "--json")) == answer
@@ -642,7 +642,7 @@ def test_config_check_says_right_or_where_it_is_wrong(tmp_path: Path) -> None:
         (f"{mesos}[mesos.queue]\nhead = 0\n", 6, "is no number from 1"),
         (f"{rollout}[defer.rollout]\nreserve = 5\n", 4, "give a number from 0 to 0.99"),
         (f'{rollout}[defer.rollout]\nsample = "/none.toml"\n', 3, "/none.toml: cannot be read"),
-        ('[policies]\nplace = "oga"\n', 2, 'write share = "exclusive"'),
+        ('[policies]\nplace = "oga"\nshare = "static"\n', 2, 'share = "exclusive"'),
         ('[daemon]\ncluster = "slrm"\n', 2, "there is no cluster plugin"),
         ('[daemon]\ncluster = "recorded"\n[recorded]\nlog = "/none.txt"\n', 4, "there is no file"),
         ('[guard]\ncalibration = "/none.toml"\n', 0, "/none.toml"),

@@ -153,7 +153,7 @@ def test_the_story_of_a_guest(place: str) -> None:
     assert lines[1] == "  also in run 4 (asax), 2 (static): say --run ID"
     assert lines[2] == "  submitted 2024-01-01 00:00:30 UTC; times count from there"
     assert lines[4:9] == [
-        "    +0:00:30  2024-01-01 00:01:00 UTC  guest: starts beside 100, with up to 40 % of its CPU",
+        "    +0:00:30  2024-01-01 00:01:00 UTC  guest of asax: starts beside 100, with up to 40 % of its CPU",
         "              because idle CPU",
         "    +0:01:30  2024-01-01 00:02:00 UTC  not done: guest: may take up to 20 % of 100's CPU",
         "              because the host is\\nbusier",
@@ -189,9 +189,9 @@ def test_the_story_of_a_guest_without_a_host_says_what_it_needs_where(tmp_path: 
     story = call("explain", "101", "--store", path, "--json").output
     assert json.loads(story)["decisions"][0]["host"] is None
     output = call("explain", "101", "--store", path).output
-    assert "  guest: needs 4.2 cores of node07 and 2 of node08\n" in output
+    assert "  guest of asax: needs 4.2 cores of node07 and 2 of node08\n" in output
     assert "  guest: may use up to 1.5 cores of node07\n" in output
-    assert "  not done: guest: needs 4.2 cores of node 7 and 2 of node 8\n" in output
+    assert "  not done: guest of asax: needs 4.2 cores of node 7 and 2 of node 8\n" in output
     output = call("explain", "100", "--store", path).output
     assert "  host: lends up to 30 % of its CPU to the guests of its nodes\n" in output
     wide_story = call("explain", str(NAMES[2]), "--store", path).output

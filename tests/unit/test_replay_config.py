@@ -88,9 +88,9 @@ def test_configured_without_a_configuration_is_refused(log: Path) -> None:
         replay(log, "--policy", "slurm,configured")
 
 
-def test_two_stages_that_would_both_lend_are_refused(log: Path, tmp_path: Path) -> None:
-    words = configured(tmp_path, '[policies]\nshare = "asax"\nplace = "oga"\n')
-    with pytest.raises(UsageError, match='it lends by itself, and so does share = "asax"'):
+def test_two_stages_that_lend_in_different_ways_are_refused(log: Path, tmp_path: Path) -> None:
+    words = configured(tmp_path, '[policies]\nshare = "static"\nplace = "oga"\n')
+    with pytest.raises(UsageError, match='from the pools of nodes, and share = "static" otherwise'):
         replay(log, *words)
 
 

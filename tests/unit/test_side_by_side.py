@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from configured_policies import put_policy
-from stated_cluster import EPOCH, OPTIONS, FirstFit, announced, job
+from stated_cluster import EPOCH, OPTIONS, Evicting, FirstFit, announced, job
 from test_daemon import configuration, wait_for
 from test_daemon_statements import SCOPE, Live, seen
 
@@ -20,8 +20,13 @@ from asad.admit.side_by_side import SideBySide
 from asad.admit.sow.statements_policy import Statements
 from asad.api.control import ask
 from asad.config import parse
+from asad.cycle import Cycle
 from asad.daemon import Daemon
+from asad.defer.at_once import AtOnce
 from asad.errors import ConfigError, UsageError
+from asad.guard import REPLAY, guard_for
+from asad.place.native import Native
+from asad.share.exclusive import Exclusive
 from asad.stages import Circumstances, policy_of, stages_of
 from asad.store import learned
 from asad.store import statements as stated
@@ -63,6 +68,31 @@ def test_what_is_learned_goes_by_the_name_of_the_part() -> None:
 def test_what_cannot_stand_side_by_side_is_refused(names: str) -> None:
     with pytest.raises(ConfigError, match="name different ones"):
         stages_of(parse(f'[policies]\nadmit = "{names}"\n', Path("x")), ())
+
+
+def planned(policy: SideBySide) -> set[str]:
+    return {one["job"] for one in jobs_of(policy.admission.overview())}
+
+
+def test_who_is_an_earlier_ones_is_not_planned_by_a_later_one_any_more() -> None:
+    worth = "utility=sigmoid(5, 0.1, 400s)"
+    cluster = Evicting(
+        [4], [job("7", at=0, cores=2, hint=f"sow=1;{worth}"), job("8", at=0, cores=1, hint=worth)]
+    )
+    policy, guard = both(["ann/train/2", "ann/train/1"]), guard_for(frozenset(), REPLAY)
+    cycle = Cycle(cluster, policy, AtOnce(), Native(), Exclusive(), guard)
+    cycle.run_once()
+    assert planned(policy) == set(), "it is not known yet what was promised to whom"
+    policy.parts[0].restore({})
+    cycle.run_once()
+    assert planned(policy) == {"8"}
+    cluster.jobs[1].hint = f"sow=2;{worth}"
+    cycle.run_once()
+    assert planned(policy) == set(), "what was planned for it is free again"
+    policy.parts[0].planning.ready = False
+    cluster.jobs[1].hint = worth
+    cycle.run_once()
+    assert planned(policy) == set()
 
 
 @pytest.mark.slow

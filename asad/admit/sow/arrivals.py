@@ -96,9 +96,9 @@ class Arrivals:
             if "sow" not in text or (row not in running and not math.isnan(jobs.start_s[row])):
                 continue
             number, job = number_of(text), str(jobs.job_id[row])
-            if number is None or job in taken:
-                continue
             begin_s, bar = float(jobs.begin_s[row]), int(jobs.guest_bar[row])
+            if number is None or job in taken or bar == Ineligible.OTHER_POLICY:
+                continue
             if row not in running and row not in queued and not begin_s > now_s and bar in NOT_YET:
                 continue
             promise = promises.get(number)
@@ -159,7 +159,7 @@ class Arrivals:
             application = application_of(snapshot, self._applications, row)
             user, name, cores = application.partition("/")[0], name_of(application), int(jobs.cores[row])
             waits = by_name.get((user, name, cores)) or anybody.get((name, cores))
-            if not waits or int(jobs.guest_bar[row]) in OPTED_OUT:
+            if not waits or int(jobs.guest_bar[row]) in OPTED_OUT | {Ineligible.OTHER_POLICY}:
                 continue
             for promise in waits:
                 early_s = promise.first_arrival * options.round_s - options.window_s

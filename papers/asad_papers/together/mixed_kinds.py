@@ -122,6 +122,7 @@ def alone(config: Config) -> dict[str, Config]:
     off = replace(p, admit="everyone", defer="at-once", place="native", share="exclusive")
     made = {
         "lending": replace(off, share=p.share),
+        "placing": replace(off, place=p.place),
         "deferral": replace(off, defer=p.defer),
         **{name: replace(off, admit=name) for name in p.admit.split("+")},
         "together": p,

@@ -11,7 +11,7 @@ import click
 
 from asad_papers.harness import JSON, PAGE, Document, Parts, Reading, Step, Table, evaluate
 
-CONFIGURATION = '[policies]\nadmit = "sow+oasis"\ndefer = "lookahead"\nshare = "asax"\n'
+CONFIGURATION = '[policies]\nadmit = "sow+oasis"\ndefer = "lookahead"\nplace = "oga"\nshare = "asax"\n'
 SAMPLE = ("samples/generated-cluster.sacct.gz", 16, 32, "128G")
 ROWS = {
     "missed": ("missed starts", 1),
@@ -57,8 +57,8 @@ def together(
 ) -> None:
     """A tenth of the core-hours is announced, a fifth deferrable, a tenth elastic arrays with utilities, a tenth gangs.
 
-    One configuration (sow+oasis, lookahead, asax) runs whole, and each of its stages alone, beside Slurm left alone.
-    Figures are means over the seeds.
+    One configuration (sow+oasis, lookahead, oga, asax) runs whole, and each of its stages alone, beside Slurm left
+    alone. Figures are means over the seeds.
     """
     import dataclasses
     from importlib.resources import as_file, files
