@@ -78,6 +78,8 @@ def sum_up(store: Database, summary: Summary, *where: ColumnElement[bool], at_on
         gone = take_oldest(connection, summary.rows, summary.when, where, at_once)
         totals: Totals = {}
         for row in gone:
+            if getattr(row, summary.when.name) is None:  # of no hour
+                continue
             amounts = [part for of in summary.amounts.values() for part in [of(row)] * 2]
             _add(
                 totals,
