@@ -86,7 +86,26 @@ class DaemonSettings:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """`debug`, `info`, `warning` or `error`."""
     retention_days: Annotated[float, Is(above=0.0, most=36_500.0)] = 90.0
-    """Age at which decisions of live runs, quota changes and ledger entries are removed from the store."""
+    """Age at which every row of live runs that names a job or a user is removed from the store, whatever `[store]`
+    says."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """`[store]`: how long the state store keeps what of live runs. What is removed is summed up by hour, and later by
+    day, in tables that name neither jobs nor users."""
+
+    decisions_days: Annotated[float, Is(above=0.0, most=36_500.0)] = 30.0
+    """Age at which single decisions are summed up by hour, policy, kind and outcome; never above
+    `[daemon] retention_days`."""
+    quota_days: Annotated[float, Is(above=0.0, most=36_500.0)] = 14.0
+    """Age at which single writes of node actors are summed up by hour, node and file; never above
+    `[daemon] retention_days`."""
+    hourly_days: Annotated[float, Is(above=0.0, most=36_500.0)] = 60.0
+    """Age at which sums by hour become sums by day; also those of the ledger and of how jobs ended, whose single rows
+    stay for `[daemon] retention_days`."""
+    daily_days: Annotated[float, Is(above=0.0, most=36_500.0)] = 1825.0
+    """Age at which sums by day are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +241,7 @@ class Config:
     """All settings of one asad.toml."""
 
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
     policies: PolicySettings = field(default_factory=PolicySettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
     nodes: NodesSettings = field(default_factory=NodesSettings)
@@ -271,6 +291,7 @@ class Config:
 
 TABLES: dict[str, type[Any]] = {
     "daemon": DaemonSettings,
+    "store": StoreSettings,
     "policies": PolicySettings,
     "guard": GuardSettings,
     "nodes": NodesSettings,

@@ -43,6 +43,7 @@ COMMANDS = {
         "Statements of work: announce jobs to come, see prices and what was charged.",
     ),
     "status": ("asad.cli.live", "status", "One screen: what the live daemon sees, lends and gained."),
+    "store": ("asad.cli.state_store", "store", "Size, export, backup and upkeep of the state store."),
     "submit": ("asad.cli.submit", "submit", "Submit a job to Mesos."),
     "tasks": ("asad.cli.submit", "tasks", "Jobs submitted to Mesos, and their tasks."),
     "teardown": ("asad.cli.submit", "teardown", "End the Mesos framework with all its tasks."),

@@ -14,6 +14,7 @@ from asad.daemon.figures import Figures
 from asad.decisions import Outcome
 from asad.model import Snapshot
 from asad.store.records import QuotaChange
+from asad.store.retention import Keep
 from asad.store.writer import FORGET_S, Writer
 from asad.systemd import notify
 
@@ -68,13 +69,13 @@ class CycleRecords:
         if nodes is not None and nodes.audit:
             self.writer.add_quota_changes(quota_changes(nodes))
 
-    def forget(self, time_s: float, retention_days: float, steadily: bool) -> None:
+    def forget(self, time_s: float, keep: Keep, steadily: bool) -> None:
         """Once in a while, let the store drop what is older than is to be kept. `steadily`: time passes as it does
         for us, and not as in a log that is played."""
         now_s = self._monotonic()
         if now_s - self._forgot_at >= FORGET_S:
             self._forgot_at = now_s
-            self.writer.forget(time_s, 86_400.0 * retention_days, now_s if steadily else None)
+            self.writer.forget(time_s, keep, now_s if steadily else None)
 
     def report(self, sentence: str) -> None:
         """The sentence of a cycle, for the log and systemd."""

@@ -38,6 +38,7 @@ from asad.model import Json
 from asad.port import NodeLink
 from asad.replay.playback import Playback
 from asad.stages import Stages, live_guard, stages_of, warm_up
+from asad.store.retention import Keep
 from asad.store.writer import RunStart, Writer
 from asad.systemd import notify
 
@@ -237,7 +238,7 @@ class Daemon:
         self.policy_state.save_in_time()
         if self.cycle.snapshot is not None:
             played = isinstance(self.cluster, Playback)
-            self.records.forget(self.cycle.snapshot.time_s, self.config.daemon.retention_days, not played)
+            self.records.forget(self.cycle.snapshot.time_s, Keep.of(self.config), not played)
 
     def read(self) -> None:
         """What is reported until the next cycle."""

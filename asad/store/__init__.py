@@ -2,5 +2,5 @@
 
 `store.Store` is an open one with its runs and decisions, `recording.Run` a run being recorded. What live clusters keep
 stands by kind in `learned`, `ledger`, `quota_audit` and `statements`; a daemon says it to `writer.Writer`, for whom the
-store may be away.
+store may be away. `retention` says for how long what is kept, and `summaries` what is left of it.
 """

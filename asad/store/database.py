@@ -114,6 +114,13 @@ class Database:
         with self._reported(doing), self._write_engine.begin() as connection:
             yield connection
 
+    @contextmanager
+    def autocommit(self, doing: str) -> Iterator[Connection]:
+        """Without a transaction, for what PostgreSQL does in none."""
+        engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        with self._reported(doing), engine.connect() as connection:
+            yield connection
+
     def insert(self, table: Table) -> Any:
         """An INSERT of the database's own, which knows what to do about rows that are there; SQLAlchemy's does not."""
         of_dialect = sqlite.insert if self.url.get_backend_name() == "sqlite" else postgresql.insert

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select, union_all
 
 from asad.store import schema
 from asad.store.records import AccountTotal, LedgerEntry
@@ -24,23 +24,29 @@ def add(store: Store, entries: Iterable[LedgerEntry]) -> None:
 
 
 def totals(store: Store, since_s: float = -math.inf) -> list[AccountTotal]:
-    """The ledger summed by account and role, from `since_s` on, in order of account."""
-    columns = schema.ledger.c
-    query = (
-        select(
-            columns.account,
-            columns.role,
-            func.count().label("jobs"),
-            func.sum(columns.lent_core_s).label("lent_core_s"),
-            func.sum(columns.extended_s).label("extended_s"),
-        )
-        .group_by(columns.account, columns.role)
-        .order_by(columns.account, columns.role)
+    """The ledger summed by account and role, from `since_s` on, in order of account.
+
+    Of entries that are summed up by hour or day (see `retention`) those of hours or days that begin from then on.
+    """
+    entries, sums = schema.ledger.c, schema.ledger_summaries.c
+    single = select(
+        entries.account,
+        entries.role,
+        literal(1).label("jobs"),
+        entries.lent_core_s,
+        entries.extended_s,
+    ).where(*([entries.time_s >= since_s] if since_s > -math.inf else []))
+    summed = select(sums.account, sums.role, sums.entries, sums.lent_core_s_sum, sums.extended_s_sum).where(
+        *([sums.time_s >= since_s] if since_s > -math.inf else [])
     )
-    if since_s > -math.inf:
-        query = query.where(columns.time_s >= since_s)
+    rows = union_all(single, summed).subquery().c
+    query = (
+        select(rows.account, rows.role, *map(func.sum, (rows.jobs, rows.lent_core_s, rows.extended_s)))
+        .group_by(rows.account, rows.role)
+        .order_by(rows.account, rows.role)
+    )
     with store.reading("reading the ledger") as connection:
         return [
-            AccountTotal(row.account, row.role, row.jobs, row.lent_core_s, row.extended_s)
-            for row in connection.execute(query)
+            AccountTotal(account, role, int(jobs), lent_core_s, extended_s)
+            for account, role, jobs, lent_core_s, extended_s in connection.execute(query)
         ]

@@ -118,3 +118,31 @@ statements = _table("statements", StatementRecord, _scope(), keys=("number",))
 launch_plans = _table("launch_plans", PlanRecord, _scope(), keys=("number",))
 
 statement_ledger = _table("statement_ledger", StatementEntry, _scope(), keys=("number", "account"))
+
+
+def _summary(name: str, keys: Sequence[tuple[str, Any]], amounts: Sequence[str] = ()) -> Table:
+    """The table of what rows of live runs sum to by hour and day: by these keys how many there were, and of each amount
+    the sum and the largest."""
+    key_columns = [
+        Column(key, kind, primary_key=True, autoincrement=False)
+        for key, kind in (("step_s", BigInteger), ("time_s", Double), *keys)
+    ]
+    sums = [
+        Column(f"{amount}_{what}", Double, nullable=what == "max")
+        for amount in amounts
+        for what in ("sum", "max")
+    ]
+    return Table(name, METADATA, *key_columns, Column("entries", BigInteger, nullable=False), *sums)
+
+
+decision_summaries = _summary(
+    "decision_summaries", (("policy", Text), ("kind", Text), ("outcome", Text)), ["share"]
+)
+
+job_end_summaries = _summary("job_end_summaries", (("role", Text), ("loser", Boolean)), ["response_s"])
+
+ledger_summaries = _summary(
+    "ledger_summaries", (("account", Text), ("role", Text)), ["lent_core_s", "extended_s"]
+)
+
+quota_summaries = _summary("quota_summaries", (("node", Text), ("file", Text)))

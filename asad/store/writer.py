@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from asad.applications import MOST
@@ -31,6 +31,8 @@ UNASKED = 2 * MOST_WAITING
 """Rows after which a run would write by itself: never, so that a batch is written whole or not at all."""
 FORGET_S = 3600.0
 """What is older than the retention is to be removed this often."""
+PAUSE_S = 0.02
+"""Between two steps, so that other processes that write get their turn."""
 AGAIN_S, AGAIN_MOST_S = 2.0, 60.0
 """After a failure the store is tried again so soon, then twice as late each time, at most so late."""
 
@@ -69,7 +71,7 @@ class _Waiting:
     """By scope and application; newer knowledge replaces older, None is of those that are forgotten."""
     stated: dict[str, StatementChanges] = field(default_factory=dict)
     """By scope; never dropped: who was promised a start, and what was charged, is kept however long that takes."""
-    forget: tuple[float, float, float | None] | None = None
+    forget: tuple[float, retention.Keep, float | None] | None = None
     """What `Writer.forget` was given last."""
 
     def __bool__(self) -> bool:
@@ -101,6 +103,9 @@ class Writer:
         self._changed = threading.Condition()
         self._store: Store | None = None
         self._run: Run | None = None
+        self._steps: Iterator[int] | None = None
+        """What is left to remove, and what was asked for."""
+        self._asked: tuple[float, retention.Keep, float | None] | None = None
         self._metrics: Mapping[str, Json] | None = None
         self._stopping = False
         self._idle = True
@@ -171,11 +176,14 @@ class Writer:
                 self._waiting.stated[scope] = known.before(changes)
                 self._changed.notify_all()
 
-    def forget(self, time_s: float, keep_s: float, passed_s: float | None) -> None:
-        """Remove what is older than `keep_s` at `time_s`. `passed_s` is by the monotonic clock, without which the other
-        is believed (see `asad.store.retention.forget`)."""
+    def forget(self, time_s: float, keep: retention.Keep, passed_s: float | None) -> None:
+        """Remove what is older than `keep` says at `time_s`. `passed_s` is by the monotonic clock, without which the
+        other is believed (see `asad.store.retention.forget`).
+
+        Done step by step while nothing else waits to be written, and left to the next time where that never comes.
+        """
         with self._changed:
-            self._waiting.forget = time_s, keep_s, passed_s
+            self._waiting.forget = time_s, keep, passed_s
             self._changed.notify_all()
 
     def _add(self, kind: str, rows: Sequence[object]) -> None:
@@ -185,10 +193,14 @@ class Writer:
             queue.extend(rows)
             self._changed.notify_all()
 
-    def wait_until_written(self, timeout_s: float) -> bool:
-        """Wait until nothing is left to write; False if that took too long."""
+    def wait_until_written(self, timeout_s: float, *, removed: bool = False) -> bool:
+        """Wait until nothing is left to write (`removed`: nor to remove); False if that took too long."""
+
+        def written() -> bool:
+            return self._idle and not self._waiting and not (removed and self._steps is not None)
+
         with self._changed:
-            return self._changed.wait_for(lambda: self._idle and not self._waiting, timeout_s)
+            return self._changed.wait_for(written, timeout_s)
 
     def close(self, metrics: Mapping[str, Json], timeout_s: float = 5.0) -> bool:
         """Write what waits and the run's figures, and stop; False if the store did not take it in time.
@@ -210,7 +222,8 @@ class Writer:
             with self._changed:
                 self._idle = True
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._waiting or self._stopping or self._run is None)
+                pause_s = None if self._steps is None else PAUSE_S
+                self._changed.wait_for(lambda: self._waiting or self._stopping or self._run is None, pause_s)
                 self._idle = False
                 stopping = self._stopping
             try:
@@ -218,6 +231,7 @@ class Writer:
                 if stopping:
                     self._finish()
                     return
+                self._remove_some()
                 if self.trouble:
                     log.warning("the state store works again; %d rows were dropped meanwhile", self.dropped)
                 self.trouble, wait_s = "", self._again_s[0]
@@ -236,6 +250,10 @@ class Writer:
                 log.error("writing to the store failed in a way nobody foresaw", exc_info=error)
         self.trouble = str(error) or type(error).__name__
         self._run = None
+        if self._steps is not None:  # begun anew when the store is back
+            self._steps = None
+            with self._changed:
+                self._waiting.forget = self._waiting.forget or self._asked
         if self._store is not None:
             self._store.close()
             self._store = None
@@ -294,11 +312,18 @@ class Writer:
                 statements.save(store, scope, batch.stated[scope])
                 del batch.stated[scope]
             if batch.forget is not None:
-                retention.forget(store, run.id, *batch.forget)
+                clock_s, keep, passed_s = batch.forget
+                time_s, now_s = retention.believed(store, run.id, clock_s, keep, passed_s)
+                self._steps, self._asked = retention.steps(store, time_s, now_s, keep), batch.forget
                 batch.forget = None
         except BaseException:
             self._put_back(batch)
             raise
+
+    def _remove_some(self) -> None:
+        """One step, after which news are written first."""
+        if self._steps is not None and next(self._steps, None) is None:
+            self._steps = None
 
     def _put_back(self, batch: _Waiting) -> None:
         """What could not be written comes before what was stated meanwhile."""

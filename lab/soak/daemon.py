@@ -226,7 +226,8 @@ class SoakDaemon(Daemon):
         wake_s = super()._one_cycle()
         self.cpu_s = time.thread_time() - before_s - self.slurm.made_s
         self.wall_s = time.perf_counter() - begin_s
-        self.writer.wait_until_written(60.0)  # the store has five minutes for what it gets here in a moment
+        # the store has five minutes for what it gets here in a moment
+        self.writer.wait_until_written(60.0, removed=True)
         self.after_cycle()
         if self.cycle.number >= self.most_cycles:
             self.stop()
