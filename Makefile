@@ -26,8 +26,8 @@ SEED ?= 1
 
 # for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics, job_submit.lua, other Slurms
 PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server \
-	iproute2 systemd prometheus lua5.3 debootstrap
-PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap
+	iproute2 systemd prometheus lua5.3 debootstrap man-db mandoc
+PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap man mandoc
 
 .PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm bench bench-smoke lint style types imports docs clean \
 	system-packages

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+from typing import Self
+
+
+class ExitStatus(IntEnum):
+    """What every program of asad ends with; a script may rely on the numbers."""
+
+    about: str
+    """The meaning, for documentation."""
+
+    def __new__(cls, number: int, about: str) -> Self:
+        status = int.__new__(cls, number)
+        status._value_ = number
+        status.about = about
+        return status
+
+    DONE = 0, "Done, and nothing is wrong."
+    FAILED = (
+        1,
+        "It failed, or something that was checked is not as it should be (`asactl doctor`, `asad-undo`).",
+    )
+    USAGE = 2, "Wrong usage, or wrong input: options, a configuration, a log, a job that nobody knows."
+    NO_DAEMON = 3, "No daemon answers at the control socket."
+    NOT_ALLOWED = 4, "The daemon is there, and you may not do that."
+    SUPERSEDED = (
+        7,
+        "`asad` alone: the nodes obey a daemon of this cluster that was started later.",
+    )
+    INTERRUPTED = 130, "Interrupted from the keyboard, or a question was answered with no."
+
 
 class AsadError(Exception):
     """Anything that asad itself has to say. `asactl` prints it and leaves with `exit_status`."""
 
-    exit_status = 1
+    exit_status: int = ExitStatus.FAILED
 
 
 class UsageError(AsadError):
     """The caller asked for something that cannot be: wrong options, an unknown policy."""
 
-    exit_status = 2
+    exit_status = ExitStatus.USAGE
 
 
 class ConfigError(UsageError):

@@ -18,6 +18,7 @@ The first word says what stands there, the others of what:
 - `metrics`: what Prometheus scrapes;
 - `options PROGRAM [COMMAND …]`: the options of one command;
 - `overview COMMAND, COMMAND, …`: some commands, with the first paragraph of their help;
+- `statuses`: what programs end with;
 - `commands PROGRAM`: all its commands, with the options of those that have no table elsewhere.
 """
 
@@ -38,6 +39,7 @@ from typing import Any
 import click
 
 from asad import catalog, guard, metrics
+from asad.errors import ExitStatus
 from asad.tables import columns_of
 
 DOCS = Path(__file__).resolve().parent
@@ -156,7 +158,7 @@ def settings(place: str, without: str = "", other: str = "") -> str:
             (
                 f"`{key}`",
                 _default(kind, key, value),
-                linked(_meaning(kind, key, texts[key], limits.get(key, ""))),
+                linked(meaning(kind, key, texts[key], limits.get(key, ""))),
             )
             for key, value in defaults(kind).items()
             if key not in left_out and key not in HIDDEN
@@ -173,7 +175,8 @@ def _default(kind: Any, key: str, value: Any) -> str:
     return "`[guard] host_floor`" if key == "headroom" else shown(value)
 
 
-def _meaning(kind: Any, key: str, text: str, limits: str) -> str:
+def meaning(kind: Any, key: str, text: str, limits: str) -> str:
+    """What a setting means, with what it may be."""
     if not text:
         raise SystemExit(
             f"{kind.__module__}.{kind.__name__}: the field {key} has no docstring: say below it what it is"
@@ -278,7 +281,7 @@ def metric_table() -> str:
 def command(words: tuple[str, ...]) -> tuple[click.Context, click.Command]:
     """A command of click by its full name."""
     found = loaded(PROGRAMS[words[0]])
-    context = click.Context(found, info_name=words[0])
+    context = click.Context(found, info_name=words[0], **found.context_settings)
     for name in words[1:]:
         found = found.get_command(context, name)
         context = click.Context(found, info_name=name, parent=context)
@@ -298,7 +301,7 @@ def options(*words: str) -> str:
     """The options of one command, with their help and defaults."""
     heads = ("option", "meaning", "default")
     if words[0] == "asad-undo":
-        return table(heads, _options_of_parser(loaded(PROGRAMS[words[0]])()))
+        return table(heads, options_of_parser(loaded(PROGRAMS[words[0]])()))
     context, found = command(words)
     rows = []
     for parameter in found.params:
@@ -339,13 +342,19 @@ def _escaped(text: str) -> str:
     return text.replace("<", "&lt;").replace("*.", "\\*.")
 
 
-def _options_of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, str]]:
+def options_of_parser(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, str]]:
+    """Options of argparse with meaning and default."""
     for action in parser._actions:
         if action.option_strings[0] != "-h":
             metavar = action.metavar or action.dest.upper()
-            text = re.sub(r" \(default .*?\)", "", str(action.help))
+            text = re.sub(r" \(default (?:%\(default\)s|.*?)\)", "", str(action.help))
             default = "" if action.default is None else f"{action.default}"
             yield f"`{action.option_strings[0]} {metavar}`", text[0].upper() + text[1:] + ".", default
+
+
+def statuses() -> str:
+    """Exit statuses."""
+    return table(("status", "meaning"), ((str(int(status)), status.about) for status in ExitStatus))
 
 
 def overview(*words: str) -> str:
@@ -407,6 +416,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "options": options,
     "overview": overview,
     "commands": commands,
+    "statuses": statuses,
 }
 
 

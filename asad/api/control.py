@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from asad.api.listening import LoopThread, listening
-from asad.errors import AsadError, UsageError
+from asad.errors import AsadError, ExitStatus, UsageError
 from asad.model import Json
 
 log = logging.getLogger(__name__)
@@ -69,13 +69,13 @@ PEER = struct.Struct("3i")
 class DaemonDown(AsadError):
     """Nobody answers at the control socket."""
 
-    exit_status = 3
+    exit_status = ExitStatus.NO_DAEMON
 
 
 class NotAllowed(AsadError):
     """The caller may not do that."""
 
-    exit_status = 4
+    exit_status = ExitStatus.NOT_ALLOWED
 
 
 class Refused(AsadError):

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from asad.api.control import ask
 from asad.bounded import printable
+from asad.cli import completion
 from asad.cli.explain import ADMISSION, ask_about
 from asad.cli.live import SOCKET, clock_of, control_socket, rows_of
 from asad.cli.screen import JSON, STORE, cells, duration, moment, respond, table_of
@@ -32,7 +33,7 @@ def admit() -> None:
 
 
 @admit.command(short_help="Why was this job admitted or not, and when does it run?")
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @click.option(
     "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest that admitted it]."
 )

@@ -7,16 +7,18 @@ import os
 import sys
 
 import click
+from click.shell_completion import CompletionItem
 
 from asad import __version__
 from asad.cli.output import keep_stdout
-from asad.errors import AsadError
+from asad.errors import AsadError, ExitStatus
 
 COMMANDS = {
     "admit": ("asad.cli.admit", "admit", "What admission says of jobs, and has planned for them."),
     "bench": ("asad.cli.bench", "bench", "Run the papers' evaluations anew."),
     "calibrate": ("asad.cli.calibrate", "calibrate", "Measure what sharing cores costs on this machine."),
     "cancel": ("asad.cli.submit", "cancel", "Cancel a job that was submitted to Mesos."),
+    "completion": ("asad.cli.completion", "completion", "Completion for bash, zsh or fish."),
     "config": ("asad.cli.config", "config", "Check or show asad.toml."),
     "defer": ("asad.cli.defer", "defer", "Deferrable jobs, and the policies that decide when they start."),
     "doctor": ("asad.cli.doctor", "doctor", "Is this cluster ready for asad?"),
@@ -65,6 +67,12 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names without the commands, which take seconds to import."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name][2]) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][2]) for name in self.list_commands(ctx)])
@@ -77,7 +85,7 @@ def asactl() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit status: 0 done, 2 wrong usage or input, 3 no daemon, 4 not allowed, 1 anything else."""
+    """Entry point. Its exit statuses are those of `ExitStatus`."""
     keep_stdout()
     try:
         status = asactl(standalone_mode=False)  # what a command gave to ctx.exit
@@ -85,7 +93,7 @@ def main() -> None:
         sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(ExitStatus.INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -96,11 +104,11 @@ def main() -> None:
         sys.exit(error.exit_status)
     except BrokenPipeError:  # who read has gone, as `head` does
         _drop_stdout()
-        sys.exit(1)
+        sys.exit(ExitStatus.FAILED)
     except OSError as error:  # a disk that is full
         _drop_stdout()
         click.echo(f"asactl: {error}", err=True)
-        sys.exit(1)
+        sys.exit(ExitStatus.FAILED)
 
 
 def _drop_stdout() -> None:

@@ -24,7 +24,7 @@ from asad.cli.machine_checks import PROPERTIES, UNITS, cgroup_finding, state_dir
 from asad.cli.screen import JSON, respond
 from asad.cluster.findings import COMMAND_S, Finding, Site, read, run
 from asad.config import DEFAULT_PATH, Config, load
-from asad.errors import AsadError, ConfigError
+from asad.errors import AsadError, ConfigError, ExitStatus
 from asad.report import funnel, units
 from asad.store.store import Store
 from asad.store.urls import shown_text
@@ -63,7 +63,8 @@ def doctor(
     lines = [line for finding in findings for line in finding.lines]
     plain = {"findings": [finding.to_json() for finding in findings], "slurm_conf": lines}
     respond(as_json, plain, lambda: _screen(findings, lines))
-    context.exit(1 if any(finding.state == "fail" for finding in findings) else 0)
+    bad = any(finding.state == "fail" for finding in findings)
+    context.exit(ExitStatus.FAILED if bad else ExitStatus.DONE)
 
 
 def _screen(findings: list[Finding], lines: list[str]) -> Iterator[str | Table]:

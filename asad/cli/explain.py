@@ -15,6 +15,7 @@ import click
 
 from asad.api.control import DaemonDown, Refused, ask
 from asad.bounded import printable
+from asad.cli import completion
 from asad.cli.deferral import report_lines
 from asad.cli.live import control_socket, daemon_store
 from asad.cli.screen import (
@@ -62,7 +63,7 @@ ADMISSION = {
 
 
 @click.command(short_help="Describe the story of a job.")
-@click.argument("job")
+@click.argument("job", shell_complete=completion.jobs)
 @click.option(
     "--run", "run_id", type=int, metavar="ID", help="Run to look in [default: the newest finished]."
 )

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from asad.errors import AsadError
+from asad.errors import AsadError, ExitStatus
 
 
 def run_service(command: click.Command, name: str) -> None:
@@ -17,7 +17,7 @@ def run_service(command: click.Command, name: str) -> None:
     try:
         command(standalone_mode=False)
     except click.exceptions.Abort:
-        sys.exit(130)
+        sys.exit(ExitStatus.INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -32,7 +32,7 @@ from asad.daemon.recovery import Recovery
 from asad.daemon.reload import but_for_what_is_fixed, leaves_behind, prepare, seed_of
 from asad.daemon.requests import Requests, plain_config
 from asad.daemon.task_queue import TaskQueue
-from asad.errors import AsadError, UsageError
+from asad.errors import AsadError, ExitStatus, UsageError
 from asad.metrics import Endpoint
 from asad.model import Json
 from asad.port import NodeLink
@@ -44,8 +44,6 @@ from asad.systemd import notify
 
 log = logging.getLogger(__name__)
 
-SUPERSEDED = 7
-"""Exit status of a daemon in whose place another one rules: nobody should start it again by himself."""
 WARM_UP_S = 900.0
 """So long systemd is asked to wait while a policy is compiled; half a minute is usual, once."""
 
@@ -93,7 +91,7 @@ class Daemon:
             finally:
                 notify("STOPPING=1")
                 self._stop()
-        return SUPERSEDED if self._superseded else 0
+        return ExitStatus.SUPERSEDED if self._superseded else ExitStatus.DONE
 
     # ------------------------------------------------------------------------------------------------------- start
 

@@ -11,7 +11,7 @@ import pwd
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from asad.errors import AsadError, UsageError
+from asad.errors import AsadError, ExitStatus, UsageError
 from asad.model import Json
 from asad_mesos.job_spec import spec_from_json
 
@@ -27,7 +27,7 @@ MOST_SHOWN = 1000
 class NotYours(AsadError):
     """It is another user's job."""
 
-    exit_status = 4
+    exit_status = ExitStatus.NOT_ALLOWED
 
 
 def answer(jobs: MesosCluster, verb: str, arguments: Mapping[str, Json], user: str, uid: int) -> Json:

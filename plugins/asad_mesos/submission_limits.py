@@ -25,8 +25,6 @@ KINDS = (
 class OverQuota(AsadError):
     """There is no room for another job; the message names the limit and the setting."""
 
-    exit_status = 1
-
 
 class Usage(NamedTuple):
     """What jobs that have not ended take up."""

@@ -15,7 +15,7 @@ from asad_slurm.undo import open_offers
 from asad_under_test import PATIENCE_S, Asad, Lent, nothing_is_lost_or_left, queue, toml, until
 
 from asad.api.control import ask
-from asad.daemon.daemon import SUPERSEDED
+from asad.errors import ExitStatus
 from lab import LabError
 from lab.slurm import RealSlurm, free_ports, why_not
 
@@ -81,7 +81,7 @@ def test_the_daemon_of_another_head_node_takes_over_with_what_the_first_has_lost
         lambda: f"the offer is taken back: {slurm.job(waiting)}\n{asad.last_words()}",
     )
     assert slurm.job(waiting)["ReqNodeList"] == node, "its user wants that one"
-    assert first.wait(PATIENCE_S) == SUPERSEDED, asad.last_words()
+    assert first.wait(PATIENCE_S) == ExitStatus.SUPERSEDED, asad.last_words()
     asad.socket = other / "asad.sock"
     until(lambda: len(asad.slurm.node_names) == _connected(asad), "the actors speak to the second")
     slurm.run("scontrol", "update", "PartitionName=guest", "State=UP")
