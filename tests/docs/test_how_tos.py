@@ -35,6 +35,7 @@ ELSEWHERE = {
     r"sbatch ": "tests/slurm/test_pages_on_slurm.py",
     r"sacct -X -j": "tests/slurm/test_slurm_to_mesos.py",
     r"sacctmgr ": "tests/vm/test_vm.py",
+    r"(rm|userdel|grep) ": "tests/vm/test_vm.py",
     r"python3 -m venv /opt/asad|/opt/asad/bin/pip|ln -s /opt/asad": "tests/vm/test_vm.py",
     r"(useradd|install|systemd-tmpfiles|systemctl) ": "tests/vm/test_vm.py",
     r"editor ": "tests/unit/test_store_urls.py",
@@ -189,6 +190,7 @@ def test_enable(reader: Reader) -> None:
     """The operator's own commands; root's, which install, run in a virtual machine."""
     page = "docs/how-to/enable.md"
     (reader.etc / "asad.toml").write_bytes((ROOT / "profiles" / "asad.toml").read_bytes())
+    reader.type("asad --warm-up --config /etc/asad/asad.toml")  # as the unit does before each start
     with reader.daemon("--speed", "60"):
         _config, _status, nodes, advise, _jobs, story, enforce, _top = follow(reader, page, job=seen(reader))
     assert "node01" in nodes and "advise" in advise and "enforce" in enforce and story
@@ -203,6 +205,37 @@ def test_mesos(reader: Reader) -> None:
 def test_networks(reader: Reader) -> None:
     models, model = follow(reader, "docs/how-to/train-osdec.md")
     assert "osdec-s1" in models and "cores" in model
+
+
+@pytest.mark.slow
+def test_first_week(reader: Reader) -> None:
+    page = "docs/how-to/first-week.md"
+    of_logs(reader)
+    before = (reader.root / "day-0.db").as_posix()
+    (reader.etc / "asad.toml").write_text(f'[daemon]\nstore = "{before}"\n')
+    *commands_, last = [each for each in commands(page) if not elsewhere(each)]
+    assert "asax" in reader.follow(commands_[0])
+    reader.type("asad --warm-up --config /etc/asad/asad.toml")  # as the unit does before each start
+    with reader.daemon("--speed", "60", nodes=8):
+        job = seen(reader)
+        printed = [reader.follow(each, job) for each in commands_[1:]]
+    assert any("guests so far" in text for text in printed)
+    assert "asax" in reader.follow(last)
+
+
+@pytest.mark.slow
+def test_upgrade(reader: Reader) -> None:
+    page = "docs/how-to/upgrade-slurm.md"
+    (reader.etc / "asad.toml").write_text(
+        '[daemon]\nstore = "/var/lib/asad/asad.db"\n'.replace("/var/lib/asad", str(reader.state))
+    )
+    with reader.daemon("--speed", "60"):
+        seen(reader)
+        follow(reader, page)
+        follow_release = [each for each in commands("docs/how-to/take-it-back.md") if not elsewhere(each)]
+        for each in follow_release:
+            reader.follow(each)
+    assert (reader.state / "before.db").exists()
 
 
 def of_logs(reader: Reader) -> None:
