@@ -126,6 +126,45 @@ class Active:
         }
 
 
+def crowded(
+    active: Iterable[Active], round: int, most: Mapping[str, int], cancel_waiting: bool
+) -> list[Eviction]:
+    """Who has to go, latest born first, so that no more than `most` units of each resource run; the first has no name.
+
+    `active` are in the order of birth.
+    """
+    asked, released, gone = dict.fromkeys(most, 0), dict.fromkeys(most, 0), list[Eviction]()
+    for held in active:
+        runs = held.runs(round)
+        if not runs and not cancel_waiting:
+            continue
+        needs = {"": held.statement.demand, **held.statement.tres}
+        passed: list[str] = []
+        for name in most:
+            units = needs.get(name, 0)
+            asked[name] += units if runs else 0
+            load = asked[name] - released[name]
+            if units and load > most[name]:
+                what = "would hold" if held.start == round else "held" if runs else "waited for"
+                need = f"need {load} {f'of {name}' if name else 'units'} and there are {most[name]}"
+                why = f"in round {round} jobs born earlier and it {need}; it {what} {units} and was born last"
+                gone.append(Eviction(held.job, round, runs, why))
+                for other in passed if runs else ():  # who goes for one resource frees the others
+                    released[other] += needs.get(other, 0)
+                break
+            passed.append(name)
+    return gone[::-1]
+
+
+def within(counted: Mapping[str, Bounds], tres: Mapping[str, int]) -> list[tuple[bool, str]]:
+    """May one job have so much of the resources beside the first? As `require` takes it."""
+    most = {name: counted[name].max_demand if name in counted else 0 for name in tres}
+    return [
+        (units <= most[name], f"{units} of {name} are above the {most[name]} that one job may have")
+        for name, units in tres.items()
+    ]
+
+
 class Posted(Policy):
     """Algorithm 1 over any relaxed scheduler. `name`, prices and options are those of who derives from it.
 
@@ -241,7 +280,7 @@ class Posted(Policy):
                     statement.demand <= bounds.max_demand,
                     f"demand {statement.demand} is above the {bounds.max_demand} units that one job may have",
                 ),
-                *self._within(statement.tres),
+                *within(self.counted, statement.tres),
                 (
                     statement.longest <= bounds.max_duration,
                     f"duration {statement.longest} is above the {bounds.max_duration} rounds that one job may last",
@@ -296,32 +335,11 @@ class Posted(Policy):
         ]
         self._forget(eviction.job for eviction in gone)
         given = () if supply is None else (supply,) if isinstance(supply, int) else supply
-        limits = (self.bounds, *self.counted.values())
-        crowded = self._crowded(round, [*given, *(one.capacity for one in limits[len(given) :])])
-        self._forget(eviction.job for eviction in crowded)
-        return (*gone, *crowded)
-
-    def _crowded(self, round: int, most: Sequence[int]) -> list[Eviction]:
-        """Who has to go, latest born first, so that no more than `most` units run of each resource."""
-        names = ("units", *(f"of {name}" for name in self.counted))
-        asked, released, gone = [0] * len(most), [0] * len(most), list[Eviction]()
-        for held in self._active.values():
-            runs = held.runs(round)
-            if not runs and not self.cancel_waiting:
-                continue
-            needs = self._futures.demands(held.statement.demand, held.statement.tres).tolist()
-            for at, units in enumerate(needs):
-                asked[at] += units if runs else 0
-                load = asked[at] - released[at]
-                if units and load > most[at]:
-                    what = "would hold" if held.start == round else "held" if runs else "waited for"
-                    need = f"need {load} {names[at]} and there are {most[at]}"
-                    why = f"in round {round} jobs born earlier and it {need}; it {what} {units} and was born last"
-                    gone.append(Eviction(held.job, round, runs, why))
-                    for other in range(at if runs else 0):  # who goes for one resource frees the others
-                        released[other] += needs[other]
-                    break
-        return gone[::-1]
+        whole = [limits.capacity for limits in (self.bounds, *self.counted.values())]
+        most = dict(zip(("", *self.counted), [*given, *whole[len(given) :]], strict=True))
+        over = crowded(self._active.values(), round, most, self.cancel_waiting)
+        self._forget(eviction.job for eviction in over)
+        return (*gone, *over)
 
     def complete(self, job: int, round: int) -> float:
         """The price announced at birth, for as long as it ran. 0 of a job that is not known, or never started."""
@@ -395,7 +413,7 @@ class Posted(Policy):
                 self.count(name, capacity, most)
             self._relaxed[name].restore(own_prices)
         for held in found:
-            require("sow: what was kept: ", self._within(held.statement.tres))
+            require("sow: what was kept: ", within(self.counted, held.statement.tres))
         self._forget(list(self._active))
         self._now, self._births = now, births
         self._futures.step(now)
@@ -417,14 +435,6 @@ class Posted(Policy):
         """Who sells it, of each resource, and how much."""
         more = [(self._relaxed[name], units) for name, units in tres.items() if units]
         return [(self.relaxed, demand), *more]
-
-    def _within(self, tres: Mapping[str, int]) -> list[tuple[bool, str]]:
-        """May one job have so much of the resources beside the first?"""
-        most = {name: self.counted[name].max_demand if name in self.counted else 0 for name in tres}
-        return [
-            (units <= most[name], f"{units} of {name} are above the {most[name]} that one job may have")
-            for name, units in tres.items()
-        ]
 
     def _read(self, kept: Mapping[str, Any]) -> Active:
         statement, plan = Statement.from_json(kept["statement"]), LaunchPlan.from_json(kept["plan"])
