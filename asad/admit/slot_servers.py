@@ -97,10 +97,11 @@ def wanted(tres: Tres, row: int) -> dict[str, float]:
     if found is None:
         return {}
     amounts = dict(zip(tres.names, found.tolist(), strict=True))
-    return {name: amount for name, amount in amounts.items() if amount > 0.0 and not _only_type(tres, name)}
+    return {name: amount for name, amount in amounts.items() if amount > 0.0 and not only_type(tres, name)}
 
 
-def _only_type(tres: Tres, name: str) -> bool:
+def only_type(tres: Tres, name: str) -> bool:
+    """Is it a type of which all of its gres are?"""
     family, typed, _ = name.partition(":")
     if not typed or family not in tres.names:
         return False

@@ -346,21 +346,28 @@ def cancel(statements: tuple[int, ...], socket_path: str | None, as_json: bool) 
 
 @sow.command(short_help="The menu: what a start costs, and how likely it fails.")
 @click.option("--cores", type=click.IntRange(1), required=True, metavar="N", help="Cores of the job.")
+@click.option("--gres", metavar="GRES", help="Gres of the job over all its nodes: gpu:2, gpu:a100:2.")
+@click.option("--licenses", metavar="NAME:N,…", help="Licences of the job.")
+@click.option("--memory", metavar="SIZE", help="Its memory, where that is more than its cores' share: 64G.")
 @click.option(
-    "--time",
-    "-t",
-    "takes",
-    default="1h",
-    show_default=True,
-    metavar="TIME",
+    "--time", "-t", "takes", default="1h", show_default=True, metavar="TIME",
     help="How long it runs: 90s, 20m, 1.5h, 2d.",
-)
+)  # fmt: skip
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture of the menu (SVG)."
 )
 @SOCKET
 @JSON
-def quote(cores: int, takes: str, plot: Path | None, socket_path: str | None, as_json: bool) -> None:
+def quote(
+    cores: int,
+    gres: str | None,
+    licenses: str | None,
+    memory: str | None,
+    takes: str,
+    plot: Path | None,
+    socket_path: str | None,
+    as_json: bool,
+) -> None:
     """Show, by start, what a job of that shape pays if it completes, and how likely it is not to, as announced now.
 
     Prices of a round never fall. Nothing is reserved: a statement gets the menu that is in force when it is made.
@@ -368,7 +375,9 @@ def quote(cores: int, takes: str, plot: Path | None, socket_path: str | None, as
     takes_s = time_s(takes)
     if not takes_s > 0:
         raise UsageError(f"--time {takes}: not a time; write 90s, 20m, 1.5h or 2d")
-    menu = ask(control_socket(socket_path), "sow-quote", cores=cores)
+    asked = {"gres": gres, "licenses": licenses, "memory": memory}
+    beside = {key: text for key, text in asked.items() if text}
+    menu = ask(control_socket(socket_path), "sow-quote", cores=cores, **beside)
     rows = menu_rows(menu, takes_s)
     if plot is not None:
         _write_plot(plot, menu, rows, takes)
@@ -398,7 +407,7 @@ def menu_rows(menu: Mapping[str, Any], takes_s: float) -> list[dict[str, Any]]:
 
 def _menu(menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str) -> Iterator[Any]:
     yield Text(
-        f"{menu['policy']}: {menu['cores']} cores for {takes}, in rounds of {duration(menu['round_s'])}"
+        printable(f"{menu['policy']}: {_size(menu)} for {takes}, in rounds of {duration(menu['round_s'])}")
     )
     yield Text("")
     most = max((row["price"] for row in rows if row["price"] is not None), default=0.0)
@@ -411,6 +420,13 @@ def _menu(menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str
         return start, f"{price:.4g}", bar, f"{row['failure']:.1%}"
 
     yield from _rows(("start", "price>", "", "fails>"), rows, row_of, "more starts")
+
+
+def _size(facts: Mapping[str, Any]) -> str:
+    """Cores, and what beside, of a menu or statement."""
+    gres, licences, memory = (facts.get(key) for key in ("gres", "licenses", "memory"))
+    more = (gres, f"licences {licences}" if licences else "", f"memory {memory}" if memory else "")
+    return ", ".join([f"{facts.get('cores')} cores", *(text for text in more if text)])
 
 
 def _write_plot(path: Path, menu: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], takes: str) -> None:
@@ -429,7 +445,7 @@ def _write_plot(path: Path, menu: Mapping[str, Any], rows: Sequence[Mapping[str,
         )
         axes.set_ylim(bottom=0)
         axes.set_xlabel(f"start, hours from {moment(menu['first_s'])}")
-        axes.set_ylabel(f"price of {menu['cores']} cores for {takes}")
+        axes.set_ylabel(f"price of {_size(menu)} for {takes}")
 
     _write("--plot", path, svg("sow-quote", 640, 290, draw))
 
@@ -502,7 +518,7 @@ def story(view: Mapping[str, Any]) -> Iterator[str]:
     if view.get("reason"):
         yield f"  {view['reason']}"
     yield (
-        f"  announced {moment(view['born_s'])}: {view.get('cores')} cores, due {moment(view['due_s'])}, comes from "
+        f"  announced {moment(view['born_s'])}: {_size(view)}, due {moment(view['due_s'])}, comes from "
         f"{moment(view['first_s'])} to {moment(view['last_s'])}"
     )
     if view.get("value") is not None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from asad.admit.sow.statements_policy import Statements
     from asad.daemon.daemon import Daemon
 
+BESIDE = ("gres", "licenses", "memory")
+"""Keys of a statement, and of a quote, for what a job needs beside cores."""
 WRITTEN_S = 2.0
 """So long a reader of the store waits for what was stated before to be written."""
 
@@ -45,7 +47,8 @@ class StatementRequests:
         cores = request.arguments.get("cores")
         if not isinstance(cores, int) or isinstance(cores, bool) or not abs(cores) <= MOST_CORES:
             raise UsageError("cores is missing or no whole number; write --cores 8")
-        return cast(Json, admit.quote(cores, self._daemon.now_s))
+        beside = {key: request.arguments[key] for key in BESIDE if request.arguments.get(key)}
+        return cast(Json, admit.quote(cores, self._daemon.now_s, cast("Mapping[str, str]", beside)))
 
     def _withdraw(self, admit: Statements, request: Request, whose: str | None) -> Json:
         number = request.arguments.get("statement")

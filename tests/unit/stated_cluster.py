@@ -98,11 +98,15 @@ class FirstFit:
 
     def __init__(self, bounds: Bounds, mu: float = 0.0) -> None:
         self.bounds, self.mu = bounds, mu
+        self.counted: dict[str, Bounds] = {}
         self.now = 0
         self.held: dict[int, int] = {}
         self.jobs: dict[int, tuple[Statement, LaunchPlan]] = {}
         self.start: dict[int, int] = {}
         self.submitted: list[int] = []
+
+    def count(self, name: str, capacity: int, max_demand: int) -> None:
+        raise UsageError(f"first-fit prices cores alone, and not {name}")
 
     def step(self, round: int) -> None:
         if round < self.now:

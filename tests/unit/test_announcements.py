@@ -89,8 +89,34 @@ def test_a_file_is_read() -> None:
         ("version = 1", "version = 1\ncolour = 3", "jobs.toml: unknown key 'colour'"),
         ("cores = 8", "cores = 0", "jobs.toml:6: statement 1: cores: 0 is no number of cores"),
         ("cores = 8", "cores = 8\ncolour = 3", "jobs.toml:7: statement 1: colour: unknown key"),
-        ("cores = 8", "cores = 8\ngpus = 4", "jobs.toml:7: statement 1: gpus: statements price cores alone"),
-        ("cores = 8", 'cores = 8\ngres = "gpu:a100=4"', "jobs.toml:7: statement 1: gres: statements price"),
+        (
+            "cores = 8",
+            "cores = 8\ngpus = 4",
+            'jobs.toml:7: statement 1: gpus: it is written otherwise here; write gres = "gpu:2"',
+        ),
+        ("cores = 8", "cores = 8\ngres = 2", "jobs.toml:7: statement 1: gres: it is no printable text"),
+        ("cores = 8", 'cores = 8\ngres = "gpu:0"', "jobs.toml:7: statement 1: gres: gpu:0 asks for none"),
+        (
+            "cores = 8",
+            'cores = 8\ngres = "gpu:2,"',
+            "statement 1: gres: gpu:2, names nothing between its commas",
+        ),
+        (
+            "cores = 8",
+            'cores = 8\ngres = "gpu:a:b:2"',
+            "statement 1: gres: gpu:a:b:2 is no gres; write name:number",
+        ),
+        ("cores = 8", 'cores = 8\ngres = "cpu:2"', "statement 1: gres: cpu:2 is no gres"),
+        ("cores = 8", 'cores = 8\ngres = "gpu:99999"', "99999 of gres/gpu are too many; write at most 30000"),
+        ("cores = 8", 'cores = 8\ngres = "g\\u001bpu"', "statement 1: gres: it is no printable text"),
+        (
+            "cores = 8",
+            f'cores = 8\ngres = "{"gpu," * 99}"',
+            "statement 1: gres: it is no printable text of at most",
+        ),
+        ("cores = 8", 'cores = 8\nlicenses = "a|b"', "statement 1: licenses: a|b is no licence; write name"),
+        ("cores = 8", 'cores = 8\nmemory = "much"', 'statement 1: memory: much is no memory; write "64G"'),
+        ("cores = 8", "cores = 8\nmemory = -1", "statement 1: memory: -1 is no memory"),
         ("cores = 8\n", "", "jobs.toml:4: statement 1: `cores` is missing; write cores = … below"),
         (
             "2027-01-31T02:00:00Z",
@@ -120,6 +146,28 @@ def test_what_is_wrong_is_reported_with_its_line_and_remedy(old: str, new: str, 
         read_announcements(FILE.replace(old, new, 1), "jobs.toml", NOW_S)
     assert seen in str(error.value)
     assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("gres", "units"),
+    [
+        ("gpu", {"gres/gpu": 1}),
+        ("gpu:2", {"gres/gpu": 2}),
+        ("gres:gpu:a100:2", {"gres/gpu": 2, "gres/gpu:a100": 2}),
+        (
+            "gpu:a100:2, gpu:v100:1,fpga",
+            {"gres/gpu": 3, "gres/gpu:a100": 2, "gres/gpu:v100": 1, "gres/fpga": 1},
+        ),
+    ],
+)
+def test_what_a_job_needs_beside_cores_is_written_as_for_slurm(gres: str, units: dict[str, int]) -> None:
+    more = f'cores = 8\ngres = "{gres}"\nlicenses = "abaqus:2,matlab"\nmemory = "1.5G"'
+    one, plain = read_announcements(FILE.replace("cores = 8", more, 1), "jobs.toml", NOW_S)
+    assert one.tres == units | {"license/abaqus": 2, "license/matlab": 1}
+    assert one.memory_bytes == 1536 * 2**20
+    assert announcement_of(one.to_json(), 0.0) == one
+    assert read_announcements(written([one], [f"{one.due_s:.0f}"]), "again.toml", NOW_S) == [one]
+    assert not plain.tres and not plain.beside and plain.to_json().keys().isdisjoint(one.beside)
 
 
 def test_hostile_files_are_refused_in_short_printable_words() -> None:

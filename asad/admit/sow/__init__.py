@@ -15,7 +15,7 @@ Nothing here knows a clock or a cluster: rounds are numbers that never fall.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from asad.admit.sow.statement import Answer, Bounds, Eviction, Statement
@@ -27,12 +27,23 @@ class Mechanism(Protocol):
 
     name: str
     bounds: Bounds
+    counted: Mapping[str, Bounds]
+    """Resources that are priced beside the first, by name; `bounds` are of the first."""
+
+    def count(self, name: str, capacity: int, max_demand: int) -> None:
+        """Price another resource from now on; that `statement.tres` of one job holds at most `max_demand` of.
+
+        Raises UsageError where it cannot be priced.
+        """
 
     def step(self, round: int) -> None:
         """Round `round` has begun. Raises UsageError if time goes back."""
 
-    def tables(self, demand: int) -> tuple[Floats, Floats]:
-        """(S, D) price and failure of one demand, by start from the present round on and by rounds of the run."""
+    def tables(self, demand: int, tres: Mapping[str, int] = ...) -> tuple[Floats, Floats]:
+        """(S, D) price and failure of one demand, by start from the present round on and by rounds of the run.
+
+        `tres`: beside it, of the resources that are counted, by name.
+        """
 
     def submit(self, job: int, statement: Statement) -> Answer:
         """Plan it. Its birth is the present round, whatever it says.
@@ -43,9 +54,10 @@ class Mechanism(Protocol):
     def arrive(self, job: int, round: int, signal: int = 0) -> int | None:
         """It has arrived: the round in which it starts; None: never (it is then forgotten)."""
 
-    def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
+    def evict(self, round: int, supply: int | Sequence[int] | None = None) -> tuple[Eviction, ...]:
         """Who has to go so that what runs or starts in `round` fits `supply` (units; None: the capacity).
 
+        `supply` may name several: of the first resource, then of those in `counted`.
         Latest born first; they are forgotten and pay nothing.
         """
 
@@ -56,7 +68,10 @@ class Mechanism(Protocol):
         """It failed, or its owner took it back: it holds nothing from `round` on, and pays nothing."""
 
     def occupy(self, round: int, held: Ints) -> None:
-        """(n,) units that jobs without a statement hold in rounds `round`, `round` + 1, …; replaces what was given."""
+        """(n,) units that jobs without a statement hold in rounds `round`, `round` + 1, …; replaces what was given.
+
+        Or (resources, n), in the order of `evict`.
+        """
 
     def state(self) -> dict[str, Json]:
         """All that it needs to go on after a restart, as plain data."""

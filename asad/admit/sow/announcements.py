@@ -4,6 +4,9 @@ A file has `version = 1` and one `[[statement]]` for each job to come:
 
     name = "nightly"                   # of the job; empty: it is known by its hint alone (asad:sow=NUMBER)
     cores = 8
+    gres = "gpu:a100:2"                # and other gres, of the whole job; "gpu:2" of any type; as --gres of Slurm
+    licenses = "abaqus:1"
+    memory = "64G"                     # of the whole job, where it is more than its cores' share
     due = 2026-01-31T02:00:00Z         # when it is expected; also "+2h" from now
     every = "24h"                      # of a job that comes again: by so much later each time
     runs = [["0m", "1h", 0.7], ["10m", "90m", 0.3]]   # offset of its arrival to `due`, duration, probability
@@ -24,6 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from asad.admit.sow.gres_text import bytes_of, gres_of, licences_of, memory_text
 from asad.bounded import shown, toml_of
 from asad.decisions import EVICTIONS
 from asad.errors import ConfigError, UsageError
@@ -31,9 +35,11 @@ from asad.model import Json
 from asad.tables import NEEDED, Column, Fault, Is, Words, key_lines, read
 
 SHAPES = ("deadline", "linear")
-KEYS = ("name", "cores", "due", "every", "runs", "value", "shape", "deadline", "eviction")
-BEYOND_CORES = ("gpus", "gres", "tres", "licenses", "memory")
-"""What jobs ask of Slurm beside cores. A job that came with GPUs, gres or licences is not priced as cores either."""
+KEYS = (
+    "name", "cores", "gres", "licenses", "memory", "due", "every", "runs", "value", "shape", "deadline", "eviction",
+)  # fmt: skip
+OTHER_WORDS = {"gpus": 'gres = "gpu:2"', "tres": "gres and licenses", "mem": 'memory = "64G"'}
+"""What jobs ask of Slurm by other words, and what to write."""
 MOST_CHARACTERS = 256 * 1024
 MOST_STATEMENTS = 1000
 MOST_ROWS = 64
@@ -75,6 +81,24 @@ class Announcement:
     eviction: str
     every_s: float = 0.0
     """0: it comes once."""
+    gres: str = ""
+    licences: str = ""
+    """As `gres_of` and `licences_of` read them."""
+    memory_bytes: int = 0
+    """0: the share of its cores."""
+
+    @property
+    def tres(self) -> dict[str, int]:
+        """Units of gres and licences by name, over all of its nodes."""
+        gres = gres_of(self.gres) if self.gres else {}
+        return gres | (licences_of(self.licences) if self.licences else {})
+
+    @property
+    def beside(self) -> dict[str, Json]:
+        """What it needs beside cores, by key of a statement; only what there is."""
+        memory = memory_text(self.memory_bytes) if self.memory_bytes else ""
+        there = {"gres": self.gres, "licenses": self.licences, "memory": memory}
+        return {key: text for key, text in there.items() if text}
 
     def later(self, times: int) -> Announcement:
         """The same job, so many periods later."""
@@ -92,6 +116,7 @@ class Announcement:
             "shape": self.shape,
             "deadline": self.deadline_s,
             "eviction": self.eviction,
+            **self.beside,
         }
 
 
@@ -104,6 +129,12 @@ def announcement_of(plain: Mapping[str, Any], now_s: float) -> Announcement:
     if made is None:
         raise UsageError(faults[0].text)
     return made
+
+
+def needing(cores: int, beside: Mapping[str, Any]) -> Announcement:
+    """One of which only that is known; `beside` by key of a statement. Raises UsageError."""
+    plain = {"cores": cores, "due": 0.0, "runs": [["0m", "1m", 1.0]], "value": 1.0, "deadline": "1m"}
+    return announcement_of({**beside, **plain}, 0.0)
 
 
 def read_announcements(text: str, path: str, now_s: float) -> list[Announcement]:
@@ -163,6 +194,7 @@ def written(announcements: Sequence[Announcement], dues: Sequence[str], notes: S
             "[[statement]]",
             f"name = {_basic(one.name)}",
             f"cores = {one.cores}",
+            *(f"{key} = {_basic(str(text))}" for key, text in one.beside.items()),
             f"due = {due}",
             *([f'every = "{_seconds(one.every_s)}"'] if one.every_s else []),
             f"runs = [\n{rows},\n]",
@@ -200,10 +232,9 @@ WORDS = Words(
 
 def _checked(plain: Mapping[str, Any], now_s: float) -> tuple[Announcement | None, list[Fault]]:
     """The announcement, or what is wrong."""
-    for key in BEYOND_CORES:
+    for key, instead in OTHER_WORDS.items():
         if key in plain:
-            text = f"{key}: statements price cores alone; leave it out, and state no job that needs it"
-            return None, [Fault((key,), text)]
+            return None, [Fault((key,), f"{key}: it is written otherwise here; write {instead}")]
     columns = COLUMNS | {"due": _that(partial(_due_s, now_s=now_s), "time", DUE)}
     values, faults = read(columns, plain, WORDS, ())
     if faults:
@@ -233,6 +264,14 @@ def _name(value: Any) -> str:
 def _cores(value: Any) -> int | None:
     fits = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_CORES
     return value if fits else None
+
+
+def _asked(value: Any, read_: Callable[[Any], Any]) -> str:
+    """The text itself, if it can be read; an empty one is as good as none."""
+    if value == "":
+        return ""
+    read_(value)
+    return str(value)
 
 
 def _one_of(choices: Sequence[str], noun: str) -> Column:
@@ -283,10 +322,15 @@ def _number(value: object) -> bool:
 
 
 DUE = 'write 2026-01-31T02:00:00Z (with its zone), or "+2h" from now'
-RENAMED = {"due": "due_s", "every": "every_s", "deadline": "deadline_s"}
+RENAMED = {
+    "due": "due_s", "every": "every_s", "deadline": "deadline_s", "licenses": "licences", "memory": "memory_bytes",
+}  # fmt: skip
 COLUMNS: dict[str, Column] = {
     "name": Column(Any, "", Is(made=_name, raw=True)),
     "cores": _that(_cores, "number of cores", "write a whole number from 1"),
+    "gres": Column(Any, "", Is(made=partial(_asked, read_=gres_of), raw=True)),
+    "licenses": Column(Any, "", Is(made=partial(_asked, read_=licences_of), raw=True)),
+    "memory": Column(Any, 0, Is(made=bytes_of, raw=True)),
     "every": _that(time_s, "period", 'write "24h", or leave it out for a job that comes once', 0.0),
     "runs": Column(Any, NEEDED, Is(made=_runs, raw=True)),
     "value": _that(

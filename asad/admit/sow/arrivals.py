@@ -11,8 +11,8 @@ import numpy as np
 
 from asad.admit.run_times import application_of
 from asad.admit.seen import name_of
-from asad.admit.slot_servers import wanted
 from asad.admit.sow.promises import Promise
+from asad.admit.sow.stated_resources import beyond, memory_share
 from asad.admit.sow.statement_options import Options
 from asad.ineligible import OPTED_OUT, Ineligible
 from asad.model import Snapshot
@@ -133,7 +133,7 @@ class Arrivals:
             return (
                 f"it asks for {jobs.cores[row]} cores, and statement {number} is of {promise.announced.cores}"
             )
-        if why := beyond_cores(snapshot, row, number):
+        if why := beyond(snapshot, row, number, promise.announced, memory_share(snapshot.machine)):
             return why
         bar = int(jobs.guest_bar[row])
         return "it is left alone: it opted out" if bar in OPTED_OUT else ""
@@ -148,6 +148,7 @@ class Arrivals:
     ) -> Iterator[Arrival | Wrong]:
         """Jobs without a hint that came as a statement says, by user, name and cores; those that want more beside."""
         jobs, now_s, options = snapshot.jobs, snapshot.time_s, self._options
+        share = memory_share(snapshot.machine)
         born_s = min(promise.born_s for waits in by_name.values() for promise in waits)
         anybody = {key[1:]: waits for key, waits in by_name.items() if not key[0]}
         rows = np.array(sorted(queued | running), np.int32)
@@ -161,27 +162,20 @@ class Arrivals:
             waits = by_name.get((user, name, cores)) or anybody.get((name, cores))
             if not waits or int(jobs.guest_bar[row]) in OPTED_OUT | {Ineligible.OTHER_POLICY}:
                 continue
+            wrong: Wrong | None = None
             for promise in waits:
                 early_s = promise.first_arrival * options.round_s - options.window_s
                 late_s = (promise.last_arrival + 1) * options.round_s
                 if promise.born_s <= jobs.submit_s[row] and early_s <= now_s <= late_s:
-                    if why := beyond_cores(snapshot, row, promise.number):
-                        yield Wrong(job, row, why)
-                        break
+                    if why := beyond(snapshot, row, promise.number, promise.announced, share):
+                        wrong = wrong or Wrong(
+                            job, row, why
+                        )  # another one of its name may be of as many GPUs
+                        continue
                     waits.remove(promise)
                     from_s = float(jobs.start_s[row]) if row in running else now_s
                     yield Arrival(promise, row, job, from_s)
                     break
-
-
-def beyond_cores(snapshot: Snapshot, row: int, number: int) -> str:
-    """Why a job is not that of statement `number`, which states and prices cores alone; the empty string if it may be.
-
-    A job that wants GPUs, other gres or licences is not, nor one of which it is not known how many of them it takes.
-    """
-    if asked := wanted(snapshot.tres, row):
-        more = ", ".join(f"{amount:g} of {name}" for name, amount in asked.items())
-        return f"it asks for {more}, and statement {number} is of cores alone: statements cannot price anything else"
-    if why := snapshot.tres.unknown.get(row, ""):
-        return f"statement {number} is of cores alone, and what it takes beside cannot be counted: {why}"
-    return ""
+            else:
+                if wrong is not None:
+                    yield wrong

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asad.admit import AdmitPolicy
 from asad.admit.sow import Mechanism
-from asad.admit.sow.announcements import Announcement
+from asad.admit.sow.announcements import Announcement, needing
 from asad.admit.sow.planning import Planning
 from asad.admit.sow.promises import Promise, statement_of
 from asad.admit.sow.statement import Bounds
@@ -83,8 +83,11 @@ class StatementsDesk(AdmitPolicy):
                     raise UsageError(
                         f"value: {one.value:g} is more than the {options.most_value:g} that counts here; write less"
                     )
+                needs = planning.needs(mechanism, one)
                 stated.append(
-                    statement_of(one, planning.round, options.round_s, planning.unit, mechanism.bounds)
+                    statement_of(
+                        one, planning.round, options.round_s, planning.unit, mechanism.bounds, *needs
+                    )
                 )
             except UsageError as error:
                 raise UsageError(f"statement {at}: {error}") from None
@@ -108,6 +111,7 @@ class StatementsDesk(AdmitPolicy):
                 failure=answer.failure.tolist(),
                 price=np.array([[round(float(price), 9) for price in row] for row in answer.price]),
                 changed_s=now_s,
+                tres=dict(statement.tres),
             )
             answers.append(register.view(promise))
             register.add(promise)
@@ -130,20 +134,28 @@ class StatementsDesk(AdmitPolicy):
         self.register.release(promise, "withdrawn", "its owner has taken it back")
         return self.register.view(promise)
 
-    def quote(self, cores: int, now_s: float) -> dict[str, Json]:
+    def quote(self, cores: int, now_s: float, beside: Mapping[str, str] | None = None) -> dict[str, Json]:
         """The menu for jobs of so many cores: price and failure probability by start and rounds.
 
-        Raises UsageError for a job that is not planned here; AsadError if it is too early.
+        `beside`: the keys of statements for what they need besides. Raises UsageError for a job that is not planned
+        here; AsadError if it is too early.
         """
         mechanism, options = self.planning.at(now_s), self.options
-        demand = math.ceil(cores / self.planning.unit)
-        if not 1 <= demand <= mechanism.bounds.max_demand:
-            most = mechanism.bounds.max_demand * self.planning.unit
-            raise UsageError(f"{cores} cores: jobs of 1 to {most} cores are planned here")
-        price, failure = mechanism.tables(demand)
+        unit, most = self.planning.unit, mechanism.bounds.max_demand
+        if not 1 <= math.ceil(cores / unit) <= most:
+            raise UsageError(f"{cores} cores: jobs of 1 to {most * unit} cores are planned here")
+        one = needing(cores, beside or {})
+        needed, tres = self.planning.needs(mechanism, one)
+        demand = math.ceil(needed / unit)
+        if demand > most:
+            raise UsageError(
+                f"memory: it is the share of {needed} cores; jobs of 1 to {most * unit} are planned here"
+            )
+        price, failure = mechanism.tables(demand, tres) if tres else mechanism.tables(demand)
         return {
             "policy": self.name,
             "cores": cores,
+            **one.beside,
             "round_s": options.round_s,
             "first_s": self.planning.round * options.round_s,
             "price": [[plain(one) for one in row] for row in price.tolist()],

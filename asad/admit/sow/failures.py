@@ -14,14 +14,19 @@ distribution function. By the inequality of Dvoretzky, Kiefer and Wolfowitz (wit
 by more than μ for some d with probability at most 2·exp(-2·M·μ²), which is Hoeffding's bound for a single d; a union
 bound over the starts gives M = ln(2·starts / (1 - confidence)) / (2·μ²).
 
-Cost: a job O(M · rounds of its window) for its estimate and its draw, and as much in each round that it is active.
-Memory: 4·M·window + 8·M·jobs active bytes.
+With several resources (cores first, then those that were counted) a job goes if any that it needs is full. Each has
+a load of its own, and the same loops run over it. From the first job on that found it full, nobody born later that
+needs it holds a place in that round: what is full is a function of who was born earlier alone, as with one resource.
+
+Cost: a job O(M · rounds of its window · resources that it needs) for its estimate and its draw, and as much in each
+round that it is active. Memory: 4·M·window·resources + 8·M·jobs active bytes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +64,7 @@ class Jobs(NamedTuple):
     """What is known of jobs and drawn of them, by slot."""
 
     demand: Index
+    """By slot and resource."""
     birth: Index
     rows: Index
     arrived: Index
@@ -86,9 +92,10 @@ class Jobs(NamedTuple):
     """By slot and future: its end if it is not evicted."""
 
     @classmethod
-    def of(cls, slots: int, rows: int, samples: int) -> Jobs:
+    def of(cls, slots: int, rows: int, samples: int, resources: int) -> Jobs:
         """So many, with so many rows each."""
-        of_job: list[Any] = [np.zeros(slots, np.int64) for _ in range(9)]
+        of_job: list[Any] = [np.zeros((slots, resources), np.int64)]
+        of_job += [np.zeros(slots, np.int64) for _ in range(8)]
         of_row: list[Any] = [np.zeros((slots, rows), np.int32) for _ in range(4)]
         of_future: list[Any] = [np.zeros((slots, samples), np.int16) for _ in range(3)]
         drawn = np.zeros((slots, samples), np.uint16)
@@ -105,17 +112,19 @@ class Futures:
         self._seed, self._cancel = np.uint64(seed), cancel_waiting
         self._window = bounds.span + bounds.max_duration
         ring = (self._window, samples)
-        self._load: Shorts = np.zeros(ring, np.int16)
-        """By round (a ring) and future: units held by those who are not evicted there."""
-        self._burst: Shorts = np.zeros(ring, np.int16)
-        """1 where somebody has to go in that round, and with him whoever runs there and is born later."""
-        self._most: Index = np.zeros(self._window, np.int64)
-        """By round: units that could be held in some future; where they fit, nobody has to go."""
-        self._supply: Shorts = np.full(self._window, bounds.capacity, np.int16)
+        self.names: tuple[str, ...] = ()
+        """Of the resources beside the first."""
+        self._load: Shorts = np.zeros((1, *ring), np.int16)
+        """By resource, round (a ring) and future: units held by those who are not evicted there."""
+        self._burst: Shorts = np.zeros((1, *ring), np.int16)
+        """1 where somebody has to go in that round, and with him whoever runs there, needs it and is born later."""
+        self._most: Index = np.zeros((1, self._window), np.int64)
+        """By resource and round: units that could be held in some future; where they fit, nobody has to go."""
+        self._supply: Shorts = np.full((1, self._window), bounds.capacity, np.int16)
         self._flags: NDArray[np.uint8] = np.zeros(ring, np.uint8)
         self._sum: NDArray[np.uint8] = np.zeros(samples, np.uint8)
         self._now, self._fresh = 0, True
-        self._jobs = Jobs.of(64, 16, samples)
+        self._jobs = Jobs.of(64, 16, samples, 1)
         self._free = list(range(63, -1, -1))
 
     # --------------------------------------------------------------------------------------------------- what is known
@@ -124,9 +133,18 @@ class Futures:
         """Round `now` has begun."""
         self._now, self._fresh = now, False
 
+    def count(self, name: str, capacity: int) -> None:
+        """Another resource, of which no job has held any so far."""
+        for what in ("_load", "_burst", "_most"):
+            held = getattr(self, what)
+            setattr(self, what, np.concatenate((held, np.zeros_like(held[:1]))))
+        self._supply = np.concatenate((self._supply, np.full((1, self._window), capacity, np.int16)))
+        self._jobs = self._jobs._replace(demand=np.pad(self._jobs.demand, ((0, 0), (0, 1))))
+        self.names += (name,)
+
     def limit(self, first: int, supply: Shorts) -> None:
-        """(window,) units that others leave to jobs with statements in rounds `first`, `first` + 1, …"""
-        self._supply[(first + np.arange(self._window)) % self._window] = supply
+        """(resources, window) units that others leave to jobs with statements in rounds `first`, `first` + 1, …"""
+        self._supply[:, (first + np.arange(self._window)) % self._window] = supply
         self._fresh = False
 
     def add(self, number: int, statement: Statement, starts: Ints, lengths: Ints) -> int:
@@ -139,7 +157,8 @@ class Futures:
         if not self._free or rows > self._jobs.row_arrival.shape[1]:
             self._grow(rows)
         slot, jobs = self._free.pop(), self._jobs
-        jobs.demand[slot], jobs.birth[slot] = statement.demand, self._now
+        jobs.demand[slot] = self.demands(statement.demand, statement.tres)
+        jobs.birth[slot] = self._now
         jobs.rows[slot], jobs.number[slot] = rows, number
         jobs.arrived[slot], jobs.signal[slot], jobs.start[slot] = -1, 0, NEVER
         jobs.possible[slot], jobs.cut[slot] = UNDRAWN, 0
@@ -149,6 +168,10 @@ class Futures:
         if self._fresh:
             self._draw(np.array([slot]))
         return slot
+
+    def demands(self, demand: int, tres: Mapping[str, int]) -> Index:
+        """(resources,) units of the first, and of the others by name."""
+        return np.array([demand, *(tres.get(name, 0) for name in self.names)], np.int64)
 
     def arrived(self, slot: int, arrival: int, signal: int, start: int) -> None:
         """It has come as the row of its statement with this arrival and signal does, and starts in round `start`."""
@@ -171,16 +194,23 @@ class Futures:
             self._fresh = True
 
     def table(
-        self, demand: int, first: int, out: Floats, threshold: float, needed: NDArray[np.bool_]
+        self,
+        demand: int,
+        first: int,
+        out: Floats,
+        threshold: float,
+        needed: NDArray[np.bool_],
+        tres: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """(S, D) probability that `demand` units for 1, …, D rounds from start `first`, `first` + 1, … on do not last.
+        """(S, D) probability that `demand` units for 1, …, D rounds from start `first`, `first` + 1, … on do not last,
+        and units of other resources by name beside them.
 
         For a job born now, after all that were added. `first` is the present round or later. What is below `threshold`
         becomes 0 (Algorithm 2). Where (D,) `needed` is False, `out` is left as it is.
         """
         _estimate(
-            self._load, self._burst, self._most, self._supply, self._now, first, demand, self._cancel,
-            self._flags, self._sum, threshold, needed, out,
+            self._load, self._burst, self._most, self._supply, self._now, first, self.demands(demand, tres),
+            self._cancel, self._flags, self._sum, threshold, needed, out,
         )  # fmt: skip
 
     def _draw(self, order: Index) -> None:
@@ -191,7 +221,7 @@ class Futures:
         """Room for a job of so many rows, and for twice as many jobs if there is none; what is there stays."""
         before, width = self._jobs.row_arrival.shape
         slots = before if self._free else 2 * before
-        grown = Jobs.of(slots, max(rows, width), self.samples)
+        grown = Jobs.of(slots, max(rows, width), self.samples, 1 + len(self.names))
         for old, new in zip(list[Any](self._jobs), list[Any](grown), strict=True):
             new[tuple(slice(length) for length in old.shape)] = old
         self._jobs = grown
@@ -216,7 +246,7 @@ def _draw_in(
         demand, birth, rows, arrived, heard, begun, number, possible, cut,
         row_arrival, row_signal, row_duration, row_start, row_weight, drawn, begin, end, last_end,
     ) = jobs  # fmt: skip
-    ring, samples = load.shape
+    resources, ring, samples = load.shape
     width = row_arrival.shape[1]
     fits = np.zeros(width, np.bool_)
     upto = np.zeros(width, np.float64)
@@ -267,16 +297,29 @@ def _draw_in(
             continue  # it can come no more
         since = max(int(born + (0 if cancel else first)), now)
         gone = np.int16(0)
+        several = demand[slot, 1:].sum() > 0
         for t in range(since, min(born + final, now + ring)):
-            at = t % ring
-            most[at] += demand[slot]
-            if most[at] <= supply[at] and not cancel:
-                _hold(load[at], b, e, np.int16(t - born), np.int16(demand[slot]))
+            at, ahead = t % ring, np.int16(t - born)
+            room = not cancel
+            for r in range(resources):
+                most[r, at] += demand[slot, r]
+                room = room and (demand[slot, r] == 0 or most[r, at] <= supply[r, at])
+            if not room and not several:
+                gone |= _take(
+                    load[0, at], burst[0, at], b, e, ahead, np.int16(demand[slot, 0]),
+                    np.int16(supply[0, at] - demand[slot, 0]), np.int16(1 if cancel else 0),
+                )  # fmt: skip
                 continue
-            gone |= _take(
-                load[at], burst[at], b, e, np.int16(t - born), np.int16(demand[slot]),
-                np.int16(supply[at] - demand[slot]), np.int16(1 if cancel else 0),
-            )  # fmt: skip
+            if not room:
+                for r in range(resources):
+                    if demand[slot, r] > 0:
+                        gone |= _leave(
+                            load[r, at], burst[r, at], b, e, ahead,
+                            np.int16(supply[r, at] - demand[slot, r]), np.int16(1 if cancel else 0),
+                        )  # fmt: skip
+            for r in range(resources):
+                if demand[slot, r] > 0:
+                    _hold(load[r, at], b, e, ahead, np.int16(demand[slot, r]))
         cut[slot] = gone
 
 
@@ -350,6 +393,30 @@ def _take(
 
 
 @compiled
+def _leave(
+    load: Shorts,
+    burst: Shorts,
+    begin: Shorts,
+    end: Shorts,
+    now: np.int16,
+    most: np.int16,
+    cancel: np.int16,
+) -> np.int16:
+    """`_take` of one of several resources, without what is then held: who has to go for one holds nothing of any."""
+    some = np.int16(0)
+    for m in range(len(load)):
+        until = end[m]
+        active = np.int16(now < until)
+        runs = np.int16(active & np.int16(begin[m] <= now))
+        over = np.int16(runs & np.int16(load[m] > most))
+        gone = np.int16(over | np.int16(burst[m] & np.int16(runs | np.int16(active & cancel))))
+        burst[m] = np.int16(burst[m] | over)
+        end[m] = np.int16(until + np.int16(gone * np.int16(now - until)))
+        some = np.int16(some | gone)
+    return some
+
+
+@compiled
 def _estimate(
     load: Shorts,
     burst: Shorts,
@@ -357,7 +424,7 @@ def _estimate(
     supply: Shorts,
     now: int,
     first: int,
-    demand: int,
+    demand: Index,
     cancel: bool,
     flags: NDArray[np.uint8],
     failed: NDArray[np.uint8],
@@ -365,21 +432,28 @@ def _estimate(
     needed: NDArray[np.bool_],
     out: Floats,
 ) -> None:
-    ring, samples = load.shape
+    resources, ring, samples = load.shape
     starts, durations = out.shape
     some = np.zeros(ring, np.bool_)
     final = min(first + starts + durations - 1, now + ring)
     for t in range(first, final):
         at = t % ring
-        if most[at] + demand > supply[at]:
-            some[at] = _full(load[at], burst[at], np.int16(supply[at] - demand), flags[at])
+        for r in range(resources):
+            if demand[r] > 0 and most[r, at] + demand[r] > supply[r, at]:
+                left = np.int16(supply[r, at] - demand[r])
+                if some[at]:
+                    _full_too(load[r, at], burst[r, at], left, flags[at])
+                else:
+                    some[at] = _full(load[r, at], burst[r, at], left, flags[at])
     for i in range(starts):
         s = first + i
         any_failed, known = False, True
         if cancel:
             failed[:] = 0
             for t in range(now, s):
-                any_failed |= _add(burst[t % ring], failed)
+                for r in range(resources):
+                    if demand[r] > 0:
+                        any_failed |= _add(burst[r, t % ring], failed)
             known = not any_failed
         count = 0
         for d in range(durations):
@@ -407,6 +481,13 @@ def _full(load: Shorts, burst: Shorts, most: np.int16, flags: NDArray[np.uint8])
         flags[m] = flag
         found |= flag
     return bool(found != 0)
+
+
+@compiled
+def _full_too(load: Shorts, burst: Shorts, most: np.int16, flags: NDArray[np.uint8]) -> None:
+    """The same of another resource, beside what is flagged."""
+    for m in range(len(load)):
+        flags[m] |= np.uint8(load[m] > most) | np.uint8(burst[m])
 
 
 @compiled

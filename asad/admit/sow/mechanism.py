@@ -17,13 +17,19 @@ when somebody born earlier has to. Without it only those go that run or start in
 fate then still depends on those born before it alone (by induction over births: whether the first k jobs hold a place
 in a round is a function of their own arrivals and durations), so Lemma 3.1 and Theorem 3.2 stand; fewer jobs fail.
 
+Several resources (`count`): each has a relaxed scheduler and loads of its own, a job pays the sum, and goes if any that
+it needs is full. From the first job on that finds a resource full, in the order of birth, nobody born later that needs
+it holds a place in that round; who needs none of it stays. So a job's fate depends on those born before it alone, and
+all of the above stands. With one resource this is latest born first, as printed.
+
 Cost of a statement: that of its menu, plan and draws; independent of how many came before. Memory: jobs active.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +39,7 @@ from asad.admit import AdmitPolicy
 from asad.admit.sow.failures import Futures, sample_count
 from asad.admit.sow.launch import Best, best_plan, rounds_sold, row_starts
 from asad.admit.sow.statement import (
+    MOST_UNITS,
     NEVER,
     Answer,
     Bounds,
@@ -119,6 +126,45 @@ class Active:
         }
 
 
+def crowded(
+    active: Iterable[Active], round: int, most: Mapping[str, int], cancel_waiting: bool
+) -> list[Eviction]:
+    """Who has to go, latest born first, so that no more than `most` units of each resource run; the first has no name.
+
+    `active` are in the order of birth.
+    """
+    asked, released, gone = dict.fromkeys(most, 0), dict.fromkeys(most, 0), list[Eviction]()
+    for held in active:
+        runs = held.runs(round)
+        if not runs and not cancel_waiting:
+            continue
+        needs = {"": held.statement.demand, **held.statement.tres}
+        passed: list[str] = []
+        for name in most:
+            units = needs.get(name, 0)
+            asked[name] += units if runs else 0
+            load = asked[name] - released[name]
+            if units and load > most[name]:
+                what = "would hold" if held.start == round else "held" if runs else "waited for"
+                need = f"need {load} {f'of {name}' if name else 'units'} and there are {most[name]}"
+                why = f"in round {round} jobs born earlier and it {need}; it {what} {units} and was born last"
+                gone.append(Eviction(held.job, round, runs, why))
+                for other in passed if runs else ():  # who goes for one resource frees the others
+                    released[other] += needs.get(other, 0)
+                break
+            passed.append(name)
+    return gone[::-1]
+
+
+def within(counted: Mapping[str, Bounds], tres: Mapping[str, int]) -> list[tuple[bool, str]]:
+    """May one job have so much of the resources beside the first? As `require` takes it."""
+    most = {name: counted[name].max_demand if name in counted else 0 for name in tres}
+    return [
+        (units <= most[name], f"{units} of {name} are above the {most[name]} that one job may have")
+        for name, units in tres.items()
+    ]
+
+
 class Posted(Policy):
     """Algorithm 1 over any relaxed scheduler. `name`, prices and options are those of who derives from it.
 
@@ -172,19 +218,31 @@ class Posted(Policy):
         self.cancel_waiting = cancel_waiting
         self.samples = sample_count(error, confidence, bounds.span)
         self._futures = Futures(bounds, self.samples, seed, cancel_waiting)
+        self.counted: dict[str, Bounds] = {}
+        """Of each resource that is priced beside the first, by name."""
+        self._relaxed: dict[str, Relaxed] = {}
         self._active: dict[int, Active] = {}
         """In the order of birth."""
         self._now, self._births = 0, 0
-        self._price, self._failure = np.zeros((2, bounds.span, bounds.max_duration))
+        self._price, self._failure, self._part = np.zeros((3, bounds.span, bounds.max_duration))
 
     # --------------------------------------------------------------------------------------------------- the mechanism
+
+    def count(self, name: str, capacity: int, max_demand: int) -> None:
+        """From now on there is another resource. Raises UsageError where it cannot be priced."""
+        limits = replace(self.bounds, capacity=min(capacity, MOST_UNITS), max_demand=max_demand)
+        relaxed = self._relaxed_of(name, limits)
+        relaxed.advance(self._now)
+        self.counted[name], self._relaxed[name] = limits, relaxed
+        self._futures.count(name, limits.capacity)
 
     def step(self, round: int) -> None:
         """A new round."""
         if round < self._now:
             raise UsageError(f"sow: round {round} is past, it is round {self._now}; rounds never go back")
         if round > self._now:
-            self.relaxed.advance(round)
+            for relaxed in (self.relaxed, *self._relaxed.values()):
+                relaxed.advance(round)
             self._now = round
         self._futures.step(round)
 
@@ -197,15 +255,19 @@ class Posted(Policy):
         if planned:
             # the rows of a statement, as they are planned, are drawn and sold alike
             slot = self._futures.add(self._births, statement, best.row_start, best.row_length)
-            self.relaxed.take(best.row_start, best.row_length, statement.probability, statement.demand)
+            for relaxed, units in self._sold_by(statement.demand, statement.tres):
+                relaxed.take(best.row_start, best.row_length, statement.probability, units)
             self._active[job] = Active(job, statement, best.plan, best.price, self._unsold(statement), slot)
         self._births += 1
-        self._met(best.at_once, statement.demand * best.volume, planned)
+        self._met(statement, best, planned)
         return best
 
-    def tables(self, demand: int) -> tuple[Floats, Floats]:
-        """(S, D) price and failure of `demand` units by start, from the present round on, and rounds of the run."""
-        self._tables(demand, np.ones(self.bounds.max_duration, np.bool_))
+    def tables(self, demand: int, tres: Mapping[str, int] = MappingProxyType({})) -> tuple[Floats, Floats]:
+        """(S, D) price and failure of `demand` units by start, from the present round on, and rounds of the run.
+
+        `tres`: with units of other resources, that are counted, by name.
+        """
+        self._tables(demand, tres, np.ones(self.bounds.max_duration, np.bool_))
         return self._price.copy(), self._failure.copy()
 
     def quote(self, statement: Statement) -> Best:
@@ -218,6 +280,7 @@ class Posted(Policy):
                     statement.demand <= bounds.max_demand,
                     f"demand {statement.demand} is above the {bounds.max_demand} units that one job may have",
                 ),
+                *within(self.counted, statement.tres),
                 (
                     statement.longest <= bounds.max_duration,
                     f"duration {statement.longest} is above the {bounds.max_duration} rounds that one job may last",
@@ -234,7 +297,7 @@ class Posted(Policy):
         )
         needed = np.zeros(bounds.max_duration, np.bool_)
         needed[statement.duration - 1] = True
-        self._tables(statement.demand, needed)
+        self._tables(statement.demand, statement.tres, needed)
         return best_plan(
             self._now, statement, self._price, self._failure, bounds.least_value, self._unsold(statement)
         )
@@ -253,8 +316,11 @@ class Posted(Policy):
         self._futures.arrived(held.slot, int(held.plan.arrival[row]), signal, held.start)
         return held.start
 
-    def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
-        """Who runs on into a round that was not sold to him; then latest born first, until the rest fits."""
+    def evict(self, round: int, supply: int | Sequence[int] | None = None) -> tuple[Eviction, ...]:
+        """Who runs on into a round that was not sold to him; then latest born first, until the rest fits.
+
+        `supply`: of the first resource, or of it and of all that are counted in their order.
+        """
         self._be_in(round)
         gone = [
             Eviction(
@@ -268,24 +334,12 @@ class Posted(Policy):
             if held.end is not None and held.end <= round
         ]
         self._forget(eviction.job for eviction in gone)
-        crowded = self._crowded(round, self.bounds.capacity if supply is None else supply)
-        self._forget(eviction.job for eviction in crowded)
-        return (*gone, *crowded)
-
-    def _crowded(self, round: int, most: int) -> list[Eviction]:
-        """Who has to go so that no more than `most` units run."""
-        load = sum(held.statement.demand for held in self._active.values() if held.runs(round))
-        gone: list[Eviction] = []
-        for held in reversed(self._active.values()):
-            if load <= most:
-                break
-            runs, demand = held.runs(round), held.statement.demand
-            if runs or self.cancel_waiting:
-                what = "would hold" if held.start == round else "held" if runs else "waited for"
-                why = f"in round {round} jobs born earlier and it need {load} units and there are {most}"
-                gone.append(Eviction(held.job, round, runs, f"{why}; it {what} {demand} and was born last"))
-                load -= demand if runs else 0
-        return gone
+        given = () if supply is None else (supply,) if isinstance(supply, int) else supply
+        whole = [limits.capacity for limits in (self.bounds, *self.counted.values())]
+        most = dict(zip(("", *self.counted), [*given, *whole[len(given) :]], strict=True))
+        over = crowded(self._active.values(), round, most, self.cancel_waiting)
+        self._forget(eviction.job for eviction in over)
+        return (*gone, *over)
 
     def complete(self, job: int, round: int) -> float:
         """The price announced at birth, for as long as it ran. 0 of a job that is not known, or never started."""
@@ -304,12 +358,16 @@ class Posted(Policy):
             self._forget([job])
 
     def occupy(self, round: int, held: Ints) -> None:
-        """Failures follow what others hold. Prices do not: they could not fall again when others end."""
+        """Failures follow what others hold. Prices do not: they could not fall again when others end.
+
+        `held` may have a row of each resource, in the order of `evict`.
+        """
         self._be_in(round)
-        capacity = self.bounds.capacity
-        supply = np.full(self.bounds.span + self.bounds.max_duration, capacity, np.int64)
-        known = min(len(supply), len(held))
-        supply[:known] -= np.clip(held[:known], 0, capacity)
+        given = np.atleast_2d(held)
+        capacity = np.array([limits.capacity for limits in (self.bounds, *self.counted.values())])[:, None]
+        supply = np.repeat(capacity, self.bounds.span + self.bounds.max_duration, axis=1)
+        known = min(supply.shape[1], given.shape[1])
+        supply[: len(given), :known] -= np.clip(given[:, :known], 0, capacity[: len(given)])
         self._futures.limit(round, supply.astype(np.int16))
 
     # ----------------------------------------------------------------------------------------------------- saved state
@@ -327,14 +385,35 @@ class Posted(Policy):
     def state(self) -> dict[str, Json]:
         """Plans, prices and what has arrived. The futures are drawn anew from them."""
         jobs: list[Json] = [held.to_json() for held in self._active.values()]
-        return {"round": self._now, "births": self._births, "prices": self.relaxed.state(), "jobs": jobs}
+        plain = {"round": self._now, "births": self._births, "prices": self.relaxed.state(), "jobs": jobs}
+        if not self.counted:
+            return plain
+        tres: dict[str, Json] = {
+            name: {
+                "capacity": limits.capacity,
+                "max_demand": limits.max_demand,
+                "prices": self._relaxed[name].state(),
+            }
+            for name, limits in self.counted.items()
+        }
+        return {**plain, "tres": tres}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on from there: plans are binding, so every one of them stands as it was announced."""
         with readable("sow: what was kept"):
             now, births, prices = int(kept["round"]), int(kept["births"]), kept["prices"]
             found = [self._read(one) for one in kept["jobs"]]
+            tres = {
+                str(name): (int(one["capacity"]), int(one["max_demand"]), one["prices"])
+                for name, one in kept.get("tres", {}).items()
+            }
         self.relaxed.restore(prices)
+        for name, (capacity, most, own_prices) in tres.items():
+            if name not in self.counted:
+                self.count(name, capacity, most)
+            self._relaxed[name].restore(own_prices)
+        for held in found:
+            require("sow: what was kept: ", within(self.counted, held.statement.tres))
         self._forget(list(self._active))
         self._now, self._births = now, births
         self._futures.step(now)
@@ -346,7 +425,16 @@ class Posted(Policy):
 
     def _unsold(self, statement: Statement) -> float:
         # above what any round costs: prices end about where nobody pays them
-        return 2.0 * statement.demand * self.bounds.max_value
+        return 2.0 * statement.units * self.bounds.max_value
+
+    def _relaxed_of(self, name: str, limits: Bounds) -> Relaxed:
+        """Prices of another resource. Raises UsageError where there are none."""
+        raise UsageError(f"{self.name} prices cores alone, and not {name}; leave it out")
+
+    def _sold_by(self, demand: int, tres: Mapping[str, int]) -> list[tuple[Relaxed, int]]:
+        """Who sells it, of each resource, and how much."""
+        more = [(self._relaxed[name], units) for name, units in tres.items() if units]
+        return [(self.relaxed, demand), *more]
 
     def _read(self, kept: Mapping[str, Any]) -> Active:
         statement, plan = Statement.from_json(kept["statement"]), LaunchPlan.from_json(kept["plan"])
@@ -361,13 +449,16 @@ class Posted(Policy):
         if round != self._now:
             raise UsageError(f"sow: asked of round {round}, it is round {self._now}; `step` first")
 
-    def _met(self, value: float, volume: float, planned: bool) -> None:
-        """For who learns: a statement expects that value if it starts on arrival, for so many units times rounds."""
+    def _met(self, statement: Statement, best: Best, planned: bool) -> None:
+        """For who learns: what a statement expects if it starts on arrival, and for how long it holds what it needs."""
 
-    def _tables(self, demand: int, needed: NDArray[np.bool_]) -> None:
+    def _tables(self, demand: int, tres: Mapping[str, int], needed: NDArray[np.bool_]) -> None:
         self._futures.refresh(held.slot for held in self._active.values())
         self.relaxed.prices(demand, self._now, self._price)
-        self._futures.table(demand, self._now, self._failure, self.threshold, needed)
+        for relaxed, units in self._sold_by(demand, tres)[1:]:
+            relaxed.prices(units, self._now, self._part)
+            self._price += self._part
+        self._futures.table(demand, self._now, self._failure, self.threshold, needed, tres)
         # who lasts into a round that is not sold is ended there
         self._failure[self._price == np.inf] = 1.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -38,18 +38,47 @@ class Others:
     ) -> Ints:
         """(rounds,) units held from round `present` on by all that runs and is not among the `planned` jobs."""
         rows, cores = _rows_but(snapshot, planned)
-        ends = self._expected_end_s(snapshot, rows) / self._round_s
-        until = np.clip(np.floor(ends + 0.5) - present, 1, rounds)
-        taken = held_over_time(until, cores, rounds) + _down(snapshot)
+        taken = self._over_time(snapshot, rows, cores, present, rounds) + _down(snapshot)
         held = np.minimum(np.ceil(taken / unit), capacity)
         return np.maximum(held, 0).astype(np.int32)
+
+    def held_tres(
+        self, snapshot: Snapshot, planned: Set[str], present: int, rounds: int, capacity: Mapping[str, int]
+    ) -> dict[str, Ints]:
+        """The same of each gres and licence in `capacity`."""
+        rows, _ = _rows_but(snapshot, planned) if capacity else (np.zeros(0, np.int32), None)
+        found = {}
+        for name, whole in capacity.items():
+            amounts, down = _tres(snapshot, rows, name)
+            taken = self._over_time(snapshot, rows, amounts, present, rounds) + down
+            found[name] = np.clip(np.ceil(taken - 1e-9), 0, whole).astype(np.int32)
+        return found
 
     def supply(self, snapshot: Snapshot, planned: Set[str], present: int, unit: int, capacity: int) -> int:
         """Units that are left for the `planned` jobs in this round: others count that hold theirs beyond it."""
         rows, cores = _rows_but(snapshot, planned)
-        stays = ~(snapshot.jobs.limit_end_s[rows] <= (present + 1) * self._round_s)
-        left = snapshot.machine.total_cores - _down(snapshot) - float(cores[stays].sum())
+        left = snapshot.machine.total_cores - _down(snapshot) - self._stays(snapshot, rows, cores, present)
         return min(capacity, max(0, math.floor(left / unit)))
+
+    def supply_tres(
+        self, snapshot: Snapshot, planned: Set[str], present: int, capacity: Mapping[str, int]
+    ) -> list[int]:
+        """The same of each gres and licence in `capacity`, in its order."""
+        rows, _ = _rows_but(snapshot, planned) if capacity else (np.zeros(0, np.int32), None)
+        left = []
+        for name, whole in capacity.items():
+            amounts, down = _tres(snapshot, rows, name)
+            taken = down + self._stays(snapshot, rows, amounts, present)
+            left.append(max(0, math.floor(whole - taken + 1e-9)))
+        return left
+
+    def _over_time(self, snapshot: Snapshot, rows: Ints, amount: Floats, present: int, rounds: int) -> Floats:
+        ends = self._expected_end_s(snapshot, rows) / self._round_s
+        return held_over_time(np.clip(np.floor(ends + 0.5) - present, 1, rounds), amount, rounds)
+
+    def _stays(self, snapshot: Snapshot, rows: Ints, amount: Floats, present: int) -> float:
+        """What is held beyond the round."""
+        return float(amount[~(snapshot.jobs.limit_end_s[rows] <= (present + 1) * self._round_s)].sum())
 
     def _expected_end_s(self, snapshot: Snapshot, rows: Ints) -> Floats:
         """(n,) when others are expected to end: as jobs of their kind did, else at their limits; inf for none."""
@@ -69,6 +98,16 @@ def _rows_but(snapshot: Snapshot, planned: Set[str]) -> tuple[Ints, Floats]:
         names = snapshot.jobs.job_id
         rows = np.array([row for row in rows.tolist() if str(names[row]) not in planned], np.int32)
     return rows, snapshot.jobs.cores[rows].astype(np.float64)
+
+
+def _tres(snapshot: Snapshot, rows: Ints, name: str) -> tuple[Floats, float]:
+    """What the jobs in `rows` hold of a gres or licence, and what is on nodes that hold nothing now."""
+    tres = snapshot.tres
+    if name not in tres.names:
+        return np.zeros(len(rows)), 0.0
+    at = tres.names.index(name)
+    held = [0.0 if (found := tres.jobs.get(row)) is None else float(found[at]) for row in rows.tolist()]
+    return np.array(held), float(tres.nodes[~usable_nodes(snapshot), at].sum())
 
 
 def _down(snapshot: Snapshot) -> float:

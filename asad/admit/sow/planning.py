@@ -8,14 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import cast
 
+import numpy as np
+
 from asad.admit.sow import Mechanism
+from asad.admit.sow.announcements import Announcement
 from asad.admit.sow.others import Others
 from asad.admit.sow.promises import Promise, mechanism_row
+from asad.admit.sow.stated_resources import capacities, cores_of, memory_share, priced
 from asad.admit.sow.statement import NEVER, Bounds
 from asad.admit.sow.statement_options import Options
 from asad.admit.sow.statement_register import Register
 from asad.errors import AsadError, UsageError
-from asad.model import Json, Snapshot
+from asad.model import Ints, Json, Snapshot
 
 MOST_UNITS = 30_000
 """A mechanism counts no further; a larger cluster is counted in units of several cores."""
@@ -36,6 +40,12 @@ class Planning:
         self.mechanism: Mechanism | None = None
         self.unit = 1
         self.cores = 0
+        self.there: dict[str, int] = {}
+        """Gres and licences of the cluster, as `capacities` counts them; those that are stated are priced."""
+        self.memory_share = math.inf
+        """Bytes for each core."""
+        self._held: dict[str, Ints] = {}
+        """By name, what others hold from the round on in which the mechanism was shown it; of cores by no name."""
         self.round = -1
         self.occupied: int | None = None
         """The round in which the mechanism was shown last what others hold."""
@@ -73,7 +83,8 @@ class Planning:
                 why = "the site has changed the length of its rounds: announce it anew"
                 self.register.release(promise, "cancelled", why)
         cores = snapshot.machine.total_cores
-        if cores == self.cores:
+        self.there, self.memory_share = capacities(snapshot.tres), memory_share(snapshot.machine)
+        if cores == self.cores and self._as_counted():
             if self.mechanism is not None:
                 self.advance(self.mechanism, snapshot.time_s)
             return self.mechanism
@@ -110,10 +121,11 @@ class Planning:
         same = kept.get("bounds") == asdict(mechanism.bounds)
         if not (same and isinstance(state, dict) and isinstance(known, list) and isinstance(present, int)):
             return
+        limits = self._limits_again(mechanism, state := dict(state))
         rows: dict[int, dict[str, Json]] = {}
         for number in known:
             held = self.register.open.get(cast(int, number))
-            if held is not None:
+            if held is not None and all(units <= limits.get(name, 0) for name, units in held.tres.items()):
                 with contextlib.suppress(UsageError):  # it is beyond what this machine holds
                     rows[held.number] = mechanism_row(
                         held, self.options.round_s, self.unit, mechanism.bounds, present
@@ -125,6 +137,50 @@ class Planning:
         self.register.known, self.round = set(rows), present
         for number in rows:
             self.register.open[number].entered = rows[number]["row"] != -1
+
+    def _limits_again(self, mechanism: Mechanism, state: dict[str, Json]) -> dict[str, int]:
+        """Most units of one job, by name of what is priced beside cores; prices of what is otherwise now begin anew."""
+        kept = state.get("tres")
+        stay = {
+            name: one
+            for name, one in (kept if isinstance(kept, dict) else {}).items()
+            if isinstance(one, dict) and one.get("capacity") == self.there.get(name) != 0
+            if one.get("max_demand") == self._most(name)
+        }
+        if kept is not None:
+            state["tres"] = stay
+        named = {name for promise in self.register.open.values() for name in promise.tres}
+        for name in sorted(named - stay.keys()):
+            if self.there.get(name):
+                mechanism.count(name, self.there[name], self._most(name))
+        return {name: self._most(name) for name in (*stay, *mechanism.counted)}
+
+    def _most(self, name: str) -> int:
+        """Units of a gres or licence that one job may have."""
+        return max(1, math.floor(self.options.most_tres * self.there.get(name, 0)))
+
+    def _as_counted(self) -> bool:
+        """Is there as much of every resource as is priced?"""
+        counted = {} if self.mechanism is None else self.mechanism.counted
+        return all(self.there.get(name) == limits.capacity for name, limits in counted.items())
+
+    def needs(self, mechanism: Mechanism, one: Announcement) -> tuple[int, dict[str, int]]:
+        """Cores, and units of gres and licences, that a statement needs; what it is the first to need is priced now.
+
+        Raises UsageError for what the cluster has not, or no job may have so much of.
+        """
+        needs = priced(one.tres, self.there)
+        for name, units in needs.items():
+            if name not in mechanism.counted:
+                mechanism.count(name, self.there[name], self._most(name))
+                self.register.changed = True
+                if self.occupied is not None:
+                    self._show(mechanism)
+            if units > (most := mechanism.counted[name].max_demand):
+                raise UsageError(
+                    f"{name}: {units} are more than the {most} that one job may have here; ask for less"
+                )
+        return cores_of(one.cores, one.memory_bytes, self.memory_share), needs
 
     def forget(self, promise: Promise, completed: int | None = None) -> None:
         """The mechanism forgets it, as one that has completed before that round, or holds nothing any more."""
@@ -154,17 +210,28 @@ class Planning:
         }
         rounds = bounds.span + bounds.max_duration
         held = self.others.held(snapshot, planned, present, rounds, self.unit, bounds.capacity)
-        mechanism.occupy(present, held)
+        self._held = {"": held, **self.others.held_tres(snapshot, planned, present, rounds, self.there)}
         self.occupied = present
+        self._show(mechanism)
 
-    def supply(self, snapshot: Snapshot, mechanism: Mechanism) -> int:
+    def _show(self, mechanism: Mechanism) -> None:
+        """What others hold, from the present round on; of what is there."""
+        gone, nothing = self.round - cast(int, self.occupied), np.zeros_like(self._held[""])
+        rows = [self._held.get(name, nothing)[gone:] for name in ("", *mechanism.counted)]
+        mechanism.occupy(self.round, np.stack(rows) if mechanism.counted else rows[0])
+
+    def supply(self, snapshot: Snapshot, mechanism: Mechanism) -> int | list[int]:
         """Units that are left for plans in this round; who runs before its start is in no plan of it.
 
         What somebody holds who is being evicted is left to them: it is for their sake that he has to go.
         """
         planned = {promise.job for promise in self._held_by_plans() if promise.start <= self.round}
         planned |= {promise.job for promise in self.register.open.values() if promise.state == "evicting"}
-        return self.others.supply(snapshot, planned, self.round, self.unit, mechanism.bounds.capacity)
+        cores = self.others.supply(snapshot, planned, self.round, self.unit, mechanism.bounds.capacity)
+        if not mechanism.counted:
+            return cores
+        counted = {name: limits.capacity for name, limits in mechanism.counted.items()}
+        return [cores, *self.others.supply_tres(snapshot, planned, self.round, counted)]
 
     def _held_by_plans(self) -> list[Promise]:
         """Those that run and that the mechanism knows."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -69,6 +70,8 @@ class Promise(HeldJob):
     """Of one that is leaving: `declined`, `cancelled` or `withdrawn`."""
     entered: bool = False
     """The mechanism knows that its job has come."""
+    tres: dict[str, int] = field(default_factory=dict)
+    """Units of gres and licences that it was sold, by name."""
 
     def become(self, state: str, becomes: str = "") -> None:
         """Its job is in another state. What was refused of it in the old one delays nothing now."""
@@ -102,7 +105,8 @@ class Promise(HeldJob):
     def sold(self, most_value: float) -> int:
         """Rounds that were sold to it from its start on: beyond them a round costs what nobody would pay."""
         row = self.price[self.plan_row_of(self.arrival)]
-        sold = rounds_sold(row, 2.0 * self.demand * most_value)  # as mechanisms mark rounds that are not sold
+        units = self.demand + sum(self.tres.values())
+        sold = rounds_sold(row, 2.0 * units * most_value)  # as mechanisms mark rounds that are not sold
         return len(row) if sold is None else max(1, sold)
 
     def price_of(self, rounds: int) -> float:
@@ -126,8 +130,11 @@ class Promise(HeldJob):
             "born_s": self.born_s,
             "changed_s": plain(self.changed_s) or self.born_s,
             "announced": self.announced.to_json(),
-            "progress": {**fields_to_json(self, PROGRESS), **self.hold_to_json()},
+            "progress": {**fields_to_json(self, PROGRESS), **self.hold_to_json(), **self._tres_to_json()},
         }
+
+    def _tres_to_json(self) -> dict[str, Json]:
+        return {"tres": dict[str, Json](self.tres)} if self.tres else {}
 
     def plan_row(self) -> dict[str, Json]:
         """Of the store: the plan, written once."""
@@ -147,6 +154,7 @@ class Promise(HeldJob):
             "job": self.job or None,
             "state": self.state,
             "cores": self.announced.cores,
+            **self.announced.beside,
             "due_s": self.announced.due_s,
             "born_s": self.born_s,
             "first_s": self.first_arrival * round_s,
@@ -176,12 +184,22 @@ class Promise(HeldJob):
         }
 
 
-def statement_of(one: Announcement, birth: int, round_s: float, unit: int, bounds: Bounds) -> Statement:
+def statement_of(
+    one: Announcement,
+    birth: int,
+    round_s: float,
+    unit: int,
+    bounds: Bounds,
+    cores: int = 0,
+    tres: Mapping[str, int] = MappingProxyType({}),
+) -> Statement:
     """An announcement in rounds from the epoch, and units of so many cores.
 
+    `cores`, if they are more than announced: what its memory is the share of. `tres`: units of gres and licences.
     Raises UsageError for one that is due in the past or beyond what is sold, or that cannot be worth anything.
     """
-    demand = math.ceil(one.cores / unit)
+    cores = max(cores, one.cores)
+    demand = math.ceil(cores / unit)
     rows: dict[tuple[int, int], float] = {}
     for run in one.runs:
         arrival = max(birth, math.ceil((one.due_s + run.offset_s) / round_s - SLACK))
@@ -194,8 +212,8 @@ def statement_of(one: Announcement, birth: int, round_s: float, unit: int, bound
         (
             (
                 demand <= bounds.max_demand,
-                f"cores: {one.cores} are more than the {bounds.max_demand * unit} that one job may have here; ask for "
-                "less",
+                f"cores: {cores}{' (the share of its memory)' if cores > one.cores else ''} are more than the "
+                f"{bounds.max_demand * unit} that one job may have here; ask for less",
             ),
             (
                 latest_s >= (birth - 1) * round_s,
@@ -222,7 +240,7 @@ def statement_of(one: Announcement, birth: int, round_s: float, unit: int, bound
     )
     support = [(*key, probability) for key, probability in sorted(rows.items())]
     total = math.fsum(row[2] for row in support)
-    return Statement.of(birth, demand, [(a, d, p / total) for a, d, p in support], worth)
+    return Statement.of(birth, demand, [(a, d, p / total) for a, d, p in support], worth, tres=tres)
 
 
 def deadline_of(one: Announcement, round_s: float) -> int:
@@ -249,6 +267,7 @@ def promise_from_json(row: Json, planned: Json) -> Promise | None:
         assert kept["state"] in OPEN and price.ndim == 2
         assert len(price) == len(launch.arrival) == len(failure) > 0
         columns = fields_of(progress, PROGRESS) | hold_of(progress)
+        tres = {str(name): int(units) for name, units in progress.get("tres", {}).items()}
         return Promise(
             number=int(kept["number"]),
             owner=str(kept["owner"]),
@@ -259,6 +278,7 @@ def promise_from_json(row: Json, planned: Json) -> Promise | None:
             failure=failure,
             price=price,
             job=str(kept["job"]),
+            tres=tres,
             **columns,
         )
     except (KeyError, TypeError, ValueError, OverflowError, AssertionError, UsageError):
@@ -270,9 +290,12 @@ def mechanism_row(
 ) -> dict[str, Json]:
     """The job as a mechanism of these bounds keeps it. Raises UsageError if it is beyond them."""
     arrived = promise.planned and promise.arrival <= present
+    statement = statement_of(
+        promise.announced, promise.birth, round_s, unit, bounds, promise.demand * unit, promise.tres
+    )
     return {
         "job": promise.number,
-        "statement": statement_of(promise.announced, promise.birth, round_s, unit, bounds).to_json(),
+        "statement": statement.to_json(),
         "plan": promise.plan.to_json(),
         "price": promise.price.tolist(),
         "row": promise.plan_row_of(promise.arrival) if arrived else -1,

@@ -13,6 +13,9 @@ Source: 004, Algorithms 1 to 3, with terms of rounds (`asad.admit.sow.unit_price
 - Jobs that only wait are not cancelled when others have to go (`asad.admit.sow.mechanism` says why that is as
   truthful); `cancel_waiting` does it.
 
+Of several resources each has a histogram, and a clearing price, of its own. A statement bids for one what it is worth
+beyond what it would pay for the others at their clearing prices: what the dual of the linear program would take it for.
+
 δ, L and U of a round are those at its announcement, max_duration + span rounds ahead, so no announced price moves and
 no job has a part in its own prices. What the paper proves of Algorithm 3's competitive ratio is not proved of these.
 
@@ -24,12 +27,14 @@ after which what was stated counts half), `error` (μ) and `confidence` of the f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from asad.admit.sow.demand import Demand
+from asad.admit.sow.launch import Best
 from asad.admit.sow.mechanism import Posted
-from asad.admit.sow.statement import Bounds, Eviction, readable, require
+from asad.admit.sow.statement import Bounds, Eviction, Statement, readable, require
 from asad.admit.sow.unit_prices import Terms, UnitPrices, paper_terms
 from asad.model import Json
 
@@ -83,16 +88,17 @@ class Sow(Posted):
         )
         paper_terms(bounds, delta)  # is there any supply left?
         self.bounds = bounds
-        self._least = (
-            paper_terms(bounds, 0.0).low if bounds.capacity > bounds.max_demand else bounds.least_value
-        )
-        self._first_price = math.sqrt(self._least * bounds.max_value)
+        self._memory = memory
         self._demand = Demand(bounds, memory)
+        self._demands: dict[str, Demand] = {}
+        """Of the resources that are counted beside the first."""
+        self._clearing: dict[str, float] = {}
+        """Prices by resource, the first one's name being empty; only where there are several."""
         self._delta, self._wanted = delta, evictions
         self._planned, self._gone = 0.0, 0.0
         super().__init__(
             bounds,
-            UnitPrices(bounds, self._terms),
+            UnitPrices(bounds, partial(self._terms, bounds, self._demand)),
             error=error,
             confidence=confidence,
             threshold=threshold,
@@ -104,7 +110,9 @@ class Sow(Posted):
         """What was learned so far is in the terms of the rounds that come into view now."""
         passed = round - self._now
         if passed > 0:
-            self._demand.pass_rounds(passed)
+            for demand in (self._demand, *self._demands.values()):
+                demand.pass_rounds(passed)
+            self._clear()
             if self._planned >= FEWEST:
                 beyond = self._gone / self._planned - self._wanted
                 self._delta = min(max(self._delta + GAIN * beyond, -MOST_DELTA), MOST_DELTA)
@@ -112,7 +120,7 @@ class Sow(Posted):
             self._planned, self._gone = self._planned * counted, self._gone * counted
         super().step(round)
 
-    def evict(self, round: int, supply: int | None = None) -> tuple[Eviction, ...]:
+    def evict(self, round: int, supply: int | Sequence[int] | None = None) -> tuple[Eviction, ...]:
         """As in Algorithm 1; they are counted."""
         gone = super().evict(round, supply)
         self._gone += len(gone)
@@ -131,6 +139,8 @@ class Sow(Posted):
             "planned": self._planned,
             "gone": self._gone,
         }
+        if self._demands:
+            learned["tres"] = {name: demand.state() for name, demand in self._demands.items()}
         return {**super().state(), "learned": learned}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
@@ -139,19 +149,50 @@ class Sow(Posted):
             learned = kept["learned"]
             delta, planned, gone = (float(learned[key]) for key in ("delta", "planned", "gone"))
             assert abs(delta) <= MOST_DELTA and 0.0 <= planned < math.inf and 0.0 <= gone < math.inf
-            demand = learned["demand"]
+            demand, tres = learned["demand"], dict(learned.get("tres", {}))
         super().restore(kept)
         self._demand.restore(demand)
+        for name in tres.keys() & self._demands.keys():
+            self._demands[name].restore(tres[name])
+        self._clear()
         self._delta, self._planned, self._gone = delta, planned, gone
 
-    def _met(self, value: float, volume: float, planned: bool) -> None:
-        self._demand.meet(value, volume)
-        self._planned += planned
+    def _relaxed_of(self, name: str, limits: Bounds) -> UnitPrices:
+        self._demands[name] = demand = Demand(limits, self._memory)
+        return UnitPrices(limits, partial(self._terms, limits, demand))
 
-    def _terms(self, round: int) -> Terms:
-        bounds, learned = self.bounds, self._demand.clearing_price(FILL * self.bounds.capacity)
-        price = self._first_price if learned is None else max(learned, self._least)
+    def _clear(self) -> None:
+        """Clearing prices as of now, where one resource is priced beside another."""
+        self._clearing = {
+            name: demand.clearing_price(FILL * limits.capacity) or 0.0
+            for name, demand, limits in (
+                ("", self._demand, self.bounds),
+                *((name, self._demands[name], limits) for name, limits in self.counted.items()),
+            )
+            if self.counted
+        }
+
+    def _met(self, statement: Statement, best: Best, planned: bool) -> None:
+        self._planned += planned
+        needs = {"": statement.demand, **statement.tres}
+        for name, units in needs.items():
+            others = (self._clearing.get(other, 0.0) * needs[other] for other in needs if other != name)
+            bid = best.at_once - best.volume * sum(others)
+            (self._demands[name] if name else self._demand).meet(bid, units * best.volume)
+
+    def _terms(self, limits: Bounds, demand: Demand, round: int) -> Terms:
+        learned, capacity, most = (
+            demand.clearing_price(FILL * limits.capacity),
+            limits.capacity,
+            limits.max_demand,
+        )
+        least = paper_terms(limits, 0.0).low if capacity > most else limits.least_value
+        price = math.sqrt(least * limits.max_value) if learned is None else max(learned, least)
         slope = FIRST_SLOPE if learned is None else SLOPE
-        supply = (1.0 - self._delta) * bounds.capacity
+        supply = (1.0 - self._delta) * capacity
+        if (
+            limits is not self.bounds
+        ):  # of few units one job may want all; they are sold while nobody is expected
+            supply = max(supply, most * (1.0 + 1e-9))
         low = price * math.exp(-slope * ANCHOR)
-        return Terms(low, low * math.exp(slope * (supply - bounds.max_demand) / bounds.capacity), supply)
+        return Terms(low, low * math.exp(slope * (supply - most) / capacity), supply)

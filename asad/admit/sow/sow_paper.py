@@ -29,6 +29,7 @@ class SowPaper(Posted):
     ) -> None:
         """Raises UsageError for options out of range."""
         terms = paper_terms(bounds, delta)
+        self._delta = delta
         super().__init__(
             bounds,
             UnitPrices(bounds, lambda _: terms),
@@ -38,3 +39,7 @@ class SowPaper(Posted):
             cancel_waiting=cancel_waiting,
             seed=seed,
         )
+
+    def _relaxed_of(self, name: str, limits: Bounds) -> UnitPrices:
+        terms = paper_terms(limits, self._delta)
+        return UnitPrices(limits, lambda _: terms)

@@ -2,7 +2,7 @@
 
 Source: Truthful Online Scheduling of Cloud Workloads under Uncertainty (004), sections 2 and 3. Time is cut into
 rounds, counted from 0. A job that starts in round s and lasts d rounds runs in rounds s, …, s + d - 1 and finishes at
-s + d. All demands are units of one resource (cores, nodes).
+s + d. Demands are units of one resource (cores), and of others beside it by name (GPUs, licences), where there are any.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -169,6 +170,8 @@ class Statement:
     worth: Worth
     signal: Ints
     """(k,) what the job reports of its duration when it arrives, ≥ 0; all 0: nothing. See `with_signal`."""
+    tres: Mapping[str, int] = field(default_factory=dict)
+    """Units of other resources by name, each 1 or more, in every round of its run."""
     longest: int = field(init=False)
     """Rounds, of the row that lasts longest."""
 
@@ -190,6 +193,10 @@ class Statement:
                 (
                     1 <= self.demand <= MOST_UNITS,
                     f"demand {self.demand}: write a whole number from 1 to {MOST_UNITS}",
+                ),
+                *(
+                    (1 <= units <= MOST_UNITS, f"{name} {units}: write a whole number from 1 to {MOST_UNITS}")
+                    for name, units in self.tres.items()
                 ),
             ),
         )
@@ -224,6 +231,7 @@ class Statement:
         support: Sequence[tuple[int, int, float]],
         worth: Worth,
         signal: Sequence[int] | Literal["none", "duration"] = "none",
+        tres: Mapping[str, int] = MappingProxyType({}),
     ) -> Statement:
         """From rows of (arrival, duration, probability). Raises UsageError for what is no statement."""
         with readable("statement: rows of arrival, duration, probability", ""):
@@ -231,7 +239,12 @@ class Statement:
             probability = np.array([row[2] for row in support], np.float64)
             given = {"none": np.zeros_like(arrival), "duration": duration.copy()}
             heard = given[signal] if isinstance(signal, str) else np.array(signal, np.int32)
-        return cls(birth, demand, arrival, duration, probability, worth, heard)
+        return cls(birth, demand, arrival, duration, probability, worth, heard, dict(tres))
+
+    @property
+    def units(self) -> int:
+        """Of all resources together."""
+        return self.demand + sum(self.tres.values())
 
     def with_signal(self, signal: Literal["none", "duration"]) -> Statement:
         """The same job, that reports nothing of its duration when it arrives, or all of it."""
@@ -245,7 +258,8 @@ class Statement:
                 self.arrival, self.duration, self.probability, self.signal, strict=True
             )
         ]
-        return {"birth": self.birth, "demand": self.demand, "rows": rows, "worth": self.worth.to_json()}
+        plain = {"birth": self.birth, "demand": self.demand, "rows": rows, "worth": self.worth.to_json()}
+        return plain | ({"tres": dict(self.tres)} if self.tres else {})
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Statement:
@@ -254,7 +268,8 @@ class Statement:
             support = [(int(row[0]), int(row[1]), float(row[2])) for row in kept["rows"]]
             signal = [int(row[3]) for row in kept["rows"]]
             birth, demand, worth = int(kept["birth"]), int(kept["demand"]), Worth.from_json(kept["worth"])
-        return cls.of(birth, demand, support, worth, signal)
+            tres = {str(name): int(units) for name, units in kept.get("tres", {}).items()}
+        return cls.of(birth, demand, support, worth, signal, tres)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

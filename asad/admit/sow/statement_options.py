@@ -19,6 +19,9 @@ class Options(NamedTuple):
     """Rounds of the longest job that is planned."""
     most_cores: int = 0
     """Cores of the largest job that is planned; 0: a quarter of the cluster. As many stay unsold for it."""
+    most_tres: Annotated[float, Is(above=0.0, most=1.0)] = 0.25
+    """Part of the cluster's gres, or licences, of one name that one planned job may have; one of them in any case. As
+    many stay unsold for it."""
     most_value: Annotated[float, Is(above=0.0, most=1e9)] = 1000.0
     """No statement is worth more."""
     least_value: Annotated[float, Is(above=0.0, most=1e9)] = 1.0

@@ -14,8 +14,9 @@ from an independent and larger set of futures. Nothing is planned for misreports
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from asad.admit.sow.launch import best_plan
 from asad.admit.sow.mechanism import Posted
 from asad.admit.sow.statement import NEVER, Answer, Bounds, Statement
 from asad.model import Floats
-from asad_papers.sow.rounds import Instance, Job, signal_of
+from asad_papers.sow.rounds import Instance, Job, needs_of, signal_of
 
 KINDS = ("value", "deadline", "distribution", "demand", "several")
 """Misreports at birth; `birth` is the one besides."""
@@ -158,21 +159,21 @@ def _try(
 ) -> Tried:
     mechanism, statement = world.mechanism, job.statement
     truth = mechanism.quote(statement)
-    tables = _tables(mechanism, _independent(mechanism, samples, int(chance.integers(2**62))))
-    announced = _tables(mechanism, None)
+    tables = Tables(mechanism, _independent(mechanism, samples, int(chance.integers(2**62))))
+    announced = Tables(mechanism, None)
     least = mechanism.bounds.least_value
-    own = _utility(statement, statement.demand, truth, tables[statement.demand][1], mechanism.now, least)
+    own = _utility(statement, statement, truth, tables.of(statement)[1], mechanism.now, least)
     gain = dict.fromkeys((*KINDS, "birth"), 0.0)
     announced_gain = 0.0
     for kind in KINDS:
         for _ in range(tries):
-            lie = misreport(statement, kind, mechanism.bounds, chance)
+            lie = misreport(statement, kind, mechanism.bounds, chance, mechanism.counted)
             answer = mechanism.quote(lie)
-            worth = _utility(statement, lie.demand, answer, tables[lie.demand][1], mechanism.now, least)
+            worth = _utility(statement, lie, answer, tables.of(lie)[1], mechanism.now, least)
             gain[kind] = max(gain[kind], worth - own)
-            seen = _utility(statement, lie.demand, answer, announced[lie.demand][1], mechanism.now, least)
+            seen = _utility(statement, lie, answer, announced.of(lie)[1], mechanism.now, least)
             announced_gain = max(announced_gain, seen - truth.utility)
-    bound = max(0.0, best_plan(mechanism.now, statement, *tables[statement.demand], least, 0.0).utility - own)
+    bound = max(0.0, best_plan(mechanism.now, statement, *tables.of(statement), least, 0.0).utility - own)
     delayed, error = 0.0, 0.0
     for delay in delays if paths else ():
         mean = np.mean([_later(world, statement, delay, chance) for _ in range(paths)])
@@ -186,9 +187,15 @@ def _try(
     return Tried(world.next, own, truth.utility, gain, announced_gain, bound, error)
 
 
-def misreport(statement: Statement, kind: str, bounds: Bounds, chance: np.random.Generator) -> Statement:
+def misreport(
+    statement: Statement,
+    kind: str,
+    bounds: Bounds,
+    chance: np.random.Generator,
+    counted: Mapping[str, Bounds] = MappingProxyType({}),
+) -> Statement:
     """A statement that is not the true one, in what `kind` says."""
-    worth, demand = statement.worth, statement.demand
+    worth, demand, tres = statement.worth, statement.demand, statement.tres
     arrival, duration = statement.arrival, statement.duration
     probability, signal = statement.probability, statement.signal
     if kind in ("value", "several"):
@@ -201,6 +208,11 @@ def misreport(statement: Statement, kind: str, bounds: Bounds, chance: np.random
         worth = replace(worth, kind=shape, deadline=moved)
     if kind == "demand" or (kind == "several" and chance.random() < 0.3):
         demand = int(chance.integers(demand, bounds.max_demand + 1))
+        tres = {
+            name: int(chance.integers(tres.get(name, 0), limits.max_demand + 1))
+            for name, limits in counted.items()
+        }
+        tres = {name: units for name, units in tres.items() if units}
     if kind in ("distribution", "several"):
         shift, longer = (int(chance.integers(-2, 3)) for _ in range(2))
         if chance.random() < 0.5:
@@ -210,38 +222,46 @@ def misreport(statement: Statement, kind: str, bounds: Bounds, chance: np.random
         duration = np.clip(duration[kept] + np.int32(longer), 1, bounds.max_duration).astype(np.int32)
         weight = chance.dirichlet(np.full(len(kept), 0.5)) + 1e-6
         probability, signal = weight / weight.sum(), signal[kept]
-    return Statement(statement.birth, demand, arrival, duration, probability, worth, signal)
+    return Statement(statement.birth, demand, arrival, duration, probability, worth, signal, tres)
 
 
 def _independent(mechanism: Posted, samples: int, seed: int) -> Futures:
     futures = Futures(mechanism.bounds, samples, seed, mechanism.cancel_waiting)
+    for name, limits in mechanism.counted.items():
+        futures.count(name, limits.capacity)
     futures.step(mechanism.now)
     futures.refresh([held.draw(held.job, futures) for held in mechanism.active.values()])
     return futures
 
 
-Tables = dict[int, tuple[Floats, Floats]]
-"""By demand: (S, D) prices and failures."""
+class Tables:
+    """Prices as announced, with failures of `futures`, or as announced too; computed where they are looked up."""
 
+    def __init__(self, mechanism: Posted, futures: Futures | None) -> None:
+        self._mechanism, self._futures = mechanism, futures
+        self._found: dict[tuple[int, tuple[tuple[str, int], ...]], tuple[Floats, Floats]] = {}
 
-def _tables(mechanism: Posted, futures: Futures | None) -> Tables:
-    """Prices as announced, with failures of `futures`, or as announced too."""
-    bounds = mechanism.bounds
-    found = {}
-    for demand in range(1, bounds.max_demand + 1):
-        found[demand] = price, failure = mechanism.tables(demand)
-        if futures is not None:
-            futures.table(demand, mechanism.now, failure, 0.0, np.ones(bounds.max_duration, np.bool_))
-            failure[price == np.inf] = 1.0
-    return found
+    def of(self, statement: Statement) -> tuple[Floats, Floats]:
+        """(S, D) price and failure for what the statement demands."""
+        demand, tres, mechanism = statement.demand, statement.tres, self._mechanism
+        key = demand, tuple(sorted(tres.items()))
+        if key not in self._found:
+            self._found[key] = price, failure = mechanism.tables(demand, tres)
+            if self._futures is not None:
+                every = np.ones(mechanism.bounds.max_duration, np.bool_)
+                self._futures.table(demand, mechanism.now, failure, 0.0, every, tres)
+                failure[price == np.inf] = 1.0
+        return self._found[key]
 
 
 def _utility(
-    statement: Statement, demand: int, answer: Answer, failure: Floats, now: int, least: float
+    statement: Statement, stated: Statement, answer: Answer, failure: Floats, now: int, least: float
 ) -> float:
-    """Of a job that is as `statement`, under the plan that it got for `demand` units."""
+    """Of a job that is as `statement`, under the plan that it got for what was `stated` of its demand."""
     total = 0.0
-    plan, served = answer.plan, demand >= statement.demand
+    held = needs_of(stated)
+    plan = answer.plan
+    served = all(held.get(name, 0) >= units for name, units in needs_of(statement).items())
     ways = zip(statement.arrival, statement.duration, statement.probability, statement.signal, strict=True)
     for arrival, duration, probability, signal in ways:
         row = plan.row_of(arrival, signal)

@@ -7,8 +7,8 @@ lets more run is an error and not a result. A job that does not finish within th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -42,6 +42,14 @@ class Instance:
     jobs: tuple[Job, ...]
     hindsight_lp: float | None = None
     """As the file gives it."""
+    counted: Mapping[str, Bounds] = field(default_factory=dict)
+    """Of resources beside the first, by name."""
+
+    @property
+    def capacity(self) -> dict[str, int]:
+        """Of every resource; the first one's name is empty."""
+        more = {name: limits.capacity for name, limits in self.counted.items()}
+        return {"": self.bounds.capacity, **more}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +77,7 @@ def simulate(
 
     `submitted` is called after each statement.
     """
-    jobs, bounds = instance.jobs, instance.bounds
+    jobs, bounds, capacity = instance.jobs, instance.bounds, instance.capacity
     births = by_round([job.statement.birth for job in jobs], instance.rounds)
     arrivals = by_round([job.arrival for job in jobs], instance.rounds)
     signals = [signal_of(job.statement, job.arrival, job.duration) for job in jobs]
@@ -105,12 +113,18 @@ def simulate(
                 if eviction.job in later:
                     later.remove(eviction.job)
             evicted += 1
-        load = sum(jobs[number].statement.demand for number in running)
-        if load > bounds.capacity:
-            raise AsadError(
-                f"{mechanism.name}, round {now}: {load} units run and there are {bounds.capacity}"
-            )
+        for name, most in capacity.items():
+            load = sum(needs_of(jobs[number].statement).get(name, 0) for number in running)
+            if load > most:
+                raise AsadError(
+                    f"{mechanism.name}, round {now}: {load} units {name} run and there are {most}"
+                )
     return Outcome(welfare, planned, evicted, start.astype(np.int32), payment, expected)
+
+
+def needs_of(statement: Statement) -> dict[str, int]:
+    """Units that it needs by resource, as in `Instance.capacity`."""
+    return {"": statement.demand, **statement.tres}
 
 
 def signal_of(statement: Statement, arrival: int, duration: int) -> int:
