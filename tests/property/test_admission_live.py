@@ -77,7 +77,7 @@ def test_decisions_are_legal_jobs_end_and_plans_fit(
     nodes[0] = 3  # every job fits somewhere
     cluster = Obedient(nodes, given_jobs)
     own = {job.name: job.throttle for job in given_jobs}
-    options = Options(slot_s=SLOT, horizon=60, again_s=SLOT)
+    options = Options(slot_s=SLOT, horizon=60, again_s=SLOT, early=data.draw(some.booleans()))
     kills = data.draw(some.sets(some.integers(0, 40), max_size=2))
 
     policy, cycle = begun(name, cluster, options)
@@ -133,6 +133,7 @@ def test_companions_live_and_end_with_everybody_else(
     own = {job.name: job.throttle for job in cluster.jobs}
     beside = {"parameter_server_nodes": ("n1",)} if apart else {"server_share": 0.25}
     options = Options(slot_s=SLOT, horizon=60, again_s=SLOT, ps_patience_s=200.0)._replace(**beside)
+    options = options._replace(early=data.draw(some.booleans()))
     kills = data.draw(some.sets(some.integers(0, 40), max_size=2))
     cancelled = data.draw(some.sampled_from([None, *given_pairs]))
     when = data.draw(some.integers(1, 30))

@@ -419,7 +419,7 @@ def asad(slurm: RealSlurm) -> Iterator[Asad]:
     """The daemon with `oasis`, lending nothing."""
     settings = {
         "policies": {"share": "exclusive", "admit": "oasis"},
-        "admit.oasis": {"slot_s": SLOT_S, "horizon": 120},
+        "admit.oasis": {"slot_s": SLOT_S, "horizon": 120, "early": False},
     }
     with Asad(slurm, settings) as asad:
         yield asad

@@ -29,7 +29,8 @@ from asad.share.exclusive import Exclusive
 
 SLOT = 100.0
 WORTH = "utility=constant(10)"
-OPTIONS = Options(slot_s=SLOT, horizon=40, again_s=SLOT)
+OPTIONS = Options(slot_s=SLOT, horizon=40, again_s=SLOT, early=False)
+"""What is planned is what is seen."""
 
 
 def admission(**more: Any) -> Admission:

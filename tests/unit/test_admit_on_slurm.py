@@ -39,10 +39,9 @@ def cycle_of(lab: Lab, policy: Admission) -> Cycle:
     return Cycle(lab.cluster, policy, AtOnce(), Native(), Exclusive(), guard)
 
 
-def admission(lab: Lab) -> Admission:
-    return Admission(
-        "oasis", scheme_maker("oasis", {}), lab.cluster.applications, Options(slot_s=SLOT, horizon=30)
-    )
+def admission(lab: Lab, early: bool = True) -> Admission:
+    options = Options(slot_s=SLOT, horizon=30, early=early)
+    return Admission("oasis", scheme_maker("oasis", {}), lab.cluster.applications, options)
 
 
 def test_arrays_and_rigid_jobs_are_planned_and_slurm_is_asked_once(tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_a_deferred_job_keeps_its_place_while_slurm_does_not_try_it(tmp_path: Pa
         a_job(40, cpus=2, comment="asad:utility=constant(5)"),
     )
     lab = Lab(tmp_path, slurm)
-    policy = admission(lab)
+    policy = admission(lab, early=False)
     cycle = cycle_of(lab, policy)
     cycle.run_once()
     seen: Any = policy.explain("40")
@@ -102,7 +101,7 @@ def test_a_deferred_job_keeps_its_place_while_slurm_does_not_try_it(tmp_path: Pa
     kept = policy.state()
     lab.cluster = lab.open()
     lab.cluster.recover()
-    again = admission(lab)
+    again = admission(lab, early=False)
     again.restore(kept)
     cycle = cycle_of(lab, again)
     cycle.run_once()
