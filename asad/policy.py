@@ -24,7 +24,7 @@ Changes = Mapping[str, Mapping[str, Json] | None]
 """What is known otherwise; None of what is forgotten."""
 
 
-POOL_PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off"})
+POOL_PROPERTIES = frozenset({"waits", "one guest a core", "memory", "pool", "better off", "time to extend"})
 """Properties of the guard that bind whoever lends from pools."""
 
 

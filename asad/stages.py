@@ -101,7 +101,7 @@ class Stages(NamedTuple):
     def guard(self, settings: GuardSettings, memory_loss: float = 0.0) -> Guard:
         """The guard over them; `memory_loss` as in `asad.guard.guard_for`."""
         bound = self.share.properties | self.place.properties
-        return guard_for(bound, settings, memory_loss, self.admit.consents)
+        return guard_for(bound, settings, memory_loss, self.admit.consents, self.lending.poll_s)
 
     def take_over(self, before: Stages) -> None:
         """Know what policies of the same name knew before; of the cluster deferral knows the same by any name."""

@@ -31,6 +31,7 @@ PROPERTIES: dict[str, Property] = {
         loan_rules.pool,
         loan_rules.host_floor,
         loan_rules.better_off,
+        loan_rules.time_to_extend,
         loan_rules.opted_out,
         loan_rules.components,
         loan_rules.share_group,
@@ -67,6 +68,8 @@ class Guard:
     """What calibration says of two memory-bound jobs, see `Look`."""
     consents: Mapping[str, str] = field(default_factory=dict)
     """Who may be evicted and how, see `Look`; it may change between two checks."""
+    poll_s: float = 30.0
+    """From the beginning of one cycle to that of the next."""
 
     def check(
         self, snapshot: Snapshot, decisions: Sequence[Decision], relief: Sequence[Decision] = ()
@@ -75,7 +78,7 @@ class Guard:
 
         `relief` is what `relieve` decided for this snapshot; nothing is vetoed of it.
         """
-        look = Look(snapshot, self.settings, [], self.memory_loss, self.consents, decisions)
+        look = Look(snapshot, self.settings, [], self.memory_loss, self.consents, decisions, self.poll_s)
         for decision in relief:
             look.allow(decision)
         vetoes: list[Outcome] = []
@@ -158,11 +161,13 @@ def guard_for(
     settings: GuardSettings = REPLAY,
     memory_loss: float = 0.0,
     consents: Mapping[str, str] | None = None,
+    poll_s: float = 30.0,
 ) -> Guard:
     """A guard that enforces `properties` and those of `ALWAYS`, in the order of `PROPERTIES`.
 
     `memory_loss` is the part of its pace in [0, 1] that a memory-bound host loses beside a memory-bound guest;
-    `consents` says who agreed to be evicted, by number of the job, and is looked at anew in every check.
+    `consents` says who agreed to be evicted, by number of the job, and is looked at anew in every check; `poll_s` is
+    from one cycle to the next.
 
     Raises KeyError for an unknown name.
     """
@@ -170,4 +175,4 @@ def guard_for(
     if unknown:
         raise KeyError(f"unknown properties: {sorted(unknown)}")
     names = tuple(name for name in PROPERTIES if name in properties | ALWAYS)
-    return Guard(names, settings, memory_loss, {} if consents is None else consents)
+    return Guard(names, settings, memory_loss, {} if consents is None else consents, poll_s)

@@ -12,6 +12,9 @@ from asad.guard.look import TOLERANCE, Look, of
 from asad.ineligible import OPTED_OUT, Ineligible, NodeIneligible
 from asad.place.components import read_components
 
+LOOKS = 2
+"""Polls before a time limit ends in which it can be moved: one in which lending shows, and one that may be late."""
+
 
 def lends_more(look: Look, decision: Decision) -> int:
     """The host of whom `decision` would take more than now; -1 if it takes no more.
@@ -159,6 +162,20 @@ def better_off(look: Look, decision: CoAllocate) -> str:
     guest_end, wait_end = detail.get("guest_end_s"), detail.get("wait_end_s")
     if not isinstance(guest_end, float) or not isinstance(wait_end, float) or guest_end >= wait_end:
         return "it would not end sooner than by waiting"
+    return ""
+
+
+@of(CoAllocate, binds_all=False)
+def time_to_extend(look: Look, decision: CoAllocate) -> str:
+    """No guest is started that its time limit ends within two polls, nor beside a job whose limit ends so soon: that
+    lending slows them is only seen at the next look, and their limits are moved then."""
+    jobs, soon_s = look.snapshot.jobs, LOOKS * look.poll_s
+    if jobs.time_limit_s[decision.guest] < soon_s:
+        return f"its limit of {jobs.time_limit_s[decision.guest]:.0f} s would end it before that can be moved"
+    for job in look.beside(decision):
+        left_s = float(jobs.limit_end_s[job]) - look.snapshot.time_s
+        if left_s < soon_s:  # never of NaN: who waits
+            return f"job {jobs.job_id[job]} there is at its limit in {left_s:.0f} s, before that can be moved"
     return ""
 
 

@@ -57,6 +57,8 @@ class Look:
     """By number of a job: how its owner agreed to its eviction, out of `EVICTIONS`."""
     asked: Sequence[Decision] = ()
     """All decisions of the cycle, whether they are allowed or not."""
+    poll_s: float = 30.0
+    """From the beginning of one cycle to that of the next."""
     done: dict[tuple[str, int], str] = field(default_factory=dict)
     """What of whom is changed in this cycle already, and by which kind of decision."""
     promised: dict[int, float] = field(default_factory=dict)

@@ -85,6 +85,17 @@ def test_memory_bound_pairs_by_calibration(rows: dict[int, float], loss: float, 
         )
 
 
+def test_what_is_two_polls_from_its_limit_can_still_be_given_more() -> None:
+    there, soon = frozenset({"time to extend"}), {"limit_end_s": {HOST: NOW + 60.0, GUEST: NOW + 60.0}}
+    assert vetoes(beside(time_limit_s={WAITING: 60.0}, **soon), pooled(0.5), properties=there) == []
+    guard = guard_for(there, SETTINGS, poll_s=31.0)
+    assert len(guard.check(beside(**soon), [pooled(0.5)])[1]) == 1, (
+        "two polls are a minute and two seconds there"
+    )
+    other = pooled(0.5, nodes=(1,))
+    assert guard.check(beside(**soon), [other]) == ([other], []), "they are on another node"
+
+
 def relieved(snapshot: Snapshot, settings: GuardSettings = SETTINGS) -> Sequence[Decision]:
     return Guard((), settings).relieve(snapshot)
 
@@ -117,6 +128,16 @@ def test_the_made_up_cluster_is_sound() -> None:
         ({}, SetShare(CAUSE, GUEST, 0.7), "host floor): the host uses 30%"),
         ({"time_limit_s": {WAITING: math.inf}}, offer(), "better off): it has no time limit"),
         ({"estimated_start_s": {WAITING: math.nan}}, offer(), "better off): its start has not been"),
+        (
+            {"time_limit_s": {WAITING: 59.0}},
+            offer(),
+            "time to extend): its limit of 59 s would end it before",
+        ),
+        (
+            {"limit_end_s": {HOST: NOW + 59.0}},
+            offer(),
+            "time to extend): job 10 there is at its limit in 59 s, before that can be moved",
+        ),
         ({"host_bar": {HOST: 2}}, offer(), f"opted out): the host cannot lend: {Ineligible(2).text}"),
         ({"host_bar": {HOST: 2}}, SetShare(CAUSE, GUEST, 0.4), "opted out): the host cannot lend"),
         ({"guest_bar": {WAITING: 1}}, offer(), "opted out): it cannot be a guest: it opted out"),
