@@ -511,3 +511,29 @@ def test_a_name_is_no_pattern(url: str, opened: Store, name: str) -> None:
     else:
         erase(url, "--user", name, "--yes")
     assert count(opened, "decisions") == 19 and len(learned.load(opened, "slurm/asax")) == 3
+
+
+# ------------------------------------------------------------------------------------------------- restore
+
+
+def test_a_daemon_starts_on_a_backup_and_goes_on(tmp_path: Path) -> None:
+    place, folder = tmp_path / "asad.db", tmp_path / "restored"
+    with Store.open(str(place)) as store:
+        run = fill(store)
+        learned.save(store, "recorded/static", {"ann/sim/8": {"n": 1}})
+    folder.mkdir(mode=0o700)
+    asked("backup", str(folder / "asad.db"), "--store", str(place))
+    log = tmp_path / "two.swf"
+    log.write_text("; MaxNodes: 1\n; MaxProcs: 2\n1 0 -1 60 2 -1 -1 -1 90 -1 1 1 1 1 -1 -1 -1 -1\n")
+    config = tmp_path / "asad.toml"
+    config.write_text(
+        f'[daemon]\ncluster = "recorded"\nstate_dir = "{folder}"\nsocket = "{tmp_path}/s"\n'
+        f'[policies]\nshare = "exclusive"\n[metrics]\nlisten = ""\n[recorded]\nlog = "{log}"\nspeed = 1e9\n'
+    )
+    daemon = [sys.executable, "-c", "from asad.cli.daemon import main; main()", "--config", str(config)]
+    ended = subprocess.run(daemon, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    with Store.open(str(folder / "asad.db")) as store:
+        assert [(one.id, one.state) for one in store.runs()] == [(run + 1, "done"), (run, "done")]
+        assert len(list(store.decisions(run))) == 19
+        assert learned.load(store, "recorded/static") == {"ann/sim/8": {"n": 1}}
