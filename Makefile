@@ -23,13 +23,15 @@ N ?= 1000000
 WORKERS ?= 2
 DAYS ?= 30
 SEED ?= 1
+# of `make store-year`: how much of the year
+PART ?= 1
 
 # for the browser and PostgreSQL tests, a real Slurm, network namespaces, units, metrics, job_submit.lua, other Slurms
 PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins munge mariadb-server \
 	iproute2 systemd prometheus lua5.3 debootstrap man-db mandoc
 PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap man mandoc
 
-.PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm bench bench-smoke lint style types imports docs clean \
+.PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm bench bench-smoke store-year lint style types imports docs clean \
 	system-packages
 .DELETE_ON_ERROR:
 # where it is set, every process compiles pytest's rewritten tests and asad itself anew: 15 s for each worker of a run
@@ -49,6 +51,7 @@ help:
 	@echo 'make lint             ruff, mypy and the import contract'
 	@echo 'make bench            run the benchmarks'
 	@echo 'make bench-smoke      run every benchmark once in its smallest form: does it still run?'
+	@echo 'make store-year       a year of a large cluster through the state store, on SQLite and PostgreSQL: how large is it? (PART=1)'
 	@echo 'make docs             fill in what the code says of itself, and build the pages into build/docs; a broken link fails'
 	@echo 'make system-packages  Debian: browser, PostgreSQL, Slurm and whatever else the tests need (as root)'
 	@echo 'make clean            remove everything that these targets made'
@@ -102,6 +105,11 @@ test-vm: $(VENV)/.installed-test
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest benchmarks -s --durations 0
+
+# A year of 1 000 nodes and 2 million jobs through the state store: PART=0.05 takes a minute or two on each database, all of it half
+# an hour and 6 GB in TMPDIR.
+store-year: $(VENV)/.installed-test
+	$(BIN)/python -m pytest benchmarks/bench_store_year.py -s --of-year $(PART) $(TEST_ARGS)
 
 bench-smoke: $(VENV)/.installed-test
 	@mkdir -p build && rm -f build/benchmarks.xml

@@ -11,6 +11,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="Run every benchmark once in its smallest form, without real logs: does it still run?",
     )
+    parser.addoption(
+        "--of-year",
+        type=float,
+        default=0.05,
+        metavar="PART",
+        help="Part of a year's jobs and nodes that fill the state store (1: all of them, for many minutes).",
+    )
 
 
 @pytest.fixture(scope="session")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+
+from lab.postgres_server import NoServer, postgres_server
 
 MEMORY = Path("/dev/shm")
 ROOM_BYTES = 2**30
@@ -85,29 +85,8 @@ def postgresql() -> Iterator[str]:
     """Folder of the socket of a PostgreSQL server of our own: one for all tests (of each worker)."""
     if find_spec("psycopg") is None:
         pytest.skip("no psycopg (pip install 'asad[postgres]')")
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    found += [Path(path) for path in [shutil.which("initdb")] if path]
-    if not found:
-        pytest.skip("no initdb (apt-get install postgresql)")
-    programs = found[-1].parent
-    as_user: list[str] = []
-    # short, for the socket, and open to the account of the server, unlike the folders of pytest
-    with TemporaryDirectory(prefix="asad-pg-", dir=MEMORY if has_room(MEMORY) else "/tmp") as folder:
-        if os.geteuid() == 0:  # PostgreSQL refuses root
-            as_user = ["runuser", "-u", "postgres", "--"]
-            shutil.chown(folder, "postgres", "postgres")
-        data = f"{folder}/data"
-
-        def run(*command: str) -> None:
-            subprocess.run(
-                [*as_user, *command], check=True, cwd=folder, stdout=subprocess.DEVNULL, timeout=300
-            )
-
-        run(str(programs / "initdb"), "-D", data, "-A", "trust", "-U", "asad", "-E", "UTF8", "--no-sync")
-        options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-        control = str(programs / "pg_ctl")
-        run(control, "-D", data, "-o", options, "-l", f"{folder}/log", "-w", "start")
-        try:
+    try:
+        with postgres_server(str(MEMORY) if has_room(MEMORY) else "/tmp") as folder:
             yield folder
-        finally:
-            run(control, "-D", data, "-m", "immediate", "-w", "stop")
+    except NoServer as missing:
+        pytest.skip(str(missing))

@@ -279,8 +279,8 @@ def erase(
     does not know: give them with --jobs. What remains is named at the end. Stop the daemon meanwhile: it would write
     again what it knows.
     """
-    if not user.strip():
-        raise UsageError("--user: the name is empty; give it as Slurm has it")
+    if not user.strip() or "/" in user:
+        raise UsageError(f"--user: {printable(user)!r} is no name of a user; give it as Slurm has it")
     given = (
         []
         if jobs is None

@@ -93,11 +93,10 @@ def _parts(
         for summary in SUMMARIES:
             of_live = [summary.rows.c.run_id.in_(live)] if "run_id" in summary.rows.c else []
             yield summary.rows, (summary.rows.c.job.in_(page), *of_live), summary
-        for table, column in (
-            (schema.decisions, schema.decisions.c.host),
-            (schema.share_cases, schema.share_cases.c.job),
-        ):
-            yield table, (column.in_(page), table.c.run_id.in_(live)), None
+        decided, cases = schema.decisions.c, schema.share_cases.c
+        others = decided.host.in_(page), decided.job.not_in(page), decided.run_id.in_(live)
+        yield schema.decisions, others, None
+        yield schema.share_cases, (cases.job.in_(page), cases.run_id.in_(live)), None
     yield schema.share_cases, (_begins(schema.share_cases, user),), None
     yield schema.learned, (_begins(schema.learned, user),), None
     over = select(stated.number).where(

@@ -96,6 +96,16 @@ def pages(
         last = page[-1][-1]
 
 
+class _Lines:
+    """Ends lines with a line feed alone. (Were that given to csv, it would not quote a carriage return.)"""
+
+    def __init__(self, file: TextIO) -> None:
+        self._write = file.write
+
+    def write(self, line: str) -> int:
+        return self._write(line.removesuffix("\r\n") + "\n")
+
+
 def write_csv(
     file: TextIO,
     columns: Sequence[Column[Any]],
@@ -109,7 +119,7 @@ def write_csv(
     Text that a spreadsheet would carry out gets an apostrophe before it, unless `raw`. `shown` makes text harmless for
     a terminal.
     """
-    write = csv.writer(file, lineterminator="\n").writerow
+    write = csv.writer(_Lines(file)).writerow
     write([column.name for column in columns])
     is_text = [column.type.python_type is str for column in columns]
 

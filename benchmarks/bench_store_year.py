@@ -1,0 +1,253 @@
+"""What a year of a large cluster leaves in the state store: each row is written, summed up and removed in its time.
+
+Rows are such as a daemon writes (`make soak` shows their mix and length), and more of them: each job is host or guest
+of a lending, has more decisions and quota changes than were ever seen, and each tenth has a statement of work.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stated import beside
+
+from asad.applications import MOST
+from asad.experts.state import FEATURES
+from asad.store import learned, retention, schema, upkeep
+from asad.store.database import BULK_CACHE_MIB
+from asad.store.retention import Keep
+from asad.store.share_cases import MOST_LIVE
+from asad.store.store import Store
+from lab.postgres_server import NoServer, postgres_server
+
+DAY_S, DAYS = 86_400.0, 365
+NODES, JOBS = 1_000, 2_000_000
+DECISIONS, QUOTAS = 8, 4
+"""Of each job. The soak's cluster has 2.6 decisions and 0.8 quota changes of each job that lending touches."""
+CASES = 28_800
+"""A day: what `MOST_CASES` allows of each cycle of 30 s."""
+STATED = 0.1
+"""Part of the jobs that have a statement of work."""
+APPLICATIONS, SCOPES = MOST, ("slurm/share/asax", "slurm/admit/oasis", "slurm/defer/rollout")
+"""As many as are ever kept, of three stages."""
+CGROUP = "/sys/fs/cgroup/system.slice/slurmstepd.scope"
+START_S = 1_800_000_000.0 // DAY_S * DAY_S
+BOUND_GIB = 10.0
+VACUUM_DAYS = 3
+"""PostgreSQL's own vacuum, which looks once a minute, has no time for a year that passes in minutes."""
+FIXED = {"decision_summaries", "job_end_summaries", "runs", "run_number", "schema_version"}
+"""Tables that do not grow with jobs and nodes."""
+MOSTLY = {"share_cases": MOST_LIVE}
+"""Tables that hold no more rows than these."""
+KINDS = (
+    ("set-share", 0.60, 16, 443, 57, 0),
+    ("set-quota", 0.15, 51, 2, 51, 0),
+    ("co-allocate", 0.11, 80, 115, 112, 0),
+    ("co-allocate", 0.13, 147, 116, 187, 66),
+    ("extend-limit", 0.01, 2, 2, 39, 0),
+)
+"""Kind, its part of all, and the mean length of `more`, `detail`, `reason` and `outcome_reason` in `make soak`."""
+
+
+class Year:
+    """Draws the rows of days."""
+
+    def __init__(self, part: float) -> None:
+        self.rng = np.random.default_rng(1)
+        self.part, self.jobs = part, max(1, round(JOBS * part / DAYS))
+        self.nodes = max(1, round(NODES * part))
+        self.first = self.decided = 0
+        state = json.dumps({feature.name: 0.1234 for feature in FEATURES[:9]}, separators=(",", ":"))
+        self.state = state
+        self.texts = [tuple("x" * length if length else "" for length in lengths) for _, _, *lengths in KINDS]
+
+    def day(self, number: int) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+        """Rows of one day, by table."""
+        rng, begin = self.rng, START_S + number * DAY_S
+        names = [str(self.first + k) for k in range(self.jobs)]
+        self.first += self.jobs
+        ends = np.sort(rng.uniform(begin, begin + DAY_S, self.jobs)).tolist()
+        of_job, of_kind = self._chosen(DECISIONS * self.jobs)
+        times = np.sort(rng.uniform(begin, begin + DAY_S, len(of_job))).tolist()
+        shares = np.round(rng.random(len(of_job)), 4).tolist()
+        yield (
+            "decisions",
+            [
+                (
+                    *(1, self.decided + k, self.decided // 30 + k, times[k], KINDS[kind][0], names[job], job),
+                    *(names[job - 1], job, shares[k], None, self.texts[kind][0], "asax", self.texts[kind][2]),
+                    *("vetoed" if kind == 3 else "done", self.texts[kind][3], self.texts[kind][1]),
+                )
+                for k, (job, kind) in enumerate(zip(of_job, of_kind, strict=True))
+            ],
+        )
+        self.decided += len(of_job)
+        roles = ["guest" if guest else "host" for guest in (rng.random(self.jobs) < 0.15).tolist()]
+        accounts = rng.integers(0, 200, self.jobs).tolist()
+        yield (
+            "job_ends",
+            [
+                (1, self.first + k, names[k], roles[k], end - 9e4, end - 8e4, end, end + 1.0, k % 50 == 0)
+                for k, end in enumerate(ends)
+            ],
+        )
+        yield (
+            "ledger",
+            [
+                (names[k], roles[k], end, f"account{accounts[k]}", 1234.5678 + k, 0.5)
+                for k, end in enumerate(ends)
+            ],
+        )
+        changed = np.sort(rng.uniform(begin, begin + DAY_S, QUOTAS * self.jobs)).tolist()
+        of_node = rng.integers(0, self.nodes, len(changed)).tolist()
+        yield (
+            "quota_audit",
+            [
+                (
+                    *(f"cn{of_node[k]}", time_s, names[k // QUOTAS]),
+                    f"{CGROUP}/job_{names[k // QUOTAS]}/cpu.{'max' if k % 2 else 'idle'}",
+                    *("100000 100000", "20450 100000", "leased"),
+                )
+                for k, time_s in enumerate(changed)
+            ],
+        )
+        cases = np.sort(rng.uniform(begin, begin + DAY_S, max(1, round(CASES * self.part)))).tolist()
+        yield (
+            "share_cases",
+            [
+                (
+                    1,
+                    time_s,
+                    names[k % self.jobs],
+                    f"user{k % 500}/run-#/16",
+                    0.3,
+                    0.5102160737734144,
+                    0.25,
+                    self.state,
+                )
+                for k, time_s in enumerate(cases)
+            ],
+        )
+        stated = range(max(1, round(STATED * self.jobs)))
+        number *= len(stated)
+        yield (
+            "statements",
+            [
+                (
+                    *(
+                        "slurm/admit/sow",
+                        number + k,
+                        f"user{k % 500}",
+                        "nightly-run",
+                        names[k % self.jobs],
+                        "completed",
+                    ),
+                    *("it is worth its price", ends[k] - 9e4, ends[k], "a" * 300, "p" * 200),
+                )
+                for k in stated
+            ],
+        )
+        yield "launch_plans", [("slurm/admit/sow", number + k, ends[k] - 9e4, "p" * 600) for k in stated]
+        yield (
+            "statement_ledger",
+            [
+                ("slurm/admit/sow", number + k, account, ends[k], names[k], "paid", amount)
+                for k in stated
+                for account, amount in ((f"user{k % 500}", -1_000_000), ("(house)", 1_000_000))
+            ],
+        )
+
+    def _chosen(self, count: int) -> tuple[list[int], list[int]]:
+        parts = np.array([part for _, part, *_ in KINDS])
+        return (
+            self.rng.integers(0, self.jobs, count).tolist(),
+            self.rng.choice(len(KINDS), count, p=parts / parts.sum()).tolist(),
+        )
+
+
+def load(store: Store, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Rows into a table by the shortest way that its database has."""
+    columns = ", ".join(schema.METADATA.tables[name].c.keys())
+    with store.writing("filling") as connection:
+        if store.url.get_backend_name() == "sqlite":
+            marks = ", ".join("?" * len(rows[0]))
+            connection.exec_driver_sql(f"INSERT INTO {name} ({columns}) VALUES ({marks})", list(rows))  # noqa: S608
+            return
+        driver: Any = connection.connection.driver_connection
+        with driver.cursor() as cursor, cursor.copy(f"COPY {name} ({columns}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+
+
+def live(store: Store, part: float) -> None:
+    """The run of the daemon, and what it has learned."""
+    store.begin_run("live", "asax", None, {"cluster": "slurm"}, {"interval_s": 30.0})
+    for scope in SCOPES:
+        names = [f"user{k % 500}/application-{k}-#/16" for k in range(round(APPLICATIONS * part))]
+        learned.save(store, scope, {name: {"w": "x" * 820} for name in names})
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_year_stays_below_ten_gib(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str, smallest: bool
+) -> None:
+    part = 0.0005 if smallest else float(request.config.getoption("--of-year"))
+    if kind == "sqlite":
+        fill(str(tmp_path / "asad.db"), part, smallest)
+        return
+    try:
+        with postgres_server(tempfile.gettempdir()) as folder:
+            fill(f"postgresql://asad@/postgres?host={folder}", part, smallest)
+    except NoServer as missing:
+        pytest.skip(str(missing))
+
+
+def fill(url: str, part: float, smallest: bool) -> None:
+    """The year, and the table of what it left."""
+    year, keep = Year(part), Keep(*(DAY_S * days for days in (90, 30, 14, 60, 1825)))
+    days, look_days = (100, 10) if smallest else (DAYS, 1)
+    most_bytes, longest_s, steps = 0, 0.0, 0
+    began, cpu = time.perf_counter(), time.process_time()
+    with Store.open(url, cache_mib=BULK_CACHE_MIB) as store:
+        postgresql = store.url.get_backend_name() == "postgresql"
+        live(store, part)
+        removing_s = 0.0
+        for number in range(days):
+            for name, rows in year.day(number):
+                load(store, name, rows)
+            if (number + 1) % look_days:
+                continue
+            step_s = time.perf_counter()
+            for _ in retention.steps(store, START_S + (number + 1) * DAY_S, None, keep):
+                now_s = time.perf_counter()
+                longest_s, removing_s = max(longest_s, now_s - step_s), removing_s + now_s - step_s
+                steps, step_s = steps + 1, now_s
+            if postgresql and number % VACUUM_DAYS == 0:
+                upkeep.vacuum(store, lambda done, whole: None)
+            most_bytes = max(most_bytes, upkeep.total_bytes(store))
+        wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
+        found = upkeep.sizes(store)
+        on_disk = upkeep.total_bytes(store)
+    print(
+        f"\n{store.url.get_backend_name()}, {part:g} of the year: {wall_s:.0f} s, {cpu_s:.0f} s of CPU here, of which"
+    )
+    print(f"{steps} steps of retention took {removing_s:.0f} s, the longest {longest_s:.2f} s")
+    print(f"{'table':20} {'rows':>12} {'MiB':>9} {'bytes/row':>9} {'rows of all':>12} {'MiB of all':>10}")
+    whole = 0.0
+    for one in found:
+        size = one.bytes or 0
+        each = size / one.rows if one.rows else 0.0
+        rows = one.rows if one.table in FIXED else min(one.rows / part, MOSTLY.get(one.table, np.inf))
+        whole += rows * each
+        print(
+            f"{one.table:20} {one.rows:12,} {size / 2**20:9.1f} {each:9.0f} {rows:12,.0f} {rows * each / 2**20:10.1f}"
+        )
+    print(f"on the disk at the end {on_disk / 2**20:,.0f} MiB, at most {most_bytes / 2**20:,.0f} MiB")
+    print(beside("all tables of a whole year", whole / 2**30, BOUND_GIB, "GiB"))
+    assert sum(one.rows for one in found if one.table.endswith("_summaries")) > 0
