@@ -331,6 +331,11 @@ def parse(text: str, path: Path) -> Config:
         raise ConfigError(
             f"{path}: not TOML: {printable(str(error)[:200])}; correct what it names"
         ) from error
+    return of_document(document, path, text)
+
+
+def of_document(document: Mapping[str, Any], path: Path, text: str = "") -> Config:
+    """The settings of tables that were read from `text`, whose lines errors name. Raises ConfigError as `load` does."""
     read_tables = {
         name: read_table(table, document.get(name, {}), Words(), (name,)) for name, table in TABLES.items()
     }

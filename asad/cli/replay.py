@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from asad.config import Config
     from asad.replay.readers import Recorded
     from asad.replay.replay_settings import Settings
     from asad.replay.results import ReplayResult
@@ -260,10 +261,10 @@ def replay(log: str, report: Path | None, as_json: bool, **given: Any) -> None:
 
 
 def replayed(
-    log: str,
+    log: str | Recorded,
     *,
     policy: str | None = None,
-    config_file: Path | None,
+    config_file: Path | Config | None,
     nodes: int | None,
     cores: int | None,
     memory: str | None,
@@ -294,11 +295,11 @@ def replayed(
     vary_demand: bool | None = None,
     quiet: bool,
 ) -> ReplayResult:
-    """The replay that the options of the command describe.
+    """The replay that the options of the command describe; who replays a log again hands over what was read of it.
 
     Raises UsageError, LogError, MachineError, ConfigError for what they name, StoreError.
     """
-    from asad.config import load
+    from asad.config import Config, load
     from asad.replay.cpu_demand import DemandProfile, read_demand
     from asad.replay.machine import from_flags, infer, read_machine
     from asad.replay.policies import CONFIGURED, PLAIN, usual_policies
@@ -312,7 +313,7 @@ def replayed(
         raise UsageError("--machine and --nodes both describe the machine; give one of them")
     if memory is not None and nodes is None:
         raise UsageError("--memory is memory of each node: give --nodes and --cores with it")
-    config = PLAIN if config_file is None else load(config_file)
+    config = config_file if isinstance(config_file, Config) else load(config_file) if config_file else PLAIN
     if policy is None and config_file is not None:
         policies: tuple[str, ...] = ("slurm", CONFIGURED)
     elif policy is None:
@@ -345,11 +346,14 @@ def replayed(
         contention=contention or (Path(config.guard.calibration) if config.guard.calibration else None),
         vary_demand=vary_demand,
     )
-    names = [name.strip() for name in columns.split(",")] if columns else None
-    recorded = read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
+    if isinstance(log, str):
+        names = [name.strip() for name in columns.split(",")] if columns else None
+        recorded = read_log(log, columns=names, delimiter=delimiter, skip_bad=skip_bad, format=log_format)
+    else:
+        recorded = log
     if len(recorded.jobs) == 0:
         raise UsageError(
-            f"{log}: no job in it ever ran, so there is nothing to replay; counted: {recorded.counts}"
+            f"{recorded.path}: no job in it ever ran, so there is nothing to replay; counted: {recorded.counts}"
         )
     if machine is not None:
         described = read_machine(machine)

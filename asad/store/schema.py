@@ -76,6 +76,8 @@ runs = Table(
     Column("pid_namespace", Text, nullable=False),
     Column("pid", BigInteger, nullable=False),
     Column("pid_started", BigInteger, nullable=False),
+    Column("sweep", Text),
+    Column("task", Text),
 )
 
 decisions = _table("decisions", DecisionRecord, keys=("run_id", "seq"))

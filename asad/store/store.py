@@ -107,9 +107,10 @@ class Store(Database):
         return Run(self, run_id, flush_every, *following)
 
     def runs(self, limit: int | None = None) -> list[RunRecord]:
-        """The stored runs, newest first, at most `limit` of them."""
+        """The stored runs, newest first, at most `limit` of them; those of sweeps are in `asad.store.sweeps`."""
+        alone = select(schema.runs).where(schema.runs.c.sweep.is_(None))
         with self.reading("listing runs") as connection:
-            return _run_records(connection, select(schema.runs).limit(limit))
+            return _run_records(connection, alone.limit(limit))
 
     def run(self, run_id: int) -> RunRecord:
         """One stored run.

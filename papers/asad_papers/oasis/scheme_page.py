@@ -329,7 +329,7 @@ def _instances(document: Document) -> Iterator[Piece]:
                 for instance, schemes in document["instances"].items()
                 for scheme, row in schemes.items()
             ],
-            folded=True,
+            folded="Each instance",
         )
 
 

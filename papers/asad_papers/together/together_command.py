@@ -104,7 +104,10 @@ def _reading(document: Document) -> Reading:
     figures = document["together"]["on"]
     heads = ["", *figures]
     means, errors = ([*_rows(figures, key)] for key in ("mean", "error"))
-    tables = [Table("What is on", heads, means), Table("Standard errors", heads, errors, folded=True)]
+    tables = [
+        Table("What is on", heads, means),
+        Table("Standard errors", heads, errors, folded="Each instance"),
+    ]
     return Reading(
         kicker="One cluster, jobs of all kinds",
         heading="All stages at once",
