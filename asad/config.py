@@ -215,6 +215,17 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WebSettings:
+    """`[web]`: what the daemon holds of the live page (`asad-web`), which is a process of its own."""
+
+    user: str = "asad-web"
+    """The user as whom `asad-web` runs: it may read statements of work too, to show them to their owners; empty: none
+    but operators may."""
+    private: Literal["auto", "yes", "no"] = "auto"
+    """Does the page show to users no jobs but their own? `auto`: where Slurm's `PrivateData` has `jobs`."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedSettings:
     """`[recorded]`: what `cluster = "recorded"` plays."""
 
@@ -247,6 +258,7 @@ class Config:
     nodes: NodesSettings = field(default_factory=NodesSettings)
     node: NodeSettings = field(default_factory=NodeSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    web: WebSettings = field(default_factory=WebSettings)
     recorded: RecordedSettings = field(default_factory=RecordedSettings)
     share: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Options of share policies by their name (`[share.asax]`), as plain data."""
@@ -297,6 +309,7 @@ TABLES: dict[str, type[Any]] = {
     "nodes": NodesSettings,
     "node": NodeSettings,
     "metrics": MetricsSettings,
+    "web": WebSettings,
     "recorded": RecordedSettings,
 }
 """Name of a table → its settings."""

@@ -50,6 +50,7 @@ PROGRAMS = {
     "asad": "asad.cli.daemon:asad",
     "asad-node": "asad.cli.node:asad_node",
     "asad-undo": "asad_slurm.undo:arguments",
+    "asad-web": "asad.web.asad_web:asad_web",
 }
 """Command → the click command, or the function that makes its parser."""
 LINKS = {

@@ -45,6 +45,7 @@ READING = (
     "sow-quote",
     "sow-status",
     "tasks",
+    "page",
 )
 OWN = ("submit", "cancel", "sow-submit", "sow-cancel", "sow-ledger")
 """What everyone may do with jobs of his own; whoever answers holds to that."""

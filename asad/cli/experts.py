@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +28,7 @@ from asad.experts import (
     state,
 )
 from asad.experts.tree import faults_of_actions
-from asad.model import Json, ShareCases
+from asad.model import ShareCases
 from asad.report import units
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def show(names: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
       asactl experts show /etc/asad/experts/cpu.toml
     """
     chosen = _chosen(names, folder)
-    respond(as_json, lambda: {"experts": [_plain(expert) for expert in chosen]}, lambda: _drawn(chosen))
+    respond(as_json, lambda: {"experts": [expert.to_json() for expert in chosen]}, lambda: _drawn(chosen))
 
 
 @experts.command(
@@ -386,13 +385,6 @@ def _experts_of(paths: tuple[Path, ...]) -> list[Expert]:
     for path in paths:
         found += load_experts(path) if path.is_dir() else [load_expert(path)]
     return found
-
-
-def _plain(expert: Expert) -> dict[str, Json]:
-    """An expert as data; what a test compares with is float32, and reported by its fewest digits."""
-    plain: dict[str, Json] = asdict(expert)
-    plain["nodes"] = [asdict(node) | {"above": float(str(np.float32(node.above)))} for node in expert.nodes]
-    return plain
 
 
 def _chosen(names: tuple[str, ...], folder: Path | None) -> list[Expert]:

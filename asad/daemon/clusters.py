@@ -84,6 +84,15 @@ class HasStories(Protocol):
 
 
 @runtime_checkable
+class KeepsJobsPrivate(Protocol):
+    """A cluster that can be configured to show users no jobs but their own (Slurm's PrivateData)."""
+
+    def hides_jobs(self) -> bool:
+        """Does it? Where it could not be asked: yes. Asked in the main thread."""
+        ...
+
+
+@runtime_checkable
 class ActsByItself(Protocol):
     """A cluster that acts not only on decisions (it takes jobs out of another's queue)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
@@ -12,8 +13,9 @@ from asad.cycle import Cycle
 from asad.daemon.clusters import ActsByItself, LiveCluster
 from asad.daemon.figures import Figures
 from asad.decisions import Outcome
-from asad.model import Snapshot
-from asad.store.records import QuotaChange
+from asad.model import Json, Snapshot
+from asad.status import user_of
+from asad.store.records import JOB_FIELDS, QuotaChange
 from asad.store.retention import Keep
 from asad.store.writer import FORGET_S, Writer
 from asad.systemd import notify
@@ -24,14 +26,33 @@ MOST_CASES = 10
 """So many cases of lending are kept of a cycle; a thousand hosts draw twenty times as many each minute."""
 SENTENCE_S = 1.0
 """No more than one sentence goes into the log in this time: a log that is played has many cycles a second."""
+MOST_NODES = 4
+"""So many nodes of a recent decision are named."""
+MOST_RECENT = 200
+"""So many of the last decisions can be seen on the live page; the store has them all."""
 T = TypeVar("T")
 
 
 class CycleRecords:
     """Counts in `figures` what cycles leave, and hands to `writer` what is kept of it."""
 
-    def __init__(self, figures: Figures, writer: Writer, monotonic: Callable[[], float]) -> None:
-        self.figures, self.writer, self._monotonic = figures, writer, monotonic
+    def __init__(
+        self,
+        figures: Figures,
+        writer: Writer,
+        monotonic: Callable[[], float],
+        applications: Callable[[], Sequence[str]] = list,
+    ) -> None:
+        """`applications` gives the names of the codes of the newest snapshot."""
+        self.figures, self.writer, self._monotonic, self._applications = (
+            figures,
+            writer,
+            monotonic,
+            applications,
+        )
+        self.recent: deque[dict[str, Json]] = deque(maxlen=MOST_RECENT)
+        """The decisions that fell last, as the live page shows them; `number` rises by one from each to the next."""
+        self._decided = 0
         self._reported_at = -math.inf
         self._forgot_at = monotonic()
 
@@ -41,6 +62,9 @@ class CycleRecords:
         if news:
             jobs, nodes = snapshot.jobs, snapshot.machine.node_names
             self.writer.record(number, snapshot.time_s, news, jobs.job_id, jobs.host, nodes)
+            for outcome in news[-MOST_RECENT:]:
+                self._decided += 1
+                self.recent.append(recent_row(self._decided, snapshot, outcome, self._applications()))
 
     def keep(self, cycle: Cycle, cluster: LiveCluster, nodes: NodeServer | None, now_s: float) -> None:
         """What the cycle has left: ends of jobs, cases, ledger and quota changes into the store, and what cluster and
@@ -86,6 +110,30 @@ class CycleRecords:
             notify(f"STATUS={sentence[:500]}")
         else:
             log.debug("%s", sentence)
+
+
+def recent_row(
+    number: int, snapshot: Snapshot, outcome: Outcome, applications: Sequence[str]
+) -> dict[str, Json]:
+    """A decision and what became of it, in a line: whom it is about, with his user, so that it can be shown to those
+    alone who may see it."""
+    decision, jobs = outcome.decision, snapshot.jobs
+    rows = [getattr(decision, name) for name in (*JOB_FIELDS, "host") if hasattr(decision, name)]
+    named = [row for row in rows if row >= 0]
+    verdict = "done" if outcome.done else "vetoed" if outcome.veto else "refused"
+    if not outcome.done and outcome.reason == "advise":
+        verdict = "advised"
+    return {
+        "number": number,
+        "time_s": snapshot.time_s,
+        "kind": decision.kind,
+        "jobs": [str(jobs.job_id[row]) for row in named],
+        "users": [user_of(snapshot, applications, row) for row in named],
+        "nodes": [snapshot.machine.node_names[node] for node in getattr(decision, "nodes", ())[:MOST_NODES]],
+        "reason": decision.cause.reason,
+        "verdict": verdict,
+        "outcome": "" if verdict == "advised" else outcome.reason,
+    }
 
 
 def quota_changes(nodes: NodeServer) -> list[QuotaChange]:

@@ -156,7 +156,9 @@ class Daemon:
         run = RunStart(stages.run, {"cluster": config.daemon.cluster}, plain_config(config))
         self.writer = Writer(config.store_url, run)
         opened.callback(self.writer.close, {})
-        self.records = CycleRecords(self.figures, self.writer, self._monotonic)
+        self.records = CycleRecords(
+            self.figures, self.writer, self._monotonic, lambda: self.cluster.applications
+        )
         self.policy_state = PolicyState(config, self.writer, stages, self._monotonic)
 
     def _open_doors(self, opened: contextlib.ExitStack) -> None:

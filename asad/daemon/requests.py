@@ -19,6 +19,7 @@ from asad.api.control import Peer, Request
 from asad.config import Config
 from asad.daemon import task_queue
 from asad.daemon.clusters import HasStories, TakesJobs
+from asad.daemon.page_requests import PageRequests
 from asad.daemon.statement_requests import WRITTEN_S, StatementRequests
 from asad.daemon.task_queue import SOON_S
 from asad.errors import AsadError, UsageError
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from asad.daemon.daemon import Daemon
     from asad.defer.deferral_policy import Deferral
 
-TABLES = ("jobs", "nodes", "admission", "deferral")
+TABLES = ("jobs", "nodes", "admission", "deferral", "page")
 """What is made once a cycle at the most, whoever asks."""
 NOT_KNOWN = {
     "admission": "admission does not know it: it is gone, or states no utility and no rule has one; "
@@ -50,6 +51,7 @@ class Requests:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._statements = StatementRequests(daemon)
+        self._page = PageRequests(daemon, self._table)
         self._tables: dict[str, tuple[int, Json]] = {}
         """By name, a table and the reading of the figures that it is of."""
         self._making: dict[str, threading.Lock] = {name: threading.Lock() for name in TABLES}
@@ -72,6 +74,8 @@ class Requests:
                 return self._table("nodes", self._nodes)
             case "admission" | "deferral":
                 return self._decided(request.verb, request.text("job", ""))
+            case "page":
+                return self._page.answer(request, peer, self._status)
             case "progress":
                 return self._progress(request.text("job"))
             case "sow-submit" | "sow-cancel" | "sow-quote" | "sow-status":

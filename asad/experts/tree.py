@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from asad.experts.state import FEATURES, INDEX, State
+from asad.model import Json
 
 MAX_NODES = 1000
 """Nodes and leaves of one expert, together."""
@@ -165,6 +166,12 @@ class Expert:
             f"{100 * a:.4g} %: {p:.2f}" for a, p in zip(self.actions, entry.lend, strict=True) if p >= 0.005
         )
         return f"{entry.name}  {', '.join(shares)}"
+
+    def to_json(self) -> dict[str, Json]:
+        """As plain data; what a test compares with is float32, and reported by its fewest digits."""
+        plain: dict[str, Json] = asdict(self)
+        plain["nodes"] = [asdict(node) | {"above": float(_float32(node.above))} for node in self.nodes]
+        return plain
 
     def draw(self) -> str:
         """The tree as text for a terminal. What can be reached in several ways is drawn once."""

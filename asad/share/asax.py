@@ -32,6 +32,7 @@ from asad.experts import Expert
 from asad.experts.compiled import compile_experts, leaf_names
 from asad.model import Json, ShareCases, Snapshot
 from asad.policy import Given
+from asad.share import drawn_experts
 from asad.share.jit_args import JitArgs, bind
 from asad.share.learner import Weights
 from asad.share.pool import Options, PoolPolicy
@@ -165,6 +166,13 @@ class Asax(PoolPolicy):
         }
         reason = f"it lends up to {share:.0%} of its cores to the pools of its nodes"
         return SetShare(Cause(self.name, reason, detail), share=share, host=host)
+
+    def drawn_experts(self, snapshot: Snapshot) -> dict[str, Json]:
+        """The experts' trees, their weights, and which leaves the hosts that run have reached."""
+        memo, reached = self._memo, {"last": None, "reached": []}
+        if memo is not None and len(memo.drawn_at) > max(snapshot.running, default=-1):
+            reached = drawn_experts.leaves(snapshot, memo.drawn_at, memo.leaf, memo.share, self.leaf_names)
+        return drawn_experts.describe(self.experts, self.weights, self._learned.names, reached)
 
     @property
     def weights(self) -> Weights:

@@ -40,6 +40,7 @@ from asad_slurm.lending import Lending
 from asad_slurm.limits import Limits
 from asad_slurm.nodes import Nodes
 from asad_slurm.obligations import SILENT, Obligations
+from asad_slurm.private_data import PrivateData
 from asad_slurm.pyslurm_transport import choose_transport
 from asad_slurm.records import RUNS, WAITS
 from asad_slurm.settings import Settings
@@ -99,6 +100,8 @@ class SlurmCluster:
         """Names of the codes in `Jobs.application`: user/name/size."""
         self.ledger: list[dict[str, Any]] = self._jobs.ledger
         """Of every guest and host that has ended: what was lent, and by how much its limit was extended."""
+        self.hides_jobs = PrivateData(self.transport, self._monotonic).hides_jobs
+        """Does Slurm show users no jobs but their own?"""
         self._snapshot: Snapshot | None = None
         self._limits_recalled = False
         self._left_s = math.inf

@@ -248,6 +248,10 @@ class CommandTransport:
             for facts in self._shown("PartitionName", "partition", "--all")
         ]
 
+    def configuration(self) -> str:
+        """What `scontrol show config` writes. Raises ClusterError."""
+        return self._run(["scontrol", "show", "config"]).decode(errors="replace")
+
     def reservations(self) -> list[Reservation]:
         return [
             Reservation(

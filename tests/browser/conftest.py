@@ -14,10 +14,10 @@ from chromium import PROGRAMS, Chromium, program
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def browser() -> Iterator[Chromium]:
     """A headless Chromium with an empty profile."""
     path = program()
     if path is None:
         pytest.skip(f"no browser: none of {', '.join(PROGRAMS)} exists (Debian: apt-get install chromium)")
-    with Chromium(path, tmp_path_factory.mktemp("profile")) as running:
+    with Chromium(path) as running:
         yield running

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "systemd"
-SERVICES = {"asad.service": 2.0, "asad-node.service": 3.5, "asad-undo.service": 2.0}
+SERVICES = {"asad.service": 2.0, "asad-node.service": 3.5, "asad-undo.service": 2.0, "asad-web.service": 1.5}
 """Unit → the exposure that it must not exceed."""
 MOUNT = "run-asad\\x2dprogress.mount"
 
@@ -71,7 +71,7 @@ def test_units_hold_nothing_that_systemd_does_not_know(tmp_path: Path) -> None:
     for name in names:  # the programs need not be installed where the units expect them
         text = (FOLDER / name).read_text(encoding="utf-8").replace("/opt/asad/bin", str(binaries))
         (tmp_path / name).write_text(text, encoding="utf-8")
-    for program in ("asad", "asad-node", "asad-undo"):
+    for program in ("asad", "asad-node", "asad-undo", "asad-web"):
         (binaries / program).write_text("#!/bin/sh\n")
         (binaries / program).chmod(0o755)
     done = subprocess.run(
@@ -160,6 +160,18 @@ def test_the_programs_are_those_that_are_installed() -> None:
         for key in ("ExecStartPre", "ExecStart", "ExecStopPost"):
             for command in unit(name).get(key, []):
                 assert Path(command.split()[0].removeprefix("-")).name in installed
+
+
+def test_the_live_page_is_a_process_of_its_own_without_a_right() -> None:
+    from asad.config import WebSettings
+    from asad.web.asad_web import DEFAULT
+
+    web = unit("asad-web.service")
+    assert web["User"] == [WebSettings().user] and web["CapabilityBoundingSet"] == [""]
+    assert str(Path(DEFAULT).parent) == f"/run/{web['RuntimeDirectory'][0]}"
+    assert web["ExecStart"] == ["/opt/asad/bin/asad-web $ASAD_WEB_OPTIONS"]
+    users = (FOLDER / "sysusers.d/asad.conf").read_text(encoding="utf-8")
+    assert re.search(rf"^u {web['User'][0]} - ", users, re.M)
 
 
 def test_the_user_of_the_daemon_is_made() -> None:
