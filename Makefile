@@ -15,6 +15,9 @@ RUNS ?= 3
 SCALE ?= 1
 LAB_ARGS ?=
 
+# of `make deb`: Debian's version number, in place of asad's and the commit's
+DEB_VERSION ?=
+
 # of `make chaos`: moments on a real Slurm, lives on one in memory, and the seed of both
 MOMENTS ?= 100
 LIVES ?= 900
@@ -31,8 +34,8 @@ PACKAGES := chromium postgresql slurmctld slurmd slurmdbd slurm-client slurm-wlm
 	iproute2 systemd prometheus lua5.3 debootstrap man-db mandoc
 PROGRAMS := slurmctld slurmd slurmdbd sbatch munged mariadbd ip systemd-analyze prometheus lua5.3 debootstrap man mandoc
 
-.PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm bench bench-smoke store-year lint style types imports docs clean \
-	system-packages
+.PHONY: help demo lab chaos fuzz soak check test test-slurm test-vm test-deb deb bench bench-smoke store-year lint style \
+	types imports docs clean system-packages
 .DELETE_ON_ERROR:
 # where it is set, every process compiles pytest's rewritten tests and asad itself anew: 15 s for each worker of a run
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,6 +47,8 @@ help:
 	@echo 'make test             run all tests (TEST_ARGS="-k easy" picks some)'
 	@echo 'make test-slurm       the tests on a real Slurm; RELEASE=trixie or sid: on the one of that Debian (as root)'
 	@echo 'make test-vm          boot Debian with systemd and cgroup v2, install asad and lend there (as root, 10 minutes)'
+	@echo 'make deb              build Debian packages into build/deb, and check them with lintian (needs debhelper and lintian)'
+	@echo 'make test-deb         install, upgrade, remove and purge them in a virtual machine (as root, after make deb)'
 	@echo 'make lab              mixes of real jobs on a real Slurm, without and with asad (as root; MIX=FILE RUNS=3 SCALE=1)'
 	@echo 'make chaos            random faults on a real Slurm and on one in memory (as root; MOMENTS=100 LIVES=900 SEED=1)'
 	@echo 'make fuzz             hostile input for every reader (N=1000000 inputs SEED=1 WORKERS=2, half an hour)'
@@ -102,6 +107,14 @@ chaos: $(VENV)/.installed-test
 # Not part of `make test`: it takes minutes, and 4 GB in build/vm. build/vm/steps.txt tells what was done and seen.
 test-vm: $(VENV)/.installed-test
 	$(BIN)/python -m pytest tests/vm/test_vm.py --durations 10 $(TEST_ARGS)
+
+# Not part of `make test`: it takes minutes. The pages need mkdocs, in a version that Debian does not have.
+deb: $(VENV)/.installed-test $(VENV)/.installed-docs
+	$(BIN)/python debian/build_packages.py --out build/deb $(if $(DEB_VERSION),--version $(DEB_VERSION))
+
+# The packages of build/deb, in the machine of `make test-vm`; build/vm-packages/steps.txt tells what was done and seen.
+test-deb: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests/vm/test_packages.py --durations 10 $(TEST_ARGS)
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m pytest benchmarks -s --durations 0

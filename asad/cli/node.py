@@ -57,8 +57,16 @@ NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]{0,254}", re.ASCII)
 @click.option(
     "--once", is_flag=True, help="Look at the jobs once, print them as JSON, change nothing, and end."
 )
-def asad_node(path: Path, node: str, cgroup_root: Path, once: bool) -> None:
+@click.option(
+    "--undo",
+    is_flag=True,
+    help="Lift the quotas and limits, and narrow the guests, that a killed actor has left here, and end; "
+    "the exit status is 1 if the kernel refused one. Needs no keys.",
+)
+def asad_node(path: Path, node: str, cgroup_root: Path, once: bool, undo: bool) -> None:
     """Measure the jobs of this node, and hold guests to what the daemon leases them."""
+    if once and undo:
+        raise UsageError("--once changes nothing and --undo does: give one of them")
     config = load(path)
     node = node or config.node.node or socket.gethostname().partition(".")[0]
     if not NODE_NAME.fullmatch(node):
@@ -70,21 +78,15 @@ def asad_node(path: Path, node: str, cgroup_root: Path, once: bool) -> None:
     cgroups = Cgroups(cgroup_root, node)
     if once:
         click.echo(look(cgroups))
+    elif undo:
+        sys.exit(undo_left(settings_of(config, node), cgroups))
     else:
         run(config, node, cgroups)
 
 
 def run(config: Config, node: str, cgroups: Cgroups) -> None:
     """Run the actor until it is asked to stop (SIGTERM or SIGINT)."""
-    settings = Settings(
-        node=node,
-        state_dir=config.node.state_dir / node,
-        sample_s=config.node.sample_s,
-        pressure_s=config.node.pressure_s,
-        guest_partitions=frozenset(config.node.guest_partitions),
-        widen=config.node.widen,
-        register=config.node.register,
-    )
+    settings = settings_of(config, node)
     try:
         authenticator = open_authenticator(config.nodes, "actor")
     except ConfigError:
@@ -117,6 +119,35 @@ def run(config: Config, node: str, cgroups: Cgroups) -> None:
         actor.run()
     finally:
         clients.stop()
+
+
+def settings_of(config: Config, node: str) -> Settings:
+    """What the configuration says of the actor of `node`."""
+    return Settings(
+        node=node,
+        state_dir=config.node.state_dir / node,
+        sample_s=config.node.sample_s,
+        pressure_s=config.node.pressure_s,
+        guest_partitions=frozenset(config.node.guest_partitions),
+        widen=config.node.widen,
+        register=config.node.register,
+    )
+
+
+def undo_left(settings: Settings, cgroups: Cgroups) -> int:
+    """Lift what a killed actor has left, print each file that was written, and return the exit status.
+
+    Raises ClusterError where an actor runs: it would hold on.
+    """
+    if not settings.state_dir.exists():
+        return 0
+    actor = Actor(settings, cgroups)
+    actor.recover()
+    rows = list(actor.quotas.rows)
+    actor.close()
+    for row in rows:
+        click.echo(f"{row.file}: {row.new}")
+    return int(any(row.new.startswith("refused: ") for row in rows))
 
 
 def look(cgroups: Cgroups) -> str:

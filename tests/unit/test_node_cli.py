@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from node_tree import Tree
 
 from asad.cli.node import asad_node, look
+from asad.node.actor import take_lock
 from asad.node.cgroups import Cgroups
 from asad.node.quotas import Quotas
 
@@ -54,6 +55,31 @@ def test_without_keys_it_lifts_what_a_killed_one_has_left(tmp_path: Path, config
     done = run("--config", str(config), "--cgroup-root", str(tree.root))
     assert done.returncode == 2 and "munge" in done.stderr
     assert (base / "cpu.max").read_text().startswith("max")
+
+
+def test_undo_lifts_what_a_killed_one_has_left_and_ends(tmp_path: Path, config: Path) -> None:
+    tree = Tree(tmp_path / "tree", 2)
+    base = tree.job("7", (100, 101))
+    cgroups = Cgroups(tree.root, "n1", tree.proc)
+    command = ("--config", str(config), "--cgroup-root", str(tree.root), "--undo")
+    done = run(*command)
+    assert (done.returncode, done.stdout) == (0, "") and not (tmp_path / "state").exists()
+    (tmp_path / "state/n1").mkdir(parents=True, mode=0o700)
+    quotas = Quotas(cgroups, tmp_path / "state/n1", time.time)
+    assert quotas.set_quota(cgroups.jobs(0.0)["7"], 0.5, "leased")
+    done = run(*command)
+    assert (done.returncode, done.stdout) == (0, f"{base / 'cpu.max'}: max 100000\n"), done.stderr
+    assert (base / "cpu.max").read_text().startswith("max")
+    assert (run(*command).returncode, run(*command).stdout) == (0, "")
+
+
+def test_undo_is_not_for_a_node_whose_actor_runs(tmp_path: Path, config: Path) -> None:
+    tree = Tree(tmp_path / "tree", 2)
+    (tmp_path / "state").mkdir(mode=0o700)
+    with take_lock(tmp_path / "state/n1", "n1"):
+        done = run("--config", str(config), "--cgroup-root", str(tree.root), "--undo")
+    assert done.returncode == 1 and "stop it first" in done.stderr
+    assert run("--config", str(config), "--once", "--undo").returncode == 2
 
 
 def test_a_missing_configuration_is_named(tmp_path: Path) -> None:
