@@ -127,10 +127,20 @@ class Reader:
     @contextlib.contextmanager
     def background(self, command: str) -> Iterator[None]:
         """A daemon that a page has started, from when it answers."""
-        log = self.root / "daemon.log"
         self.environment["ASAD_SOCKET"] = str(self.socket)
+        try:
+            with self.running(command) as log:
+                self.until(lambda: bool(self.ask("status")["cycle"]), log)
+                yield
+        finally:
+            del self.environment["ASAD_SOCKET"]
+
+    @contextlib.contextmanager
+    def running(self, command: str) -> Iterator[Path]:
+        """A process beside the others; where it writes."""
+        log = self.root / f"{Path(command.split()[0]).name}.log"
         with log.open("w") as output:
-            asad = subprocess.Popen(
+            process = subprocess.Popen(
                 ["bash", "-euc", f". .venv/bin/activate\nexec {self.here(command)}"],
                 cwd=self.folder,
                 env=self.environment,
@@ -139,12 +149,10 @@ class Reader:
                 stderr=output,
             )
             try:
-                self.until(lambda: bool(self.ask("status")["cycle"]), log)
-                yield
+                yield log
             finally:
-                del self.environment["ASAD_SOCKET"]
-                asad.terminate()
-                asad.wait(30)
+                process.terminate()
+                process.wait(30)
 
     def ask(self, verb: str, **arguments: Any) -> Any:
         return ask(self.socket, verb, **arguments)

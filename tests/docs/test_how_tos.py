@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import socket
 from pathlib import Path
 
 import click
@@ -37,13 +38,14 @@ ELSEWHERE = {
     r"sacctmgr ": "tests/vm/test_vm.py",
     r"(rm|userdel|grep) ": "tests/vm/test_vm.py",
     r"python3 -m venv /opt/asad|/opt/asad/bin/pip|ln -s /opt/asad": "tests/vm/test_vm.py",
-    r"(useradd|install|systemd-tmpfiles|systemctl) ": "tests/vm/test_vm.py",
+    r"(useradd|install|systemd-tmpfiles|systemd-sysusers|systemctl)\b": "tests/vm/test_vm.py",
     r"editor ": "tests/unit/test_store_urls.py",
     r"promtool ": "tests/unit/test_dashboards.py",
     r"asactl doctor$": "tests/unit/test_cli_doctor.py",
     r"asactl (submit|tasks|cancel)\b": "tests/mesos/test_submit.py",
     r"mesos-agent ": "tests/mesos/test_real_cgroups.py",
-    r"pip install": "Makefile",
+    r"(/opt/asad/bin/)?pip install": "Makefile",
+    r"ssh ": "tests/unit/test_live_page.py",
     r"asactl defer train |asactl bench osdec --part trained": "tests/unit/test_osdec_training.py",
 }
 """Commands (by how they begin) → what runs them, or the like of them."""
@@ -156,6 +158,7 @@ def test_statements_of_owners(reader: Reader) -> None:
     (reader.folder / "gpus.toml").write_text(written(page)[0].replace("cores = 8\n", "cores = 8\ngpus = 1\n"))
     configure, daemon, *rest = [each for each in commands(page) if not elsewhere(each)]
     reader.follow(configure)
+    reader.type("asad --config sow.toml --warm-up")
     with reader.background(daemon.text):
         quote, checked, stated, ledger, _refused = (reader.follow(each) for each in rest)
     assert "price" in quote and "nothing wrong with them" in checked and "no statement" in ledger
@@ -236,6 +239,36 @@ def test_upgrade(reader: Reader) -> None:
         for each in follow_release:
             reader.follow(each)
     assert (reader.state / "before.db").exists()
+
+
+@pytest.mark.slow
+def test_sweep(reader: Reader) -> None:
+    page = "docs/how-to/sweep.md"
+    (reader.folder / "sweep.toml").write_text(written(page)[0].replace("seeds = 5", "seeds = 2"))
+    ran, listed, shown = follow(reader, page)
+    assert "host floor" in listed and "a third stays" in shown and ran
+    assert "a third stays" in (reader.folder / "sweep.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_live_page(reader: Reader) -> None:
+    """Both processes as the page has them; who comes by the unix socket is known, and is sent the page."""
+    daemon, web = (each.text for each in commands("docs/how-to/live-page.md") if not elsewhere(each))
+    (reader.folder / "demo").mkdir()
+    reader.socket = reader.folder / "demo" / "live" / "asad.sock"
+    page = b""
+
+    def shown() -> bool:
+        nonlocal page
+        with socket.socket(socket.AF_UNIX) as browser:
+            browser.connect(str(reader.folder / "demo" / "live" / "page.sock"))
+            browser.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            page = b"".join(iter(lambda: browser.recv(65536), b""))
+        return bool(page)
+
+    with reader.background(daemon.removesuffix("&")), reader.running(web):
+        reader.until(shown)
+    assert page.startswith(b"HTTP/1.1 200") and b"The cluster now" in page
 
 
 def of_logs(reader: Reader) -> None:
