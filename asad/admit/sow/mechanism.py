@@ -388,14 +388,7 @@ class Posted(Policy):
         plain = {"round": self._now, "births": self._births, "prices": self.relaxed.state(), "jobs": jobs}
         if not self.counted:
             return plain
-        tres: dict[str, Json] = {
-            name: {
-                "capacity": limits.capacity,
-                "max_demand": limits.max_demand,
-                "prices": self._relaxed[name].state(),
-            }
-            for name, limits in self.counted.items()
-        }
+        tres: dict[str, Json] = {name: self._of_resource(name) for name in self.counted}
         return {**plain, "tres": tres}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
@@ -426,6 +419,11 @@ class Posted(Policy):
     def _unsold(self, statement: Statement) -> float:
         # above what any round costs: prices end about where nobody pays them
         return 2.0 * statement.units * self.bounds.max_value
+
+    def _of_resource(self, name: str) -> dict[str, Json]:
+        """What is kept of a resource beside the first."""
+        limits, prices = self.counted[name], self._relaxed[name].state()
+        return {"capacity": limits.capacity, "max_demand": limits.max_demand, "prices": prices}
 
     def _relaxed_of(self, name: str, limits: Bounds) -> Relaxed:
         """Prices of another resource. Raises UsageError where there are none."""

@@ -139,8 +139,6 @@ class Sow(Posted):
             "planned": self._planned,
             "gone": self._gone,
         }
-        if self._demands:
-            learned["tres"] = {name: demand.state() for name, demand in self._demands.items()}
         return {**super().state(), "learned": learned}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
@@ -149,17 +147,21 @@ class Sow(Posted):
             learned = kept["learned"]
             delta, planned, gone = (float(learned[key]) for key in ("delta", "planned", "gone"))
             assert abs(delta) <= MOST_DELTA and 0.0 <= planned < math.inf and 0.0 <= gone < math.inf
-            demand, tres = learned["demand"], dict(learned.get("tres", {}))
+            demand = learned["demand"]
+            demands = {str(name): one["demand"] for name, one in kept.get("tres", {}).items()}
         super().restore(kept)
         self._demand.restore(demand)
-        for name in tres.keys() & self._demands.keys():
-            self._demands[name].restore(tres[name])
+        for name, one in demands.items():
+            self._demands[name].restore(one)
         self._clear()
         self._delta, self._planned, self._gone = delta, planned, gone
 
     def _relaxed_of(self, name: str, limits: Bounds) -> UnitPrices:
         self._demands[name] = demand = Demand(limits, self._memory)
         return UnitPrices(limits, partial(self._terms, limits, demand))
+
+    def _of_resource(self, name: str) -> dict[str, Json]:
+        return {**super()._of_resource(name), "demand": self._demands[name].state()}
 
     def _clear(self) -> None:
         """Clearing prices as of now, where one resource is priced beside another."""

@@ -2,7 +2,7 @@
 
 - `fcfs`: first come, first served. Baseline of the specification.
 - `density`: the job that is worth most per unit and round goes first, whatever it pays. A yardstick, not a mechanism:
-  nothing keeps its jobs from overstating.
+  nothing keeps its jobs from overstating. Of several resources counts the one of which a job needs the largest part.
 - `reservation`: room for the worst case, reserved at birth, or none. Source: 004, section 1.1 (the example). A job
   holds its demand from its earliest possible arrival to the latest possible end if it starts as it arrives.
 
@@ -17,11 +17,11 @@ from functools import partial
 import numpy as np
 
 from asad.admit.sow.statement import NEVER, Bounds
-from asad_papers.sow.rounds import Instance, Job, Outcome, by_round
+from asad_papers.sow.rounds import Instance, Job, Outcome, by_round, needs_of
 
 
-def run_queue(instance: Instance, order: Callable[[Job, int, Bounds], float]) -> Outcome:
-    """Let jobs that have arrived start in the order of `order(job, round, bounds)`, least first, each that fits.
+def run_queue(instance: Instance, order: Callable[[Job, int, Instance], float]) -> Outcome:
+    """Let jobs that have arrived start in the order of `order(job, round, instance)`, least first, each that fits.
 
     Nobody is evicted. A queue knows how long a job lasts as soon as it has arrived, which is more than a mechanism
     does; who would be worth nothing any more leaves it.
@@ -29,21 +29,25 @@ def run_queue(instance: Instance, order: Callable[[Job, int, Bounds], float]) ->
     jobs, bounds = instance.jobs, instance.bounds
     arrivals = by_round([job.arrival for job in jobs], instance.rounds)
     start = np.full(len(jobs), NEVER, np.int32)
-    free = np.full(instance.rounds + bounds.max_duration, bounds.capacity, np.int32)
+    window = instance.rounds + bounds.max_duration
+    free = {name: np.full(window, whole, np.int32) for name, whole in instance.capacity.items()}
     queue: list[int] = []
     welfare = 0.0
     for now in range(instance.rounds):
         queue = [
             number for number in queue + arrivals[now] if _worth_if_started(jobs[number], now, bounds) > 0.0
         ]
-        queue.sort(key=lambda number: order(jobs[number], now, bounds))
+        queue.sort(key=lambda number: order(jobs[number], now, instance))
         left = []
         for number in queue:
             job = jobs[number]
-            if job.statement.demand > free[now] or now + job.duration > instance.rounds:
+            needs = needs_of(job.statement)
+            fits = all(units <= free[name][now] for name, units in needs.items())
+            if not fits or now + job.duration > instance.rounds:
                 left.append(number)
                 continue
-            free[now : now + job.duration] -= job.statement.demand
+            for name, units in needs.items():
+                free[name][now : now + job.duration] -= units
             start[number] = now
             welfare += _worth_if_started(job, now, bounds)
         queue = left
@@ -56,14 +60,16 @@ def _worth_if_started(job: Job, now: int, bounds: Bounds) -> float:
     return job.value(now, bounds.least_value) if now - job.statement.birth < bounds.span else 0.0
 
 
-def _by_arrival(job: Job, now: int, bounds: Bounds) -> float:
+def _by_arrival(job: Job, now: int, instance: Instance) -> float:
     """Ties by birth; a job that does not fit lets later ones pass."""
     return float(job.arrival)
 
 
-def _by_density(job: Job, now: int, bounds: Bounds) -> float:
+def _by_density(job: Job, now: int, instance: Instance) -> float:
     """Value if started now, over demand times duration."""
-    return -_worth_if_started(job, now, bounds) / (job.statement.demand * job.duration)
+    whole, cores = instance.capacity, instance.bounds.capacity
+    demand = max(units * cores / whole[name] for name, units in needs_of(job.statement).items())
+    return -_worth_if_started(job, now, instance.bounds) / (demand * job.duration)
 
 
 def reservation(instance: Instance) -> Outcome:

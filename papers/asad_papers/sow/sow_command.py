@@ -10,7 +10,7 @@ import click
 
 from asad_papers.harness import JSON, PAGE, Parts, Step, chosen, evaluate
 
-PARTS = ("instance", "truthfulness", "speed", "seeds", "samples", "stochastic")
+PARTS = ("instance", "truthfulness", "speed", "seeds", "gpus", "samples", "stochastic")
 
 
 @click.command("sow", short_help="Statements of work: welfare, truthfulness, speed.")
@@ -24,7 +24,7 @@ PARTS = ("instance", "truthfulness", "speed", "seeds", "samples", "stochastic")
 )  # fmt: skip
 @click.option(
     "--seed", type=click.IntRange(0), metavar="N",
-    help="Of what is drawn. [default: 0; of the part seeds, one that the mechanisms' constants give]",
+    help="Of what is drawn. [default: 0; of the parts seeds and gpus, one that the mechanisms' constants give]",
 )  # fmt: skip
 @click.option(
     "--part", "parts", default="instance", show_default=True, metavar="NAME,…", help="Parts, or all."
@@ -38,9 +38,9 @@ def sow(
 
     Parts: instance (every policy on one instance, statements a second, the best misreport found); truthfulness (the
     search in detail); speed (40 000 statements, the first and the last tenth); seeds (five instances at loads 1, 2
-    and 4 that nobody has looked at); samples (how many futures sow draws, and what that changes); stochastic (the
-    variant that knows what may come). What the paper leaves open, and how it was filled, stands in
-    docs/explanation/sow.md.
+    and 4 that nobody has looked at); gpus (the same with two types of GPUs, priced and first come); samples (how
+    many futures sow draws, and what that changes); stochastic (the variant that knows what may come). What the
+    paper leaves open, and how it was filled, stands in docs/explanation/sow.md.
     """
     from asad_papers.sow import statement_figures as sow_bench
     from asad_papers.sow.statement_instances import draw_sow_instance, fresh_seed, read_sow_instance
@@ -65,6 +65,7 @@ def sow(
             "truthfulness": lambda: {"truthfulness": truth()},
             "speed": lambda: {"speed": sow_bench.growth(instance, step=step)},
             "seeds": lambda: {"seeds": sow_bench.seeds(range(first + 1, first + 6), step)},
+            "gpus": lambda: {"gpus": sow_bench.gpus(range(first + 1, first + 6), step)},
             "samples": lambda: {"samples": sow_bench.samples(instance, step)},
             "stochastic": lambda: {
                 "stochastic": [sow_bench.stochastic(each, seed, step) for each in sow_bench.LOADS]

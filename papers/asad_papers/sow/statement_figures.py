@@ -6,6 +6,7 @@ Every part gives plain data for JSON. Times are of this machine; everything else
 - `truthfulness`: what a job can gain by stating something else than it knows, best of many tries.
 - `speed`, `growth`: statements a second, and whether their cost grows with the number of those before.
 - `seeds`: all policies over freshly drawn instances.
+- `gpus`: policies over drawn instances with two types of GPUs, priced and not.
 - `stochastic`: the variant that knows what may come (§5, Theorem 5.2) on drawn priors.
 """
 
@@ -24,14 +25,18 @@ from asad.errors import AsadError
 from asad.model import Json
 from asad_papers.harness import Step, quiet
 from asad_papers.sow.baselines import BASELINES
+from asad_papers.sow.cores_alone import cores_alone
 from asad_papers.sow.hindsight import hindsight_lp
 from asad_papers.sow.misreport import KINDS, search
 from asad_papers.sow.rounds import Instance, Job, Outcome, simulate
-from asad_papers.sow.statement_instances import draw_prior, draw_sow_instance
+from asad_papers.sow.statement_instances import draw_gpu_instance, draw_prior, draw_sow_instance
 from asad_papers.sow.stochastic import SowStochastic
 
 MECHANISMS = mechanism_names()
 POLICIES = (*MECHANISMS, *BASELINES)
+CORES_ALONE = "sow, cores alone"
+"""Cores are priced and planned; GPUs go to who is first."""
+GPU_POLICIES = (*MECHANISMS, CORES_ALONE, "fcfs", "density")
 LOADS = (1.0, 2.0, 4.0)
 
 LP_ERROR = 1e-6
@@ -50,7 +55,9 @@ def run(instance: Instance, policy: str, options: Mapping[str, Any] | None = Non
     """One policy on one instance."""
     if policy in BASELINES:
         return BASELINES[policy](instance)
-    return simulate(instance, mechanism_of(policy, instance.bounds, options))
+    if policy == CORES_ALONE:
+        return cores_alone(instance, mechanism_of("sow", instance.bounds, options))
+    return simulate(instance, mechanism_of(policy, instance.bounds, options, instance.counted))
 
 
 def warm_up(policies: Sequence[str] = MECHANISMS) -> None:
@@ -91,6 +98,15 @@ def seeds(which: Iterable[int], step: Step = quiet) -> list[dict[str, Any]]:
     """Each policy on drawn instances of loads 1, 2 and 4, one row an instance."""
     return [
         {"load": load, "seed": seed, **compare(draw_sow_instance(load, seed), POLICIES, step)}
+        for load in LOADS
+        for seed in which
+    ]
+
+
+def gpus(which: Iterable[int], step: Step = quiet) -> list[dict[str, Any]]:
+    """Policies on drawn instances with two types of GPUs, of loads 1, 2 and 4, one row an instance."""
+    return [
+        {"load": load, "seed": seed, **compare(draw_gpu_instance(load, seed), GPU_POLICIES, step)}
         for load in LOADS
         for seed in which
     ]

@@ -18,6 +18,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ from asad_papers.sow.rounds import Instance, Job
 
 MOST_STATEMENTS = 1_000_000
 MOST_ROUNDS = 1_000_000
+GPU, A100, V100 = "gres/gpu", "gres/gpu:a100", "gres/gpu:v100"
+GPU_JOBS = 0.4
+"""Part of the jobs that take GPUs."""
 
 
 def fresh_seed() -> int:
@@ -127,6 +131,23 @@ def draw_sow_instance(
         for _ in range(int(chance.poisson(load * bounds.capacity / mean)))
     ]
     return Instance(name or f"load {load:g}, seed {seed}", bounds, rounds, tuple(jobs))
+
+
+def draw_gpu_instance(load: float, seed: int, *, rounds: int = 200) -> Instance:
+    """The same with two types of GPUs, so that the expected demand of cores, of GPUs and of A100s is `load` times what
+    there is: two jobs of five take one or two GPUs, a third of them of any type, and of either type."""
+    plain, chance = draw_sow_instance(load, seed, rounds=rounds), np.random.default_rng([seed, 2])
+    jobs = []
+    for job in plain.jobs:
+        gpus, kind = int(chance.integers(1, 3)), int(chance.integers(3))
+        tres = {GPU: gpus} | ({(A100, V100)[kind]: gpus} if kind < 2 else {})
+        takes = chance.random() < GPU_JOBS
+        jobs.append(replace(job, statement=replace(job.statement, tres=tres)) if takes else job)
+    counted = {
+        name: replace(plain.bounds, capacity=whole, max_demand=2)
+        for name, whole in ((GPU, 24), (A100, 8), (V100, 16))
+    }
+    return replace(plain, name=f"GPUs, {plain.name}", jobs=tuple(jobs), counted=counted)
 
 
 def _durations(longest: int) -> list[list[int]]:

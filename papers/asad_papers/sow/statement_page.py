@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from matplotlib.axes import Axes
@@ -16,6 +16,7 @@ from asad_papers.plots import Curve, curves
 LOOKS = {
     "sow": ("#1f7fd1", "D"),
     "sow-paper": ("#b5659f", "s"),
+    "sow, cores alone": ("#d55e00", "X"),
     "fcfs": ("#94754c", "o"),
     "reservation": ("#7d8590", "v"),
     "density": ("#00936b", "^"),
@@ -44,7 +45,8 @@ def reading(document: Document, instance: str) -> Reading:
             ("paper", "Beside the paper", list(_beside_paper(document))),
             ("policies", "Policies", list(_policies(document))),
             ("truthfulness", "Truthfulness and speed", list(_others(document))),
-            ("seeds", "Fresh instances", list(_seeds(document))),
+            ("seeds", "Fresh instances", list(_drawn(document, "seeds", "Fresh instances"))),
+            ("gpus", "Two types of GPUs", list(_drawn(document, "gpus", "Two types of GPUs"))),
             ("samples", "How many futures are drawn", list(_samples(document))),
         ),
         METHOD,
@@ -74,9 +76,8 @@ def welfare(document: Document, width: int) -> str:
     return svg("sow-welfare", width, tall + 16 + 50, draw)
 
 
-def by_load(document: Document, width: int) -> str:
+def by_load(rows: Sequence[Document], chart: str, width: int) -> str:
     """Welfare over the hindsight LP against load, one mark an instance."""
-    rows = document.get("seeds") or []
     names = list(rows[0]["policies"]) if rows else []
     loads = sorted({row["load"] for row in rows})
 
@@ -90,7 +91,7 @@ def by_load(document: Document, width: int) -> str:
         places = [loads.index(row["load"]) + (number - (len(names) - 1) / 2) * 0.09 for row in rows]
         ratios = [row["policies"][name]["welfare_ratio"] for row in rows]
         drawn.append(Curve(name, places, ratios, colour, "none", mark))
-    return curves("sow-by-load", width, drawn, "demand over capacity", "welfare / LP", finish)
+    return curves(chart, width, drawn, "demand over capacity", "welfare / LP", finish)
 
 
 def _verdict(document: Document) -> list[str]:
@@ -169,13 +170,13 @@ def _others(document: Document) -> Iterator[Piece]:
         )
 
 
-def _seeds(document: Document) -> Iterator[Piece]:
-    rows = document.get("seeds") or []
+def _drawn(document: Document, part: str, title: str) -> Iterator[Piece]:
+    rows = document.get(part) or []
     if rows:
         names = list(rows[0]["policies"])
-        yield Plot("Welfare against load", "", partial(by_load, document))
+        yield Plot("Welfare against load", "", partial(by_load, rows, f"sow-{part}-by-load"))
         yield Table(
-            "Fresh instances: welfare over the hindsight LP",
+            f"{title}: welfare over the hindsight LP",
             ("load", "seed", *names, "sow evicted"),
             [
                 [
