@@ -25,9 +25,9 @@ from lab.run import MixRunner
 from lab.slurm import RealSlurm
 
 ALONE = "slurm"
-LATE = "oasis-late"
-SCHEMES = (ALONE, "fifo", "drf", "rrh", "dorm", "oasis", LATE)
-"""Slurm alone, and schemes of the admit stage; `oasis-late` is `oasis` with `early = false`."""
+EARLY = "oasis-early"
+SCHEMES = (ALONE, "fifo", "drf", "rrh", "dorm", "oasis", EARLY)
+"""Slurm alone, and schemes of the admit stage; `oasis-early` is `oasis` with `early = true`."""
 
 
 def timeliness(mix: Mix, runs: Sequence[Sequence[JobRun]]) -> dict[str, dict[str, float | None]]:
@@ -101,7 +101,7 @@ def measured(runner: MixRunner, mix: Mix, scheme: str, learning: int, fresh: boo
     """One run under a scheme, after so many that asad learns from; where asad is not `fresh`, it still knows what it
     learned before. Raises LabError where it ends or has a fault of its own."""
     slurm, alone = runner.slurm, scheme == ALONE
-    admit, more = ("oasis", "early = false") if scheme == LATE else (scheme, "")
+    admit, more = ("oasis", "early = true") if scheme == EARLY else (scheme, "")
     asad = (
         contextlib.nullcontext()
         if alone

@@ -60,5 +60,5 @@ class Options(NamedTuple):
     """What the hints of one user's jobs may claim together at one time, for each share that he has; 0: no bound."""
     shares: Annotated[tuple[str, ...], Is(made=_shares)] = ()
     """Users who have not one share: `["ann=2", "proj-*=0.5"]`, names or patterns; the first that fits holds."""
-    early: bool = True
+    early: bool = False
     """Capacity that no plan has goes to admitted jobs before their slots come, to arrays beyond their planned width."""

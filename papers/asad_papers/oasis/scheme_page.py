@@ -461,7 +461,8 @@ def _figures(document: Document) -> Iterator[Plot]:
         )
         yield Plot(
             "How well targets are met on a testbed",
-            "Figure 9 of the paper: as above, of the jobs of all runs that were done.",
+            "Figure 9 of the paper: completion less target of the jobs of all runs that were done. The mark is the "
+            "median, the bar the middle half, the line the middle 80 %.",
             partial(timeliness, testbed["timeliness"], "testbed-timeliness"),
         )
     if small:
