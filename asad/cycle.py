@@ -176,13 +176,9 @@ class Cycle:
         """
         decisions = [*self.admit.decide_while_paused(snapshot), *self.defer.decide_while_paused(snapshot)]
         # without a queue no policy that lends makes an offer, and none has to know of pauses
-        policies = zip((self.place, self.share), self._shown(snapshot), strict=True)
+        for_place, for_share = (replace(seen, queue=seen.queue[:0]) for seen in self._shown(snapshot))
         # they go on to account for what is idle
-        lent = (
-            decision
-            for policy, seen in policies
-            for decision in policy.decide(replace(seen, queue=seen.queue[:0]))
-        )
+        lent = (*self.place.decide(for_place), *self.share.decide(for_share))
         decisions += [decision for decision in lent if isinstance(decision, ExtendLimit)]
         return decisions + self._extensions(snapshot)
 

@@ -6,13 +6,14 @@ cluster, with the jobs of the other as no candidates of its own, and not among t
 looks after. What the others hold of a node is taken from its pool (`asad.capacity`); the share policy decides after the
 place policy, and sees the offers of this very cycle as guests that are there already.
 
-Cost a cycle: O(jobs + cores), less than a millisecond for 100 000 of either.
+Cost a cycle: O(rows + cores), 4 ms with 100 000 of either, 10 000 that wait and 2 000 guests (one core).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ def can_both(place: PlacePolicy, share: SharePolicy) -> bool:
     return place.pooled and share.pooled and place.held == share.held
 
 
+@lru_cache(maxsize=4096)
 def is_gang(text: str) -> bool:
     """Does a job's hint give a number of components? What cannot be read is none; the guard vetoes it, and says why."""
     try:
@@ -56,7 +58,7 @@ class Lenders(NamedTuple):
     place: Snapshot
     share: Snapshot
     gangs: NDArray[np.bool_]
-    """(rows,) Which jobs are the place policy's."""
+    """(rows,) Which of the jobs that wait, and of the guests, are the place policy's."""
 
 
 class TwoLenders:
@@ -75,7 +77,9 @@ class TwoLenders:
             self._jobs = replace(jobs, guest_bar=jobs.guest_bar.copy(), demand=jobs.demand.copy())
             self._core_guest = snapshot.core_guest.copy()
         gangs = np.zeros(len(jobs.cores), np.bool_)
-        gangs[[row for row, text in snapshot.hints.items() if is_gang(text)]] = True
+        held = snapshot.core_guest[snapshot.core_guest >= 0]
+        for row in np.unique(np.concatenate((snapshot.queue, snapshot.guests, held))).tolist():
+            gangs[row] = is_gang(snapshot.hints.get(row, ""))
         not_mine = np.int8(Ineligible.OTHER_POLICY)
         self._jobs.guest_bar[:] = np.where(gangs, not_mine, jobs.guest_bar)
         self._jobs.demand[:] = jobs.demand

@@ -627,7 +627,7 @@ def test_every_policy_can_be_configured(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ('[policies]\nplace = "oga"\n', 'write share = "exclusive"'),
+        ('[policies]\nplace = "oga"\nshare = "static"', 'or share = "exclusive"'),
         ('[policies]\nplace = "oga"\nshare = "exclusive"\n[place.oga]\nmod = "x"', "mod: unknown option; did you mean"),
         ('[policies]\nplace = "oga"\nshare = "exclusive"\n[place.oga]\nmode = "x"', "there are strict, reactive"),
         ('[policies]\nplace = "oga"\nshare = "exclusive"\n[place.oga]\nutility = "x"', "there are linear, log"),

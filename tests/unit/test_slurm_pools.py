@@ -26,7 +26,7 @@ from asad.ineligible import NodeIneligible
 from asad.model import Snapshot
 from asad.place.native import Native
 from asad.port import Lease
-from asad.stages import Circumstances, policy_of
+from asad.stages import Circumstances, live_guard, policy_of, stages_of
 
 Make = Callable[..., Lab]
 
@@ -469,3 +469,48 @@ def test_a_policy_of_pools_lends_holds_and_relieves_on_slurm(make: Make, share: 
     (squeezed,) = look(30)["set-quota"]
     assert squeezed.cause.policy == "guard"
     assert leased(lab, node)["10"].quota == pytest.approx(0.05)
+
+
+@pytest.mark.slow
+def test_oga_holds_gangs_and_measured_all_others_through_a_restart_of_the_daemon(make: Make) -> None:
+    lab = make()
+    lab.slurm.add(a_job(11, comment="asad:components=1-2"))
+    config = parse('[policies]\nplace = "oga"\nshare = "measured"\n', Path("asad.toml"))
+
+    def daemon() -> Cycle:
+        lab.cluster = lab.open()
+        stages = stages_of(config, lab.cluster.applications, 0)
+        return Cycle(lab.cluster, *stages, live_guard(config, stages), mode="enforce")
+
+    def look(cycle: Cycle) -> dict[tuple[str, str], str]:
+        """By what is decided and of whom: the policy that does."""
+        lab.now_s += 30
+        lab.slurm.now_s = lab.now_s
+        cycle.run_once()
+        assert cycle.snapshot is not None
+        found = {}
+        for outcome in cycle.outcomes:
+            assert outcome.done, outcome
+            decision = outcome.decision
+            if isinstance(decision, CoAllocate | SetQuota):
+                guest = str(cycle.snapshot.jobs.job_id[decision.guest])
+                found[decision.kind, guest] = decision.cause.policy
+                if isinstance(decision, CoAllocate):
+                    lab.slurm.start(int(guest), f"n{decision.nodes[0] + 1}", lab.now_s + 2)
+        return found
+
+    first = daemon()
+    offered: dict[tuple[str, str], str] = {}
+    for _ in range(10):
+        offered |= look(first)
+    held = {("co-allocate", "10"): "measured", ("co-allocate", "11"): "oga"}
+    quotas = {("set-quota", "10"): "measured", ("set-quota", "11"): "oga"}
+    assert offered == held | quotas
+    again = daemon()  # the first was killed; quotas are leases, and the next one decides them anew
+    found: dict[tuple[str, str], str] = {}
+    for _ in range(3):
+        found |= look(again)
+    assert found == quotas
+    assert again.snapshot is not None
+    of = {job: again.lends_to(row(again.snapshot, job)) for job in ("10", "11")}
+    assert of == {"10": "measured", "11": "oga"}
