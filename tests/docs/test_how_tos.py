@@ -194,6 +194,20 @@ def test_enable(reader: Reader) -> None:
     assert "node01" in nodes and "advise" in advise and "enforce" in enforce and story
 
 
+@pytest.mark.slow
+def test_looking_after_the_store(reader: Reader) -> None:
+    """Beside a daemon that writes it; then nothing of the user is left."""
+    (reader.etc / "asad.toml").write_text(f'[daemon]\nstate_dir = "{reader.state}"\n')
+    with reader.daemon("--mode", "advise", "--speed", "60"):
+        reader.until(lambda: reader.ask("status")["cycles"]["completed"] > 3)
+        sizes, freed, saved, *_, lines = follow(reader, "docs/how-to/back-up.md")
+    assert "decisions" in sizes and "before" in freed and "checked" in saved
+    assert (reader.folder / "january.csv").read_text().startswith("time_s,kind,job,share,outcome\n")
+    assert not lines.strip(), "nothing was summed up yet"
+    _, looked, erased, _ = follow(reader, "docs/how-to/privacy.md")
+    assert "to be erased" in looked and "rows erased" in erased
+
+
 def test_mesos(reader: Reader) -> None:
     page = "docs/how-to/mesos.md"
     (reader.etc / "asad.toml").write_text(written(page)[0])
