@@ -19,7 +19,7 @@ from stated import beside
 
 from asad.applications import MOST
 from asad.experts.state import FEATURES
-from asad.store import learned, retention, schema, upkeep
+from asad.store import learned, retention, schema, share_cases, upkeep
 from asad.store.database import BULK_CACHE_MIB
 from asad.store.retention import Keep
 from asad.store.share_cases import MOST_LIVE
@@ -39,6 +39,9 @@ APPLICATIONS, SCOPES = MOST, ("slurm/share/asax", "slurm/admit/oasis", "slurm/de
 CGROUP = "/sys/fs/cgroup/system.slice/slurmstepd.scope"
 START_S = 1_800_000_000.0 // DAY_S * DAY_S
 BOUND_GIB = 10.0
+ACCOUNTS = 200
+KEEP_DAYS = {"decisions": 30, "quota_audit": 14, "others": 90, "sums by hour": 60}
+"""The defaults of `[daemon] retention_days` and of `[store]`."""
 VACUUM_DAYS = 3
 """PostgreSQL's own vacuum, which looks once a minute, has no time for a year that passes in minutes."""
 FIXED = {"decision_summaries", "job_end_summaries", "runs", "run_number", "schema_version"}
@@ -67,29 +70,43 @@ class Year:
         self.state = state
         self.texts = [tuple("x" * length if length else "" for length in lengths) for _, _, *lengths in KINDS]
 
-    def day(self, number: int) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-        """Rows of one day, by table."""
+    def day(self, number: int, age_days: float = 0.0) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+        """Rows of one day, by table, of those tables in which they are kept at that age."""
         rng, begin = self.rng, START_S + number * DAY_S
         names = [str(self.first + k) for k in range(self.jobs)]
         self.first += self.jobs
         ends = np.sort(rng.uniform(begin, begin + DAY_S, self.jobs)).tolist()
-        of_job, of_kind = self._chosen(DECISIONS * self.jobs)
+        if age_days < KEEP_DAYS["decisions"]:
+            yield "decisions", self._decisions(begin, names)
+        yield from self._ends(number, names, ends)
+        if age_days < KEEP_DAYS["quota_audit"]:
+            yield "quota_audit", self._quotas(begin, names)
+
+    def _decisions(self, begin: float, names: list[str]) -> list[tuple[Any, ...]]:
+        rng, parts = self.rng, np.array([part for _, part, *_ in KINDS])
+        count = DECISIONS * self.jobs
+        of_job = rng.integers(0, self.jobs, count).tolist()
+        of_kind = rng.choice(len(KINDS), count, p=parts).tolist()
         times = np.sort(rng.uniform(begin, begin + DAY_S, len(of_job))).tolist()
         shares = np.round(rng.random(len(of_job)), 4).tolist()
-        yield (
-            "decisions",
-            [
-                (
-                    *(1, self.decided + k, self.decided // 30 + k, times[k], KINDS[kind][0], names[job], job),
-                    *(names[job - 1], job, shares[k], None, self.texts[kind][0], "asax", self.texts[kind][2]),
-                    *("vetoed" if kind == 3 else "done", self.texts[kind][3], self.texts[kind][1]),
-                )
-                for k, (job, kind) in enumerate(zip(of_job, of_kind, strict=True))
-            ],
-        )
+        rows = [
+            (
+                *(1, self.decided + k, self.decided // 30 + k, times[k], KINDS[kind][0], names[job], job),
+                *(names[job - 1], job, shares[k], None, self.texts[kind][0], "asax", self.texts[kind][2]),
+                *("vetoed" if kind == 3 else "done", self.texts[kind][3], self.texts[kind][1]),
+            )
+            for k, (job, kind) in enumerate(zip(of_job, of_kind, strict=True))
+        ]
         self.decided += len(of_job)
+        return rows
+
+    def _ends(
+        self, number: int, names: list[str], ends: list[float]
+    ) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+        """What is kept for ninety days."""
+        rng, begin = self.rng, START_S + number * DAY_S
         roles = ["guest" if guest else "host" for guest in (rng.random(self.jobs) < 0.15).tolist()]
-        accounts = rng.integers(0, 200, self.jobs).tolist()
+        accounts = rng.integers(0, ACCOUNTS, self.jobs).tolist()
         yield (
             "job_ends",
             [
@@ -102,19 +119,6 @@ class Year:
             [
                 (names[k], roles[k], end, f"account{accounts[k]}", 1234.5678 + k, 0.5)
                 for k, end in enumerate(ends)
-            ],
-        )
-        changed = np.sort(rng.uniform(begin, begin + DAY_S, QUOTAS * self.jobs)).tolist()
-        of_node = rng.integers(0, self.nodes, len(changed)).tolist()
-        yield (
-            "quota_audit",
-            [
-                (
-                    *(f"cn{of_node[k]}", time_s, names[k // QUOTAS]),
-                    f"{CGROUP}/job_{names[k // QUOTAS]}/cpu.{'max' if k % 2 else 'idle'}",
-                    *("100000 100000", "20450 100000", "leased"),
-                )
-                for k, time_s in enumerate(changed)
             ],
         )
         cases = np.sort(rng.uniform(begin, begin + DAY_S, max(1, round(CASES * self.part)))).tolist()
@@ -163,12 +167,75 @@ class Year:
             ],
         )
 
-    def _chosen(self, count: int) -> tuple[list[int], list[int]]:
-        parts = np.array([part for _, part, *_ in KINDS])
-        return (
-            self.rng.integers(0, self.jobs, count).tolist(),
-            self.rng.choice(len(KINDS), count, p=parts / parts.sum()).tolist(),
-        )
+    def _quotas(self, begin: float, names: list[str]) -> list[tuple[Any, ...]]:
+        rng = self.rng
+        changed = np.sort(rng.uniform(begin, begin + DAY_S, QUOTAS * self.jobs)).tolist()
+        of_node = rng.integers(0, self.nodes, len(changed)).tolist()
+        return [
+            (
+                *(f"cn{of_node[k]}", time_s, names[k // QUOTAS]),
+                f"{CGROUP}/job_{names[k // QUOTAS]}/cpu.{'max' if k % 2 else 'idle'}",
+                *("100000 100000", "20450 100000", "leased"),
+            )
+            for k, time_s in enumerate(changed)
+        ]
+
+    def sums(self, number: int, age_days: float) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+        """What is left of a day at that age, by table: about as many sums as its rows would have become."""
+        step_s = 3600 if age_days < KEEP_DAYS["sums by hour"] else round(DAY_S)
+        begins = np.arange(START_S + number * DAY_S, START_S + (number + 1) * DAY_S, float(step_s)).tolist()
+        jobs = self.jobs * step_s / DAY_S
+        if age_days >= KEEP_DAYS["decisions"]:
+            kinds = [(name, "vetoed" if k == 3 else "done", part) for k, (name, part, *_) in enumerate(KINDS)]
+            yield (
+                "decision_summaries",
+                [
+                    (step_s, begin, "asax", name, outcome, count, 0.5 * count, 0.98765)
+                    for begin in begins
+                    for name, outcome, part in kinds
+                    for count in (int(DECISIONS * jobs * part) or 1,)
+                ],
+            )
+        if age_days >= KEEP_DAYS["quota_audit"]:
+            files, counts = ("cpu.max", "cpu.idle"), self._counts(len(begins), self.nodes * 2, QUOTAS * jobs)
+            yield (
+                "quota_summaries",
+                [(step_s, begins[k], f"cn{of // 2}", files[of % 2], count) for k, of, count in counts],
+            )
+        if age_days >= KEEP_DAYS["others"]:
+            counts, roles = self._counts(len(begins), ACCOUNTS * 2, jobs), ("host", "guest")
+            yield (
+                "ledger_summaries",
+                [
+                    (
+                        step_s,
+                        begins[k],
+                        f"account{of // 2}",
+                        roles[of % 2],
+                        count,
+                        1234.5 * count,
+                        4321.5,
+                        0.5,
+                        0.5,
+                    )
+                    for k, of, count in counts
+                ],
+            )
+            yield (
+                "job_end_summaries",
+                [
+                    (step_s, begin, role, loser, int(jobs / 4) or 1, 1e5 * jobs, 123456.7)
+                    for begin in begins
+                    for role in roles
+                    for loser in (False, True)
+                ],
+            )
+
+    def _counts(self, steps: int, cells: int, total: float) -> list[tuple[int, int, int]]:
+        """Step, cell and count where that is not zero, of so many rows a step thrown into the cells."""
+        thrown = self.rng.poisson(total / cells, (steps, cells))
+        where = np.nonzero(thrown)
+        return list(zip(*(part.tolist() for part in where), thrown[where].tolist(), strict=True))
 
 
 def load(store: Store, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -194,10 +261,11 @@ def live(store: Store, part: float) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_year_stays_below_ten_gib(
-    tmp_path: Path, request: pytest.FixtureRequest, kind: str, smallest: bool
-) -> None:
+@pytest.mark.parametrize("way", ["passes through", "leaves"])
+def test_a_year(tmp_path: Path, request: pytest.FixtureRequest, kind: str, way: str, smallest: bool) -> None:
+    """`passes through`: each row is written and removed in its time. `leaves`: what is left is written at once."""
     part = 0.0005 if smallest else float(request.config.getoption("--of-year"))
+    fill = pass_through if way == "passes through" else leave
     if kind == "sqlite":
         fill(str(tmp_path / "asad.db"), part, smallest)
         return
@@ -208,16 +276,14 @@ def test_a_year_stays_below_ten_gib(
         pytest.skip(str(missing))
 
 
-def fill(url: str, part: float, smallest: bool) -> None:
-    """The year, and the table of what it left."""
-    year, keep = Year(part), Keep(*(DAY_S * days for days in (90, 30, 14, 60, 1825)))
-    days, look_days = (100, 10) if smallest else (DAYS, 1)
-    most_bytes, longest_s, steps = 0, 0.0, 0
+def pass_through(url: str, part: float, smallest: bool) -> None:
+    """The year day by day, and the table of what it left."""
+    keep = Keep(*(DAY_S * KEEP_DAYS[name] for name in ("others", "decisions", "quota_audit", "sums by hour")))
+    year, (days, look_days) = Year(part), (100, 10) if smallest else (DAYS, 1)
+    most_bytes, longest_s, removing_s, steps = 0, 0.0, 0.0, 0
     began, cpu = time.perf_counter(), time.process_time()
     with Store.open(url, cache_mib=BULK_CACHE_MIB) as store:
-        postgresql = store.url.get_backend_name() == "postgresql"
         live(store, part)
-        removing_s = 0.0
         for number in range(days):
             for name, rows in year.day(number):
                 load(store, name, rows)
@@ -228,16 +294,46 @@ def fill(url: str, part: float, smallest: bool) -> None:
                 now_s = time.perf_counter()
                 longest_s, removing_s = max(longest_s, now_s - step_s), removing_s + now_s - step_s
                 steps, step_s = steps + 1, now_s
-            if postgresql and number % VACUUM_DAYS == 0:
+            if store.url.get_backend_name() == "postgresql" and number % VACUUM_DAYS == 0:
                 upkeep.vacuum(store, lambda done, whole: None)
             most_bytes = max(most_bytes, upkeep.total_bytes(store))
         wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
-        found = upkeep.sizes(store)
-        on_disk = upkeep.total_bytes(store)
-    print(
-        f"\n{store.url.get_backend_name()}, {part:g} of the year: {wall_s:.0f} s, {cpu_s:.0f} s of CPU here, of which"
-    )
-    print(f"{steps} steps of retention took {removing_s:.0f} s, the longest {longest_s:.2f} s")
+        print(
+            f"\n{place(store)}, {part:g} of a year passed through: {wall_s:.0f} s, {cpu_s:.0f} s of CPU here;"
+        )
+        print(
+            f"{steps} steps of retention took {removing_s:.0f} s, the longest {longest_s:.2f} s; at most "
+            f"{most_bytes / 2**20:,.0f} MiB on the disk"
+        )
+        report(store, part)
+
+
+def leave(url: str, part: float, smallest: bool) -> None:
+    """What is left after a year, and the table of it."""
+    year, days = Year(part), 100 if smallest else DAYS
+    began, cpu = time.perf_counter(), time.process_time()
+    with Store.open(url, cache_mib=BULK_CACHE_MIB) as store:
+        live(store, part)
+        for number in range(days):
+            age_days = days - 1 - number
+            raw = year.day(number, age_days) if age_days < KEEP_DAYS["others"] else ()
+            for name, rows in (*raw, *year.sums(number, age_days)):
+                if rows:
+                    load(store, name, rows)
+        with store.writing("filling") as connection:
+            share_cases.forget_oldest(connection)
+        wall_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
+        print(f"\n{place(store)}, what {part:g} of a year leaves: {wall_s:.0f} s, {cpu_s:.0f} s of CPU here")
+        report(store, part)
+
+
+def place(store: Store) -> str:
+    return store.url.get_backend_name()
+
+
+def report(store: Store, part: float) -> None:
+    """The table by table, and what all of it comes to for the whole year."""
+    found, on_disk = upkeep.sizes(store), upkeep.total_bytes(store)
     print(f"{'table':20} {'rows':>12} {'MiB':>9} {'bytes/row':>9} {'rows of all':>12} {'MiB of all':>10}")
     whole = 0.0
     for one in found:
@@ -248,6 +344,6 @@ def fill(url: str, part: float, smallest: bool) -> None:
         print(
             f"{one.table:20} {one.rows:12,} {size / 2**20:9.1f} {each:9.0f} {rows:12,.0f} {rows * each / 2**20:10.1f}"
         )
-    print(f"on the disk at the end {on_disk / 2**20:,.0f} MiB, at most {most_bytes / 2**20:,.0f} MiB")
+    print(f"on the disk at the end {on_disk / 2**20:,.0f} MiB")
     print(beside("all tables of a whole year", whole / 2**30, BOUND_GIB, "GiB"))
     assert sum(one.rows for one in found if one.table.endswith("_summaries")) > 0

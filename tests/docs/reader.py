@@ -75,6 +75,7 @@ class Reader:
             "/var/lib/asad": self.state,
             "/tmp/asad": self.state,
             "/etc/slurm": self.cluster / "etc" / "slurm",
+            "/srv/backup": self.home,
         }.items():
             text = re.sub(rf"(?<![\w.:]){there}(?![\w.-])", str(own), text)
         return text

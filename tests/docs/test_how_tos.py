@@ -21,6 +21,7 @@ from reader import Reader, needs_a_shell, regular_log
 from asad import config
 from asad.cli.asactl import asactl
 from asad.errors import AsadError
+from asad.store.store import Store
 
 FOLLOWED = [page for page in pages() if "how-to" in page or page == "README.md"]
 """The tutorial has a test of its own; the reference's examples are read, see the end."""
@@ -197,6 +198,30 @@ def test_enable(reader: Reader) -> None:
     with reader.daemon("--speed", "60"):
         _config, _status, nodes, advise, _jobs, story, enforce, _top = follow(reader, page, job=seen(reader))
     assert "node01" in nodes and "advise" in advise and "enforce" in enforce and story
+
+
+def decisions_in(reader: Reader) -> int:
+    with Store.open(str(reader.state / "asad.db"), create=False) as store:
+        return sum(run.decisions for run in store.runs())
+
+
+@pytest.mark.slow
+def test_looking_after_the_store(reader: Reader) -> None:
+    """Beside a daemon that writes it; then nothing of the user is left."""
+    (reader.etc / "asad.toml").write_text(f'[daemon]\nstate_dir = "{reader.state}"\n')
+    with reader.daemon("--mode", "advise", "--speed", "600", nodes=8):
+        reader.until(lambda: decisions_in(reader))
+        sizes, freed, saved, *_, lines = follow(reader, "docs/how-to/back-up.md")
+    assert "decisions" in sizes and "before" in freed and "checked" in saved
+    assert (reader.folder / "january.csv").read_text().startswith("time_s,kind,job,share,outcome\n")
+    assert not lines.strip(), "nothing was summed up yet"
+    with Store.open(str(reader.state / "asad.db")) as store:  # what sacct prints of the user
+        decided = {decision.job for run in store.runs() for decision in store.decisions(run.id)}
+        reader.month.write_text("\n".join(decided))
+    _, looked, erased, _ = follow(reader, "docs/how-to/privacy.md")
+    assert "to be erased" in looked and " erased\n" in erased
+    with Store.open(str(reader.state / "asad.db")) as store:
+        assert decided and not [job for run in store.runs() for job in store.decisions(run.id)]
 
 
 def test_mesos(reader: Reader) -> None:
