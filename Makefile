@@ -159,7 +159,7 @@ $(VENV)/bin/python:
 
 # a stamp for each set of dependencies, renewed when a setup.cfg has changed; the papers' evaluations are tested, and run here alone
 $(VENV)/.installed-run: EXTRA :=
-$(VENV)/.installed-test: EXTRA := [test,mesos]
+$(VENV)/.installed-test: EXTRA := [test,mesos,cluster]
 $(VENV)/.installed-test: PAPERS := --editable './papers[rl]'
 $(VENV)/.installed-docs: EXTRA := [docs]
 $(VENV)/.installed-docs: PAPERS := --editable ./papers

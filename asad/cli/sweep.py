@@ -6,11 +6,12 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from rich.console import RenderableType
 
 from asad.bounded import printable
@@ -31,6 +32,11 @@ REPORT = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write an HTML page with means, confidence intervals and differences.",
 )
+
+
+def _sbatch(*names: str, metavar: str) -> Callable[[Any], Any]:
+    """An option that is sbatch's own."""
+    return click.option(*names, metavar=metavar, help=f"With --slurm: as sbatch's {names[0]}.")
 
 
 @click.group()
@@ -71,10 +77,59 @@ def sweep() -> None:
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Processes of this machine [default: its cores]."
 )
+@click.option(
+    "--dask",
+    metavar="ADDRESS",
+    help="Run on the Dask cluster whose scheduler is at tcp://HOST:PORT or tls://HOST:PORT.",
+)
+@click.option(
+    "--slurm", is_flag=True, help="Run on nodes of this machine's Slurm, in jobs that end with the sweep."
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="With --slurm: jobs, of one node each.",
+)
+@click.option(
+    "--cpus-per-task",
+    "-c",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="With --slurm: processes of each job, of one CPU each.",
+)
+@_sbatch("--partition", "-p", metavar="NAME")
+@_sbatch("--account", "-A", metavar="NAME")
+@_sbatch("--qos", "-q", metavar="NAME")
+@_sbatch("--constraint", "-C", metavar="FEATURES")
+@_sbatch("--time", "-t", metavar="TIME")
+@_sbatch("--mem", metavar="SIZE")
+@click.option(
+    "--sbatch",
+    "sbatch",
+    multiple=True,
+    metavar="OPTION",
+    help="With --slurm: any other option of sbatch (--sbatch=--reservation=NAME); may be given again.",
+)
+@click.option(
+    "--shared-folder",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    help="With --slurm: a folder that all nodes share, for the workers' keys and logs [default: the current one].",
+)
+@click.option(
+    "--interface",
+    metavar="NAME",
+    help="With --slurm: network interface by which nodes reach each other (ib0).",
+)
 @STORE
 @REPORT
 @click.option("--retry-failed", is_flag=True, help="Run again what failed before.")
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@click.option("--quiet", is_flag=True, help="No progress.")
 @JSON
 @click.pass_context
 def run(
@@ -88,11 +143,14 @@ def run(
     name: str | None,
     settings: tuple[str, ...],
     workers: int | None,
+    dask: str | None,
+    slurm: bool,
     store_url: str | None,
     report: Path | None,
     retry_failed: bool,
     quiet: bool,
     as_json: bool,
+    **of_slurm: Any,
 ) -> None:
     """Run the sweep that FILE describes, or that the options do: every log under every configuration with every seed.
 
@@ -107,6 +165,7 @@ def run(
     from asad.cli.sweep_tasks import read_sweep
 
     require_folder(report, "--report")
+    hands = _workers(context, workers, dask, slurm, **of_slurm)
     given = {
         "logs": [{"log": str(Path(log).absolute())} for log in logs],
         "policies": [one.strip() for one in (policy or "").split(",") if one.strip()],
@@ -123,8 +182,8 @@ def run(
         if not quiet:
             click.echo(_plan(whole, there, len(missing)), err=True)
         if missing:
-            with _workers(workers) as hands, _progress(len(missing), quiet) as progress:
-                _carry_out(whole, missing, hands, store, progress)
+            with hands as those, _progress(len(missing), quiet) as progress:
+                _carry_out(whole, missing, those, store, progress)
         identities = {task.identity for task in whole.tasks}
         results = [one for one in sweeps.results(store, whole.name) if one.task in identities]
     _answer(results, report, as_json)
@@ -153,13 +212,38 @@ def _plan(whole: Sweep, there: dict[str, str], missing: int) -> str:
     )
 
 
-@contextmanager
-def _workers(count: int | None) -> Iterator[Workers]:
-    """Processes of this machine."""
+def _workers(
+    context: click.Context,
+    count: int | None,
+    dask: str | None,
+    slurm: bool,
+    *,
+    nodes: int,
+    cpus_per_task: int,
+    sbatch: tuple[str, ...],
+    shared_folder: Path,
+    interface: str | None,
+    **options: str | None,
+) -> AbstractContextManager[Workers]:
+    """Who carries out the tasks; they are started on entry. Raises UsageError for options that do not go together."""
+    of_slurm = ("nodes", "cpus_per_task", "sbatch", "shared_folder", "interface", *options)
+    alone = [name for name in of_slurm if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if not slurm and alone:
+        raise UsageError(f"--{alone[0].replace('_', '-')} is an option of --slurm; give that with it")
+    if (count is not None) + (dask is not None) + slurm > 1:
+        raise UsageError("--workers, --dask and --slurm each say where tasks run; give one of them")
+    if dask is not None:
+        from asad.sweep.dask_workers import by_address
+
+        return by_address(dask)
+    if slurm:
+        from asad.sweep.dask_workers import on_slurm
+
+        given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+        return on_slurm(nodes, cpus_per_task, [*given, *sbatch], shared_folder, interface)
     from asad.sweep.local_processes import Processes, cores
 
-    with Processes(count or cores()) as processes:
-        yield processes
+    return Processes(count or cores())
 
 
 def _carry_out(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,6 +112,8 @@ class Outcome(NamedTuple):
     log: Mapping[str, Json] = {}
     machine: Mapping[str, Json] = {}
     settings: Mapping[str, Json] = {}
+    worker: str = ""
+    """The machine that carried it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,7 @@ class Sweep:
             "rank": task.rank,
             "tasks": len(self.tasks),
             "baseline": self.baseline,
+            "worker": outcome.worker,
         }
         return SweepResult(
             sweep=self.name,
@@ -404,7 +409,8 @@ def _carried_out(task: Task, most_jobs: int | None) -> Outcome:
         failure = str(error) if isinstance(error, AsadError) else f"{type(error).__name__}: {error}"
         return Outcome(begun, time.time(), failure or type(error).__name__)
     metrics = result.policies[task.policy].metrics
-    return Outcome(begun, time.time(), "", metrics, result.log, result.machine, result.settings)
+    machine = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    return Outcome(begun, time.time(), "", metrics, result.log, result.machine, result.settings, machine)
 
 
 @lru_cache(maxsize=2)

@@ -51,6 +51,9 @@ def carry_out(
                 time.sleep(LOOK_S)
             for future in wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED).done:
                 task = running.pop(future)
+                if future.cancelled():  # with its cluster, by nobody here
+                    waiting.append(task)
+                    continue
                 try:
                     outcome: Result | BaseException = future.result()
                 except Exception as error:

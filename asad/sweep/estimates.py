@@ -20,7 +20,7 @@ class Estimate(NamedTuple):
     mean: float
     half_width: float | None
     """Half of the interval that holds the true mean with probability `CONFIDENCE`; None of a single value."""
-    count: int
+    seeds: int
 
     @property
     def sign(self) -> int:

@@ -97,11 +97,9 @@ def _verdict(
     found: Sequence[Cell], first: Sequence[str], baseline: str, missing: int, failed: int
 ) -> Iterator[str]:
     """The configuration that is best by the first figure, on each log; and what is not there yet."""
-    measure = MEASURES[first[0]] if first else None
-    compared = [
-        cell for cell in found if measure and cell.figure == measure.key and cell.relative is not None
-    ]
-    if measure is None or not compared:
+    measure = MEASURES[first[0] if first else FIGURES[0]]
+    compared = [cell for cell in found if cell.figure == measure.key and cell.relative is not None]
+    if not compared:
         yield "There is nothing to compare yet: it takes the baseline and another configuration on the same log."
     for log in dict.fromkeys(cell.log for cell in compared):
         best = min(
@@ -145,7 +143,7 @@ def _table(found: Sequence[Cell], measure: Measure, baseline: str, fold: bool = 
         (
             units.plain(cell.log, 40),
             units.plain(cell.configuration, 40),
-            units.number(cell.value.count),
+            units.number(cell.value.seeds),
             _shown(cell.value, factor, decimals),
             "" if cell.difference is None else _shown(cell.difference, factor, decimals, sign=True),
             "" if cell.relative is None else units.change(cell.relative),

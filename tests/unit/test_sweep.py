@@ -231,7 +231,7 @@ def slow(*words):
     print("kept", flush=True)
     time.sleep(0.2)
 sweeps.keep = slow
-sys.argv = ["asactl", "sweep", "run", {file!r}, "--store", {store!r}, "--workers", "1", "-q"]
+sys.argv = ["asactl", "sweep", "run", {file!r}, "--store", {store!r}, "--workers", "1", "--quiet"]
 from asad.cli.asactl import main
 main()
 """
