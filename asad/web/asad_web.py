@@ -74,7 +74,7 @@ def asad_web(
       asad-web --listen /run/asad-web/page.sock
       asad-web --proxy-socket /run/asad-web/proxy.sock --proxy-group www-data
     """
-    from asad.web.listeners import Place, opened, place_of
+    from asad.web.listeners import PageServer, Place, opened, place_of
 
     places = [place_of(text) for text in listen or (() if proxy_socket else (DEFAULT,))]
     if (proxy_socket is None) != (proxy_group is None):
@@ -87,9 +87,6 @@ def asad_web(
         raise UsageError("--identity-header: a name of letters, digits and hyphens, such as X-Remote-User")
     logging.basicConfig(level="INFO", format="%(levelname)s %(message)s")
 
-    import uvicorn
-
-    from asad.web.listeners import protocol
     from asad.web.page_feed import PageFeed
     from asad.web.web_app import WebApp
 
@@ -98,21 +95,8 @@ def asad_web(
     with opened(places) as sockets:
         for place in places:
             log.info("the page is at %s", place.address)
-        config = uvicorn.Config(
-            web.asgi,
-            http=protocol(places),
-            ws="none",
-            loop="asyncio",
-            lifespan="on",
-            proxy_headers=False,
-            server_header=False,
-            access_log=False,
-            log_config=None,
-            log_level="warning",
-            timeout_graceful_shutdown=1,
-        )
         notify("READY=1")
-        uvicorn.Server(config).run(sockets)
+        PageServer(web.asgi, places, feed.close).run(sockets)
 
 
 def main() -> None:

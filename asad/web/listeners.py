@@ -14,11 +14,13 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from asad.config import split_address
@@ -122,7 +124,34 @@ def _remove_dead(path: Path) -> None:
     path.unlink()
 
 
-def protocol(places: Sequence[Place]) -> type[H11Protocol]:
+class PageServer(uvicorn.Server):
+    """Serves an application at opened places, until it is asked to end; then `close` ends what is being watched."""
+
+    def __init__(self, app: ASGIApp, places: Sequence[Place], close: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=_protocol(places),
+                ws="none",
+                loop="asyncio",
+                lifespan="on",
+                proxy_headers=False,
+                server_header=False,
+                access_log=False,
+                log_config=None,
+                log_level="warning",
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self._close = close
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, and leave nobody waiting."""
+        self._close()
+        await super().shutdown(sockets)
+
+
+def _protocol(places: Sequence[Place]) -> type[H11Protocol]:
     """HTTP connections that know where they came in, and of a unix socket also whose they are: `scope["client"]` is
     (kind, uid), uid -1 where it is not known."""
     kinds: dict[object, Kind] = {place.address: place.kind for place in places if place.kind != "tcp"}

@@ -57,6 +57,7 @@ class PageFeed:
         """How often the daemon was asked for the page."""
         self._samples: deque[tuple[int, list[Json]]] = deque(maxlen=MOST_SAMPLES)
         self._changed = asyncio.Event()
+        self._closing = False
         self._wake = asyncio.Event()
         self._stories: OrderedDict[tuple[str, str], Any] = OrderedDict()
         self._explaining = asyncio.Semaphore(1)
@@ -106,7 +107,7 @@ class PageFeed:
         self.lookers += 1
         self._wake.set()
         try:
-            while True:
+            while not self._closing:
                 page, changed = self.page, self._changed
                 yield page
                 if self.page is page:
@@ -115,6 +116,11 @@ class PageFeed:
                             await changed.wait()
         finally:
             self.lookers -= 1
+
+    def close(self) -> None:
+        """End what is being watched."""
+        self._closing = True
+        self._changed.set()
 
     async def story(self, job: str) -> Any:
         """What the daemon explains of a job, once a cycle; one at a time. Raises AsadError."""

@@ -149,7 +149,7 @@ class WebApp:
                 "too many look at the page; close some", 503, headers={"Retry-After": "30"}
             )
         window = Window.of(request.query_params)
-        return StreamingResponse(
+        return _EventStream(
             self._stream(user, window, request.query_params.get("known", "")),
             media_type="text/event-stream",
             headers={"X-Accel-Buffering": "no"},
@@ -161,20 +161,23 @@ class WebApp:
         self._streams[user] += 1
         try:
             sent: dict[str, Any] = {}
-            async for page in self.feed.pages(PING_S):
-                view = self.view(page, self._viewer(user), window)
-                if not sent and known == view["number"]:
-                    sent = {part: value for part, value in view.items() if part not in ("jobs", "queue")}
-                is_whole, change = not sent, delta(sent, view)
-                if is_whole:
-                    change["whole"] = True
-                if not change:
-                    yield b": still here\n\n"
-                    continue
-                sent = view
-                line = json.dumps(change, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-                yield b"event: change\ndata: " + line + b"\n\n"
-                await asyncio.sleep(len(line) / BYTES_A_SECOND)
+            async with contextlib.aclosing(self.feed.pages(PING_S)) as pages:
+                async for page in pages:
+                    view = self.view(page, self._viewer(user), window)
+                    if not sent and known == view["number"]:
+                        sent = {part: value for part, value in view.items() if part not in ("jobs", "queue")}
+                    is_whole, change = not sent, delta(sent, view)
+                    if is_whole:
+                        change["whole"] = True
+                    if not change:
+                        yield b": still here\n\n"
+                        continue
+                    sent = view
+                    line = json.dumps(
+                        change, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+                    ).encode()
+                    yield b"event: change\ndata: " + line + b"\n\n"
+                    await asyncio.sleep(len(line) / BYTES_A_SECOND)
         finally:
             self._streams[user] -= 1
 
@@ -219,6 +222,23 @@ def _static() -> dict[str, tuple[bytes, str, str]]:
             f'"{sha256(content).hexdigest()[:20]}"',
         )
     return static
+
+
+class _EventStream(StreamingResponse):
+    """Ends as soon as the browser is gone, and not when something is to be sent to it next."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def gone() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        both = [asyncio.create_task(self.stream_response(send)), asyncio.create_task(gone())]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
 
 
 class _Secured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -65,6 +66,15 @@ class Chromium:
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page."""
         return self.page.evaluate(expression)
+
+    def wait(self, expression: str) -> None:
+        """Wait until a JavaScript expression is true. (Playwright's own would evaluate it in the page, which a policy
+        may forbid.)"""
+        until = time.monotonic() + PATIENCE_MS / 1000
+        while not self.ask(expression):
+            if time.monotonic() > until:
+                raise RuntimeError(f"it never came true: {expression}")
+            self.page.wait_for_timeout(20)
 
     def screenshot(self, path: Path) -> None:
         """The whole page, however long, as a PNG file."""

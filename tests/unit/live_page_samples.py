@@ -58,6 +58,7 @@ def tree(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "about": f"What {name} says.",
+        "actions": [0.0, 0.5],
         "root": "busy?",
         "nodes": [
             {

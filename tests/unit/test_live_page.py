@@ -18,12 +18,10 @@ from live_page_samples import HOSTILE, answer, columns_of_jobs, story
 
 pytest.importorskip("starlette", reason="no starlette (pip install 'asad[web]')")
 
-import uvicorn
-
 from asad.api.control import DaemonDown
 from asad.errors import AsadError, UsageError
 from asad.web.deltas import delta
-from asad.web.listeners import Place, is_loopback, opened, place_of, protocol
+from asad.web.listeners import PageServer, Place, is_loopback, opened, place_of
 from asad.web.page_feed import PageFeed
 from asad.web.viewers import Viewer, viewer_of
 from asad.web.visible import OTHER, Window
@@ -445,15 +443,12 @@ def test_a_story_that_cannot_be_had_says_so() -> None:
 @pytest.fixture
 def serve() -> Iterator[Callable[[WebApp, list[Place]], None]]:
     """Serves a page in a thread until the test is over."""
-    running: list[tuple[uvicorn.Server, threading.Thread, Any]] = []
+    running: list[tuple[PageServer, threading.Thread, Any]] = []
 
     def start(web: WebApp, places: list[Place]) -> None:
         listening = opened(places)
         sockets = listening.__enter__()
-        config = uvicorn.Config(
-            web.asgi, http=protocol(places), ws="none", log_config=None, proxy_headers=False
-        )
-        server = uvicorn.Server(config)
+        server = PageServer(web.asgi, places, web.feed.close)
         thread = threading.Thread(target=server.run, args=(sockets,))
         thread.start()
         running.append((server, thread, listening))
