@@ -47,7 +47,11 @@ COMMANDS = {
     "status": ("asad.cli.live", "status", "One screen: what the live daemon sees, lends and gained."),
     "store": ("asad.cli.state_store", "store", "Size, export, backup and upkeep of the state store."),
     "submit": ("asad.cli.submit", "submit", "Submit a job to Mesos."),
-    "sweep": ("asad.cli.sweep", "sweep", "Replay logs under configurations with seeds, on many cores or nodes."),
+    "sweep": (
+        "asad.cli.sweep",
+        "sweep",
+        "Replay logs under configurations with seeds, on many cores or nodes.",
+    ),
     "tasks": ("asad.cli.submit", "tasks", "Jobs submitted to Mesos, and their tasks."),
     "teardown": ("asad.cli.submit", "teardown", "End the Mesos framework with all its tasks."),
     "top": ("asad.cli.live", "top", "The same, live; q quits."),
